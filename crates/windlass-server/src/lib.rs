@@ -1,0 +1,1 @@
+//! An embeddable, Kubernetes-compatible API server.

@@ -1,0 +1,1 @@
+//! Write Kubernetes operators: informers, cache, work queue, controllers, manager, events.
