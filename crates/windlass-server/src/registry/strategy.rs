@@ -371,6 +371,9 @@ pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 pub(crate) mod testing {
     //! What the table tests of all kinds share.
 
