@@ -41,6 +41,7 @@ pub mod config_map;
 pub mod conversion;
 pub mod daemon_set;
 pub mod deployment;
+pub mod devices;
 pub mod disruption;
 pub mod endpoints;
 pub mod event;
@@ -59,6 +60,7 @@ pub mod scale;
 pub mod secret;
 pub mod service;
 pub mod service_account;
+pub mod service_cidr;
 pub mod stateful_set;
 pub mod storage;
 pub mod webhook;
@@ -310,6 +312,15 @@ pub fn keep_all_but_status(object: &mut Value, old: &Value) {
     }
 }
 
+/// Restores the metadata of `old` that clients write, for subresources that may not change it.
+fn keep_metadata(object: &mut Value, old: &Value) {
+    let Some(old) = old.get("metadata") else { return };
+    let metadata = object.struct_mut("metadata");
+    for field in ["deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences"] {
+        metadata.copy_field(field, old);
+    }
+}
+
 /// The strategy of a built-in kind. CustomResourceDefinitions have their own, with the CRD machinery.
 pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
     match (group, kind) {
@@ -334,6 +345,12 @@ pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
         ("networking.k8s.io", "Ingress") => &networking::Ingress,
         ("networking.k8s.io", "IngressClass") => &networking::IngressClass,
         ("networking.k8s.io", "NetworkPolicy") => &networking::NetworkPolicy,
+        ("networking.k8s.io", "ServiceCIDR") => &service_cidr::ServiceCidr,
+        ("networking.k8s.io", "IPAddress") => &service_cidr::IpAddress,
+        ("resource.k8s.io", "ResourceClaim") => &devices::ResourceClaim,
+        ("resource.k8s.io", "ResourceClaimTemplate") => &devices::ResourceClaimTemplate,
+        ("resource.k8s.io", "DeviceClass") => &devices::DeviceClass,
+        ("resource.k8s.io", "ResourceSlice") => &devices::ResourceSlice,
         ("rbac.authorization.k8s.io", "Role") => &rbac::Role { namespaced: true },
         ("rbac.authorization.k8s.io", "ClusterRole") => &rbac::Role { namespaced: false },
         ("rbac.authorization.k8s.io", "RoleBinding") => &rbac::RoleBinding { namespaced: true },
@@ -350,6 +367,8 @@ pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
         ("storage.k8s.io", "CSIDriver") => &storage::CsiDriver,
         ("storage.k8s.io", "CSINode") => &storage::CsiNode,
         ("storage.k8s.io", "VolumeAttachment") => &storage::VolumeAttachment,
+        ("storage.k8s.io", "VolumeAttributesClass") => &storage::VolumeAttributesClass,
+        ("storage.k8s.io", "CSIStorageCapacity") => &storage::CsiStorageCapacity,
         ("admissionregistration.k8s.io", kind) => match kind {
             "ValidatingWebhookConfiguration" => &webhook::WebhookConfiguration { mutating: false },
             "MutatingWebhookConfiguration" => &webhook::WebhookConfiguration { mutating: true },

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::webhook::{default_rules, match_condition_expressions, match_conditions, rule_with_operations};
-use super::{Expression, ExpressionKind, Strategy};
+use super::{Expression, ExpressionKind, Strategy, keep_all_but_status, keep_metadata};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut};
 use crate::validation::{names, selector, values};
@@ -42,6 +42,11 @@ impl Strategy for AdmissionPolicy {
         if let Some(constraints) = spec.child_mut("matchConstraints") {
             default_match_resources(constraints);
         }
+    }
+
+    fn prepare_status_update(&self, object: &mut Value, old: &Value) {
+        keep_all_but_status(object, old);
+        keep_metadata(object, old);
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {

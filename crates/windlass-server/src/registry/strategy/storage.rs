@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::Strategy;
 use super::persistent_volume_claim::access_modes;
 use super::pod::{defaults, scheduling, volumes};
+use super::{Strategy, keep_all_but_status, keep_metadata};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut, semantically_equal};
 use crate::validation::quantity::Quantity;
-use crate::validation::{difference, names, values};
+use crate::validation::{difference, names, selector, values};
 
 const PARAMETERS_MAX: usize = 256 * 1024;
 const SOURCES: &[&str] = &[
@@ -48,6 +48,12 @@ pub struct CsiNode;
 /// The strategy of VolumeAttachments.
 pub struct VolumeAttachment;
 
+/// The strategy of VolumeAttributesClasses.
+pub struct VolumeAttributesClass;
+
+/// The strategy of CSIStorageCapacities.
+pub struct CsiStorageCapacity;
+
 /// The strategy of PersistentVolumes.
 pub struct PersistentVolume;
 
@@ -59,11 +65,7 @@ impl Strategy for StorageClass {
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         let root = Path::root();
-        let provisioner = object.text("provisioner").to_lowercase();
-        if values::required(object, "provisioner", &root, errors) {
-            let reasons = names::qualified_name(&provisioner);
-            values::invalid_for_each(&root.child("provisioner"), &provisioner, reasons, errors);
-        }
+        provisioner(object, "provisioner", errors);
         parameters(object, errors);
         values::optional_one_of(object, "reclaimPolicy", &["Delete", "Retain"], &root, errors);
         values::required_one_of(object, "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], &root, errors);
@@ -71,12 +73,7 @@ impl Strategy for StorageClass {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        for field in ["parameters", "provisioner", "reclaimPolicy"] {
-            if !semantically_equal(object.at(field), old.at(field)) {
-                let detail = format!("updates to {field} are forbidden.");
-                errors.push(FieldError::forbidden(&Path::new(field), detail));
-            }
-        }
+        unchanged(object, old, &["parameters", "provisioner", "reclaimPolicy"], errors);
         values::immutable(object, old, "volumeBindingMode", &Path::root(), errors);
     }
 }
@@ -160,9 +157,59 @@ impl Strategy for CsiNode {
     }
 }
 
+impl Strategy for VolumeAttributesClass {
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        provisioner(object, "driverName", errors);
+        parameters(object, errors);
+        if object.entries("parameters").is_empty() {
+            let detail = "must contain at least one key/value pair";
+            errors.push(FieldError::required(&Path::new("parameters"), detail));
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        unchanged(object, old, &["driverName", "parameters"], errors);
+        self.validate(object, errors);
+    }
+}
+
+impl Strategy for CsiStorageCapacity {
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        selector::validate(object.at("nodeTopology"), &Path::new("nodeTopology"), errors);
+        values::required_text(object, "storageClassName", names::subdomain, &Path::root(), errors);
+        for field in ["capacity", "maximumVolumeSize"] {
+            if let Some(quantity) = object.get(field).and_then(Quantity::from_value)
+                && quantity.sign() < 0
+            {
+                let detail = "must be greater than or equal to 0";
+                errors.push(FieldError::invalid(&Path::new(field), quantity.to_string(), detail));
+            }
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        self.validate(object, errors);
+        values::immutable(object, old, "nodeTopology", &Path::root(), errors);
+        values::immutable(object, old, "storageClassName", &Path::root(), errors);
+    }
+}
+
 impl Strategy for VolumeAttachment {
     fn unconditional_update(&self) -> bool {
         false
+    }
+
+    fn status_reset_fields(&self) -> &'static [&'static str] {
+        &["metadata", "spec"]
+    }
+
+    fn prepare_status_update(&self, object: &mut Value, old: &Value) {
+        keep_all_but_status(object, old);
+        keep_metadata(object, old);
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
@@ -268,6 +315,22 @@ impl Strategy for PersistentVolume {
 fn source_of(spec: &Value) -> Value {
     let fields = SOURCES.iter().filter_map(|field| Some(((*field).to_owned(), spec.get(*field)?.clone())));
     fields.collect::<serde_json::Map<_, _>>().into()
+}
+
+fn provisioner(object: &Value, field: &str, errors: &mut FieldErrors) {
+    if values::required(object, field, &Path::root(), errors) {
+        let name = object.text(field).to_lowercase();
+        values::invalid_for_each(&Path::new(field), &name, names::qualified_name(&name), errors);
+    }
+}
+
+fn unchanged(object: &Value, old: &Value, fields: &[&str], errors: &mut FieldErrors) {
+    for field in fields {
+        if !semantically_equal(object.at(field), old.at(field)) {
+            let detail = format!("updates to {field} are forbidden.");
+            errors.push(FieldError::forbidden(&Path::new(field), detail));
+        }
+    }
 }
 
 fn parameters(object: &Value, errors: &mut FieldErrors) {
