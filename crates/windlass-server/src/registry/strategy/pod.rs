@@ -83,6 +83,7 @@ impl Strategy for Pod {
                 keep_metadata(object, old);
             }
             "resize" => keep_all_but_resources(object, old),
+            "binding" => {}
             _ => self.prepare_update(object, old),
         }
     }
@@ -127,6 +128,11 @@ impl Strategy for Pod {
             "resize" => {
                 changed(object, old, errors);
                 update::resize(object, old, errors);
+            }
+            "binding" => {
+                let node = object.at("spec").text("nodeName");
+                let path = Path::new("spec");
+                values::invalid_for_each(&path.child("nodeName"), node, names::subdomain(node), errors);
             }
             _ => self.validate_update(object, old, errors),
         }
