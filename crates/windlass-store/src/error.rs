@@ -22,7 +22,21 @@ pub enum StoreError {
         /// The newest there is.
         newest: Revision,
     },
-    /// The store was closed, or an earlier write to disk failed and the state is no longer known.
+    /// A transaction names the same key twice.
+    #[error("write {index} of the transaction names a key that an earlier write names too")]
+    RepeatedKey {
+        /// The index of the second write to the key.
+        index: usize,
+    },
+    /// A transaction is larger than any store takes.
+    #[error("the transaction's keys and values take {bytes} bytes; at most {limit} are allowed")]
+    TooLarge {
+        /// The size of the transaction.
+        bytes: usize,
+        /// The largest size allowed.
+        limit: usize,
+    },
+    /// The store was closed; what it holds can still be read.
     #[error("the store is closed")]
     Closed,
 }
