@@ -5,3 +5,4 @@ pub mod registry;
 pub mod resource;
 pub mod schema;
 pub mod status;
+pub mod validation;
