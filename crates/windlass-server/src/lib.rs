@@ -1,7 +1,9 @@
 //! An embeddable, Kubernetes-compatible API server.
 
+pub mod discovery;
 pub mod field;
 pub mod registry;
 pub mod resource;
 pub mod schema;
 pub mod status;
+pub mod version;
