@@ -152,12 +152,11 @@ fn base_params(common_name: &str) -> CertificateParams {
     let year = i32::from(jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).year());
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
-    CertificateParams {
-        distinguished_name: name,
-        not_before: rcgen::date_time_ymd(year - 1, 1, 1),
-        not_after: rcgen::date_time_ymd(year + 10, 1, 1),
-        ..CertificateParams::default()
-    }
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name;
+    params.not_before = rcgen::date_time_ymd(year - 1, 1, 1);
+    params.not_after = rcgen::date_time_ymd(year + 10, 1, 1);
+    params
 }
 
 fn read(path: &Path) -> Result<String, PkiError> {

@@ -285,11 +285,7 @@ impl State {
     fn channel_of(&self, key: &[u8]) -> Option<Arc<Channel>> {
         let key = std::str::from_utf8(key).ok()?;
         let slashes: Vec<usize> = memchr::memchr_iter(b'/', key.as_bytes()).take(4).collect();
-        [3, 2]
-            .iter()
-            .filter_map(|n| slashes.get(*n))
-            .find_map(|end| self.channels.get(&key[..=*end]))
-            .map(Arc::clone)
+        [3, 2].iter().filter_map(|n| slashes.get(*n)).find_map(|end| self.channels.get(&key[..=*end])).map(Arc::clone)
     }
 }
 

@@ -20,21 +20,19 @@ mod writes;
 use bytes::Bytes;
 
 pub use events::{
-    a_limit_never_splits_a_transaction, a_reader_of_events_misses_nothing,
-    deletes_carry_the_last_value, events_below_the_compaction_are_refused, events_replay_in_order,
-    the_revision_wakes_those_who_wait,
+    a_limit_never_splits_a_transaction, a_reader_of_events_misses_nothing, deletes_carry_the_last_value,
+    events_below_the_compaction_are_refused, events_replay_in_order, the_revision_wakes_those_who_wait,
 };
 pub use reads::{
     a_range_is_half_open, a_revision_in_the_future_is_refused, an_empty_store_is_at_revision_one,
-    compaction_drops_the_past_only, counting_follows_writes, limits_say_what_remains,
-    pages_add_up_to_the_whole, the_past_stays_readable,
+    compaction_drops_the_past_only, counting_follows_writes, limits_say_what_remains, pages_add_up_to_the_whole,
+    the_past_stays_readable,
 };
 pub use writes::{
-    a_closed_store_still_reads, a_dropped_future_does_no_harm,
-    a_key_cannot_be_written_twice_in_one_transaction, a_transaction_is_all_or_nothing,
-    a_transaction_that_writes_nothing_has_no_revision, a_value_learns_its_revision,
-    an_oversized_transaction_is_refused, concurrent_increments_are_all_counted,
-    expectations_decide, revisions_are_dense,
+    a_closed_store_still_reads, a_dropped_future_does_no_harm, a_key_cannot_be_written_twice_in_one_transaction,
+    a_transaction_is_all_or_nothing, a_transaction_that_writes_nothing_has_no_revision, a_value_learns_its_revision,
+    an_oversized_transaction_is_refused, concurrent_increments_are_all_counted, expectations_decide,
+    revisions_are_dense,
 };
 
 use crate::{Entry, Event, Expect, Range, Revision, Store, Txn, TxnResult, Value, Write};
@@ -85,20 +83,12 @@ macro_rules! contract_tests {
 
 /// A put of `value`.
 fn put(key: &str, expect: Expect, value: &str) -> Write {
-    Write::Put {
-        key: Bytes::copy_from_slice(key.as_bytes()),
-        expect,
-        value: Value::plain(value.to_owned()),
-    }
+    Write::Put { key: Bytes::copy_from_slice(key.as_bytes()), expect, value: Value::plain(value.to_owned()) }
 }
 
 /// A delete whose event carries the stored value.
 fn delete(key: &str, expect: Expect) -> Write {
-    Write::Delete {
-        key: Bytes::copy_from_slice(key.as_bytes()),
-        expect,
-        last: None,
-    }
+    Write::Delete { key: Bytes::copy_from_slice(key.as_bytes()), expect, last: None }
 }
 
 /// Carries out a transaction that must commit, and gives its revision.
@@ -130,26 +120,13 @@ fn newest<S: Store>(store: &S) -> Revision {
 /// `key=value@modified` for every entry, newest state or at a revision.
 async fn listing<S: Store>(store: &S, prefix: &str, at: Option<Revision>) -> String {
     let range = Range::prefix(Bytes::copy_from_slice(prefix.as_bytes()));
-    let snapshot = store
-        .range(range, at, 0)
-        .await
-        .expect("the revision is retained");
+    let snapshot = store.range(range, at, 0).await.expect("the revision is retained");
     assert_eq!(snapshot.remaining, 0);
-    snapshot
-        .entries
-        .iter()
-        .map(show)
-        .collect::<Vec<_>>()
-        .join(" ")
+    snapshot.entries.iter().map(show).collect::<Vec<_>>().join(" ")
 }
 
 fn show(entry: &Entry) -> String {
-    format!(
-        "{}={}@{}",
-        text(&entry.key),
-        text(&entry.value),
-        entry.modified
-    )
+    format!("{}={}@{}", text(&entry.key), text(&entry.value), entry.modified)
 }
 
 /// `revision +key=value` or `revision -key=value`, and `(previous)` where there was one.
@@ -157,16 +134,8 @@ fn show_event(event: &Event) -> String {
     let sign = if event.deleted { '-' } else { '+' };
     assert_eq!(event.key, event.entry.key);
     assert_eq!(event.revision, event.entry.modified);
-    let previous = event
-        .previous
-        .as_ref()
-        .map_or_else(String::new, |entry| format!("({})", show(entry)));
-    format!(
-        "{} {sign}{}={}{previous}",
-        event.revision,
-        text(&event.key),
-        text(&event.entry.value)
-    )
+    let previous = event.previous.as_ref().map_or_else(String::new, |entry| format!("({})", show(entry)));
+    format!("{} {sign}{}={}{previous}", event.revision, text(&event.key), text(&event.entry.value))
 }
 
 fn text(bytes: &[u8]) -> &str {

@@ -48,33 +48,20 @@ pub struct HistoryBudget {
 
 impl Default for HistoryBudget {
     fn default() -> Self {
-        Self {
-            bytes: 48 << 20,
-            events: 100_000,
-        }
+        Self { bytes: 48 << 20, events: 100_000 }
     }
 }
 
 /// What a transaction comes to.
 pub(crate) enum Plan {
     /// The events to apply, none if nothing changes, and the entries to answer with.
-    Commit {
-        events: Vec<Event>,
-        entries: Vec<Option<Entry>>,
-    },
+    Commit { events: Vec<Event>, entries: Vec<Option<Entry>> },
     /// The first expectation that does not hold.
-    Conflict {
-        index: usize,
-        current: Option<Entry>,
-    },
+    Conflict { index: usize, current: Option<Entry> },
 }
 
 /// Checks a transaction that would be given `revision` against what keys hold now.
-pub(crate) fn plan(
-    txn: Txn,
-    revision: Revision,
-    current: impl Fn(&[u8]) -> Option<Entry>,
-) -> Result<Plan, StoreError> {
+pub(crate) fn plan(txn: Txn, revision: Revision, current: impl Fn(&[u8]) -> Option<Entry>) -> Result<Plan, StoreError> {
     check_shape(&txn)?;
     let mut previous = Vec::with_capacity(txn.len());
     for (index, write) in txn.iter().enumerate() {
@@ -82,9 +69,7 @@ pub(crate) fn plan(
         let current = current(key);
         let holds = match expect {
             Expect::Absent => current.is_none(),
-            Expect::At(revision) => current
-                .as_ref()
-                .is_some_and(|entry| entry.modified == *revision),
+            Expect::At(revision) => current.as_ref().is_some_and(|entry| entry.modified == *revision),
             Expect::Present => current.is_some(),
             Expect::Any => true,
         };
@@ -104,10 +89,7 @@ pub(crate) fn plan(
             }
             Write::Delete { last, .. } => {
                 let last = last.map(|value| value.resolve(revision));
-                (
-                    previous.map(|previous| delete_event(last, revision, previous)),
-                    None,
-                )
+                (previous.map(|previous| delete_event(last, revision, previous)), None)
             }
         };
         events.extend(event);
@@ -117,47 +99,20 @@ pub(crate) fn plan(
 }
 
 /// The event of `key` being given `value`.
-pub(crate) fn put_event(
-    key: Bytes,
-    value: Bytes,
-    revision: Revision,
-    previous: Option<Entry>,
-) -> Event {
+pub(crate) fn put_event(key: Bytes, value: Bytes, revision: Revision, previous: Option<Entry>) -> Event {
     // The key's own first buffer is shared by all its versions; the writer's copy can go.
     let key = previous.as_ref().map_or(key, |entry| entry.key.clone());
     let created = previous.as_ref().map_or(revision, |entry| entry.created);
-    let entry = Entry {
-        key: key.clone(),
-        value,
-        created,
-        modified: revision,
-    };
-    Event {
-        revision,
-        key,
-        entry,
-        previous,
-        deleted: false,
-    }
+    let entry = Entry { key: key.clone(), value, created, modified: revision };
+    Event { revision, key, entry, previous, deleted: false }
 }
 
 /// The event of the key of `previous` being removed.
 pub(crate) fn delete_event(last: Option<Bytes>, revision: Revision, previous: Entry) -> Event {
     let key = previous.key.clone();
     let value = last.unwrap_or_else(|| previous.value.clone());
-    let entry = Entry {
-        key: key.clone(),
-        value,
-        created: previous.created,
-        modified: revision,
-    };
-    Event {
-        revision,
-        key,
-        entry,
-        previous: Some(previous),
-        deleted: true,
-    }
+    let entry = Entry { key: key.clone(), value, created: previous.created, modified: revision };
+    Event { revision, key, entry, previous: Some(previous), deleted: true }
 }
 
 fn check_shape(txn: &Txn) -> Result<(), StoreError> {
@@ -170,8 +125,7 @@ fn check_shape(txn: &Txn) -> Result<(), StoreError> {
             return Err(StoreError::RepeatedKey { index });
         }
     }
-    let size_of_value =
-        |value: &Value| value.bytes.len() + if value.splice_at.is_some() { 20 } else { 0 };
+    let size_of_value = |value: &Value| value.bytes.len() + if value.splice_at.is_some() { 20 } else { 0 };
     let bytes = txn
         .iter()
         .map(|write| match write {
@@ -180,10 +134,7 @@ fn check_shape(txn: &Txn) -> Result<(), StoreError> {
         })
         .sum();
     if bytes > MAX_TXN_BYTES {
-        return Err(StoreError::TooLarge {
-            bytes,
-            limit: MAX_TXN_BYTES,
-        });
+        return Err(StoreError::TooLarge { bytes, limit: MAX_TXN_BYTES });
     }
     Ok(())
 }
@@ -229,11 +180,7 @@ impl History {
     pub(crate) fn load(&mut self, entry: Entry) {
         self.live_bytes += entry_bytes(&entry);
         self.live_entries += 1;
-        let version = Version {
-            created: entry.created,
-            modified: entry.modified,
-            value: Some(entry.value),
-        };
+        let version = Version { created: entry.created, modified: entry.modified, value: Some(entry.value) };
         self.map.push(&entry.key, version);
     }
 
@@ -261,24 +208,13 @@ impl History {
         self.map.count(range)
     }
 
-    pub(crate) fn range(
-        &self,
-        range: &Range,
-        at: Option<Revision>,
-        limit: usize,
-    ) -> Result<Snapshot, StoreError> {
+    pub(crate) fn range(&self, range: &Range, at: Option<Revision>, limit: usize) -> Result<Snapshot, StoreError> {
         let at = at.unwrap_or(self.revision);
         if at < self.compacted {
-            return Err(StoreError::Compacted {
-                asked: at,
-                oldest: self.compacted,
-            });
+            return Err(StoreError::Compacted { asked: at, oldest: self.compacted });
         }
         if at > self.revision {
-            return Err(StoreError::Future {
-                asked: at,
-                newest: self.revision,
-            });
+            return Err(StoreError::Future { asked: at, newest: self.revision });
         }
         Ok(self.read(range, at, limit))
     }
@@ -295,23 +231,12 @@ impl History {
             Some(total) => total - entries.len(),
             None => rest.count(),
         };
-        Snapshot {
-            revision: at,
-            entries,
-            remaining,
-        }
+        Snapshot { revision: at, entries, remaining }
     }
 
-    pub(crate) fn events(
-        &self,
-        after: Revision,
-        limit: usize,
-    ) -> Result<Vec<Arc<Event>>, StoreError> {
+    pub(crate) fn events(&self, after: Revision, limit: usize) -> Result<Vec<Arc<Event>>, StoreError> {
         if after < self.compacted {
-            return Err(StoreError::Compacted {
-                asked: after,
-                oldest: self.compacted,
-            });
+            return Err(StoreError::Compacted { asked: after, oldest: self.compacted });
         }
         let from = self.log.partition_point(|event| event.revision <= after);
         let mut to = self.log.len();
@@ -345,11 +270,7 @@ impl History {
                 self.live_entries += 1;
             }
             let value = (!event.deleted).then(|| event.entry.value.clone());
-            let version = Version {
-                created: event.entry.created,
-                modified: event.revision,
-                value,
-            };
+            let version = Version { created: event.entry.created, modified: event.revision, value };
             self.map.push(&event.key, version);
             self.log.push_back(event);
         }
@@ -358,10 +279,7 @@ impl History {
     /// Declares everything below `revision` gone; [`trim`](Self::trim) then frees it.
     pub(crate) fn compact(&mut self, revision: Revision) -> Result<(), StoreError> {
         if revision > self.revision {
-            return Err(StoreError::Future {
-                asked: revision,
-                newest: self.revision,
-            });
+            return Err(StoreError::Future { asked: revision, newest: self.revision });
         }
         self.compacted = self.compacted.max(revision);
         Ok(())
@@ -375,11 +293,7 @@ impl History {
         while dropped.len() < PIECE
             && let Some(revision) = self.oldest_to_drop()
         {
-            while self
-                .log
-                .front()
-                .is_some_and(|event| event.revision == revision)
-            {
+            while self.log.front().is_some_and(|event| event.revision == revision) {
                 let Some(event) = self.log.pop_front() else {
                     break;
                 };
@@ -422,9 +336,7 @@ impl History {
     /// The next entries at the pinned revision, from `start` on.
     pub(crate) fn pinned(&self, start: Bytes, limit: usize) -> Vec<Entry> {
         let range = Range { start, end: None };
-        self.pin.map_or_else(Vec::new, |pin| {
-            self.map.range(&range, pin).take(limit).collect()
-        })
+        self.pin.map_or_else(Vec::new, |pin| self.map.range(&range, pin).take(limit).collect())
     }
 }
 
@@ -436,14 +348,7 @@ fn history_bytes(event: &Event) -> usize {
     let previous = event.previous.as_ref().map_or(0, |entry| entry.value.len());
     let key = event.key.len();
     // A delete may carry a last value of its own, which nothing else keeps alive.
-    let shared = event
-        .previous
-        .as_ref()
-        .is_some_and(|previous| previous.value.as_ptr() == event.entry.value.as_ptr());
-    let last = if event.deleted && !shared {
-        event.entry.value.len()
-    } else {
-        0
-    };
+    let shared = event.previous.as_ref().is_some_and(|previous| previous.value.as_ptr() == event.entry.value.as_ptr());
+    let last = if event.deleted && !shared { event.entry.value.len() } else { 0 };
     EVENT_COST + key + previous + last
 }

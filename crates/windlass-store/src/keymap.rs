@@ -45,10 +45,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     fn new(version: Version) -> Self {
-        Self {
-            newest: version,
-            older: VecDeque::new(),
-        }
+        Self { newest: version, older: VecDeque::new() }
     }
 
     fn is_live(&self) -> bool {
@@ -59,9 +56,7 @@ impl Chain {
         if self.newest.modified <= revision {
             return Some(&self.newest);
         }
-        let newer = self
-            .older
-            .partition_point(|version| version.modified <= revision);
+        let newer = self.older.partition_point(|version| version.modified <= revision);
         self.older.get(newer.checked_sub(1)?)
     }
 
@@ -90,12 +85,7 @@ struct Slot {
 impl Slot {
     fn entry(&self, version: &Version) -> Option<Entry> {
         let value = version.value.clone()?;
-        Some(Entry {
-            key: self.key.clone(),
-            value,
-            created: version.created,
-            modified: version.modified,
-        })
+        Some(Entry { key: self.key.clone(), value, created: version.created, modified: version.modified })
     }
 }
 
@@ -117,10 +107,7 @@ impl Leaf {
 
     fn live_before(&self, key: &[u8]) -> usize {
         let before = self.slots.partition_point(|slot| slot.key < key);
-        self.slots[..before]
-            .iter()
-            .filter(|slot| slot.chain.is_live())
-            .count()
+        self.slots[..before].iter().filter(|slot| slot.chain.is_live()).count()
     }
 }
 
@@ -132,9 +119,7 @@ pub(crate) struct KeyMap {
 
 impl KeyMap {
     pub(crate) fn new() -> Self {
-        Self {
-            leaves: vec![Leaf::default()],
-        }
+        Self { leaves: vec![Leaf::default()] }
     }
 
     /// The newest entry of a key.
@@ -157,13 +142,7 @@ impl KeyMap {
                 chain.older.push_back(replaced);
             }
             Err(place) => {
-                leaf.slots.insert(
-                    place,
-                    Slot {
-                        key: key.clone(),
-                        chain: Chain::new(version),
-                    },
-                );
+                leaf.slots.insert(place, Slot { key: key.clone(), chain: Chain::new(version) });
                 if leaf.slots.len() > LEAF_SLOTS {
                     self.split(index, place);
                 }
@@ -200,15 +179,9 @@ impl KeyMap {
     }
 
     /// The live entries of the range in key order, as of `at`.
-    pub(crate) fn range<'a>(
-        &'a self,
-        range: &'a Range,
-        at: Revision,
-    ) -> impl Iterator<Item = Entry> + 'a {
+    pub(crate) fn range<'a>(&'a self, range: &'a Range, at: Revision) -> impl Iterator<Item = Entry> + 'a {
         let from = self.leaf_of(&range.start);
-        let skip = self.leaves[from]
-            .slots
-            .partition_point(|slot| slot.key < range.start);
+        let skip = self.leaves[from].slots.partition_point(|slot| slot.key < range.start);
         self.leaves[from..]
             .iter()
             .flat_map(|leaf| &leaf.slots)
@@ -218,20 +191,14 @@ impl KeyMap {
     }
 
     fn leaf_of(&self, key: &[u8]) -> usize {
-        self.leaves
-            .partition_point(|leaf| leaf.low <= key)
-            .saturating_sub(1)
+        self.leaves.partition_point(|leaf| leaf.low <= key).saturating_sub(1)
     }
 
     /// Splits a leaf that has just grown at `place`. Growth at the very end keeps the left half full,
     /// because keys that arrive in order will not come back to it.
     fn split(&mut self, index: usize, place: usize) {
         let leaf = &mut self.leaves[index];
-        let middle = if place + 1 == leaf.slots.len() {
-            place
-        } else {
-            leaf.slots.len() / 2
-        };
+        let middle = if place + 1 == leaf.slots.len() { place } else { leaf.slots.len() / 2 };
         let mut slots = Vec::with_capacity(LEAF_SLOTS + 1);
         slots.extend(leaf.slots.drain(middle..));
         let live = slots.iter().filter(|slot| slot.chain.is_live()).count();
@@ -261,19 +228,11 @@ mod tests {
     use super::*;
 
     fn put(revision: Revision) -> Version {
-        Version {
-            created: revision,
-            modified: revision,
-            value: Some(Bytes::from_static(b"v")),
-        }
+        Version { created: revision, modified: revision, value: Some(Bytes::from_static(b"v")) }
     }
 
     fn removed(revision: Revision) -> Version {
-        Version {
-            created: revision,
-            modified: revision,
-            value: None,
-        }
+        Version { created: revision, modified: revision, value: None }
     }
 
     fn key(n: usize) -> Bytes {
@@ -281,10 +240,7 @@ mod tests {
     }
 
     fn range(from: usize, to: usize) -> Range {
-        Range {
-            start: key(from),
-            end: Some(key(to)),
-        }
+        Range { start: key(from), end: Some(key(to)) }
     }
 
     #[test]
@@ -299,38 +255,17 @@ mod tests {
         for n in (0..KEYS).filter(|n| n % 3 != 0) {
             map.push(&key(n), removed(10_000));
         }
-        for (from, to) in [
-            (0, KEYS),
-            (0, 1),
-            (17, 17),
-            (99, 4_321),
-            (1_000, 1_129),
-            (4_999, 5_000),
-        ] {
+        for (from, to) in [(0, KEYS), (0, 1), (17, 17), (99, 4_321), (1_000, 1_129), (4_999, 5_000)] {
             let range = range(from, to);
-            assert_eq!(
-                map.count(&range),
-                map.range(&range, Revision::MAX).count(),
-                "{from}..{to}"
-            );
-            assert_eq!(
-                map.count(&range),
-                (from..to).filter(|n| n % 3 == 0).count(),
-                "{from}..{to}"
-            );
+            assert_eq!(map.count(&range), map.range(&range, Revision::MAX).count(), "{from}..{to}");
+            assert_eq!(map.count(&range), (from..to).filter(|n| n % 3 == 0).count(), "{from}..{to}");
         }
         for n in (0..KEYS).rev() {
             map.forget(&key(n), 10_000);
         }
         let all = Range::prefix("");
         assert_eq!(map.count(&all), KEYS.div_ceil(3));
-        assert_eq!(
-            map.leaves
-                .iter()
-                .map(|leaf| leaf.slots.len())
-                .sum::<usize>(),
-            KEYS.div_ceil(3)
-        );
+        assert_eq!(map.leaves.iter().map(|leaf| leaf.slots.len()).sum::<usize>(), KEYS.div_ceil(3));
         for n in 0..KEYS {
             map.push(&key(n), removed(20_000));
             map.forget(&key(n), 20_000);
@@ -353,10 +288,7 @@ mod tests {
     fn an_inverted_range_is_empty() {
         let mut map = KeyMap::new();
         map.push(&key(1), put(2));
-        let inverted = Range {
-            start: key(2),
-            end: Some(key(1)),
-        };
+        let inverted = Range { start: key(2), end: Some(key(1)) };
         assert_eq!(map.count(&inverted), 0);
         assert_eq!(map.range(&inverted, 9).count(), 0);
     }
@@ -372,21 +304,11 @@ mod tests {
             let at = |revision| chain.at(revision).map(|version| version.modified);
             [at(1), at(2), at(3), at(4), at(5), at(6), at(9)]
         };
-        assert_eq!(
-            seen(&chain),
-            [None, Some(2), Some(2), Some(4), Some(4), Some(6), Some(6)]
-        );
+        assert_eq!(seen(&chain), [None, Some(2), Some(2), Some(4), Some(4), Some(6), Some(6)]);
         assert!(chain.forget(3));
-        assert_eq!(
-            chain.older.len(),
-            2,
-            "revision 3 still reads the version of revision 2"
-        );
+        assert_eq!(chain.older.len(), 2, "revision 3 still reads the version of revision 2");
         assert!(chain.forget(4));
-        assert_eq!(
-            seen(&chain),
-            [None, None, None, Some(4), Some(4), Some(6), Some(6)]
-        );
+        assert_eq!(seen(&chain), [None, None, None, Some(4), Some(4), Some(6), Some(6)]);
         assert!(chain.forget(6));
         assert!(chain.older.is_empty());
     }

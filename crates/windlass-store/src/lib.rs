@@ -27,6 +27,4 @@ mod types;
 pub use error::StoreError;
 pub use history::HistoryBudget;
 pub use memory::Memory;
-pub use types::{
-    Entry, Event, Expect, Range, Revision, Snapshot, Store, Txn, TxnResult, Value, Write,
-};
+pub use types::{Entry, Event, Expect, Range, Revision, Snapshot, Store, Txn, TxnResult, Value, Write};

@@ -60,13 +60,7 @@ impl Memory {
     pub fn with_options(budget: HistoryBudget) -> Self {
         let history = History::new(budget);
         let revision = watch::Sender::new(history.revision());
-        Self {
-            state: RwLock::new(State {
-                history,
-                closed: false,
-            }),
-            revision,
-        }
+        Self { state: RwLock::new(State { history, closed: false }), revision }
     }
 
     fn carry_out(&self, txn: Txn) -> Result<TxnResult, StoreError> {
@@ -75,9 +69,7 @@ impl Memory {
             return Err(StoreError::Closed);
         }
         let history = &mut state.history;
-        let (events, entries) = match history::plan(txn, history.revision() + 1, |key| {
-            history.get(key)
-        })? {
+        let (events, entries) = match history::plan(txn, history.revision() + 1, |key| history.get(key))? {
             Plan::Commit { events, entries } => (events, entries),
             Plan::Conflict { index, current } => return Ok(TxnResult::Conflict { index, current }),
         };
@@ -128,12 +120,7 @@ impl Store for Memory {
         Box::pin(async move { Ok(self.state.read().history.get(key)) })
     }
 
-    fn range(
-        &self,
-        range: Range,
-        at: Option<Revision>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
+    fn range(&self, range: Range, at: Option<Revision>, limit: usize) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
         Box::pin(async move { self.state.read().history.range(&range, at, limit) })
     }
 
@@ -141,11 +128,7 @@ impl Store for Memory {
         Box::pin(async move { Ok(self.state.read().history.count(&range)) })
     }
 
-    fn events(
-        &self,
-        after: Revision,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>> {
+    fn events(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>> {
         Box::pin(async move { self.state.read().history.events(after, limit) })
     }
 

@@ -109,6 +109,9 @@ mod tests {
     fn errors_read_as_upstream() {
         let check = |text: &str, expect: &str| assert_eq!(FieldSelector::parse(text).expect_err("fails"), expect);
         check("metadata.name", "invalid selector: 'metadata.name'; can't understand 'metadata.name'");
-        check("metadata.name in (a)", "invalid selector: 'metadata.name in (a)'; can't understand 'metadata.name in (a)'");
+        check(
+            "metadata.name in (a)",
+            "invalid selector: 'metadata.name in (a)'; can't understand 'metadata.name in (a)'",
+        );
     }
 }

@@ -262,7 +262,8 @@ mod tests {
     #[test]
     fn selectors_select() {
         let labels = [("env", "prod"), ("tier", "5")];
-        for yes in ["", "env", "env=prod", "env==prod,tier", "env in (prod, dev)", "!x", "x!=1", "x notin (a)", "tier>4"]
+        for yes in
+            ["", "env", "env=prod", "env==prod,tier", "env in (prod, dev)", "!x", "x!=1", "x notin (a)", "tier>4"]
         {
             assert!(selects(yes, &labels), "{yes}");
         }

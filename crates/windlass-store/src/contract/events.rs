@@ -13,36 +13,13 @@ pub async fn events_replay_in_order<S: Store>(store: &S) {
     set(store, "a", "1").await; // 2
     set(store, "b", "1").await; // 3
     set(store, "a", "2").await; // 4
-    commit(
-        store,
-        vec![
-            put("d", Expect::Any, "1"),
-            delete("b", Expect::Any),
-            put("c", Expect::Any, "1"),
-        ],
-    )
-    .await; // 5
+    commit(store, vec![put("d", Expect::Any, "1"), delete("b", Expect::Any), put("c", Expect::Any, "1")]).await; // 5
     set(store, "b", "2").await; // 6
-    let all = [
-        "2 +a=1",
-        "3 +b=1",
-        "4 +a=2(a=1@2)",
-        "5 +d=1",
-        "5 -b=1(b=1@3)",
-        "5 +c=1",
-        "6 +b=2",
-    ];
+    let all = ["2 +a=1", "3 +b=1", "4 +a=2(a=1@2)", "5 +d=1", "5 -b=1(b=1@3)", "5 +c=1", "6 +b=2"];
     for (after, skipped) in [(1, 0), (2, 1), (3, 2), (4, 3), (5, 6), (6, 7)] {
-        assert_eq!(
-            replay(store, after, 0).await,
-            all[skipped..],
-            "after {after}"
-        );
+        assert_eq!(replay(store, after, 0).await, all[skipped..], "after {after}");
     }
-    assert!(
-        replay(store, 7, 0).await.is_empty(),
-        "there is nothing after the future yet"
-    );
+    assert!(replay(store, 7, 0).await.is_empty(), "there is nothing after the future yet");
     let events = store.events(1, 0).await.expect("retained");
     let created: Vec<_> = events.iter().map(|event| event.entry.created).collect();
     assert_eq!(created, [2, 3, 2, 5, 3, 5, 6]);
@@ -53,40 +30,17 @@ pub async fn deletes_carry_the_last_value<S: Store>(store: &S) {
     set(store, "a", "stored").await;
     set(store, "b", "stored").await;
     let last = Some(Value::plain("given"));
-    commit(
-        store,
-        vec![
-            delete("a", Expect::Any),
-            Write::Delete {
-                key: "b".into(),
-                expect: Expect::At(3),
-                last,
-            },
-        ],
-    )
-    .await;
+    commit(store, vec![delete("a", Expect::Any), Write::Delete { key: "b".into(), expect: Expect::At(3), last }]).await;
     let replayed = replay(store, 3, 0).await;
-    assert_eq!(
-        replayed,
-        ["4 -a=stored(a=stored@2)", "4 -b=given(b=stored@3)"]
-    );
+    assert_eq!(replayed, ["4 -a=stored(a=stored@2)", "4 -b=given(b=stored@3)"]);
     let events = store.events(3, 0).await.expect("retained");
-    assert!(
-        events
-            .iter()
-            .all(|event| event.deleted && event.entry.modified == 4)
-    );
+    assert!(events.iter().all(|event| event.deleted && event.entry.modified == 4));
     assert_eq!(events[1].entry.created, 3);
 }
 
 /// A limited read of the log ends between transactions, and always makes progress.
 pub async fn a_limit_never_splits_a_transaction<S: Store>(store: &S) {
-    let txn = |names: &str| {
-        names
-            .chars()
-            .map(|name| put(&name.to_string(), Expect::Any, ""))
-            .collect()
-    };
+    let txn = |names: &str| names.chars().map(|name| put(&name.to_string(), Expect::Any, "")).collect();
     for names in ["a", "bcd", "e", "fg"] {
         commit(store, txn(names)).await; // 2 to 5
     }
@@ -118,10 +72,7 @@ pub async fn events_below_the_compaction_are_refused<S: Store>(store: &S) {
     store.compact(4).await.expect("4 exists");
     for after in [0, 1, 3] {
         let error = store.events(after, 0).await.expect_err("compacted");
-        assert!(
-            matches!(error, StoreError::Compacted { asked, oldest: 4 } if asked == after),
-            "{error}"
-        );
+        assert!(matches!(error, StoreError::Compacted { asked, oldest: 4 } if asked == after), "{error}");
     }
     assert_eq!(replay(store, 4, 0).await, ["5 +a=4(a=3@4)"]);
     assert!(replay(store, 5, 0).await.is_empty());

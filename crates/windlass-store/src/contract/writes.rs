@@ -28,48 +28,23 @@ pub async fn expectations_decide<S: Store>(store: &S) {
             let current = store.get(key.as_bytes()).await.expect("readable");
             if holds && key == "absent" {
                 commit(store, vec![delete(key, expect)]).await;
-                assert_eq!(
-                    newest(store),
-                    before,
-                    "{expect:?}: deleting what is absent changes nothing"
-                );
+                assert_eq!(newest(store), before, "{expect:?}: deleting what is absent changes nothing");
             } else if !holds {
-                assert_eq!(
-                    conflict(store, vec![put(key, expect, "2")]).await,
-                    (0, current.clone()),
-                    "{expect:?}"
-                );
-                assert_eq!(
-                    conflict(store, vec![delete(key, expect)]).await,
-                    (0, current),
-                    "{expect:?}"
-                );
-                assert_eq!(
-                    newest(store),
-                    before,
-                    "{expect:?}: a conflict changes nothing"
-                );
+                assert_eq!(conflict(store, vec![put(key, expect, "2")]).await, (0, current.clone()), "{expect:?}");
+                assert_eq!(conflict(store, vec![delete(key, expect)]).await, (0, current), "{expect:?}");
+                assert_eq!(newest(store), before, "{expect:?}: a conflict changes nothing");
             }
         }
     }
     let second = commit(store, vec![put("there", At(there), "2")]).await;
     assert_eq!(second, there + 1);
     let (index, current) = conflict(store, vec![put("there", At(there), "3")]).await;
-    assert_eq!(
-        (index, current.map(|entry| show(&entry))),
-        (0, Some(format!("there=2@{second}")))
-    );
+    assert_eq!((index, current.map(|entry| show(&entry))), (0, Some(format!("there=2@{second}"))));
     let third = commit(store, vec![put("there", Present, "3")]).await;
     commit(store, vec![delete("there", At(third))]).await;
-    assert_eq!(
-        conflict(store, vec![put("there", At(third), "4")]).await,
-        (0, None)
-    );
+    assert_eq!(conflict(store, vec![put("there", At(third), "4")]).await, (0, None));
     commit(store, vec![put("there", Absent, "4")]).await;
-    assert_eq!(
-        listing(store, "", None).await,
-        format!("there=4@{}", third + 2)
-    );
+    assert_eq!(listing(store, "", None).await, format!("there=4@{}", third + 2));
 }
 
 /// Each transaction that writes gets the next revision, and says what it stored.
@@ -82,26 +57,11 @@ pub async fn revisions_are_dense<S: Store>(store: &S) {
             panic!("nothing was expected of the keys");
         };
         assert_eq!(revision, expected);
-        assert_eq!(
-            newest(store),
-            revision,
-            "an acknowledged revision is visible"
-        );
-        let [Some(entry), None] = &entries[..] else {
-            panic!("one entry a write: {entries:?}")
-        };
-        assert_eq!(
-            (text(&entry.key), text(&entry.value), entry.modified),
-            (&key[..], "v", revision)
-        );
-        assert_eq!(
-            entry.created,
-            before.map_or(revision, |entry| entry.created)
-        );
-        assert_eq!(
-            store.get(key.as_bytes()).await.expect("readable").as_ref(),
-            Some(entry)
-        );
+        assert_eq!(newest(store), revision, "an acknowledged revision is visible");
+        let [Some(entry), None] = &entries[..] else { panic!("one entry a write: {entries:?}") };
+        assert_eq!((text(&entry.key), text(&entry.value), entry.modified), (&key[..], "v", revision));
+        assert_eq!(entry.created, before.map_or(revision, |entry| entry.created));
+        assert_eq!(store.get(key.as_bytes()).await.expect("readable").as_ref(), Some(entry));
     }
 }
 
@@ -109,49 +69,23 @@ pub async fn revisions_are_dense<S: Store>(store: &S) {
 pub async fn a_transaction_is_all_or_nothing<S: Store>(store: &S) {
     set(store, "a", "1").await; // 2
     set(store, "b", "1").await; // 3
-    let txn = |expect| {
-        vec![
-            put("c", Expect::Absent, "1"),
-            delete("a", Expect::At(2)),
-            put("b", expect, "2"),
-        ]
-    };
+    let txn = |expect| vec![put("c", Expect::Absent, "1"), delete("a", Expect::At(2)), put("b", expect, "2")];
     let (index, current) = conflict(store, txn(Expect::At(2))).await;
-    assert_eq!(
-        (index, current.map(|entry| show(&entry))),
-        (2, Some("b=1@3".to_owned()))
-    );
+    assert_eq!((index, current.map(|entry| show(&entry))), (2, Some("b=1@3".to_owned())));
     assert_eq!(listing(store, "", None).await, "a=1@2 b=1@3");
     assert_eq!(commit(store, txn(Expect::At(3))).await, 4);
     assert_eq!(listing(store, "", None).await, "b=2@4 c=1@4");
-    let two_wrong = vec![
-        put("b", Expect::Any, "3"),
-        put("b2", Expect::Present, ""),
-        put("c", Expect::Absent, ""),
-    ];
-    assert_eq!(
-        conflict(store, two_wrong).await,
-        (1, None),
-        "the first that fails is named"
-    );
+    let two_wrong = vec![put("b", Expect::Any, "3"), put("b2", Expect::Present, ""), put("c", Expect::Absent, "")];
+    assert_eq!(conflict(store, two_wrong).await, (1, None), "the first that fails is named");
 }
 
 /// No writes, or only deletes of what is not there: committed, at the revision that already is.
 pub async fn a_transaction_that_writes_nothing_has_no_revision<S: Store>(store: &S) {
     assert_eq!(commit(store, vec![]).await, 1);
-    assert_eq!(
-        commit(
-            store,
-            vec![delete("a", Expect::Any), delete("b", Expect::Absent)]
-        )
-        .await,
-        1
-    );
+    assert_eq!(commit(store, vec![delete("a", Expect::Any), delete("b", Expect::Absent)]).await, 1);
     set(store, "a", "1").await;
-    let TxnResult::Committed { revision, entries } = store
-        .txn(vec![delete("b", Expect::Any)])
-        .await
-        .expect("the store takes writes")
+    let TxnResult::Committed { revision, entries } =
+        store.txn(vec![delete("b", Expect::Any)]).await.expect("the store takes writes")
     else {
         panic!("nothing was expected of the key");
     };
@@ -162,86 +96,37 @@ pub async fn a_transaction_that_writes_nothing_has_no_revision<S: Store>(store: 
 
 /// Two writes to one key in a transaction are a mistake of the caller.
 pub async fn a_key_cannot_be_written_twice_in_one_transaction<S: Store>(store: &S) {
-    let txn = vec![
-        put("a", Expect::Any, "1"),
-        put("b", Expect::Any, "1"),
-        delete("a", Expect::Any),
-    ];
+    let txn = vec![put("a", Expect::Any, "1"), put("b", Expect::Any, "1"), delete("a", Expect::Any)];
     let error = store.txn(txn).await.expect_err("a is there twice");
-    assert!(
-        matches!(error, StoreError::RepeatedKey { index: 2 }),
-        "{error}"
-    );
+    assert!(matches!(error, StoreError::RepeatedKey { index: 2 }), "{error}");
     assert_eq!(newest(store), 1);
 }
 
 /// There is an end to how much fits in one transaction, and it is told before anything is written.
 pub async fn an_oversized_transaction_is_refused<S: Store>(store: &S) {
     let value = Value::plain(vec![0; (64 << 20) + 1]);
-    let error = store
-        .txn(vec![Write::Put {
-            key: "a".into(),
-            expect: Expect::Any,
-            value,
-        }])
-        .await;
-    assert!(
-        matches!(error, Err(StoreError::TooLarge { .. })),
-        "{error:?}"
-    );
+    let error = store.txn(vec![Write::Put { key: "a".into(), expect: Expect::Any, value }]).await;
+    assert!(matches!(error, Err(StoreError::TooLarge { .. })), "{error:?}");
     assert_eq!(set(store, "a", "small").await, 2);
 }
 
 /// A spliced value is stored with the decimal revision of its own write in place.
 pub async fn a_value_learns_its_revision<S: Store>(store: &S) {
     let spliced = |text: &'static str, at| Value::splice(text, at);
-    let put = |key: &'static str, value| Write::Put {
-        key: key.into(),
-        expect: Expect::Any,
-        value,
-    };
+    let put = |key: &'static str, value| Write::Put { key: key.into(), expect: Expect::Any, value };
     for _ in 0..8 {
         set(store, "filler", "").await;
     }
-    commit(
-        store,
-        vec![
-            put("middle", spliced("{\"rv\":\"\"}", 7)),
-            put("start", spliced("-", 0)),
-        ],
-    )
-    .await; // 10
-    commit(
-        store,
-        vec![put("end", spliced("at ", 3)), put("empty", spliced("", 0))],
-    )
-    .await; // 11
+    commit(store, vec![put("middle", spliced("{\"rv\":\"\"}", 7)), put("start", spliced("-", 0))]).await; // 10
+    commit(store, vec![put("end", spliced("at ", 3)), put("empty", spliced("", 0))]).await; // 11
     let last = Some(spliced("gone at !", 8));
-    commit(
-        store,
-        vec![Write::Delete {
-            key: "end".into(),
-            expect: Expect::Any,
-            last,
-        }],
-    )
-    .await; // 12
-    let value = async |key: &'static str| {
-        store
-            .get(key.as_bytes())
-            .await
-            .expect("readable")
-            .expect("there")
-            .value
-    };
+    commit(store, vec![Write::Delete { key: "end".into(), expect: Expect::Any, last }]).await; // 12
+    let value = async |key: &'static str| store.get(key.as_bytes()).await.expect("readable").expect("there").value;
     assert_eq!(value("middle").await, "{\"rv\":\"10\"}");
     assert_eq!(value("start").await, "10-");
     assert_eq!(value("empty").await, "11");
     let events = store.events(10, 0).await.expect("retained");
-    let values: Vec<_> = events
-        .iter()
-        .map(|event| text(&event.entry.value))
-        .collect();
+    let values: Vec<_> = events.iter().map(|event| text(&event.entry.value)).collect();
     assert_eq!(values, ["at 11", "11", "gone at 12!"]);
 }
 
@@ -255,14 +140,9 @@ pub async fn concurrent_increments_are_all_counted<S: Store>(store: &S) {
                 let current = store.get(b"counter").await.expect("readable");
                 let (expect, count) = match &current {
                     None => (Expect::Absent, 0),
-                    Some(entry) => (
-                        Expect::At(entry.modified),
-                        text(&entry.value).parse::<usize>().expect("a number"),
-                    ),
+                    Some(entry) => (Expect::At(entry.modified), text(&entry.value).parse::<usize>().expect("a number")),
                 };
-                let result = store
-                    .txn(vec![put("counter", expect, &(count + 1).to_string())])
-                    .await;
+                let result = store.txn(vec![put("counter", expect, &(count + 1).to_string())]).await;
                 if matches!(result.expect("open"), TxnResult::Committed { .. }) {
                     break;
                 }
@@ -270,11 +150,7 @@ pub async fn concurrent_increments_are_all_counted<S: Store>(store: &S) {
         }
     };
     futures::future::join_all((0..WRITERS).map(|_| increment())).await;
-    let counter = store
-        .get(b"counter")
-        .await
-        .expect("readable")
-        .expect("written");
+    let counter = store.get(b"counter").await.expect("readable").expect("written");
     assert_eq!(text(&counter.value).parse(), Ok(WRITERS * EACH));
     assert_eq!(counter.modified, newest(store));
     assert_eq!(counter.modified as usize, 1 + WRITERS * EACH);
@@ -284,10 +160,7 @@ pub async fn concurrent_increments_are_all_counted<S: Store>(store: &S) {
 /// and nothing waits for it.
 pub async fn a_dropped_future_does_no_harm<S: Store>(store: &S) {
     for n in 0..20 {
-        let txn = vec![
-            put(&format!("a{n}"), Expect::Absent, "1"),
-            put(&format!("b{n}"), Expect::Absent, "1"),
-        ];
+        let txn = vec![put(&format!("a{n}"), Expect::Absent, "1"), put(&format!("b{n}"), Expect::Absent, "1")];
         let mut future = pin!(store.txn(txn));
         futures::future::poll_fn(|context| {
             let _ = future.as_mut().poll(context);
@@ -298,8 +171,7 @@ pub async fn a_dropped_future_does_no_harm<S: Store>(store: &S) {
     drop(store.txn(vec![put("unpolled", Expect::Any, "")]));
     let after = set(store, "after", "").await;
     assert_eq!(store.get(b"unpolled").await.expect("readable"), None);
-    let count =
-        async |prefix: &'static str| store.count(Range::prefix(prefix)).await.expect("readable");
+    let count = async |prefix: &'static str| store.count(Range::prefix(prefix)).await.expect("readable");
     let (a, b) = (count("a").await - 1, count("b").await);
     assert_eq!(a, b, "both writes of a transaction or none");
     assert_eq!(after as usize, 2 + a, "no revision is lost");
@@ -319,12 +191,5 @@ pub async fn a_closed_store_still_reads<S: Store>(store: &S) {
     assert_eq!(listing(store, "", Some(2)).await, "a=1@2");
     assert_eq!(store.events(1, 0).await.expect("retained").len(), 2);
     assert_eq!((newest(store), store.compacted()), (3, 1));
-    assert_eq!(
-        store
-            .get(&Bytes::from_static(b"a"))
-            .await
-            .expect("readable")
-            .map(|entry| entry.modified),
-        Some(3)
-    );
+    assert_eq!(store.get(&Bytes::from_static(b"a")).await.expect("readable").map(|entry| entry.modified), Some(3));
 }
