@@ -110,7 +110,7 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Target {
     // namespace is a namespaced resource.
     let (namespace, rest) = match rest {
         ["namespaces", namespace, rest @ ..]
-            if !rest.is_empty() && !(group.is_empty() && matches!(rest, ["status" | "finalize"])) =>
+            if !(rest.is_empty() || group.is_empty() && matches!(rest, ["status" | "finalize"])) =>
         {
             (Some((*namespace).to_owned()), rest)
         }

@@ -72,13 +72,13 @@ impl std::fmt::Display for Qualified<'_> {
 }
 
 impl Qualified<'_> {
-    fn details(&self, name: &str) -> Box<Details> {
-        Box::new(Details {
+    fn details(&self, name: &str) -> Details {
+        Details {
             name: name.to_owned(),
             group: self.group.to_owned(),
             kind: self.name.to_owned(),
             ..Details::default()
-        })
+        }
     }
 }
 
@@ -102,7 +102,7 @@ impl Status {
     pub fn not_found(resource: Qualified<'_>, name: &str) -> Self {
         let mut status =
             Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{resource} {} not found", crate::field::quote(name)));
-        status.details = Some(resource.details(name));
+        status.details = Some(Box::new(resource.details(name)));
         status
     }
 
@@ -126,7 +126,7 @@ impl Status {
     pub fn already_exists(resource: Qualified<'_>, name: &str) -> Self {
         let message = format!("{resource} {} already exists", crate::field::quote(name));
         let mut status = Self::new(StatusCode::CONFLICT, "AlreadyExists", message);
-        status.details = Some(resource.details(name));
+        status.details = Some(Box::new(resource.details(name)));
         status
     }
 
@@ -134,7 +134,7 @@ impl Status {
     pub fn conflict(resource: Qualified<'_>, name: &str, why: impl std::fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", crate::field::quote(name));
         let mut status = Self::new(StatusCode::CONFLICT, "Conflict", message);
-        status.details = Some(resource.details(name));
+        status.details = Some(Box::new(resource.details(name)));
         status
     }
 
@@ -146,7 +146,7 @@ impl Status {
             (false, false) => format!("{resource} {} is forbidden: {why}", crate::field::quote(name)),
         };
         let mut status = Self::new(StatusCode::FORBIDDEN, "Forbidden", message);
-        status.details = Some(resource.details(name));
+        status.details = Some(Box::new(resource.details(name)));
         status
     }
 
@@ -176,7 +176,7 @@ impl Status {
             .iter()
             .map(|e| Cause { reason: e.kind.reason().to_owned(), message: e.body(), field: e.field.clone() })
             .collect();
-        status.details = Some(details);
+        status.details = Some(Box::new(details));
         status
     }
 

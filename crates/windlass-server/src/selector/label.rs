@@ -136,7 +136,7 @@ impl Parser {
                     }
                 }
                 Token::End => return Ok(LabelSelector { requirements }),
-                other => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text())),
+                other @ Token::Symbol(_) => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text())),
             }
         }
     }
@@ -228,7 +228,7 @@ impl Parser {
         match self.peek() {
             Token::End | Token::Symbol(",") => Ok(String::new()),
             Token::Word(_) => Ok(self.take().text().to_owned()),
-            other => Err(format!("found '{}', expected: identifier", other.text())),
+            other @ Token::Symbol(_) => Err(format!("found '{}', expected: identifier", other.text())),
         }
     }
 }
