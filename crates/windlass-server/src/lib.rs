@@ -1,5 +1,6 @@
 //! An embeddable, Kubernetes-compatible API server.
 
+pub mod codec;
 pub mod field;
 pub mod registry;
 pub mod resource;
