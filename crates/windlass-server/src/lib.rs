@@ -4,6 +4,7 @@ pub mod authn;
 pub mod authz;
 pub mod body;
 pub mod discovery;
+pub mod codec;
 pub mod field;
 pub mod options;
 pub mod pki;
