@@ -105,6 +105,23 @@ pub trait Strategy: Send + Sync + 'static {
     fn grace_seconds(&self, _object: &Value) -> Option<i64> {
         None
     }
+
+    /// Whether a delete answers with the object instead of a Status.
+    fn returns_deleted(&self) -> bool {
+        false
+    }
+
+    /// Whether something beyond `metadata.finalizers` keeps the object from going, e.g. a namespace's
+    /// `spec.finalizers`.
+    fn holds_deletion(&self, _object: &Value) -> bool {
+        false
+    }
+
+    /// Called once, when an object that has to wait is marked as being deleted.
+    fn prepare_delete(&self, _object: &mut Value) {}
+
+    /// Called on an object that goes at once, before its last state is answered and sent to watchers.
+    fn mark_gone(&self, _object: &mut Value, _time: &str) {}
 }
 
 /// A kind with a schema and nothing else.
