@@ -8,6 +8,7 @@ pub mod codec;
 pub mod field;
 pub mod options;
 pub mod pki;
+pub mod patch;
 pub mod registry;
 pub mod request;
 pub mod resource;
