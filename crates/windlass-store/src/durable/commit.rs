@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -133,8 +134,9 @@ impl Committer {
                     Command::Close => queue.close(),
                 }
             }
-            self.flush();
+            let answered = self.flush();
             self.look_after_disk();
+            gather(&queue, answered);
         }
         self.end()
     }
@@ -174,10 +176,11 @@ impl Committer {
         }
     }
 
-    /// Makes the batch durable, then visible, then known.
-    fn flush(&mut self) {
-        if self.batch.answers.is_empty() {
-            return;
+    /// Makes the batch durable, then visible, then known. Gives the number of those told.
+    fn flush(&mut self) -> usize {
+        let answered = self.batch.answers.len();
+        if answered == 0 {
+            return 0;
         }
         if !self.batch.events.is_empty() {
             if let Err(failure) = self.log.append(&mut self.batch.frame, self.batch.first) {
@@ -186,7 +189,7 @@ impl Committer {
                 }
                 self.batch.clear();
                 self.fail(failure);
-                return;
+                return answered;
             }
             let mut history = self.shared.history.write();
             history.apply(self.batch.events.drain(..));
@@ -200,6 +203,7 @@ impl Committer {
             answer(reply, result);
         }
         self.batch.clear();
+        answered
     }
 
     fn compact(&mut self, revision: Revision, reply: Reply<()>) {
@@ -385,6 +389,20 @@ impl Committer {
     /// Lets the log grow some more before the next attempt.
     fn put_off(&mut self, revision: Revision) {
         self.retry_above = self.log.sealed_bytes_upto(revision) + self.options.checkpoint_bytes;
+    }
+}
+
+/// Writers come in crowds: those who have just been told tend to come back with their next
+/// transaction. A moment's patience lets them into one batch, where the first of them would otherwise
+/// have a sync to itself and all the others wait for it. A lone writer is never kept waiting.
+fn gather(queue: &mpsc::Receiver<Command>, answered: usize) {
+    const PATIENCE: Duration = Duration::from_micros(50);
+    if answered < 2 {
+        return;
+    }
+    let started = Instant::now();
+    while queue.len() < answered && !queue.is_closed() && started.elapsed() < PATIENCE {
+        std::thread::yield_now();
     }
 }
 
