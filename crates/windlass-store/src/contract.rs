@@ -6,7 +6,7 @@
 //! ```
 //! # #[cfg(test)]
 //! mod memory {
-//!     windlass_store::contract_tests!(async { windlass_store::Memory::new() });
+//!     windlass_store::contract_tests!(async { ((), windlass_store::Memory::new()) });
 //! }
 //! ```
 //!
@@ -38,8 +38,9 @@ pub use writes::{
 use crate::{Entry, Event, Expect, Range, Revision, Store, Txn, TxnResult, Value, Write};
 
 /// Makes a `#[tokio::test]` of every case of the contract. The argument is an expression for a future
-/// that gives a fresh, empty store; it is evaluated once a test. The crate that uses this needs
-/// `tokio` with the `macros` feature.
+/// that gives a fresh, empty store, and before it whatever must outlive the store, such as its
+/// directory; it is evaluated once a test. The crate that uses this needs `tokio` with the `macros`
+/// feature.
 #[macro_export]
 macro_rules! contract_tests {
     ($fresh:expr) => {
@@ -74,7 +75,7 @@ macro_rules! contract_tests {
         $(
             #[tokio::test]
             async fn $case() {
-                let store = $fresh.await;
+                let (_guard, store) = $fresh.await;
                 $crate::contract::$case(&store).await;
             }
         )*
