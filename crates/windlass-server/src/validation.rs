@@ -7,6 +7,7 @@
 pub mod access;
 pub mod metadata;
 pub mod names;
+pub mod net;
 pub mod quantity;
 pub mod selector;
 pub mod values;
