@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
 
 use crate::crd::CustomKind;
 use crate::registry::strategy::{self, Strategy};
@@ -22,6 +23,8 @@ pub struct Served {
     pub behaviour: Behaviour,
     /// How every stored object of the kind begins: `{"kind":"Pod","apiVersion":"v1",`.
     pub head: Box<str>,
+    /// Cancelled when the resource is no longer served, or the server stops: ends its watches.
+    pub ended: CancellationToken,
 }
 
 /// How objects of a kind behave.
@@ -35,7 +38,7 @@ pub enum Behaviour {
 impl Served {
     fn new(resource: Resource, behaviour: Behaviour) -> Self {
         let head = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version());
-        Self { resource, behaviour, head: head.into() }
+        Self { resource, behaviour, head: head.into(), ended: CancellationToken::new() }
     }
 
     /// The custom kind, if it is one.

@@ -14,6 +14,7 @@ mod decode;
 mod delete;
 mod get;
 mod list;
+mod matcher;
 mod patch;
 mod scale;
 mod stored;

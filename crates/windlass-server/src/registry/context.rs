@@ -13,6 +13,7 @@ use crate::catalog::Served;
 use crate::codec::negotiate::Accepted;
 use crate::request::{Query, ResourcePath, Verb};
 use crate::status::{Qualified, Status};
+use crate::validation::metadata::Rules;
 
 use super::Stored;
 
@@ -102,6 +103,11 @@ impl Context {
     /// 404 for the object that the path names.
     pub fn not_found(&self) -> Status {
         Status::not_found(self.qualified(), self.name())
+    }
+
+    /// What the kind asks of metadata.
+    pub fn metadata_rules(&self) -> Rules {
+        Rules::of(self.served.strategy(), self.served.namespaced)
     }
 
     /// The manager that writes are attributed to: the one given, or the client's product name.

@@ -1,5 +1,7 @@
 //! POST: a new object.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
@@ -31,6 +33,9 @@ pub(super) async fn create_object(
     options: &WriteOptions,
 ) -> Result<Stored, Status> {
     place(context, &mut object)?;
+    if let Cow::Owned(handled) = versions::to_handled(&context.served, &object) {
+        object = handled;
+    }
     if !object::text(&object, "resourceVersion").is_empty() {
         return Err(Status::unclassified("resourceVersion should not be set on objects to be created"));
     }
@@ -51,6 +56,7 @@ pub(super) async fn store_new(
     admission::mutate_create(context, &mut object).await?;
     prepare(context, &mut object);
     validate(context, &object)?;
+    context.served.strategy().canonicalize(&mut object);
     admission::validate_create(context, &object).await?;
     let warnings = context.served.strategy().warnings(&object, None);
     context.warnings.extend(warnings);
@@ -104,9 +110,19 @@ fn name(object: &mut Value) -> Option<String> {
 
 /// Tracks who owns which field.
 pub(super) fn own(context: &Context, live: Option<&Value>, object: &mut Value, manager: &str) {
-    let api_version = context.served.api_version();
+    let served = &context.served;
+    let api_version = served.api_version();
     let who = apply::Manager { name: manager, api_version: &api_version, subresource: context.subresource() };
-    apply::update(context.served.schema(), live, object, &who, context.now);
+    if versions::is_stored(served) || served.custom {
+        apply::update(served.schema(), live, object, &who, context.now);
+        return;
+    }
+    // Ownership is tracked in the version the client speaks.
+    let live = live.map(|live| versions::handled_to_served(served, live));
+    let mut view = versions::handled_to_served(served, object).into_owned();
+    apply::update(served.schema(), live.as_deref(), &mut view, &who, context.now);
+    let fields = object::metadata(&view).get("managedFields").cloned().unwrap_or_default();
+    metadata_mut(object).insert("managedFields".into(), fields);
 }
 
 /// Sets what only the server may set.
@@ -146,7 +162,7 @@ async fn put(context: &Context, object: &Value, options: &WriteOptions) -> Resul
     if options.dry_run {
         return match context.api.store.get(&key).await.map_err(Status::internal)? {
             Some(entry) => Ok(Err(entry.value)),
-            None => Ok(Ok(Stored::unsaved(object))),
+            None => Ok(Ok(Stored::unsaved(&versions::to_stored(&context.served, object)?))),
         };
     }
     let value = stored::encode(&versions::to_stored(&context.served, object)?, &context.served);

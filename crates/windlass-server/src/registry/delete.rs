@@ -86,6 +86,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
             return Err(context.not_found());
         };
         let live = versions::to_served(&context.served, &entry.value)?;
+        let live = versions::to_handled(&context.served, &live).into_owned();
         check_preconditions(context, options, &live)?;
         admission::validate_delete(context, &live).await?;
         let grace = grace_seconds(context, options, &live);
@@ -96,7 +97,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
             mark(context, &mut object, grace);
         }
         if options.dry_run {
-            let stored = Stored::unsaved(&object);
+            let stored = Stored::unsaved(&versions::to_stored(&context.served, &object)?);
             return Ok(if waits { Deleted::Waiting(stored) } else { Deleted::Gone(stored) });
         }
         let done = if waits {
@@ -146,13 +147,7 @@ fn check_preconditions(context: &Context, options: &DeleteOptions, live: &Value)
 /// How long the object may take to stop: only kinds that stop gracefully take any time, and a second
 /// delete can only shorten it.
 fn grace_seconds(context: &Context, options: &DeleteOptions, live: &Value) -> i64 {
-    let Some(default) = context.served.strategy().grace_seconds(live) else { return 0 };
-    let wanted = match options.grace_seconds {
-        _ if default == 0 => 0,
-        Some(seconds) if seconds < 0 => 1,
-        Some(seconds) => seconds,
-        None => default,
-    };
+    let wanted = context.served.strategy().grace_period(live, options.grace_seconds).unwrap_or(0);
     match object::metadata(live).get("deletionGracePeriodSeconds").and_then(Value::as_i64) {
         Some(running) if object::is_deleting(live) => wanted.min(running),
         _ => wanted,
@@ -212,7 +207,9 @@ async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Opti
     let last = stored::encode(&versions::to_stored(&context.served, object)?, &context.served);
     let write = Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) };
     match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
-        TxnResult::Committed { .. } => Ok(Some(Stored::unsaved(object))),
+        TxnResult::Committed { .. } => {
+            Ok(Some(Stored::unsaved(&versions::to_stored(&context.served, object)?)))
+        }
         TxnResult::Conflict { .. } => Ok(None),
     }
 }

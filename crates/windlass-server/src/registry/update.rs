@@ -41,7 +41,6 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
     let mut object = decode::object(context, options.field_validation)?;
     place(context, &mut object)?;
     check_name(context, &mut object)?;
-    context.served.strategy().default(&mut object);
     let manager = context.manager(options.field_manager.as_deref());
     let change = Change {
         transform: |_: &Context, _: &Value| Ok(object.clone()),
@@ -89,7 +88,10 @@ where
             return Err(context.not_found());
         };
         let live = versions::to_served(&context.served, &entry.value)?;
-        let mut object = (change.transform)(context, &live)?;
+        let object = (change.transform)(context, &live)?;
+        let mut object = versions::to_handled(&context.served, &object).into_owned();
+        let live = versions::to_handled(&context.served, &live).into_owned();
+        context.served.strategy().default(&mut object);
         check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;
         keep_system_fields(&live, &mut object);
         if let Some(manager) = change.manager {
@@ -98,6 +100,7 @@ where
         admission::mutate_update(context, &live, &mut object).await?;
         prepare(context, &live, &mut object);
         validate(context, &live, &object)?;
+        context.served.strategy().canonicalize(&mut object);
         admission::validate_update(context, &live, &object).await?;
         if object == live {
             return Ok(Updated { object: entry.into(), created: false });
@@ -105,7 +108,8 @@ where
         let warnings = context.served.strategy().warnings(&object, Some(&live));
         if change.options.dry_run {
             context.warnings.extend(warnings);
-            return Ok(Updated { object: Stored::unsaved(&object), created: false });
+            let object = Stored::unsaved(&versions::to_stored(&context.served, &object)?);
+            return Ok(Updated { object, created: false });
         }
         if let Some(object) = put(context, &entry, &object).await? {
             context.warnings.extend(warnings);
@@ -194,11 +198,14 @@ fn keep_system_fields(live: &Value, object: &mut Value) {
 
 fn prepare(context: &Context, live: &Value, object: &mut Value) {
     let strategy = context.served.strategy();
-    if context.subresource() == "status" {
-        strategy.prepare_status_update(object, live);
-        return;
+    match context.subresource() {
+        "" => strategy.prepare_update(object, live),
+        "status" => {
+            strategy.prepare_status_update(object, live);
+            return;
+        }
+        other => strategy.prepare_subresource(other, object, live),
     }
-    strategy.prepare_update(object, live);
     if strategy.has_generation() && strategy.desired_state_changed(object, live) {
         let generation = object::metadata(live).get("generation").and_then(Value::as_i64).unwrap_or(0);
         metadata_mut(object).insert("generation".into(), (generation + 1).into());
@@ -209,10 +216,10 @@ fn validate(context: &Context, live: &Value, object: &Value) -> Result<(), Statu
     let strategy = context.served.strategy();
     let mut errors = FieldErrors::default();
     crate::validation::metadata::validate_update(object, live, context.metadata_rules(), &mut errors);
-    if context.subresource() == "status" {
-        strategy.validate_status_update(object, live, &mut errors);
-    } else {
-        strategy.validate_update(object, live, &mut errors);
+    match context.subresource() {
+        "" => strategy.validate_update(object, live, &mut errors),
+        "status" => strategy.validate_status_update(object, live, &mut errors),
+        other => strategy.validate_subresource(other, object, live, &mut errors),
     }
     if errors.is_empty() {
         return Ok(());
