@@ -6,4 +6,5 @@ pub mod registry;
 pub mod resource;
 pub mod schema;
 pub mod status;
+pub mod table;
 pub mod version;
