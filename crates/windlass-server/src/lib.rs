@@ -16,5 +16,6 @@ pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod validation;
+pub mod table;
 pub mod version;
 pub mod watch;
