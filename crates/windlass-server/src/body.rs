@@ -9,7 +9,11 @@ use futures::stream::{BoxStream, Stream, StreamExt};
 use http_body::{Frame, SizeHint};
 
 /// A response body.
-pub struct Body(Inner);
+pub struct Body {
+    inner: Inner,
+    /// Dropped together with the body: counts open watches.
+    _guard: Option<Box<dyn Send>>,
+}
 
 enum Inner {
     Full(Bytes),
@@ -19,18 +23,24 @@ enum Inner {
 impl Body {
     /// No body.
     pub fn empty() -> Self {
-        Self(Inner::Full(Bytes::new()))
+        Bytes::new().into()
     }
 
     /// A body made as it is read: long lists and watches.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self(Inner::Stream(stream.boxed()))
+        Self { inner: Inner::Stream(stream.boxed()), _guard: None }
+    }
+
+    /// The same body, with something that is dropped when it ends or the client goes away.
+    #[must_use]
+    pub fn guarded(self, guard: impl Send + 'static) -> Self {
+        Self { inner: self.inner, _guard: Some(Box::new(guard)) }
     }
 }
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Self {
-        Self(Inner::Full(bytes.into()))
+        Self { inner: Inner::Full(bytes.into()), _guard: None }
     }
 }
 
@@ -39,7 +49,7 @@ impl http_body::Body for Body {
     type Error = Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match &mut self.get_mut().0 {
+        match &mut self.get_mut().inner {
             Inner::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Inner::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Inner::Stream(stream) => stream.poll_next_unpin(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes)))),
@@ -47,11 +57,11 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Inner::Full(bytes) if bytes.is_empty())
+        matches!(&self.inner, Inner::Full(bytes) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.inner {
             Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Inner::Stream(_) => SizeHint::default(),
         }

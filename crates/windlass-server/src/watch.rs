@@ -12,6 +12,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -66,7 +67,7 @@ impl WatchEvent {
 }
 
 /// A JSON watch line.
-pub fn line(kind: &str, object: &[u8]) -> Bytes {
+fn line(kind: &str, object: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(object.len() + kind.len() + 24);
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.as_bytes());
@@ -141,6 +142,7 @@ pub struct Hub {
     progress: watch::Sender<Revision>,
     /// Serialises the slow part of opening a channel.
     opening: tokio::sync::Mutex<()>,
+    running: AtomicBool,
 }
 
 struct State {
@@ -153,12 +155,17 @@ impl Hub {
     pub fn new(store: Arc<dyn Store>) -> Self {
         let now = *store.revision().borrow();
         let state = Mutex::new(State { channels: HashMap::new(), progress: now });
-        Self { store, state, progress: watch::channel(now).0, opening: tokio::sync::Mutex::new(()) }
+        Self { store, state, progress: watch::channel(now).0, opening: tokio::sync::Mutex::new(()), running: AtomicBool::new(true) }
     }
 
     /// The revision up to which every channel is complete.
     pub fn progress(&self) -> watch::Receiver<Revision> {
         self.progress.subscribe()
+    }
+
+    /// Whether events are being delivered.
+    pub fn is_running(&self) -> bool {
+        self.running.load(Ordering::Relaxed)
     }
 
     /// Distributes events until the store is gone. Cancel-safe between batches.
@@ -176,6 +183,7 @@ impl Hub {
                 Ok(events) => self.distribute(&events),
                 Err(StoreError::Compacted { oldest, .. }) => self.restart(oldest),
                 Err(error) => {
+                    self.running.store(false, Ordering::Relaxed);
                     tracing::error!(%error, "the watch hub stops: the store cannot be read");
                     return;
                 }

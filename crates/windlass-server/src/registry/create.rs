@@ -53,11 +53,10 @@ pub(super) async fn store_new(
     generated: Option<String>,
     options: &WriteOptions,
 ) -> Result<Stored, Status> {
-    admission::mutate_create(context, &mut object).await?;
+    admission::namespace_exists(context, &object).await?;
     prepare(context, &mut object);
     validate(context, &object)?;
     context.served.strategy().canonicalize(&mut object);
-    admission::validate_create(context, &object).await?;
     let warnings = context.served.strategy().warnings(&object, None);
     context.warnings.extend(warnings);
     for attempt in 0.. {

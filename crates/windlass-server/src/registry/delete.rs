@@ -88,7 +88,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
         let live = versions::to_served(&context.served, &entry.value)?;
         let live = versions::to_handled(&context.served, &live).into_owned();
         check_preconditions(context, options, &live)?;
-        admission::validate_delete(context, &live).await?;
+        admission::may_delete(context)?;
         let grace = grace_seconds(context, options, &live);
         let mut object = live.clone();
         set_finalizers(options, &mut object);

@@ -10,7 +10,7 @@ use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
 use crate::status::Status;
-use crate::{admission, versions};
+use crate::versions;
 
 /// How often a change is tried again when somebody else was quicker.
 const TRIES: usize = 100;
@@ -97,11 +97,9 @@ where
         if let Some(manager) = change.manager {
             own(context, Some(&live), &mut object, manager);
         }
-        admission::mutate_update(context, &live, &mut object).await?;
         prepare(context, &live, &mut object);
         validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
-        admission::validate_update(context, &live, &object).await?;
         if object == live {
             return Ok(Updated { object: entry.into(), created: false });
         }
