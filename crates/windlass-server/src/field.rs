@@ -35,6 +35,11 @@ impl<'a> Path<'a> {
         Path { parent: None, step: Step::Field(name) }
     }
 
+    /// Whether this is the object itself.
+    pub const fn is_root(&self) -> bool {
+        matches!(self.step, Step::Root)
+    }
+
     /// The field `name` below this path.
     #[must_use]
     pub const fn child(&'a self, name: &'a str) -> Path<'a> {

@@ -3,6 +3,7 @@
 pub mod authn;
 pub mod authz;
 pub mod body;
+pub mod crd;
 pub mod discovery;
 pub mod codec;
 pub mod field;
