@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
+use windlass_store::Revision;
 
 use crate::crd::CustomKind;
 use crate::registry::strategy::{self, Strategy};
@@ -23,6 +24,8 @@ pub struct Served {
     pub behaviour: Behaviour,
     /// How every stored object of the kind begins: `{"kind":"Pod","apiVersion":"v1",`.
     pub head: Box<str>,
+    /// Objects last written at or before this revision were written under an older schema.
+    pub current_since: Revision,
     /// Cancelled when the resource is no longer served, or the server stops: ends its watches.
     pub ended: CancellationToken,
 }
@@ -38,7 +41,7 @@ pub enum Behaviour {
 impl Served {
     fn new(resource: Resource, behaviour: Behaviour) -> Self {
         let head = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version());
-        Self { resource, behaviour, head: head.into(), ended: CancellationToken::new() }
+        Self { resource, behaviour, head: head.into(), current_since: 0, ended: CancellationToken::new() }
     }
 
     /// The custom kind, if it is one.
@@ -87,14 +90,29 @@ impl Documents {
     }
 }
 
+/// A custom resource to serve.
+pub struct Custom {
+    /// Names, verbs, schema, columns.
+    pub resource: Resource,
+    /// What its CRD says.
+    pub kind: Arc<CustomKind>,
+    /// Objects last written at or before this revision were written under an older schema.
+    pub current_since: Revision,
+}
+
 impl Snapshot {
-    fn new(custom: impl IntoIterator<Item = (Resource, Arc<CustomKind>)>) -> Self {
+    fn new(custom: Vec<Custom>) -> Self {
         let builtin = builtins()
             .iter()
-            .map(|resource| (resource.clone(), Behaviour::Builtin(strategy::of(&resource.group, &resource.kind))));
-        let custom = custom.into_iter().map(|(resource, kind)| (resource, Behaviour::Custom(kind)));
-        let served: Vec<Arc<Served>> =
-            builtin.chain(custom).map(|(resource, behaviour)| Arc::new(Served::new(resource, behaviour))).collect();
+            .map(|resource| (resource.clone(), Behaviour::Builtin(strategy::of(&resource.group, &resource.kind)), 0));
+        let custom = custom.into_iter().map(|c| (c.resource, Behaviour::Custom(c.kind), c.current_since));
+        let served = builtin.chain(custom).map(|(resource, behaviour, current_since)| {
+            Arc::new(Served { current_since, ..Served::new(resource, behaviour) })
+        });
+        Self::of(served.collect())
+    }
+
+    fn of(served: Vec<Arc<Served>>) -> Self {
         let mut by_name: HashMap<Box<str>, HashMap<Box<str>, HashMap<Box<str>, Arc<Served>>>> = HashMap::new();
         for one in &served {
             by_name
@@ -146,7 +164,7 @@ pub struct Catalog {
 impl Catalog {
     /// Just the built-in kinds.
     pub fn new() -> Self {
-        Self { current: ArcSwap::from_pointee(Snapshot::new([])) }
+        Self { current: ArcSwap::from_pointee(Snapshot::new(Vec::new())) }
     }
 
     /// What is served now.
@@ -154,9 +172,37 @@ impl Catalog {
         self.current.load_full()
     }
 
-    /// Serves the built-in kinds and these custom ones from now on.
-    pub fn install(&self, custom: impl IntoIterator<Item = (Resource, Arc<CustomKind>)>) {
-        self.current.store(Arc::new(Snapshot::new(custom)));
+    /// Serves the built-in kinds and these custom ones from now on. Watches of custom resources that
+    /// are gone or have changed end, so that their clients come back and see what is served now.
+    pub fn install(&self, custom: Vec<Custom>) {
+        let old = self.snapshot();
+        let same = |custom: &Custom| {
+            let served = old.find(&custom.resource.group, &custom.resource.version, &custom.resource.plural)?;
+            let kind = served.custom()?;
+            let unchanged = kind.uid == custom.kind.uid
+                && kind.generation == custom.kind.generation
+                && kind.terminating == custom.kind.terminating;
+            unchanged.then(|| Arc::clone(served))
+        };
+        let mut served: Vec<Arc<Served>> = old.served.iter().filter(|s| s.custom().is_none()).cloned().collect();
+        served.extend(custom.into_iter().map(|custom| {
+            same(&custom).unwrap_or_else(|| {
+                let Custom { resource, kind, current_since } = custom;
+                Arc::new(Served { current_since, ..Served::new(resource, Behaviour::Custom(kind)) })
+            })
+        }));
+        let kept: std::collections::HashSet<*const Served> = served.iter().map(Arc::as_ptr).collect();
+        self.current.store(Arc::new(Snapshot::of(served)));
+        for gone in old.served.iter().filter(|served| !kept.contains(&Arc::as_ptr(served))) {
+            gone.ended.cancel();
+        }
+    }
+
+    /// Ends every watch.
+    pub fn end_watches(&self) {
+        for served in self.snapshot().served() {
+            served.ended.cancel();
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
 use crate::codec::{self, write};
-use crate::registry::{Answer, Context};
+use crate::registry::{Answer, Context, Stored};
 use crate::status::Status;
 use crate::table::{self, IncludeObject, MetaVersion};
 use crate::versions;
@@ -64,9 +64,8 @@ impl ListMeta {
 pub fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Result<Answer, Status> {
     let plain = context.accepted.target.is_none()
         && context.accepted.format == Format::Json
-        && !context.accepted.pretty
-        && versions::is_stored(&context.served);
-    let body = if plain { plain_list(context, entries, meta) } else { built_list(context, &entries, meta)?.into() };
+        && !context.accepted.pretty;
+    let body = if plain { plain_list(context, entries, meta)? } else { built_list(context, &entries, meta)?.into() };
     Ok(Answer::Raw {
         code: StatusCode::OK,
         content_type: context.accepted.format.media_type(),
@@ -77,8 +76,11 @@ pub fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Result<A
 
 /// A list of stored bytes. Items of built-in kinds come without `kind` and `apiVersion`, which every
 /// stored object begins with.
-fn plain_list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Body {
+fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta) -> Result<Body, Status> {
     let served = &context.served;
+    for entry in entries.iter_mut().filter(|entry| !versions::as_is(served, entry.modified)) {
+        entry.value = versions::bytes(served, &entry.value, entry.modified)?;
+    }
     let mut head = Vec::with_capacity(256);
     head.extend_from_slice(b"{\"kind\":");
     write::write_string(&served.list_kind, &mut head);
@@ -112,17 +114,17 @@ fn plain_list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Body {
     if total + head.len() <= WHOLE {
         head.reserve(total + 3);
         next(&mut head);
-        return head.into();
+        return Ok(head.into());
     }
     let state = Some((head, next));
-    Body::stream(stream::unfold(state, |state| {
+    Ok(Body::stream(stream::unfold(state, |state| {
         let step = state.map(|(mut out, mut next)| {
             out.reserve(WHOLE + 4096);
             let more = next(&mut out);
             (Bytes::from(out), more.then(|| (Vec::new(), next)))
         });
         std::future::ready(step)
-    }))
+    })))
 }
 
 /// A list whose items are decoded and encoded anew.
@@ -180,11 +182,11 @@ pub fn encode(value: &Value, accepted: &Accepted) -> Result<Bytes, Status> {
 }
 
 /// One object in the form the client asked for.
-fn object(served: &Served, accepted: &Accepted, stored: &Bytes, table: &table::Options) -> Result<Bytes, Status> {
-    if accepted.target.is_none() && accepted.format == Format::Json && !accepted.pretty && versions::is_stored(served) {
-        return Ok(stored.clone());
+fn object(served: &Served, accepted: &Accepted, stored: &Stored, table: &table::Options) -> Result<Bytes, Status> {
+    if accepted.target.is_none() && accepted.format == Format::Json && !accepted.pretty {
+        return versions::bytes(served, &stored.bytes, stored.revision);
     }
-    let object = versions::to_served(served, stored)?;
+    let object = versions::to_served(served, &stored.bytes)?;
     let value = match accepted.transform() {
         Some((Transform::Table, _)) => table::table(served, [&object], &table::ListMeta::of_object(&object), table)?,
         Some((_, version)) => table::partial(&object, meta_version(version)),
@@ -199,7 +201,7 @@ pub fn answer(context: &RenderContext, answer: Answer) -> Response<Body> {
         Answer::Raw { code, content_type, body, warnings } => (raw(code, content_type, body), warnings),
         Answer::Status { status: failure, warnings } => (status(&failure, &context.accepted), warnings),
         Answer::Object { code, object: stored, warnings } => {
-            let body = object(&context.served, &context.accepted, &stored.bytes, &context.table);
+            let body = object(&context.served, &context.accepted, &stored, &context.table);
             let response = match body {
                 Ok(body) => raw(code, context.accepted.format.media_type(), body.into()),
                 Err(failure) => status(&failure, &context.accepted),
@@ -277,13 +279,15 @@ impl EventWriter {
         Ok(Self { served, accepted, table })
     }
 
-    /// Whether stored bytes are sent as they are.
-    pub fn is_plain(&self) -> bool {
-        self.accepted.target.is_none() && self.accepted.format == Format::Json && versions::is_stored(&self.served)
+    /// Whether an object last written at `revision` is sent as it is stored.
+    pub fn sends_as_is(&self, revision: u64) -> bool {
+        self.accepted.target.is_none()
+            && self.accepted.format == Format::Json
+            && versions::as_is(&self.served, revision)
     }
 
     /// Writes one event.
-    pub fn write(&mut self, change: Change, stored: &Bytes, out: &mut Vec<u8>) {
+    pub fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) {
         match object(&self.served, &self.accepted, stored, &self.table) {
             Ok(object) => {
                 self.frame(change.as_str(), &object, out);

@@ -14,7 +14,7 @@ use crate::status::Status;
 pub struct Stored {
     /// The object, ready to serve.
     pub bytes: Bytes,
-    /// The revision of its last write; 0 if it was not stored (dry run).
+    /// The revision of its last write; the highest there is if it was not stored (dry run).
     pub revision: Revision,
 }
 
@@ -27,7 +27,7 @@ impl From<Entry> for Stored {
 impl Stored {
     /// An object that was not stored, because it was a dry run.
     pub fn unsaved(object: &Value) -> Self {
-        Self { bytes: write::to_object_vec(object).into(), revision: 0 }
+        Self { bytes: write::to_vec(object).into(), revision: Revision::MAX }
     }
 
     /// The object, decoded.

@@ -18,8 +18,9 @@ use windlass_store::{Entry, Range, Revision};
 use super::get::wait_for;
 use super::list::prefix;
 use super::matcher::Matcher;
-use super::{Answer, Context};
+use super::{Answer, Context, Stored};
 use crate::body::Body;
+use crate::codec::negotiate::Format;
 use crate::codec::peek;
 use crate::field::quote;
 use crate::options::{ListOptions, parse_revision};
@@ -48,7 +49,10 @@ pub(super) async fn watch(context: &Context) -> Result<Answer, Status> {
         let bytes = watcher.next().await?;
         Some((bytes, watcher))
     }));
-    let content_type = context.accepted.format.watch_media_type();
+    let content_type = match context.accepted.format {
+        Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        _ => "application/json",
+    };
     Ok(Answer::Raw { code: StatusCode::OK, content_type, body, warnings: context.warnings.clone() })
 }
 
@@ -164,7 +168,7 @@ impl Watcher {
         let mut out = Vec::new();
         for entry in self.initial.by_ref() {
             if self.matcher.matches(&entry.value) {
-                self.writer.write(Change::Added, &entry.value, &mut out);
+                self.writer.write(Change::Added, &entry.into(), &mut out);
                 if out.len() >= CHUNK {
                     return Some(out.into());
                 }
@@ -184,7 +188,7 @@ impl Watcher {
             let Some((change, object)) = self.change(event) else { continue };
             match object {
                 // The object as stored: one encoded line serves every watcher.
-                None if self.writer.is_plain() => {
+                None if self.writer.sends_as_is(event.event.revision) => {
                     let line = event.line(change);
                     if only.is_none() && out.is_empty() {
                         only = Some(line);
@@ -195,8 +199,8 @@ impl Watcher {
                 }
                 object => {
                     out.extend_from_slice(&only.take().unwrap_or_default());
-                    let object = object.unwrap_or_else(|| event.event.entry.value.clone());
-                    self.writer.write(change, &object, &mut out);
+                    let bytes = object.unwrap_or_else(|| event.event.entry.value.clone());
+                    self.writer.write(change, &Stored { bytes, revision: event.event.revision }, &mut out);
                 }
             }
         }
