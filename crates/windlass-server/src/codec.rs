@@ -4,11 +4,17 @@
 //! parser makes a JSON value and notes duplicate keys, then `kind` and `apiVersion` are compared with
 //! what the endpoint serves. Built-in kinds go on to the typed decoder, custom resources to pruning.
 
+pub mod base64;
 pub mod body;
+mod go;
 pub mod json;
 pub mod negotiate;
 pub mod peek;
+pub mod quantity;
+pub mod time;
+pub mod typed;
 pub mod write;
 
 pub use body::{Decoded, Expected, decode_body};
+pub use typed::{Typed, decode_typed};
 pub use write::write_object;
