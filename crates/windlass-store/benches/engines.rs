@@ -43,7 +43,7 @@ fn main() {
     ] {
         bench.writes(
             &format!("memory: txn, {name}"),
-            Arc::new(Memory::new()),
+            &Arc::new(Memory::new()),
             writers,
             txns,
             SMALL,
@@ -51,7 +51,7 @@ fn main() {
         let dir = TempDir::new().unwrap();
         bench.writes(
             &format!("durable: txn, {name}"),
-            Arc::new(open(dir.path())),
+            &Arc::new(open(dir.path())),
             writers,
             txns,
             SMALL,
@@ -60,7 +60,7 @@ fn main() {
     let dir = TempDir::new().unwrap();
     bench.writes(
         "durable: txn of 1.3 KB, 16 writers",
-        Arc::new(open(dir.path())),
+        &Arc::new(open(dir.path())),
         16,
         50_000,
         OBJECT,
@@ -91,7 +91,7 @@ impl Bench {
     fn measure<T>(&self, row: &str, times: usize, work: impl AsyncFnOnce() -> T) -> T {
         let (wall, cpu) = (Instant::now(), cpu_time());
         let result = self.runtime.block_on(work());
-        let (wall, cpu) = (wall.elapsed(), cpu_time() - cpu);
+        let (wall, cpu) = (wall.elapsed(), cpu_time().saturating_sub(cpu));
         let each = |duration: Duration| format!("{:.2?}", duration / u32::try_from(times).unwrap());
         let rate = times as f64 / wall.as_secs_f64();
         println!(
@@ -103,14 +103,14 @@ impl Bench {
     }
 
     /// Transactions of one put, over a thousand keys a writer.
-    fn writes(&self, row: &str, store: Arc<impl Store>, writers: usize, txns: usize, size: usize) {
+    fn writes(&self, row: &str, store: &Arc<impl Store>, writers: usize, txns: usize, size: usize) {
         if !self.selects(row) {
             return;
         }
         let value = Bytes::from(vec![b'x'; size]);
         self.measure(row, txns, async || {
             let tasks = (0..writers).map(|writer| {
-                let (store, value) = (Arc::clone(&store), value.clone());
+                let (store, value) = (Arc::clone(store), value.clone());
                 tokio::spawn(async move {
                     for n in 0..txns / writers {
                         let key =

@@ -36,6 +36,8 @@ mod lock;
 mod log;
 mod recover;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

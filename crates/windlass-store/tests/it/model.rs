@@ -109,7 +109,7 @@ impl Model {
     }
 
     /// A revision from 0 to one beyond the newest.
-    fn pick(&self, index: &Index) -> Revision {
+    fn pick(&self, index: Index) -> Revision {
         index.index(self.states.len() + 2) as Revision
     }
 
@@ -122,7 +122,7 @@ impl Model {
                 .at(self.revision())
                 .get(key)
                 .map_or(Expect::Absent, |entry| Expect::At(entry.modified)),
-            Guess::At(index) => Expect::At(self.pick(index)),
+            Guess::At(index) => Expect::At(self.pick(*index)),
         }
     }
 
@@ -280,7 +280,7 @@ fn run(subject: &mut impl Subject, model: &mut Model, step: &Step) {
                 (1..txn.len()).find(|n| actions[..*n].iter().any(|(key, _)| *key == actions[*n].0));
             match (block_on(store.txn(txn.clone())), repeated) {
                 (Err(StoreError::RepeatedKey { index }), Some(repeated)) => {
-                    assert_eq!(index, repeated)
+                    assert_eq!(index, repeated);
                 }
                 (Ok(TxnResult::Committed { revision, entries }), None) => {
                     assert_eq!(model.txn(&txn), Ok(entries));
@@ -302,7 +302,7 @@ fn run(subject: &mut impl Subject, model: &mut Model, step: &Step) {
                 start: key(*from),
                 end: to.map(key),
             };
-            let at = at.as_ref().map(|index| model.pick(index));
+            let at = at.map(|index| model.pick(index));
             let asked = at.unwrap_or(model.revision());
             match block_on(store.range(range.clone(), at, *limit)) {
                 Ok(snapshot) => {
@@ -329,16 +329,16 @@ fn run(subject: &mut impl Subject, model: &mut Model, step: &Step) {
                     }
                 }
                 Err(StoreError::Compacted { oldest, .. }) => {
-                    assert!(asked < oldest && oldest <= store.compacted())
+                    assert!(asked < oldest && oldest <= store.compacted());
                 }
                 Err(StoreError::Future { newest, .. }) => {
-                    assert!(asked > newest && newest == model.revision())
+                    assert!(asked > newest && newest == model.revision());
                 }
                 Err(other) => panic!("{other}"),
             }
         }
         Step::Events { after, limit } => {
-            let after = model.pick(after);
+            let after = model.pick(*after);
             match block_on(store.events(after, *limit)) {
                 Ok(events) => {
                     let seen: Vec<_> = events
@@ -355,13 +355,13 @@ fn run(subject: &mut impl Subject, model: &mut Model, step: &Step) {
                     assert_eq!(seen, model.events(after, *limit));
                 }
                 Err(StoreError::Compacted { oldest, .. }) => {
-                    assert!(after < oldest && oldest <= store.compacted())
+                    assert!(after < oldest && oldest <= store.compacted());
                 }
                 Err(other) => panic!("{other}"),
             }
         }
         Step::Compact(index) => {
-            let revision = model.pick(index);
+            let revision = model.pick(*index);
             let before = store.compacted();
             match block_on(store.compact(revision)) {
                 Ok(()) => assert!(store.compacted() >= before.max(revision)),
