@@ -6,6 +6,7 @@ use windlass_store::Store;
 
 use crate::authn::Tokens;
 use crate::catalog::Catalog;
+use crate::crd::controller::Progress;
 use crate::metrics::Metrics;
 use crate::watch::Hub;
 
@@ -21,4 +22,6 @@ pub struct Api {
     pub tokens: Tokens,
     /// What was done.
     pub metrics: Metrics,
+    /// The revision up to which CRDs have taken effect.
+    pub crds: Progress,
 }

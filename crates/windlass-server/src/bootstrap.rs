@@ -6,8 +6,8 @@ use windlass_store::{Expect, Write};
 
 use crate::api::Api;
 use crate::catalog::Served;
-use crate::codec::write;
 use crate::object;
+use crate::registry::stored;
 use crate::status::Status;
 
 /// Namespaces of a new cluster.
@@ -40,11 +40,7 @@ async fn create(api: &Api, group: &str, version: &str, plural: &str, mut object:
     complete(served, &mut object);
     let namespace = object::text(&object, "namespace").to_owned();
     let key = Bytes::from(served.key(&namespace, object::name(&object)));
-    let mut out = Vec::new();
-    let value = match write::write_object(&object, &mut out) {
-        Some(at) => windlass_store::Value::splice(out, at),
-        None => windlass_store::Value::plain(out),
-    };
+    let value = stored::encode(&object);
     // A conflict means that it is there already.
     api.store.txn(vec![Write::Put { key, expect: Expect::Absent, value }]).await.map_err(Status::internal)?;
     Ok(())

@@ -14,6 +14,8 @@ pub mod quantity;
 pub mod time;
 pub mod typed;
 pub mod write;
+pub mod yaml;
+pub mod protobuf;
 
 pub use body::{Decoded, Expected, decode_body};
 pub use typed::{Typed, decode_typed};

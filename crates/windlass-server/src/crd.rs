@@ -19,6 +19,7 @@ use crate::schema::structural::Reader;
 use crate::schema::{Schema, default, prune};
 use crate::validation::access::Access;
 
+pub mod controller;
 pub mod lifecycle;
 pub mod scale;
 mod strategy;

@@ -15,15 +15,17 @@ mod delete;
 mod get;
 mod list;
 mod matcher;
+mod ownership;
 mod patch;
 mod scale;
-mod stored;
+pub mod stored;
 pub mod strategy;
 mod subresource;
 mod update;
 mod watch;
 
 pub use context::{Answer, Context};
+pub use delete::delete_all;
 pub use stored::Stored;
 
 use crate::request::Verb;

@@ -17,8 +17,9 @@ use windlass_store::{Expect, Range, Revision, StoreError, TxnResult, Write};
 use super::lifecycle::{self, AcceptedNames};
 use crate::api::Api;
 use crate::catalog::Custom;
-use crate::codec::{json, write};
+use crate::codec::json;
 use crate::object;
+use crate::registry::stored;
 use crate::validation::access::Access;
 
 const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
@@ -178,7 +179,7 @@ impl CrdController {
         }
         lifecycle::finish_deletion(&mut crd, &now);
         if crd.at("metadata").list("finalizers").is_empty() {
-            let last = Some(encode(&crd));
+            let last = Some(stored::encode(&crd));
             self.api.store.txn(vec![Write::Delete { key, expect, last }]).await?;
         } else {
             put(&self.api, &key, expect, &crd).await?;
@@ -194,19 +195,11 @@ async fn put(
     expect: Expect,
     crd: &Value,
 ) -> Result<Option<(Bytes, Revision)>, StoreError> {
-    let write = Write::Put { key: key.clone(), expect, value: encode(crd) };
+    let write = Write::Put { key: key.clone(), expect, value: stored::encode(crd) };
     match api.store.txn(vec![write]).await? {
         TxnResult::Committed { mut entries, .. } => {
             Ok(entries.pop().flatten().map(|entry| (entry.value, entry.modified)))
         }
         TxnResult::Conflict { .. } => Ok(None),
-    }
-}
-
-fn encode(crd: &Value) -> windlass_store::Value {
-    let mut out = Vec::new();
-    match write::write_object(crd, &mut out) {
-        Some(at) => windlass_store::Value::splice(out, at),
-        None => windlass_store::Value::plain(out),
     }
 }

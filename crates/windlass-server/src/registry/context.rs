@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::api::Api;
 use crate::authn::User;
@@ -14,8 +15,9 @@ use crate::codec::negotiate::Accepted;
 use crate::request::{Query, ResourcePath, Verb};
 use crate::status::{Qualified, Status};
 use crate::validation::metadata::Rules;
+use crate::versions;
 
-use super::Stored;
+use super::{Stored, stored};
 
 /// One request for a resource.
 pub struct Context {
@@ -118,6 +120,18 @@ impl Context {
         let agent = self.headers.get(http::header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let product = agent.unwrap_or("unknown").split('/').next().unwrap_or_default();
         product.chars().take(128).collect()
+    }
+
+    /// An object, in the form strategies handle, as the store takes it.
+    pub fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
+        let stored = versions::to_stored(&self.served, object)?;
+        Ok(stored::encode(&stored))
+    }
+
+    /// An object that was not stored, as the answer shows it.
+    pub fn unsaved(&self, object: &Value) -> Result<Stored, Status> {
+        let stored = versions::to_stored(&self.served, object)?;
+        Ok(Stored::unsaved(&stored))
     }
 
     /// One object as the answer, with the warnings gathered so far.

@@ -7,8 +7,7 @@ use http::StatusCode;
 use serde_json::Value;
 use windlass_store::{Expect, TxnResult, Write};
 
-use super::{Answer, Context, Stored, decode, stored};
-use crate::apply;
+use super::{Answer, Context, Stored, decode, ownership};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::WriteOptions;
@@ -42,7 +41,7 @@ pub(super) async fn create_object(
     let generated = name(&mut object);
     context.served.strategy().default(&mut object);
     let manager = context.manager(options.field_manager.as_deref());
-    own(context, None, &mut object, &manager);
+    ownership::track(context, None, &mut object, &manager);
     store_new(context, object, generated, options).await
 }
 
@@ -107,23 +106,6 @@ fn name(object: &mut Value) -> Option<String> {
     Some(prefix)
 }
 
-/// Tracks who owns which field.
-pub(super) fn own(context: &Context, live: Option<&Value>, object: &mut Value, manager: &str) {
-    let served = &context.served;
-    let api_version = served.api_version();
-    let who = apply::Manager { name: manager, api_version: &api_version, subresource: context.subresource() };
-    if versions::is_stored(served) || served.custom {
-        apply::update(served.schema(), live, object, &who, context.now);
-        return;
-    }
-    // Ownership is tracked in the version the client speaks.
-    let live = live.map(|live| versions::handled_to_served(served, live));
-    let mut view = versions::handled_to_served(served, object).into_owned();
-    apply::update(served.schema(), live.as_deref(), &mut view, &who, context.now);
-    let fields = object::metadata(&view).get("managedFields").cloned().unwrap_or_default();
-    metadata_mut(object).insert("managedFields".into(), fields);
-}
-
 /// Sets what only the server may set.
 fn prepare(context: &Context, object: &mut Value) {
     let strategy = context.served.strategy();
@@ -161,10 +143,10 @@ async fn put(context: &Context, object: &Value, options: &WriteOptions) -> Resul
     if options.dry_run {
         return match context.api.store.get(&key).await.map_err(Status::internal)? {
             Some(entry) => Ok(Err(entry.value)),
-            None => Ok(Ok(Stored::unsaved(&versions::to_stored(&context.served, object)?))),
+            None => Ok(Ok(context.unsaved(object)?)),
         };
     }
-    let value = stored::encode(&versions::to_stored(&context.served, object)?, &context.served);
+    let value = context.encode(object)?;
     let write = Write::Put { key, expect: Expect::Absent, value };
     match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
         TxnResult::Committed { mut entries, .. } => {

@@ -2,10 +2,11 @@
 
 use http::StatusCode;
 use serde_json::{Value, json};
-use windlass_store::{Entry, Expect, TxnResult, Write};
+use windlass_store::{Entry, Expect, Range, StoreError, TxnResult, Write};
 
 use super::list::select;
 use super::{Answer, Context, Stored, decode, stored};
+use crate::api::Api;
 use crate::object::{self, metadata_mut};
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::render;
@@ -97,7 +98,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
             mark(context, &mut object, grace);
         }
         if options.dry_run {
-            let stored = Stored::unsaved(&versions::to_stored(&context.served, &object)?);
+            let stored = context.unsaved(&object)?;
             return Ok(if waits { Deleted::Waiting(stored) } else { Deleted::Gone(stored) });
         }
         let done = if waits {
@@ -195,7 +196,7 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
     if object == live {
         return Ok(Some(entry.clone().into()));
     }
-    let value = stored::encode(&versions::to_stored(&context.served, object)?, &context.served);
+    let value = context.encode(object)?;
     let write = Write::Put { key: entry.key.clone(), expect: Expect::At(entry.modified), value };
     match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
         TxnResult::Committed { mut entries, .. } => Ok(entries.pop().flatten().map(Stored::from)),
@@ -204,12 +205,49 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
 }
 
 async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
-    let last = stored::encode(&versions::to_stored(&context.served, object)?, &context.served);
+    let last = context.encode(object)?;
     let write = Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) };
     match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
         TxnResult::Committed { .. } => {
-            Ok(Some(Stored::unsaved(&versions::to_stored(&context.served, object)?)))
+            Ok(Some(context.unsaved(object)?))
         }
         TxnResult::Conflict { .. } => Ok(None),
     }
+}
+
+/// Deletes a pod if no disruption budget objects.
+pub(super) async fn evict(context: &mut Context, options: &DeleteOptions) -> Result<(), Status> {
+    delete_one(context, options).await.map(drop)
+}
+
+/// Deletes every object below a prefix, whatever it is; returns how many have to wait for finalizers.
+pub async fn delete_all(api: &Api, prefix: &str) -> Result<usize, StoreError> {
+    let now = object::time(jiff::Timestamp::now());
+    let snapshot = api.store.range(Range::prefix(prefix.to_owned()), None, 0).await?;
+    let mut waiting = 0;
+    for entry in snapshot.entries {
+        let Ok(mut object) = stored::decode(&entry.value) else { continue };
+        let (key, expect) = (entry.key.clone(), Expect::At(entry.modified));
+        if object::finalizers(&object).is_empty() {
+            let last = Some(stored::encode(&object));
+            if let TxnResult::Conflict { .. } = api.store.txn(vec![Write::Delete { key, expect, last }]).await? {
+                waiting += 1;
+            }
+            continue;
+        }
+        waiting += 1;
+        if !object::is_deleting(&object) {
+            let metadata = metadata_mut(&mut object);
+            metadata.insert("deletionTimestamp".into(), now.as_str().into());
+            metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+            let generation = metadata.get("generation").and_then(Value::as_i64);
+            if let Some(generation) = generation {
+                metadata.insert("generation".into(), (generation + 1).into());
+            }
+            let value = stored::encode(&object);
+            // A conflict means that somebody else is at it; the next round sees what came of it.
+            api.store.txn(vec![Write::Put { key, expect, value }]).await?;
+        }
+    }
+    Ok(waiting)
 }

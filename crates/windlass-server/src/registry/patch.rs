@@ -4,13 +4,13 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::update::{Change, update};
-use super::{Answer, Context, create, decode};
+use super::{Answer, Context, create, decode, ownership};
 use crate::codec::negotiate::{self, PatchType};
 use crate::object::{self, metadata_mut};
 use crate::options::{FieldValidation, WriteOptions};
 use crate::patch::{json::JsonPatch, merge, strategic};
 use crate::status::Status;
-use crate::{apply, versions};
+use crate::versions;
 
 /// Changes the object that the path names as the body says.
 pub(super) async fn patch(context: &mut Context) -> Result<Answer, Status> {
@@ -97,20 +97,18 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
     let applied = decode::applied(context, options.field_validation)?;
     let manager = context.manager(options.field_manager.as_deref());
     let force = options.force.unwrap_or(false);
-    let merge = |context: &Context, live: &Value| {
-        let served = &context.served;
-        let api_version = served.api_version();
-        let who = apply::Manager { name: &manager, api_version: &api_version, subresource: context.subresource() };
-        let merged = apply::apply(served.schema(), live, &applied, &who, force, context.now)?;
+    let merge = |context: &Context, live: Option<&Value>| {
+        let merged = ownership::apply(context, live, &applied, &manager, force)?;
         let (object, _) = decode::patched(context, merged, FieldValidation::Ignore)?;
         check_identity(context, &object)?;
         Ok(object)
     };
-    let change = Change { transform: merge, manager: None, options, uid_is_precondition: false };
+    let transform = |context: &Context, live: &Value| merge(context, Some(live));
+    let change = Change { transform, manager: None, options, uid_is_precondition: false };
     match update(context, change).await {
         Err(status) if status.code == StatusCode::NOT_FOUND && context.subresource().is_empty() => {
-            let live = new_object(context);
-            let mut object = merge(context, &live)?;
+            let mut object = merge(context, None)?;
+            create::place(context, &mut object)?;
             metadata_mut(&mut object).remove("resourceVersion");
             if !object::text(&object, "uid").is_empty() {
                 let why = "uid mismatch: the provided object specified uid ";
@@ -124,16 +122,4 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
         }
         updated => Ok(context.answer(StatusCode::OK, updated?.object)),
     }
-}
-
-/// What apply merges into when there is no object yet.
-fn new_object(context: &Context) -> Value {
-    let mut object = serde_json::json!({
-        "kind": &*context.served.kind, "apiVersion": context.served.api_version(), "metadata": {"name": context.name()},
-    });
-    if context.served.namespaced {
-        let namespace = context.namespace().to_owned();
-        metadata_mut(&mut object).insert("namespace".into(), namespace.into());
-    }
-    object
 }

@@ -5,7 +5,6 @@ use bytes::Bytes;
 use serde_json::Value;
 use windlass_store::{Entry, Revision};
 
-use crate::catalog::Served;
 use crate::codec::{json, write};
 use crate::status::Status;
 
@@ -45,9 +44,8 @@ pub fn decode(bytes: &[u8]) -> Result<Value, Status> {
 }
 
 /// Encodes an object for storage; the store fills in its resourceVersion.
-pub fn encode(object: &Value, served: &Served) -> windlass_store::Value {
+pub fn encode(object: &Value) -> windlass_store::Value {
     let mut out = Vec::with_capacity(1024);
-    debug_assert_eq!(object.get("kind").and_then(Value::as_str), Some(&*served.kind));
     match write::write_object(object, &mut out) {
         Some(at) => windlass_store::Value::splice(out, at),
         None => windlass_store::Value::plain(out),

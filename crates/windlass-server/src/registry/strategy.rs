@@ -37,6 +37,7 @@ pub mod conversion;
 pub mod event;
 pub mod lease;
 pub mod namespace;
+pub mod scale;
 pub mod secret;
 pub mod service;
 pub mod service_account;

@@ -4,13 +4,13 @@ use http::StatusCode;
 use serde_json::Value;
 use windlass_store::{Entry, Expect, TxnResult, Write};
 
-use super::create::{create_object, own, place};
-use super::{Answer, Context, Stored, decode, stored};
+use super::create::{create_object, place};
+use super::{Answer, Context, Stored, decode, ownership};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
 use crate::status::Status;
-use crate::versions;
+use crate::{apply, versions};
 
 /// How often a change is tried again when somebody else was quicker.
 const TRIES: usize = 100;
@@ -95,18 +95,19 @@ where
         check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;
         keep_system_fields(&live, &mut object);
         if let Some(manager) = change.manager {
-            own(context, Some(&live), &mut object, manager);
+            ownership::track(context, Some(&live), &mut object, manager);
         }
         prepare(context, &live, &mut object);
         validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
+        apply::keep_times_if_unchanged(&live, &mut object);
         if object == live {
             return Ok(Updated { object: entry.into(), created: false });
         }
         let warnings = context.served.strategy().warnings(&object, Some(&live));
         if change.options.dry_run {
             context.warnings.extend(warnings);
-            let object = Stored::unsaved(&versions::to_stored(&context.served, &object)?);
+            let object = context.unsaved(&object)?;
             return Ok(Updated { object, created: false });
         }
         if let Some(object) = put(context, &entry, &object).await? {
@@ -126,7 +127,7 @@ pub(super) const MODIFIED: &str =
 async fn put(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
     let expect = Expect::At(entry.modified);
     let key = entry.key.clone();
-    let value = stored::encode(&versions::to_stored(&context.served, object)?, &context.served);
+    let value = context.encode(object)?;
     let finished = object::is_deleting(object) && super::delete::is_finished(context, object);
     let write = if finished {
         Write::Delete { key, expect, last: Some(value) }
