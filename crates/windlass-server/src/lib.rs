@@ -2,6 +2,7 @@
 
 pub mod discovery;
 pub mod field;
+pub mod openapi;
 pub mod registry;
 pub mod resource;
 pub mod schema;

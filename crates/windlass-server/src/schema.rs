@@ -66,6 +66,8 @@ pub struct PatchStrategy {
 pub struct Schema {
     /// The JSON type.
     pub ty: Type,
+    /// What a person reads about the value; only in custom resources.
+    pub description: Option<Box<str>>,
     /// `format`, e.g. `int32`, `date-time`, `byte`.
     pub format: Option<Box<str>>,
     /// Known fields of an object.
