@@ -120,6 +120,16 @@ fn subresource_operation(resource: &Resource, sub: &Subresource, verb: &str) -> 
     };
     let mut operation = describe(resource, verb, (group, version, &sub.kind), kind, &sub.name);
     if connects {
+        let method = match verb {
+            "create" => "Post",
+            "update" => "Put",
+            "patch" => "Patch",
+            "delete" => "Delete",
+            _ => "Get",
+        };
+        let scope = if resource.namespaced { "Namespaced" } else { "" };
+        let gv = camel(&resource.group, &resource.version);
+        operation.id = format!("connect{gv}{method}{scope}{}{}", resource.kind, capitalized(&sub.name));
         operation.action = "connect";
         operation.body = None;
         operation.parameters = Vec::new();

@@ -171,6 +171,7 @@ fn built_in_operations_tell_kubectl_what_it_asks() {
     let core = v3_document("", "v1", &of("", "v1"));
     let exec = &core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/exec"]["post"];
     assert_eq!(exec["x-kubernetes-action"], "connect");
+    assert_eq!(exec["operationId"], "connectCoreV1PostNamespacedPodExec");
 }
 
 #[test]
@@ -297,6 +298,15 @@ fn a_custom_resource_in_v2_is_what_kubectl_can_parse() {
     open.schema = Schema { preserve_unknown: true, ..object(Vec::new()) }.into();
     let document: Value = serde_json::from_slice(&v2::json([&open])).expect("valid JSON");
     assert_eq!(document["definitions"]["com.example.x.v1.Book"].get("properties"), None);
+}
+
+#[test]
+fn clients_ask_for_protobuf_by_either_name() {
+    assert!(v2::prefers_protobuf("application/com.github.proto-openapi.spec.v2@v1.0+protobuf"));
+    assert!(v2::prefers_protobuf("application/com.github.proto-openapi.spec.v2.v1.0+protobuf, application/json"));
+    assert!(!v2::prefers_protobuf("application/json, application/com.github.proto-openapi.spec.v2@v1.0+protobuf"));
+    assert!(!v2::prefers_protobuf("*/*"));
+    assert!(!v2::prefers_protobuf(""));
 }
 
 /// A reader of the protobuf wire format, to see what the writer wrote.

@@ -11,8 +11,22 @@ use crate::resource::Resource;
 use crate::schema::builtin;
 use crate::version::GIT_VERSION;
 
-/// The content type of the protobuf form.
-pub const PROTOBUF_CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// The content type of the protobuf form. What clients ask for has an `@` in it, which Go's own parser of
+/// content types refuses in an answer.
+pub const PROTOBUF_CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// Whether an `Accept` header asks for the protobuf form before JSON.
+pub fn prefers_protobuf(accept: &str) -> bool {
+    let clauses = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
+    clauses
+        .filter_map(|media_type| match media_type {
+            PROTOBUF_CONTENT_TYPE | "application/com.github.proto-openapi.spec.v2@v1.0+protobuf" => Some(true),
+            "application/json" | "application/*" | "*/*" => Some(false),
+            _ => None,
+        })
+        .next()
+        .unwrap_or_default()
+}
 
 /// The document as JSON.
 pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> Bytes {
