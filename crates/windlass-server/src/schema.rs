@@ -66,7 +66,7 @@ pub struct PatchStrategy {
 pub struct Schema {
     /// The JSON type.
     pub ty: Type,
-    /// What a person reads about the value; only in custom resources.
+    /// What the value is for, as documentation shows it.
     pub description: Option<Box<str>>,
     /// `format`, e.g. `int32`, `date-time`, `byte`.
     pub format: Option<Box<str>>,

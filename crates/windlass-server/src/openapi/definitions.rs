@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::discovery::subresource_group_version;
 use crate::resource::{Resource, builtins};
-use crate::schema::{Rules, Schema, SchemaRef, builtin};
+use crate::schema::{Rules, Schema, builtin};
 
 pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 pub(super) const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
@@ -76,13 +76,10 @@ fn add(name: &str, names: &mut BTreeSet<&'static str>) {
 fn collect(schema: &Schema, names: &mut BTreeSet<&'static str>) {
     let below = schema.properties.values().chain(&schema.additional).chain(&schema.items);
     for reference in below {
-        match reference {
-            SchemaRef::Definition { id, .. } => add(builtin::definition(*id).name.unwrap_or_default(), names),
-            // A copy of a definition is written as a reference to it.
-            SchemaRef::Inline(inline) => match inline.name {
-                Some(name) => add(name, names),
-                None => collect(inline, names),
-            },
+        // A definition, or a copy of one, is written as a reference to it.
+        match reference.name {
+            Some(name) => add(name, names),
+            None => collect(reference, names),
         }
     }
     if let Some(Rules { all_of, any_of, one_of, not, .. }) = schema.rules.as_deref() {

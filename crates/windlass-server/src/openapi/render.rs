@@ -140,17 +140,12 @@ impl Renderer {
     }
 
     fn below(self, reference: &SchemaRef) -> Value {
-        let (name, extra) = match reference {
-            SchemaRef::Inline(schema) => match schema.name {
-                None => return self.schema(schema).into(),
-                Some(name) => {
-                    let mut extra = Map::new();
-                    extensions(schema, &mut extra);
-                    (name, extra)
-                }
-            },
-            SchemaRef::Definition { id, .. } => (builtin::definition(*id).name.unwrap_or_default(), Map::new()),
-        };
+        let schema: &Schema = reference;
+        let Some(name) = schema.name else { return self.schema(schema).into() };
+        let mut extra = Map::new();
+        if !matches!(reference, SchemaRef::Definition { .. }) {
+            copied(schema, name, &mut extra);
+        }
         self.reference(name, reference.default_value(), extra)
     }
 
@@ -279,6 +274,17 @@ pub(super) fn custom_list(resource: &Resource, dialect: Dialect) -> Value {
         },
         "x-kubernetes-group-version-kind": [gvk_value((&resource.group, &resource.version, &resource.list_kind))],
     })
+}
+
+/// What a copy of the definition `name` says at its place of use, beyond the definition.
+fn copied(copy: &Schema, name: &str, out: &mut Map<String, Value>) {
+    let Some(original) = builtin::by_name(name).map(builtin::definition) else { return };
+    let said = Schema { atomic: copy.atomic && !original.atomic, patch: copy.patch.clone(), ..Schema::default() };
+    extensions(&said, out);
+    // The one strategy that is no departure from a schema's defaults: "replace".
+    if out.is_empty() && copy.atomic == original.atomic {
+        out.insert("x-kubernetes-patch-strategy".into(), "replace".into());
+    }
 }
 
 /// How lists and maps merge.

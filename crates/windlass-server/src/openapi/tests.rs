@@ -207,6 +207,14 @@ fn built_in_schemas_carry_types_and_merge_rules() {
         schemas["io.k8s.apimachinery.pkg.api.resource.Quantity"],
         json!({"oneOf": [{"type": "string"}, {"type": "number"}]})
     );
+    let policy = v3_document("policy", "v1", &of("policy", "v1"));
+    assert_eq!(
+        policy["components"]["schemas"]["io.k8s.api.policy.v1.PodDisruptionBudgetSpec"]["properties"]["selector"],
+        json!({
+            "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"}],
+            "x-kubernetes-patch-strategy": "replace",
+        })
+    );
     assert_eq!(
         schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]["x-kubernetes-group-version-kind"],
         json!([

@@ -17,14 +17,13 @@ pub const PROTOBUF_CONTENT_TYPE: &str = "application/com.github.proto-openapi.sp
 
 /// Whether an `Accept` header asks for the protobuf form before JSON.
 pub fn prefers_protobuf(accept: &str) -> bool {
-    let clauses = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
+    let mut clauses = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
     clauses
-        .filter_map(|media_type| match media_type {
+        .find_map(|media_type| match media_type {
             PROTOBUF_CONTENT_TYPE | "application/com.github.proto-openapi.spec.v2@v1.0+protobuf" => Some(true),
             "application/json" | "application/*" | "*/*" => Some(false),
             _ => None,
         })
-        .next()
         .unwrap_or_default()
 }
 
