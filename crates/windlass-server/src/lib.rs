@@ -30,6 +30,7 @@ mod metrics;
 mod object;
 pub mod options;
 pub mod patch;
+pub mod openapi;
 pub mod registry;
 mod render;
 pub mod request;
