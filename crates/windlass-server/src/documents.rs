@@ -11,6 +11,7 @@ use crate::catalog::Snapshot;
 use crate::codec::negotiate::{self, Accepted, Format};
 use crate::codec::write;
 use crate::discovery::Discovery;
+use crate::openapi::{v2, v3};
 use crate::request::Target;
 use crate::status::Status;
 use crate::{health, render, version};
@@ -79,8 +80,10 @@ fn document(
 
 fn other(api: &Api, path: &str, accept: &str) -> Response<Body> {
     let snapshot = api.catalog.snapshot();
-    let _ = accept;
     match path {
+        "/openapi/v2" => openapi_v2(&snapshot, accept),
+        "/openapi/v3" => openapi_v3_index(&snapshot),
+        path if path.starts_with("/openapi/v3/") => openapi_v3(&snapshot, &path["/openapi/v3/".len()..]),
         "/" => render::raw(StatusCode::OK, "application/json", encoded(&paths(&snapshot)).into()),
         "/version" => render::raw(StatusCode::OK, "application/json", encoded(&version::info()).into()),
         "/metrics" => {
@@ -89,6 +92,38 @@ fn other(api: &Api, path: &str, accept: &str) -> Response<Body> {
         }
         _ => health::text(StatusCode::NOT_FOUND, "404 page not found\n"),
     }
+}
+
+fn openapi_v2(snapshot: &Snapshot, accept: &str) -> Response<Body> {
+    if v2::prefers_protobuf(accept) {
+        let bytes = snapshot.documents().get("openapi v2 protobuf", || v2::protobuf(snapshot.resources()));
+        return render::raw(StatusCode::OK, v2::PROTOBUF_CONTENT_TYPE, bytes.into());
+    }
+    let bytes = snapshot.documents().get("openapi v2 json", || v2::json(snapshot.resources()));
+    render::raw(StatusCode::OK, "application/json", bytes.into())
+}
+
+fn openapi_v3_index(snapshot: &Snapshot) -> Response<Body> {
+    let bytes = snapshot.documents().get("openapi v3", || {
+        let discovery = Discovery::new(snapshot.resources());
+        let documents = discovery.group_versions().map(|(group, version, resources)| {
+            (group, version, v3::fingerprint(group, version, resources))
+        });
+        encoded(&v3::index(documents))
+    });
+    render::raw(StatusCode::OK, "text/plain; charset=utf-8", bytes.into())
+}
+
+fn openapi_v3(snapshot: &Snapshot, path: &str) -> Response<Body> {
+    let bytes = snapshot.documents().get(&format!("openapi v3 {path}"), || {
+        let discovery = Discovery::new(snapshot.resources());
+        let found = discovery.group_versions().find(|(group, version, _)| v3::path(group, version) == path);
+        found.map(|(group, version, resources)| v3::document(group, version, resources)).unwrap_or_default()
+    });
+    if bytes.is_empty() {
+        return health::text(StatusCode::NOT_FOUND, "404 page not found\n");
+    }
+    render::raw(StatusCode::OK, "application/json", bytes.into())
 }
 
 /// `/`: what there is.

@@ -209,8 +209,8 @@ impl Renderer {
                 out.insert(key.into(), limit.into());
             }
         }
-        if let Some((pattern, _)) = &rules.pattern {
-            out.insert("pattern".into(), (&**pattern).into());
+        if let Some(pattern) = &rules.pattern {
+            out.insert("pattern".into(), pattern.source().into());
         }
         if rules.unique_items {
             out.insert("uniqueItems".into(), true.into());
