@@ -126,6 +126,7 @@ fn reopen(
         segment: disk.segment(file, path),
         path: path.to_owned(),
         salt: tail.salt,
+        first: tail.first,
         end: tail.end,
     })
 }
@@ -209,6 +210,7 @@ impl Files {
 #[derive(Clone, Copy)]
 struct Tail {
     salt: u32,
+    first: Revision,
     end: u64,
 }
 
@@ -289,6 +291,7 @@ impl Replay<'_> {
         }
         Ok(Tail {
             salt: header.salt,
+            first,
             end: offset as u64,
         })
     }
