@@ -276,3 +276,43 @@ fn what_was_queued_before_closing_is_carried_out() {
     let (_, recovery) = Durable::open(dir.path(), DurableOptions::default()).unwrap();
     assert_eq!((recovery.entries, recovery.truncated_bytes), (100, 0));
 }
+
+#[test]
+fn a_checkpoint_that_fails_costs_only_space() {
+    let dir = TempDir::new().unwrap();
+    let options = DurableOptions {
+        segment_bytes: 4_096,
+        checkpoint_bytes: 4_096,
+        ..DurableOptions::default()
+    };
+    let store = open(dir.path(), options);
+    for n in 0..50 {
+        block_on(store.txn(put(n % 3, 500))).unwrap();
+    }
+    // A directory is in the way of the snapshot.
+    let obstacle = dir.path().join("snapshot-00000000000000000040.tmp");
+    fs::create_dir(&obstacle).unwrap();
+    block_on(store.compact(40)).unwrap();
+    assert_eq!(store.compacted(), 40);
+    let before = bytes_on_disk(dir.path());
+    assert_eq!(revision(&block_on(store.txn(put(0, 500)))), 52);
+    drop(store);
+    let (store, recovery) = Durable::open(dir.path(), options).unwrap();
+    assert_eq!(
+        (recovery.revision, recovery.compacted, recovery.snapshot),
+        (52, 40, None)
+    );
+    fs::remove_dir(&obstacle).unwrap();
+    block_on(store.compact(52)).unwrap();
+    let after = bytes_on_disk(dir.path());
+    assert!(after < before / 2, "{before} bytes, then {after}");
+}
+
+#[test]
+fn a_store_can_be_used_through_the_trait_alone() {
+    let dir = TempDir::new().unwrap();
+    let store: std::sync::Arc<dyn Store> =
+        std::sync::Arc::new(open(dir.path(), DurableOptions::default()));
+    assert_eq!(revision(&block_on(store.txn(put(0, 1)))), 2);
+    assert_eq!(block_on(store.count(Range::prefix(""))).unwrap(), 1);
+}

@@ -5,4 +5,5 @@ mod contract;
 mod crash;
 mod damage;
 mod durable;
+mod history;
 mod model;
