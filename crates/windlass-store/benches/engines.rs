@@ -66,6 +66,7 @@ fn main() {
         OBJECT,
     );
     drop(dir);
+    bench.churn();
     bench.reads("memory", &Memory::new());
     let dir = TempDir::new().unwrap();
     bench.reads("durable", &open(dir.path()));
@@ -131,6 +132,60 @@ impl Bench {
                 task.await.unwrap();
             }
         });
+    }
+
+    /// Objects written over and over, while checkpoints run beside it: how long does one writer wait?
+    fn churn(&self) {
+        let row = "durable: churn of 26 MB, 16 writers";
+        if !self.selects(row) {
+            return;
+        }
+        let dir = TempDir::new().unwrap();
+        let store = Arc::new(open(dir.path()));
+        self.runtime.block_on(fill(&*store, 20_000));
+        let value = Bytes::from(vec![b'x'; OBJECT]);
+        let mut waits = self.measure(row, 160_000, async || {
+            let tasks = (0..16).map(|writer| {
+                let (store, value) = (Arc::clone(&store), value.clone());
+                tokio::spawn(async move {
+                    let mut waits = Vec::with_capacity(10_000);
+                    for n in 0..10_000 {
+                        let key = key((writer + 16 * n) % 20_000);
+                        let value = Value::splice(value.clone(), 100);
+                        let started = Instant::now();
+                        store
+                            .txn(vec![Write::Put {
+                                key,
+                                expect: Expect::Present,
+                                value,
+                            }])
+                            .await
+                            .unwrap();
+                        waits.push(started.elapsed());
+                    }
+                    waits
+                })
+            });
+            let mut waits = Vec::new();
+            for task in tasks.collect::<Vec<_>>() {
+                waits.extend(task.await.unwrap());
+            }
+            waits
+        });
+        waits.sort();
+        let at = |part: usize| waits[(waits.len() - 1) * part / 1_000];
+        println!(
+            "    half within {:.2?}, 99% {:.2?}, 99.9% {:.2?}, all {:.2?}",
+            at(500),
+            at(990),
+            at(999),
+            at(1_000)
+        );
+        println!(
+            "{:<44} {:>14.1} MB",
+            "    on disk",
+            bytes_in(dir.path()) as f64 / 1e6
+        );
     }
 
     fn reads(&self, engine: &str, store: &impl Store) {
@@ -232,14 +287,10 @@ impl Bench {
         });
         assert_eq!(recovery.entries, entries);
         self.runtime.block_on(store.close()).unwrap();
-        let bytes: u64 = fs::read_dir(dir)
-            .unwrap()
-            .map(|file| file.unwrap().metadata().unwrap().len())
-            .sum();
         println!(
             "{:<44} {:>14.1} MB",
             "    on disk, closed",
-            bytes as f64 / 1e6
+            bytes_in(dir) as f64 / 1e6
         );
     }
 }
@@ -262,6 +313,13 @@ async fn fill(store: &impl Store, entries: usize) {
         });
         futures::future::try_join_all(puts).await.unwrap();
     }
+}
+
+fn bytes_in(dir: &Path) -> u64 {
+    fs::read_dir(dir)
+        .unwrap()
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum()
 }
 
 fn cpu_time() -> Duration {

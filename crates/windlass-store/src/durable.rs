@@ -14,9 +14,9 @@
 //! visible, to anybody, before it is synced.
 //!
 //! The log is made of segments. Once those that hold nothing but dropped history outweigh the live
-//! data, a second thread writes a [snapshot](snapshot) of the oldest readable revision, in short
+//! data, a second thread writes a [snapshot] of the oldest readable revision, in short
 //! slices between writes, and removes them. What is on disk is therefore a snapshot and the history
-//! that memory has as well, and [recovery](recover) brings back both.
+//! that memory has as well, and [recovery](mod@recover) brings back both.
 //!
 //! What always holds:
 //! - an acknowledged write survives the process being killed and the machine losing power;
@@ -26,7 +26,7 @@
 //!   go on;
 //! - damage that no crash can explain keeps the store from opening.
 //!
-//! The format of the files is described in [`format`].
+//! The format of the files is described in [`mod@format`].
 
 mod checkpoint;
 mod commit;

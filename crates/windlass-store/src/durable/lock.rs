@@ -17,7 +17,17 @@ use crate::OpenError;
 /// Held for as long as the store is open.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    /// Closing the file would not do: a child that this process is just starting shares it until it
+    /// has become another program, and with it the lock.
+    fn drop(&mut self) {
+        if let Err(error) = rustix::fs::flock(&self.file, FlockOperation::Unlock) {
+            tracing::warn!(%error, "could not unlock the store");
+        }
+    }
 }
 
 impl Lock {
@@ -42,7 +52,7 @@ impl Lock {
             Err(error) => return Err(Failure::at("lock", &path)(error.into()).into()),
         }
         sign(&mut file).map_err(Failure::at("write", &path))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Current {
     pub(crate) segment: Box<dyn Segment>,
     pub(crate) path: PathBuf,
     pub(crate) salt: u32,
+    /// The first revision it holds, or will hold.
+    pub(crate) first: Revision,
     /// Where the next frame goes.
     pub(crate) end: u64,
 }
@@ -72,6 +74,7 @@ impl Log {
             segment,
             path,
             salt,
+            first: revision,
             end: FILE_HEADER as u64,
         })
     }
@@ -83,7 +86,7 @@ impl Log {
         revision: Revision,
     ) -> Result<(), Failure> {
         let full = self.current.end + frame.len() as u64 > self.segment_bytes;
-        if full && self.current.end > FILE_HEADER as u64 {
+        if full {
             self.rotate(revision)?;
         }
         self.current.write(frame, FrameKind::Batch, revision)
@@ -95,8 +98,12 @@ impl Log {
             .write(&mut FrameBuf::new(), FrameKind::Compaction, revision)
     }
 
-    /// Ends the current segment; the next transaction, at `revision`, goes into a new one.
+    /// Ends the current segment; the next transaction, at `revision`, goes into a new one. A segment
+    /// without transactions is new enough.
     pub(crate) fn rotate(&mut self, revision: Revision) -> Result<(), Failure> {
+        if revision == self.current.first {
+            return Ok(());
+        }
         let next = Self::begin(&self.dir, &*self.disk, self.segment_bytes, revision)?;
         let mut full = std::mem::replace(&mut self.current, next);
         full.write(&mut FrameBuf::new(), FrameKind::Seal, revision)?;

@@ -126,6 +126,7 @@ fn reopen(
         segment: disk.segment(file, path),
         path: path.to_owned(),
         salt: tail.salt,
+        first: tail.first,
         end: tail.end,
     })
 }
@@ -146,6 +147,13 @@ impl Files {
         };
         for entry in fs::read_dir(dir).map_err(Failure::at("list", dir))? {
             let entry = entry.map_err(Failure::at("list", dir))?;
+            if entry
+                .file_type()
+                .map_err(Failure::at("list", dir))?
+                .is_dir()
+            {
+                continue;
+            }
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
             if let Some(revision) = FileKind::Snapshot.parse_name(name) {
@@ -209,6 +217,7 @@ impl Files {
 #[derive(Clone, Copy)]
 struct Tail {
     salt: u32,
+    first: Revision,
     end: u64,
 }
 
@@ -239,7 +248,7 @@ impl Replay<'_> {
             ));
         }
         if first > self.history.revision() + 1 {
-            return Err(self.gap(first));
+            return Err(self.gap(self.history.revision() + 1));
         }
         let mut position = first;
         let mut offset = FILE_HEADER;
@@ -275,7 +284,10 @@ impl Replay<'_> {
             (Some(next), Some(torn)) if next != position => {
                 return Err(self.corrupt(offset, torn.problem));
             }
-            (Some(next), None) if next != position => return Err(self.gap(next)),
+            (Some(next), None) if next > position => return Err(self.gap(position)),
+            (Some(next), None) if next < position => {
+                return Err(self.corrupt(offset, "the next segment begins before this one ends"));
+            }
             (None, _) if sealed => {
                 return Err(self.missing(position, "the segment before it was ended to begin it"));
             }
@@ -289,6 +301,7 @@ impl Replay<'_> {
         }
         Ok(Tail {
             salt: header.salt,
+            first,
             end: offset as u64,
         })
     }
@@ -391,14 +404,9 @@ impl Replay<'_> {
         }
     }
 
-    /// The segment that begins with `next` does not follow what was replayed.
-    fn gap(&self, next: Revision) -> OpenError {
-        let problem = if next > self.history.revision() + 1 {
-            "the transactions before the next segment are not there"
-        } else {
-            "the segment repeats transactions of the one before"
-        };
-        self.missing(self.history.revision() + 1, problem)
+    /// The next segment begins later than with `revision`.
+    fn gap(&self, revision: Revision) -> OpenError {
+        self.missing(revision, "the log goes on, but not from there")
     }
 
     fn missing(&self, revision: Revision, problem: &'static str) -> OpenError {

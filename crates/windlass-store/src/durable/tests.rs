@@ -251,6 +251,48 @@ fn power_loss_tears_at_most_the_batch_being_written() {
     );
 }
 
+/// No acknowledgement comes between a write and its sync, and one sync is enough for a crowd.
+#[test]
+fn acknowledged_means_synced() {
+    let dir = TempDir::new().expect("created");
+    let unsynced = Arc::new(AtomicUsize::new(0));
+    let syncs = Arc::new(AtomicUsize::new(0));
+    let store = open_hooked(dir.path(), {
+        let (unsynced, syncs) = (Arc::clone(&unsynced), Arc::clone(&syncs));
+        move |operation, _| {
+            match operation {
+                Operation::Write { .. } => unsynced.store(1, Ordering::SeqCst),
+                Operation::Sync => {
+                    unsynced.store(0, Ordering::SeqCst);
+                    syncs.fetch_add(1, Ordering::SeqCst);
+                }
+                Operation::Truncate => {}
+            }
+            Ok(())
+        }
+    });
+    for revision in 2..200 {
+        block_on(store.txn(txn(revision))).expect("writable");
+        assert_eq!(unsynced.load(Ordering::SeqCst), 0, "at {revision}");
+    }
+    let before = syncs.load(Ordering::SeqCst);
+    let nothing = Write::Delete {
+        key: "none".into(),
+        expect: Expect::Any,
+        last: None,
+    };
+    block_on(store.txn(vec![nothing])).expect("writable");
+    assert_eq!(
+        syncs.load(Ordering::SeqCst),
+        before,
+        "what writes nothing waits for no disk"
+    );
+    let crowd = join_all((200..400).map(|revision| store.txn(txn(revision))));
+    assert!(block_on(crowd).iter().all(Result::is_ok));
+    let syncs = syncs.load(Ordering::SeqCst) - before;
+    assert!(syncs < 150, "{syncs} syncs for a crowd of 200");
+}
+
 fn no_space() -> io::Error {
     io::Error::from(io::ErrorKind::StorageFull)
 }
