@@ -1,5 +1,6 @@
 //! An embeddable, Kubernetes-compatible API server.
 
+pub mod apply;
 pub mod field;
 pub mod patch;
 pub mod registry;
