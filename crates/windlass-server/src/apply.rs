@@ -15,6 +15,31 @@
 //! wraps around it. Objects are in the shape they are stored in: with built-in kinds, struct fields that
 //! Go always writes (`resources: {}`) are there. A merged object may contain nulls, which decoding
 //! drops, as after any patch.
+//!
+//! The `scale` subresource is tracked in terms of its object: its writes are an [`update`] or [`apply`] of
+//! the parent in which only the replicas field changes, with `subresource: "scale"`.
+//!
+//! ```
+//! use jiff::Timestamp;
+//! use serde_json::json;
+//! use windlass_server::apply::{Manager, OneVersion, Reset, update};
+//! use windlass_server::schema::builtin;
+//!
+//! let schema = builtin::definition(builtin::by_kind("", "v1", "ConfigMap").unwrap());
+//! let who = Manager {
+//!     name: "editor",
+//!     api_version: "v1",
+//!     kind: "ConfigMap",
+//!     subresource: "",
+//!     reset: Reset::of_builtin("", "ConfigMap", ""),
+//!     versions: &OneVersion,
+//! };
+//! let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
+//! update(schema, None, &mut object, &who, Timestamp::UNIX_EPOCH);
+//! let entry = &object["metadata"]["managedFields"][0];
+//! assert_eq!(entry["manager"], "editor");
+//! assert_eq!(entry["fieldsV1"], json!({"f:data": {".": {}, "f:k": {}}}));
+//! ```
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -69,6 +94,9 @@ static NEVER_OWNED: LazyLock<Trie> = LazyLock::new(|| {
 /// Who owns what an unmanaged object had before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
+/// A manager's name may not be longer.
+const MAX_MANAGER_BYTES: usize = 128;
+
 const OWNERS: &str = "managedFields";
 
 /// Who writes, and through which endpoint.
@@ -117,6 +145,25 @@ impl Versions for SameShape<'_> {
     fn convert<'a>(&'a self, object: &'a Value, api_version: &str) -> Option<(Cow<'a, Value>, &'a Schema)> {
         self.api_versions.contains(&api_version).then_some((Cow::Borrowed(object), self.schema))
     }
+}
+
+/// The manager of a request: its `fieldManager`, or else the product in its `User-Agent`.
+pub fn manager_name<'a>(field_manager: &'a str, user_agent: &'a str) -> Cow<'a, str> {
+    if !field_manager.is_empty() {
+        return Cow::Borrowed(field_manager);
+    }
+    let product = user_agent.split('/').next().unwrap_or_default();
+    if product.len() <= MAX_MANAGER_BYTES && product.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        return Cow::Borrowed(product);
+    }
+    let mut name = String::new();
+    for c in product.chars().filter(|c| !c.is_control()) {
+        if name.len() + c.len_utf8() > MAX_MANAGER_BYTES {
+            break;
+        }
+        name.push(c);
+    }
+    Cow::Owned(name)
 }
 
 /// Records ownership for a create (`live` is `None`), an update or a patch: everything that differs
@@ -388,23 +435,24 @@ fn identity(object: &Value) -> String {
 /// that a write without effect stays without effect. For the registry, after everything else that
 /// changes the object.
 pub fn keep_times_if_unchanged(live: &Value, new: &mut Value) {
-    let list = |object: &Value| object.pointer("/metadata/managedFields").and_then(Value::as_array).cloned();
+    fn list(object: &Value) -> Option<&[Value]> {
+        object.pointer("/metadata/managedFields").and_then(Value::as_array).map(Vec::as_slice)
+    }
     let (Some(old), Some(changed)) = (list(live), list(new)) else { return };
     let same_entry = |(old, new): (&Value, &Value)| match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
-            let rest = |entry: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
-                entry.iter().all(|(name, value)| name == "time" || other.get(name) == Some(value))
-            };
-            rest(old, new) && rest(new, old)
+            let mut old = old.iter().filter(|(name, _)| *name != "time");
+            let mut new = new.iter().filter(|(name, _)| *name != "time");
+            old.by_ref().zip(new.by_ref()).all(|(old, new)| old == new) && old.next().is_none() && new.next().is_none()
         }
         _ => false,
     };
     let same = old.len() == changed.len()
         && old != changed
-        && old.iter().zip(&changed).all(same_entry)
+        && old.iter().zip(changed).all(same_entry)
         && same_but_for_owners(live, new);
     if same && let Some(list) = new.pointer_mut("/metadata/managedFields") {
-        *list = Value::Array(old);
+        *list = Value::Array(old.to_vec());
     }
 }
 
