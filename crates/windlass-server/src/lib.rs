@@ -23,6 +23,7 @@ pub mod codec;
 pub mod crd;
 pub mod discovery;
 mod documents;
+pub mod apply;
 pub mod field;
 pub mod handler;
 mod health;
