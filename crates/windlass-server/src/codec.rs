@@ -14,6 +14,7 @@ pub mod quantity;
 pub mod time;
 pub mod typed;
 pub mod write;
+pub mod yaml;
 
 pub use body::{Decoded, Expected, decode_body};
 pub use typed::{Typed, decode_typed};

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::json;
 use super::negotiate::Format;
+use super::yaml;
 use crate::field::quote;
 use crate::resource::Resource;
 use crate::schema::builtin;
@@ -134,7 +135,12 @@ pub fn read(body: &[u8], format: Format) -> Result<(Value, Vec<StrictError>), St
                 .map(|d| StrictError { message: format!("duplicate field {}", quote(&d.path)), offset: d.offset });
             Ok((parsed.value, duplicates.collect()))
         }
-        Format::Yaml | Format::Protobuf => Err("no serialization format matched the provided data".to_owned()),
+        Format::Yaml => {
+            let parsed = yaml::parse(body)?;
+            let duplicates = parsed.duplicates.into_iter().map(|message| StrictError { message, offset: 0 });
+            Ok((parsed.value, duplicates.collect()))
+        }
+        Format::Protobuf => Err("no serialization format matched the provided data".to_owned()),
     }
 }
 
