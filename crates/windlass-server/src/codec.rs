@@ -10,6 +10,7 @@ mod go;
 pub mod json;
 pub mod negotiate;
 pub mod peek;
+pub mod protobuf;
 pub mod quantity;
 pub mod time;
 pub mod typed;

@@ -8,9 +8,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::json;
 use super::negotiate::Format;
-use super::yaml;
+use super::{json, protobuf, yaml};
 use crate::field::quote;
 use crate::resource::Resource;
 use crate::schema::builtin;
@@ -71,6 +70,10 @@ pub fn decode_body<'a>(body: &'a [u8], format: Format, expected: Expected<'_>) -
         );
         Status::bad_request(message)
     };
+    if format == Format::Protobuf && !expected.custom {
+        let envelope = protobuf::open(body).map_err(|why| unrecognized(&why))?;
+        return decode_protobuf(body, &envelope, expected);
+    }
     let (value, duplicates) = read(body, format).map_err(|why| unrecognized(&why))?;
     let source = (format == Format::Json).then_some(body);
     let mut map = match value {
@@ -87,23 +90,34 @@ pub fn decode_body<'a>(body: &'a [u8], format: Format, expected: Expected<'_>) -
         if kind.is_empty() {
             return Err(unrecognized(&format!("Object 'Kind' is missing in '{}'", json::lossy(body))));
         }
-        Found { group: group.to_owned(), version: version.to_owned(), kind: kind.clone() }
+        Found { group: group.to_owned(), version: version.to_owned(), kind }
     } else {
         let found = Found::with_defaults(group, version, &kind, expected);
         found.check_type(body, expected).map_err(|why| cannot_be_handled(&found, expected, &why))?;
         found
     };
-    if (found.group.as_str(), found.version.as_str()) != (expected.group, expected.version) {
-        let message = format!(
-            "the API version in the data ({}) does not match the expected API version ({})",
-            found.api_version(),
-            join_group_version(expected.group, expected.version),
-        );
-        return Err(Status::bad_request(message));
-    }
-    map.insert("apiVersion".to_owned(), found.api_version().into());
-    map.insert("kind".to_owned(), found.kind.into());
+    found.check_version(expected)?;
+    found.write_to(&mut map);
     Ok(Decoded { value: Value::Object(map), duplicates, source })
+}
+
+fn decode_protobuf<'a>(
+    body: &[u8],
+    envelope: &protobuf::Envelope<'_>,
+    expected: Expected<'_>,
+) -> Result<Decoded<'a>, Status> {
+    let (group, version) = parse_group_version(&envelope.api_version).unwrap_or_default();
+    let found = Found::with_defaults(group, version, &envelope.kind, expected);
+    let fail = |why: &str| cannot_be_handled(&found, expected, why);
+    found.check_type(body, expected).map_err(|why| fail(&why))?;
+    let value = match protobuf::decode(envelope.raw, &found.group, &found.version, &found.kind) {
+        Some(value) => value.map_err(|why| fail(&why))?,
+        None => return Err(fail(&not_registered(&found.kind, &found.api_version(), scheme_of(expected.group)))),
+    };
+    found.check_version(expected)?;
+    let Value::Object(mut map) = value else { return Err(fail("empty body")) };
+    found.write_to(&mut map);
+    Ok(Decoded { value: Value::Object(map), duplicates: Vec::new(), source: None })
 }
 
 /// 400 for a body of the right kind whose content does not decode: `why` is the decoder's complaint.
@@ -140,6 +154,7 @@ pub fn read(body: &[u8], format: Format) -> Result<(Value, Vec<StrictError>), St
             let duplicates = parsed.duplicates.into_iter().map(|message| StrictError { message, offset: 0 });
             Ok((parsed.value, duplicates.collect()))
         }
+        // Without a kind there is no way to read it; built-in kinds go another way.
         Format::Protobuf => Err("no serialization format matched the provided data".to_owned()),
     }
 }
@@ -190,6 +205,23 @@ impl Found {
             internal_package(expected.group, expected.kind),
             expected.kind
         ))
+    }
+
+    /// Whether the body is in the version of the endpoint.
+    fn check_version(&self, expected: Expected<'_>) -> Result<(), Status> {
+        if (self.group.as_str(), self.version.as_str()) == (expected.group, expected.version) {
+            return Ok(());
+        }
+        Err(Status::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({})",
+            self.api_version(),
+            join_group_version(expected.group, expected.version),
+        )))
+    }
+
+    fn write_to(self, map: &mut Map<String, Value>) {
+        map.insert("apiVersion".to_owned(), self.api_version().into());
+        map.insert("kind".to_owned(), self.kind.into());
     }
 
     fn api_version(&self) -> String {
