@@ -76,15 +76,21 @@ pub fn knows(group: &str, version: &str, kind: &str) -> bool {
     message_of(group, version, kind).is_some()
 }
 
-/// Encodes an object, whose kind decides the message. `None` if it has no protobuf form.
-pub fn encode(object: &Value) -> Option<Vec<u8>> {
+/// An object of a kind that has no protobuf form, which upstream answers with 406.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "object *unstructured.Unstructured does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message"
+)]
+pub struct NotMarshalable;
+
+/// Encodes an object, whose kind decides the message.
+pub fn encode(object: &Value) -> Result<Vec<u8>, NotMarshalable> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let (group, version) = parse_group_version(api_version).ok()?;
-    let message = message_of(group, version, kind)?;
+    let message = message_named(api_version, kind).ok_or(NotMarshalable)?;
     let mut raw = Vec::with_capacity(512);
-    encode::fields(message, object.as_object()?, &mut raw);
-    Some(seal(api_version, kind, &raw))
+    encode::fields(message, object.as_object().ok_or(NotMarshalable)?, &mut raw);
+    Ok(seal(api_version, kind, &raw))
 }
 
 /// Encodes a list from its metadata and its items' JSON, without making one value of it all.
@@ -93,27 +99,28 @@ pub fn encode_list<'a>(
     kind: &str,
     metadata: &Value,
     items: impl IntoIterator<Item = &'a [u8]>,
-) -> Option<Vec<u8>> {
-    let (group, version) = parse_group_version(api_version).ok()?;
-    let message = message_of(group, version, kind)?;
+) -> Result<Vec<u8>, NotMarshalable> {
+    let message = message_named(api_version, kind).ok_or(NotMarshalable)?;
+    let field = message.field_named("items").ok_or(NotMarshalable)?;
     let mut raw = Vec::with_capacity(4096);
     let mut rest = serde_json::Map::new();
     rest.insert("metadata".to_owned(), metadata.clone());
     encode::fields(message, &rest, &mut raw);
-    let field = message.field_named("items")?;
     for item in items {
-        let item = super::json::parse(item).ok()?.value;
+        let item = super::json::parse(item).map_err(|_| NotMarshalable)?.value;
         encode::element(field, &item, &mut raw);
     }
-    Some(seal(api_version, kind, &raw))
+    Ok(seal(api_version, kind, &raw))
 }
 
-/// Encodes one event of a watch around an encoded object. Framing is the caller's.
-pub fn encode_watch_event(event: &str, object: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(object.len() + 32);
-    encode::bytes(1, event.as_bytes(), &mut out);
-    encode::nested(2, &mut out, |out| encode::bytes(1, object, out));
-    out
+/// Writes one event of a watch around an encoded object, with the length that frames it in front.
+pub fn write_watch_frame(event: &str, object: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    encode::bytes(1, event.as_bytes(), out);
+    encode::nested(2, out, |out| encode::bytes(1, object, out));
+    let length = (out.len() - start - 4) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 
 /// Puts an object's message into the envelope.
@@ -128,6 +135,11 @@ fn seal(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     encode::bytes(3, b"", &mut out);
     encode::bytes(4, b"", &mut out);
     out
+}
+
+fn message_named(api_version: &str, kind: &str) -> Option<&'static Message> {
+    let (group, version) = parse_group_version(api_version).ok()?;
+    message_of(group, version, kind)
 }
 
 /// The message of a kind. Kinds of the meta group may come in any version that has them.

@@ -1,4 +1,4 @@
-//! YAML to [`Value`] as `sigs.k8s.io/yaml` reads it, and back (see [`emit`]).
+//! YAML to [`Value`] as `sigs.k8s.io/yaml` reads it, and back (see [`write`](fn@write)).
 //!
 //! That library speaks YAML 1.1: `y`, `yes` and `on` are booleans, `0777` is octal, `<<` merges. The syntax
 //! is left to `granit-parser`; this module gives scalars their meaning, expands aliases within bounds and
@@ -13,7 +13,9 @@ use serde_json::{Map, Number, Value};
 use super::json::MAX_DEPTH;
 use crate::field::quote;
 
-pub mod emit;
+mod emit;
+
+pub use emit::to_yaml as write;
 
 /// A parsed document.
 #[derive(Clone, Debug, PartialEq)]

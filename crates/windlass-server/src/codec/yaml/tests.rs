@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::emit::to_yaml;
+use super::write as to_yaml;
 use super::*;
 
 fn value(text: &str) -> Value {
