@@ -7,9 +7,10 @@ use serde_json::json;
 
 use super::*;
 use crate::codec::body::{Expected, decode_body};
+use crate::codec::go::{self, Special};
 use crate::codec::negotiate::Format;
 use crate::codec::typed::{decode_typed, normalize};
-use crate::schema::builtin;
+use crate::schema::{Schema, Type, builtin};
 
 /// Through protobuf and back, normalised as a request would be.
 fn round_trip(object: &Value) -> Value {
@@ -150,6 +151,69 @@ fn what_is_not_protobuf_is_refused() {
         r#"Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion"#
     );
     assert!(decode_body(&seal("", "", b""), Format::Protobuf, expected).is_ok(), "the type defaults");
+}
+
+/// Some value of a type, of the kind that clients send.
+fn sample(schema: &Schema, random: &mut fastrand::Rng, depth: usize) -> Value {
+    let mut pick = |choices: Value| choices[random.usize(..choices.as_array().map_or(1, Vec::len))].clone();
+    match go::special(schema) {
+        Some(Special::Time) => return json!("2020-01-02T03:04:05Z"),
+        Some(Special::MicroTime) => return json!("2020-01-02T03:04:05.123456Z"),
+        Some(Special::Quantity) => return pick(json!(["100m", "1Gi", "5", "0"])),
+        Some(Special::IntOrString) => return pick(json!([0, -5, "web"])),
+        Some(_) => return json!({"x": [1, null, "\u{e9}"], "y": {}}),
+        None => {}
+    }
+    match (schema.ty, schema.format.as_deref()) {
+        (Type::Object, _) => {
+            if let Some(values) = schema.additional.as_deref() {
+                return ["a", "b"].map(|key| (key.to_owned(), sample(values, random, depth + 1))).into_iter().collect();
+            }
+            let known = schema.properties.iter().filter(|(name, _)| !matches!(&***name, "kind" | "apiVersion"));
+            let chosen: Vec<_> = known.filter(|_| depth < 7 && random.usize(..10) < 6).collect();
+            chosen.into_iter().map(|(name, field)| (name.to_string(), sample(field, random, depth + 1))).collect()
+        }
+        (Type::Array, _) => {
+            let items = schema.items.as_deref().expect("lists have items");
+            (0..random.usize(..3)).map(|_| sample(items, random, depth + 1)).collect()
+        }
+        (Type::String, Some("byte")) => pick(json!(["AAEC", "", "aGk="])),
+        (Type::String, _) => pick(json!(["", "a", "h\u{e9}llo"])),
+        (Type::Integer, Some("int32")) => pick(json!([0, 1, -1, i32::MAX])),
+        (Type::Integer, _) => pick(json!([0, 1, -1, i64::MAX])),
+        (Type::Number, _) => pick(json!([0, 1.5, -2.25])),
+        (Type::Boolean, _) => pick(json!([true, false])),
+        _ => json!({}),
+    }
+}
+
+#[test]
+fn samples_of_every_builtin_type_survive() {
+    let mut random = fastrand::Rng::with_seed(36);
+    let types = builtin::all().filter(|(name, _)| name.starts_with("io.k8s.api."));
+    for (name, id) in types.filter(|(_, id)| go::is_struct(builtin::definition(*id))) {
+        let (schema, message) = (builtin::definition(id), table::by_name(&table::message_name(name)).unwrap());
+        for _ in 0..5 {
+            let value = normalize(sample(schema, &mut random, 0), schema).unwrap();
+            let mut raw = Vec::new();
+            encode::fields(message, value.as_object().unwrap(), &mut raw);
+            assert_eq!(normalize(decode::object(message, &raw).unwrap(), schema), Ok(value), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_deepest_document_fits_the_stack() {
+    let levels = crate::codec::json::MAX_DEPTH - 6;
+    let schema = format!("{}{{}}{}", r#"{"not":"#.repeat(levels), "}".repeat(levels));
+    let body = format!(r#"{{"spec":{{"versions":[{{"schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#);
+    let kind = "CustomResourceDefinition";
+    let expected = Expected { group: "apiextensions.k8s.io", version: "v1", kind, custom: false };
+    let definition = builtin::definition(builtin::by_kind(expected.group, expected.version, kind).unwrap());
+    let decoded = decode_body(body.as_bytes(), Format::Json, expected).map_err(|status| status.message).unwrap();
+    let object = decode_typed(decoded, definition).unwrap().value;
+    assert_eq!(round_trip(&object)["spec"]["versions"][0]["schema"], object["spec"]["versions"][0]["schema"]);
+    assert_eq!(crate::codec::yaml::parse(crate::codec::yaml::write(&object).as_bytes()).unwrap().value, object);
 }
 
 #[test]
