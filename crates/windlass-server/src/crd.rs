@@ -19,6 +19,9 @@ use crate::schema::structural::Reader;
 use crate::schema::{Schema, default, prune};
 use crate::validation::access::Access;
 
+pub mod definition;
+pub mod validation;
+
 pub mod lifecycle;
 pub mod scale;
 mod strategy;
