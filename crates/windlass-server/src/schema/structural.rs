@@ -45,6 +45,11 @@ impl Reader {
         }
     }
 
+    /// The schema of a value inside an object, from its fields.
+    pub fn node_of(&mut self, map: &Map<String, Value>) -> Schema {
+        self.node(map, false)
+    }
+
     fn node(&mut self, map: &Map<String, Value>, root: bool) -> Schema {
         let embedded = flag(map, "x-kubernetes-embedded-resource");
         let ty = kind(map);

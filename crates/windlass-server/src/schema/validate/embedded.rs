@@ -9,9 +9,9 @@ use crate::registry::strategy::NameRule;
 use crate::schema::{Schema, SchemaRef};
 use crate::validation::{metadata, names};
 
-/// Checks every embedded resource inside `object`; the object itself is not one.
-pub fn validate(object: &Value, schema: &Schema, errors: &mut FieldErrors) {
-    walk(object, schema, &Path::root(), errors);
+/// Checks every embedded resource inside the value at `path`.
+pub fn validate(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut FieldErrors) {
+    walk(value, schema, path, errors);
 }
 
 fn walk(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut FieldErrors) {

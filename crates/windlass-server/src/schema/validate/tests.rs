@@ -15,7 +15,7 @@ fn schema(spec: &Value) -> Schema {
 fn violations(schema: &Schema, object: &Value) -> Vec<String> {
     let mut errors = FieldErrors::default();
     validate(object, schema, "", &mut errors);
-    embedded::validate(object, schema, &mut errors);
+    embedded::validate(object, schema, &Path::root(), &mut errors);
     list_type::validate(object, schema, &mut errors);
     errors.0.iter().map(ToString::to_string).collect()
 }
