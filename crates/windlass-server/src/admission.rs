@@ -25,9 +25,7 @@ pub async fn namespace_exists(context: &Context, object: &Value) -> Result<(), S
     let deleting = peek::metadata(&entry.value).is_some_and(|metadata| metadata.field("deletionTimestamp").is_some());
     let phase = Raw::new(&entry.value).path(&["status", "phase"]);
     if deleting || phase.and_then(|phase| phase.as_str()).as_deref() == Some("Terminating") {
-        let why = format!(
-            "unable to create new content in namespace {namespace} because it is being terminated"
-        );
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
         let name = crate::object::name(object);
         let mut status = Status::forbidden(context.qualified(), name, why);
         status.details.get_or_insert_default().causes.push(Cause {

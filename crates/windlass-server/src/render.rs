@@ -62,9 +62,8 @@ impl ListMeta {
 
 /// A list in the form the client asked for.
 pub fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Result<Answer, Status> {
-    let plain = context.accepted.target.is_none()
-        && context.accepted.format == Format::Json
-        && !context.accepted.pretty;
+    let plain =
+        context.accepted.target.is_none() && context.accepted.format == Format::Json && !context.accepted.pretty;
     let body = if plain { plain_list(context, entries, meta)? } else { built_list(context, &entries, meta)?.into() };
     Ok(Answer::Raw {
         code: StatusCode::OK,
@@ -177,7 +176,9 @@ pub fn encode(value: &Value, accepted: &Accepted) -> Result<Bytes, Status> {
             Ok(out.into())
         }
         Format::Yaml => Ok(codec::yaml::write(value).into()),
-        Format::Protobuf => codec::protobuf::encode(value).map(Bytes::from).map_err(Status::internal),
+        Format::Protobuf => codec::protobuf::encode(value)
+            .map(Bytes::from)
+            .map_err(|why| Status::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", why.to_string())),
     }
 }
 

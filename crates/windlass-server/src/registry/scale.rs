@@ -77,7 +77,8 @@ async fn patch(context: &mut Context) -> Result<Value, Status> {
 }
 
 fn schema() -> Result<&'static Schema, Status> {
-    let id = definitions::by_kind("autoscaling", "v1", "Scale").ok_or_else(|| Status::internal("Scale has no schema"))?;
+    let id =
+        definitions::by_kind("autoscaling", "v1", "Scale").ok_or_else(|| Status::internal("Scale has no schema"))?;
     Ok(definitions::definition(id))
 }
 

@@ -266,6 +266,7 @@ pub fn keep_all_but_status(object: &mut Value, old: &Value) {
 /// The strategy of a built-in kind.
 pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
     match (group, kind) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => &crate::crd::definition::Definition,
         ("", "ConfigMap") => &config_map::ConfigMap,
         ("", "Secret") => &secret::Secret,
         ("", "Namespace") => &namespace::Namespace,

@@ -162,10 +162,9 @@ impl Committer {
         };
         let result = match history::plan(txn, revision, current) {
             Ok(Plan::Conflict { index, current }) => Ok(TxnResult::Conflict { index, current }),
-            Ok(Plan::Commit { events, entries }) if events.is_empty() => Ok(TxnResult::Committed {
-                revision: revision - 1,
-                entries,
-            }),
+            Ok(Plan::Commit { events, entries }) if events.is_empty() => {
+                Ok(TxnResult::Committed { revision: revision - 1, entries })
+            }
             Ok(Plan::Commit { events, entries }) => {
                 batch.add(events);
                 Ok(TxnResult::Committed { revision, entries })
@@ -252,11 +251,7 @@ impl Committer {
     }
 
     fn fail(&mut self, failure: Failure) {
-        let Failure {
-            action,
-            path,
-            source,
-        } = &failure;
+        let Failure { action, path, source } = &failure;
         tracing::error!(action, path = %path.display(), error = %source, "the store takes no more writes");
         self.failed = Some(failure);
     }
@@ -272,10 +267,7 @@ impl Committer {
             self.finish_checkpoint();
         }
         let revision = self.shared.history.read().revision();
-        let outcome = self
-            .failed
-            .take()
-            .map_or_else(|| self.log.end(revision), Err);
+        let outcome = self.failed.take().map_or_else(|| self.log.end(revision), Err);
         drop(self.lock);
         outcome
     }
@@ -300,9 +292,7 @@ impl Committer {
         let history = self.shared.history.read();
         let (compacted, live) = (history.compacted(), history.live_bytes());
         drop(history);
-        let worth = live
-            .max(self.options.checkpoint_bytes)
-            .max(self.retry_above);
+        let worth = live.max(self.options.checkpoint_bytes).max(self.retry_above);
         if self.log.sealed_bytes_upto(compacted) > worth {
             self.start_checkpoint();
         }
@@ -312,19 +302,11 @@ impl Committer {
     /// Somebody wants it, so less is enough than otherwise.
     fn make_space(&mut self) {
         let history = self.shared.history.read();
-        let (newest, compacted, live) = (
-            history.revision(),
-            history.compacted(),
-            history.live_bytes(),
-        );
+        let (newest, compacted, live) = (history.revision(), history.compacted(), history.live_bytes());
         drop(history);
         let waiting = std::mem::take(&mut self.asked_for_space);
         let sealed = self.log.sealed_bytes_upto(compacted);
-        let current = if compacted == newest {
-            self.log.current.end
-        } else {
-            0
-        };
+        let current = if compacted == newest { self.log.current.end } else { 0 };
         if sealed + current > (self.options.checkpoint_bytes / 16).max(live / 4) {
             if current > 0
                 && let Err(failure) = self.log.rotate(newest + 1)
@@ -346,12 +328,7 @@ impl Committer {
     /// Pins the oldest readable revision and has it written to a snapshot.
     fn start_checkpoint(&mut self) {
         let revision = self.shared.history.write().pin();
-        let segments = self
-            .log
-            .sealed_upto(revision)
-            .iter()
-            .map(|sealed| sealed.path.clone())
-            .collect();
+        let segments = self.log.sealed_upto(revision).iter().map(|sealed| sealed.path.clone()).collect();
         let commands = self.commands.clone();
         let wake = move || {
             // With a full queue the thread comes round by itself, and without writers it ends.
@@ -359,13 +336,7 @@ impl Committer {
                 let _ = commands.try_send(Command::Checkpointed);
             }
         };
-        match Checkpoint::start(
-            Arc::clone(&self.shared),
-            self.log.dir.clone(),
-            revision,
-            segments,
-            wake,
-        ) {
+        match Checkpoint::start(Arc::clone(&self.shared), self.log.dir.clone(), revision, segments, wake) {
             Ok(checkpoint) => self.checkpoint = Some(checkpoint),
             Err(error) => {
                 tracing::warn!(%error, "could not start a thread to write a snapshot of the store");

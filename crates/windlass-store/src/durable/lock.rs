@@ -44,10 +44,7 @@ impl Lock {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                return Err(OpenError::Locked {
-                    dir: dir.to_owned(),
-                    pid: holder(&mut file),
-                });
+                return Err(OpenError::Locked { dir: dir.to_owned(), pid: holder(&mut file) });
             }
             Err(error) => return Err(Failure::at("lock", &path)(error.into()).into()),
         }

@@ -14,8 +14,7 @@ use bytes::Bytes;
 use futures::executor::block_on;
 use tempfile::TempDir;
 use windlass_store::{
-    Durable, DurableOptions, Event, Expect, HistoryBudget, Range, Revision, Store, TxnResult,
-    Value, Write,
+    Durable, DurableOptions, Event, Expect, HistoryBudget, Range, Revision, Store, TxnResult, Value, Write,
 };
 
 const ROUNDS: u64 = 220;
@@ -25,10 +24,7 @@ const SEED: &str = "WINDLASS_STORE_CRASH_SEED";
 
 /// Small enough that segments and snapshots come and go all the time.
 const OPTIONS: DurableOptions = DurableOptions {
-    history: HistoryBudget {
-        bytes: 40_000,
-        events: 60,
-    },
+    history: HistoryBudget { bytes: 40_000, events: 60 },
     segment_bytes: 16 << 10,
     checkpoint_bytes: 32 << 10,
 };
@@ -79,38 +75,15 @@ fn write_for_ever(store: &Durable, writer: u64, mut dice: Dice) {
         value.push(b'=');
         let at = value.len();
         let (sign, write) = match dice.roll(5) {
-            0 => (
-                '-',
-                Write::Delete {
-                    key: key.clone(),
-                    expect: Expect::Any,
-                    last: None,
-                },
-            ),
-            _ => (
-                '+',
-                Write::Put {
-                    key: key.clone(),
-                    expect: Expect::Any,
-                    value: Value::splice(value, at),
-                },
-            ),
+            0 => ('-', Write::Delete { key: key.clone(), expect: Expect::Any, last: None }),
+            _ => ('+', Write::Put { key: key.clone(), expect: Expect::Any, value: Value::splice(value, at) }),
         };
         // A second key in the same transaction, which must share the fate of the first.
         let twin = format!("twin-{writer}").into();
-        let twin = Write::Put {
-            key: twin,
-            expect: Expect::Any,
-            value: Value::splice(&b"="[..], 1),
-        };
+        let twin = Write::Put { key: twin, expect: Expect::Any, value: Value::splice(&b"="[..], 1) };
         let result = block_on(store.txn(vec![write, twin])).unwrap();
-        let TxnResult::Committed { revision, .. } = result else {
-            panic!("{result:?}")
-        };
-        say(&format!(
-            "acknowledged {revision} {sign} {}",
-            std::str::from_utf8(&key).unwrap()
-        ));
+        let TxnResult::Committed { revision, .. } = result else { panic!("{result:?}") };
+        say(&format!("acknowledged {revision} {sign} {}", std::str::from_utf8(&key).unwrap()));
         if writer == 0 && dice.roll(40) == 0 {
             let revision = revision.saturating_sub(dice.roll(30)).max(1);
             block_on(store.compact(revision)).unwrap();
@@ -167,15 +140,9 @@ fn run_and_kill(dir: &Path, seed: u64, promises: &mut Promises) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap())
-        .lines()
-        .map(Result::unwrap);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     // Every eighth child dies while it opens the store; the others after some acknowledgements.
-    let wanted = if dice.roll(8) == 0 {
-        0
-    } else {
-        1 + dice.roll(80)
-    };
+    let wanted = if dice.roll(8) == 0 { 0 } else { 1 + dice.roll(80) };
     let mut acknowledged = 0;
     for line in lines.by_ref() {
         promises.hear(&line);
@@ -192,48 +159,22 @@ fn run_and_kill(dir: &Path, seed: u64, promises: &mut Promises) {
     child.kill().unwrap();
     lines.for_each(|line| promises.hear(&line));
     let status = child.wait().unwrap();
-    assert!(
-        status.code().is_none(),
-        "the child ended by itself: {status}"
-    );
+    assert!(status.code().is_none(), "the child ended by itself: {status}");
 }
 
 fn check(store: &Durable, promises: &Promises, context: &str) {
     let revision = *store.revision().borrow();
     let compacted = store.compacted();
-    assert!(
-        revision >= promises.newest,
-        "{context}: {revision} < {}",
-        promises.newest
-    );
-    assert!(
-        compacted >= promises.compacted,
-        "{context}: {compacted} < {}",
-        promises.compacted
-    );
+    assert!(revision >= promises.newest, "{context}: {revision} < {}", promises.newest);
+    assert!(compacted >= promises.compacted, "{context}: {compacted} < {}", promises.compacted);
     let newest = block_on(store.range(Range::prefix(""), None, 0)).unwrap();
     for entry in &newest.entries {
-        assert!(
-            entry
-                .value
-                .ends_with(format!("={}", entry.modified).as_bytes()),
-            "{context}: {entry:?}"
-        );
+        assert!(entry.value.ends_with(format!("={}", entry.modified).as_bytes()), "{context}: {entry:?}");
     }
     for (key, (promised, put)) in &promises.keys {
-        match newest
-            .entries
-            .iter()
-            .find(|entry| entry.key == key.as_bytes())
-        {
-            Some(entry) if *put => assert!(
-                entry.modified >= *promised,
-                "{context}: {key} was written at {promised}"
-            ),
-            Some(entry) => assert!(
-                entry.modified > *promised,
-                "{context}: {key} was removed at {promised}"
-            ),
+        match newest.entries.iter().find(|entry| entry.key == key.as_bytes()) {
+            Some(entry) if *put => assert!(entry.modified >= *promised, "{context}: {key} was written at {promised}"),
+            Some(entry) => assert!(entry.modified > *promised, "{context}: {key} was removed at {promised}"),
             // A later removal that was carried out, but that the child did not live to tell.
             None if *put => assert!(*promised < revision, "{context}: {key} is lost"),
             None => {}
@@ -246,31 +187,15 @@ fn check(store: &Durable, promises: &Promises, context: &str) {
 fn replay(store: &Durable, promises: &Promises, context: &str) {
     let compacted = store.compacted();
     let oldest = block_on(store.range(Range::prefix(""), Some(compacted), 0)).unwrap();
-    let mut state: HashMap<_, _> = oldest
-        .entries
-        .into_iter()
-        .map(|entry| (entry.key.clone(), entry))
-        .collect();
+    let mut state: HashMap<_, _> = oldest.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
     let events = block_on(store.events(compacted, 0)).unwrap();
     let mut revision = compacted;
     for transaction in events.chunk_by(|a, b| a.revision == b.revision) {
         revision += 1;
-        assert_eq!(
-            transaction[0].revision, revision,
-            "{context}: a gap in the log"
-        );
-        assert!(
-            transaction
-                .iter()
-                .any(|event| event.key.starts_with(b"twin")),
-            "{context}: half a transaction"
-        );
+        assert_eq!(transaction[0].revision, revision, "{context}: a gap in the log");
+        assert!(transaction.iter().any(|event| event.key.starts_with(b"twin")), "{context}: half a transaction");
         for event in transaction {
-            assert_eq!(
-                event.previous,
-                state.remove(&event.key),
-                "{context}: {revision}"
-            );
+            assert_eq!(event.previous, state.remove(&event.key), "{context}: {revision}");
             if !event.deleted {
                 state.insert(event.key.clone(), event.entry.clone());
             }
@@ -278,23 +203,12 @@ fn replay(store: &Durable, promises: &Promises, context: &str) {
         if let Some((key, put)) = promises.writes.get(&revision) {
             let kept = |event: &Arc<Event>| event.key == key.as_bytes() && event.deleted != *put;
             // Removing what is not there is acknowledged and leaves no event.
-            assert!(
-                transaction.iter().any(kept) || !put,
-                "{context}: {key} at {revision} is lost"
-            );
+            assert!(transaction.iter().any(kept) || !put, "{context}: {key} at {revision} is lost");
         }
     }
-    assert_eq!(
-        revision,
-        *store.revision().borrow(),
-        "{context}: the log ends early"
-    );
+    assert_eq!(revision, *store.revision().borrow(), "{context}: the log ends early");
     let newest = block_on(store.range(Range::prefix(""), None, 0)).unwrap();
-    let newest: HashMap<_, _> = newest
-        .entries
-        .into_iter()
-        .map(|entry| (entry.key.clone(), entry))
-        .collect();
+    let newest: HashMap<_, _> = newest.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
     assert_eq!(state, newest, "{context}");
 }
 
@@ -317,8 +231,5 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
             block_on(store.close()).unwrap();
         }
     }
-    assert!(
-        promises.writes.len() > 1_000 && snapshots > 50,
-        "{snapshots} snapshots, {torn} torn"
-    );
+    assert!(promises.writes.len() > 1_000 && snapshots > 50, "{snapshots} snapshots, {torn} torn");
 }

@@ -8,15 +8,11 @@ use std::path::{Path, PathBuf};
 use futures::executor::block_on;
 use tempfile::TempDir;
 use windlass_store::{
-    Durable, DurableOptions, Expect, HistoryBudget, OpenError, Range, Recovery, Revision, Store,
-    Value, Write,
+    Durable, DurableOptions, Expect, HistoryBudget, OpenError, Range, Recovery, Revision, Store, Value, Write,
 };
 
 const OPTIONS: DurableOptions = DurableOptions {
-    history: HistoryBudget {
-        bytes: 1 << 20,
-        events: 10_000,
-    },
+    history: HistoryBudget { bytes: 1 << 20, events: 10_000 },
     segment_bytes: 2_048,
     checkpoint_bytes: 2_048,
 };
@@ -30,11 +26,7 @@ fn write(store: &Durable, revisions: impl IntoIterator<Item = Revision>) {
     for revision in revisions {
         let padding = vec![b'.'; 40];
         let key = format!("key-{}", revision % 5).into();
-        let txn = vec![Write::Put {
-            key,
-            expect: Expect::Any,
-            value: Value::splice(padding, 40),
-        }];
+        let txn = vec![Write::Put { key, expect: Expect::Any, value: Value::splice(padding, 40) }];
         block_on(store.txn(txn)).unwrap();
     }
 }
@@ -43,11 +35,7 @@ fn write(store: &Durable, revisions: impl IntoIterator<Item = Revision>) {
 fn assert_whole(store: &Durable) {
     let revision = *store.revision().borrow();
     let snapshot = block_on(store.range(Range::prefix(""), None, 0)).unwrap();
-    let found: Vec<_> = snapshot
-        .entries
-        .iter()
-        .map(|entry| entry.modified)
-        .collect();
+    let found: Vec<_> = snapshot.entries.iter().map(|entry| entry.modified).collect();
     let mut expected: Vec<_> = (revision.saturating_sub(4).max(2)..=revision).collect();
     expected.sort_by_key(|revision| revision % 5);
     assert_eq!(found, expected);
@@ -64,10 +52,7 @@ impl Image {
     fn take(dir: &Path) -> Self {
         let files = fs::read_dir(dir).unwrap().map(|file| {
             let file = file.unwrap();
-            (
-                file.file_name().into_string().unwrap(),
-                fs::read(file.path()).unwrap(),
-            )
+            (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())
         });
         Self(files.filter(|(name, _)| name != "LOCK").collect())
     }
@@ -98,10 +83,7 @@ impl Image {
         write(&store, 41..=80);
         block_on(store.close()).unwrap();
         let image = Self::take(dir.path());
-        assert_eq!(
-            image.names("snapshot-"),
-            ["snapshot-00000000000000000040.snap"]
-        );
+        assert_eq!(image.names("snapshot-"), ["snapshot-00000000000000000040.snap"]);
         assert!(image.names("log-").len() > 1);
         image
     }
@@ -115,11 +97,7 @@ impl Image {
     }
 
     fn names(&self, prefix: &str) -> Vec<&str> {
-        self.0
-            .keys()
-            .filter(|name| name.starts_with(prefix))
-            .map(String::as_str)
-            .collect()
+        self.0.keys().filter(|name| name.starts_with(prefix)).map(String::as_str).collect()
     }
 
     fn first(&self) -> String {
@@ -157,11 +135,7 @@ impl Image {
         write(&store, next..next + 3);
         drop(store);
         let (store, again) = open(dir.path()).unwrap();
-        assert_eq!(
-            (again.revision, again.truncated_bytes),
-            (next + 2, 0),
-            "it goes on as if nothing had been"
-        );
+        assert_eq!((again.revision, again.truncated_bytes), (next + 2, 0), "it goes on as if nothing had been");
         assert_whole(&store);
         recovery
     }
@@ -170,40 +144,23 @@ impl Image {
     fn refused(&self) -> (OpenError, PathBuf) {
         let dir = self.restore();
         let error = open(dir.path()).expect_err("damage is not served");
-        assert_eq!(
-            Image::take(dir.path()),
-            *self,
-            "{error}: nothing is changed"
-        );
-        let again = open(dir.path())
-            .expect_err("nor the second time")
-            .to_string();
+        assert_eq!(Image::take(dir.path()), *self, "{error}: nothing is changed");
+        let again = open(dir.path()).expect_err("nor the second time").to_string();
         assert_eq!(again, error.to_string());
         (error, dir.path().to_owned())
     }
 
     fn refused_as_corrupt(&self, name: &str, at: usize, context: &str) {
         let (error, dir) = self.refused();
-        let OpenError::Corrupt { path, offset, .. } = &error else {
-            panic!("{context}: {error:?}")
-        };
-        assert_eq!(
-            (path, *offset),
-            (&dir.join(name), at as u64),
-            "{context}: {error}"
-        );
+        let OpenError::Corrupt { path, offset, .. } = &error else { panic!("{context}: {error:?}") };
+        assert_eq!((path, *offset), (&dir.join(name), at as u64), "{context}: {error}");
         let text = error.to_string();
-        assert!(
-            text.contains(name) && text.contains("backup") && text.contains(&format!("byte {at}")),
-            "{text}"
-        );
+        assert!(text.contains(name) && text.contains("backup") && text.contains(&format!("byte {at}")), "{text}");
     }
 
     fn refused_as_missing(&self, name: &str) {
         let (error, dir) = self.refused();
-        let OpenError::Missing { path, .. } = &error else {
-            panic!("{error:?}")
-        };
+        let OpenError::Missing { path, .. } = &error else { panic!("{error:?}") };
         assert_eq!(path, &dir.join(name), "{error}");
     }
 }
@@ -225,17 +182,9 @@ fn a_log_cut_anywhere_is_a_shorter_log() {
         let recovery = cut.opens();
         let whole = frames.iter().filter(|frame| frame.1 <= length).count();
         assert_eq!(recovery.revision, 1 + whole as Revision, "cut to {length}");
-        let end = frames
-            .iter()
-            .map(|frame| frame.1)
-            .filter(|end| *end <= length)
-            .max()
-            .unwrap_or(32);
+        let end = frames.iter().map(|frame| frame.1).filter(|end| *end <= length).max().unwrap_or(32);
         let rest = &cut.0[&name][end..];
-        let torn = rest
-            .iter()
-            .rposition(|byte| *byte != 0)
-            .map_or(0, |last| last as u64 + 1);
+        let torn = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
         assert_eq!(recovery.truncated_bytes, torn, "cut to {length}");
     }
 }
@@ -266,10 +215,7 @@ fn garbage_after_the_last_frame_is_cut_off() {
         let mut garbled = image.clone();
         garbled.file(&name)[end..end + length].fill(0xa5);
         let recovery = garbled.opens();
-        assert_eq!(
-            (recovery.revision, recovery.truncated_bytes),
-            (8, length as u64)
-        );
+        assert_eq!((recovery.revision, recovery.truncated_bytes), (8, length as u64));
     }
     // Frames of another file, whole as they are, do not belong to this one.
     let mut grafted = image.clone();
@@ -350,14 +296,7 @@ fn a_damaged_header_is_refused() {
             let mut newer = image.clone();
             newer.file(&name)[8] = 2;
             let (error, dir) = newer.refused();
-            let OpenError::Format {
-                path,
-                found: 2,
-                supported: 1,
-            } = &error
-            else {
-                panic!("{error:?}")
-            };
+            let OpenError::Format { path, found: 2, supported: 1 } = &error else { panic!("{error:?}") };
             assert_eq!(path, &dir.join(&name));
         }
     }
@@ -373,12 +312,7 @@ fn a_missing_segment_is_noticed() {
         }
     }
     let mut robbed = Image::with_snapshot();
-    for name in robbed
-        .names("log-")
-        .into_iter()
-        .map(str::to_owned)
-        .collect::<Vec<_>>()
-    {
+    for name in robbed.names("log-").into_iter().map(str::to_owned).collect::<Vec<_>>() {
         robbed.0.remove(&name);
     }
     robbed.refused_as_missing("log-00000000000000000041.log");
@@ -403,8 +337,7 @@ fn a_damaged_snapshot_is_refused() {
         // Padding is the one thing that nothing is read from.
         let dir = garbled.restore();
         let padding = image.frames(name).iter().any(|(from, to)| {
-            let body =
-                u32::from_le_bytes(image.0[name][from + 8..from + 12].try_into().unwrap()) as usize;
+            let body = u32::from_le_bytes(image.0[name][from + 8..from + 12].try_into().unwrap()) as usize;
             (from + 32 + body..*to).contains(&at)
         });
         match open(dir.path()) {
@@ -420,10 +353,7 @@ fn a_damaged_snapshot_is_refused() {
         let mut cut_off = image.clone();
         cut_off.file(name).truncate(cut);
         let (error, dir) = cut_off.refused();
-        assert!(
-            matches!(&error, OpenError::Corrupt { path, .. } if *path == dir.join(name)),
-            "{cut}: {error:?}"
-        );
+        assert!(matches!(&error, OpenError::Corrupt { path, .. } if *path == dir.join(name)), "{cut}: {error:?}");
     }
     let mut longer = image.clone();
     longer.file(name).extend([0; 8]);
@@ -434,31 +364,16 @@ fn a_damaged_snapshot_is_refused() {
 fn what_a_crash_leaves_behind_is_removed() {
     let mut image = Image::with_snapshot();
     // A snapshot and a segment that were being made, and a segment that the snapshot has replaced.
-    image.0.insert(
-        "snapshot-00000000000000000070.tmp".to_owned(),
-        b"half a snap".to_vec(),
-    );
-    image
-        .0
-        .insert("log-00000000000000000081.tmp".to_owned(), vec![0; 100]);
-    image.0.insert(
-        "log-00000000000000000002.log".to_owned(),
-        b"obsolete".to_vec(),
-    );
+    image.0.insert("snapshot-00000000000000000070.tmp".to_owned(), b"half a snap".to_vec());
+    image.0.insert("log-00000000000000000081.tmp".to_owned(), vec![0; 100]);
+    image.0.insert("log-00000000000000000002.log".to_owned(), b"obsolete".to_vec());
     image.0.insert("notes.txt".to_owned(), b"not ours".to_vec());
     let dir = image.restore();
     let (store, recovery) = open(dir.path()).unwrap();
-    assert_eq!(
-        (recovery.revision, recovery.snapshot, recovery.compacted),
-        (80, Some(40), 40)
-    );
+    assert_eq!((recovery.revision, recovery.snapshot, recovery.compacted), (80, Some(40), 40));
     assert_whole(&store);
     let left = Image::take(dir.path());
-    assert!(
-        left.0.keys().all(|name| !name.contains(".tmp")),
-        "{:?}",
-        left.0.keys()
-    );
+    assert!(left.0.keys().all(|name| !name.contains(".tmp")), "{:?}", left.0.keys());
     assert!(!left.0.contains_key("log-00000000000000000002.log"));
     assert!(left.0.contains_key("notes.txt"));
 }
