@@ -13,7 +13,7 @@ use crate::status::{Cause, Qualified, Status};
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// Before a create: the namespace must exist and not be going away.
-pub async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Status> {
+pub(crate) async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Status> {
     if !context.served.namespaced {
         return Ok(());
     }
@@ -39,7 +39,7 @@ pub async fn namespace_exists(context: &Context, object: &Value) -> Result<(), S
 }
 
 /// Before a delete: some namespaces stay.
-pub fn may_delete(context: &Context) -> Result<(), Status> {
+pub(crate) fn may_delete(context: &Context) -> Result<(), Status> {
     if context.served.group.is_empty() && &*context.served.plural == "namespaces" && IMMORTAL.contains(&context.name())
     {
         let why = "this namespace may not be deleted";

@@ -19,7 +19,7 @@ use crate::{health, render, version};
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Answers a request that is not for a resource.
-pub fn answer(api: &Api, target: &Target, path: &str, headers: &HeaderMap) -> Response<Body> {
+pub(crate) fn answer(api: &Api, target: &Target, path: &str, headers: &HeaderMap) -> Response<Body> {
     let snapshot = api.catalog.snapshot();
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match target {
