@@ -118,6 +118,30 @@ pub fn validate_status(crd: &Value, errors: &mut FieldErrors) {
     accepted_names(crd.below(&["status", "acceptedNames"]), &path.child("acceptedNames"), errors);
 }
 
+/// Whether the conversion webhook of a CRD has a CA bundle that holds no certificate.
+pub fn has_invalid_ca_bundle(crd: &Value) -> bool {
+    conversion::has_invalid_ca_bundle(crd.below(&["spec", "conversion", "webhook"]))
+}
+
+/// Why the schemas of a stored CRD are not structural.
+pub fn structural_violations(crd: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    let path = Path::new("spec");
+    let spec = crd.at("spec");
+    if spec.flag("preserveUnknownFields") {
+        errors.push(FieldError::invalid(&path.child("preserveUnknownFields"), true, "must be false"));
+    }
+    let path = path.child("versions");
+    for (index, version) in spec.list("versions").iter().enumerate() {
+        if let Value::Object(schema) = version.below(&["schema", "openAPIV3Schema"]) {
+            let path = path.index(index);
+            let path = path.child("schema");
+            structural::validate(schema, &path.child("openAPIV3Schema"), &mut errors);
+        }
+    }
+    errors
+}
+
 /// Which fields all versions have in common, and so are reported at the top.
 struct Shared {
     schema: bool,

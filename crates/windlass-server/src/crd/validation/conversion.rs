@@ -59,7 +59,7 @@ fn client_config(webhook: &Value, options: Options, path: &Path<'_>, errors: &mu
 }
 
 /// Whether the webhook's CA bundle is there and holds no certificate.
-pub(in crate::crd) fn has_invalid_ca_bundle(webhook: &Value) -> bool {
+pub(super) fn has_invalid_ca_bundle(webhook: &Value) -> bool {
     let bundle = webhook.at("clientConfig").text("caBundle");
     let pem = || STANDARD.decode(bundle).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     !bundle.is_empty() && !pem().is_some_and(|pem| pem.contains("-----BEGIN CERTIFICATE-----"))

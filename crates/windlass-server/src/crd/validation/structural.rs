@@ -1,6 +1,8 @@
 //! What makes a schema structural: every value's type is declared outside `allOf`, `anyOf`, `oneOf`
 //! and `not`, which may only restrict values. Upstream: `apiserver/schema/validation.go`.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use crate::field::{FieldError, FieldErrors, Path};
@@ -19,11 +21,35 @@ pub(super) fn is_structural(schema: &Value) -> bool {
 
 /// Checks that a whole object's schema is structural. Violations come sorted by their text.
 pub(super) fn validate(schema: &Map<String, Value>, path: &Path<'_>, errors: &mut FieldErrors) {
-    let mut found = FieldErrors::default();
+    let mut found = Found::default();
     invariants(schema, Level::Root, path, &mut found);
     complete(schema, schema, path, path, &mut found);
-    found.0.sort_by_cached_key(ToString::to_string);
-    errors.0.append(&mut found.0);
+    found.violations.sort_by_cached_key(ToString::to_string);
+    errors.0.append(&mut found.violations);
+}
+
+/// What was found so far. Big schemas repeat a few patterns a thousand times; each is read once.
+#[derive(Default)]
+struct Found {
+    violations: Vec<FieldError>,
+    good_patterns: HashSet<String>,
+}
+
+impl Found {
+    fn push(&mut self, violation: FieldError) {
+        self.violations.push(violation);
+    }
+
+    fn problem_of(&mut self, pattern: &str) -> Option<String> {
+        if self.good_patterns.contains(pattern) {
+            return None;
+        }
+        let problem = pattern::check(pattern).err();
+        if problem.is_none() {
+            self.good_patterns.insert(pattern.to_owned());
+        }
+        problem
+    }
 }
 
 /// What keeps a schema from being read as a structural one at all.
@@ -66,7 +92,7 @@ enum Level {
     Field,
 }
 
-fn invariants(schema: &Map<String, Value>, level: Level, path: &Path<'_>, errors: &mut FieldErrors) {
+fn invariants(schema: &Map<String, Value>, level: Level, path: &Path<'_>, errors: &mut Found) {
     let ty = text(schema, "type");
     let items = schema.get("items").and_then(Value::as_object);
     if ty == "array" && items.is_none() {
@@ -109,7 +135,7 @@ fn type_invariants(
     embedded: bool,
     level: Level,
     path: &Path<'_>,
-    errors: &mut FieldErrors,
+    errors: &mut Found,
 ) {
     let path = path.child("type");
     let any = flag(schema, "x-kubernetes-int-or-string") || flag(schema, "x-kubernetes-preserve-unknown-fields");
@@ -132,13 +158,7 @@ fn type_invariants(
     }
 }
 
-fn metadata_invariants(
-    schema: &Map<String, Value>,
-    checked: bool,
-    level: Level,
-    path: &Path<'_>,
-    errors: &mut FieldErrors,
-) {
+fn metadata_invariants(schema: &Map<String, Value>, checked: bool, level: Level, path: &Path<'_>, errors: &mut Found) {
     let Some(Value::Object(properties)) = schema.get("properties") else { return };
     let path = path.child("properties");
     for name in ["kind", "apiVersion"] {
@@ -171,7 +191,7 @@ fn restricts_more_than_names(metadata: &Map<String, Value>) -> bool {
     })
 }
 
-fn extensions(schema: &Map<String, Value>, path: &Path<'_>, errors: &mut FieldErrors) {
+fn extensions(schema: &Map<String, Value>, path: &Path<'_>, errors: &mut Found) {
     if !flag(schema, "x-kubernetes-int-or-string") {
         return;
     }
@@ -205,7 +225,7 @@ fn value_validation(
     skip_any_of: bool,
     skip_first_any_of: bool,
     path: &Path<'_>,
-    errors: &mut FieldErrors,
+    errors: &mut Found,
 ) {
     if !skip_any_of {
         each_alternative(schema, "anyOf", path, &mut |_, below, path| nested(below, false, path, errors));
@@ -219,7 +239,7 @@ fn value_validation(
     }
     let pattern = text(schema, "pattern");
     if !pattern.is_empty()
-        && let Err(problem) = pattern::compile(pattern)
+        && let Some(problem) = errors.problem_of(pattern)
     {
         let detail = format!("must be a valid regular expression, but isn't: {problem}");
         errors.push(FieldError::invalid(&path.child("pattern"), pattern, detail));
@@ -227,7 +247,7 @@ fn value_validation(
 }
 
 /// Checks a schema under `allOf`, `anyOf`, `oneOf` or `not`.
-fn nested(schema: &Map<String, Value>, skip_any_of: bool, path: &Path<'_>, errors: &mut FieldErrors) {
+fn nested(schema: &Map<String, Value>, skip_any_of: bool, path: &Path<'_>, errors: &mut Found) {
     value_validation(schema, skip_any_of, false, path, errors);
     if let Some(Value::Object(items)) = schema.get("items") {
         nested(items, false, &path.child("items"), errors);
@@ -267,7 +287,7 @@ fn complete(
     declared: &Map<String, Value>,
     declared_path: &Path<'_>,
     path: &Path<'_>,
-    errors: &mut FieldErrors,
+    errors: &mut Found,
 ) {
     if let Some(Value::Object(not)) = restricting.get("not") {
         complete_nested(not, Some(declared), declared_path, &path.child("not"), errors);
@@ -284,7 +304,7 @@ fn complete_nested(
     declared: Option<&Map<String, Value>>,
     declared_path: &Path<'_>,
     path: &Path<'_>,
-    errors: &mut FieldErrors,
+    errors: &mut Found,
 ) {
     let Some(declared) = declared else {
         errors.push(FieldError::required(declared_path, format!("because it is defined in {path}")));

@@ -375,3 +375,84 @@ fn schemas_that_differ_are_reported_at_their_version() {
         ]
     );
 }
+
+/// JSON whose keys are mostly schema keywords.
+fn schema_like() -> impl proptest::strategy::Strategy<Value = Value> {
+    use proptest::prelude::*;
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        prop_oneof![
+            Just("object"),
+            Just("array"),
+            Just("string"),
+            Just("integer"),
+            Just("map"),
+            Just("set"),
+            Just("(")
+        ]
+        .prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ];
+    let key = prop_oneof![
+        Just("type"),
+        Just("properties"),
+        Just("items"),
+        Just("additionalProperties"),
+        Just("default"),
+        Just("allOf"),
+        Just("anyOf"),
+        Just("oneOf"),
+        Just("not"),
+        Just("required"),
+        Just("enum"),
+        Just("pattern"),
+        Just("format"),
+        Just("minimum"),
+        Just("maximum"),
+        Just("multipleOf"),
+        Just("nullable"),
+        Just("metadata"),
+        Just("a"),
+        Just("x-kubernetes-list-type"),
+        Just("x-kubernetes-list-map-keys"),
+        Just("x-kubernetes-validations"),
+        Just("x-kubernetes-embedded-resource"),
+        Just("x-kubernetes-int-or-string"),
+        Just("uniqueItems"),
+        Just("x-kubernetes-preserve-unknown-fields"),
+        Just("maxLength"),
+        Just("minItems"),
+        Just("maxProperties"),
+    ];
+    leaf.prop_recursive(6, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((key.clone(), inner), 0..6).prop_map(|pairs| Value::Object(
+                pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+            )),
+        ]
+    })
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_schema_and_no_object_makes_anything_panic(schema in schema_like(), object in schema_like(), old in schema_like()) {
+        let mut crd = crd(json!({}));
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+        violations(&crd);
+        let kind = crate::crd::CustomKind::new(&crd).expect("has a storage version");
+        let version = kind.storage_version();
+        let (mut object, mut old) = (object, old);
+        for value in [&mut object, &mut old] {
+            kind.decode(value, version);
+            version.default(value);
+        }
+        let mut errors = FieldErrors::default();
+        crate::schema::validate::validate_update(&object, &old, &version.schema, "", &mut errors);
+        crate::schema::validate::list_type::validate(&object, &version.schema, &mut errors);
+        crate::schema::validate::embedded::validate(&object, &version.schema, &Path::root(), &mut errors);
+    }
+}
