@@ -20,6 +20,11 @@ pub(crate) async fn mutate_create(context: &Context, object: &mut Value) -> Resu
     defaults::create(context, object).await
 }
 
+/// What may still change an object before its change is validated.
+pub(crate) fn mutate_update(context: &Context, object: &mut Value) {
+    defaults::update(context, object);
+}
+
 /// Before a create: the namespace must exist and not be going away.
 async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Status> {
     if !context.served.namespaced {

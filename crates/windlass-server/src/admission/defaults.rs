@@ -30,6 +30,13 @@ pub(crate) async fn create(context: &Context, object: &mut Value) -> Result<(), 
     }
 }
 
+/// Fills in a changed object.
+pub(crate) fn update(context: &Context, object: &mut Value) {
+    if (&*context.served.group, &*context.served.kind, context.subresource()) == ("", "Pod", "") {
+        tolerate_failing_nodes(object);
+    }
+}
+
 fn tolerate_failing_nodes(pod: &mut Value) {
     let spec = pod.at("spec");
     let tolerated = |key: &str| {

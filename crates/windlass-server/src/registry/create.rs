@@ -152,7 +152,7 @@ fn validate(context: &Context, object: &Value) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(context.served.qualified_kind(), object::name(object), &errors))
+    Err(Status::invalid(context.qualified_kind_of(object), object::name(object), &errors))
 }
 
 /// What became of an attempt to store a new object.

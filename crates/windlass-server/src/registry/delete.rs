@@ -94,6 +94,9 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
         let grace = grace_seconds(context, options, &live);
         let mut object = live.clone();
         set_finalizers(options, &mut object);
+        if !object::is_deleting(&live) {
+            context.served.strategy().prepare_delete(&mut object, &object::time(context.now));
+        }
         let waits = grace > 0 || !may_go(context, &object);
         if waits {
             mark(context, &mut object, grace);
@@ -214,12 +217,9 @@ fn mark(context: &Context, object: &mut Value, grace: i64) {
         metadata.insert("deletionTimestamp".into(), object::time(when).into());
         metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
     }
-    if first {
-        if context.served.strategy().has_generation() {
-            let generation = object::metadata(object).get("generation").and_then(Value::as_i64).unwrap_or(0);
-            metadata_mut(object).insert("generation".into(), (generation + 1).into());
-        }
-        context.served.strategy().prepare_delete(object);
+    if first && context.served.strategy().has_generation() {
+        let generation = object::metadata(object).get("generation").and_then(Value::as_i64).unwrap_or(0);
+        metadata_mut(object).insert("generation".into(), (generation + 1).into());
     }
 }
 

@@ -5,10 +5,11 @@ use serde_json::Value;
 
 use super::update::{Change, update};
 use super::{Answer, Context, create, decode, ownership};
+use crate::codec::body::StrictError;
 use crate::codec::negotiate::{self, PatchType};
 use crate::object::{self, metadata_mut};
 use crate::options::{FieldValidation, WriteOptions};
-use crate::patch::{json::JsonPatch, merge, strategic};
+use crate::patch::{go_print, json::JsonPatch, merge, strategic};
 use crate::status::Status;
 use crate::versions;
 
@@ -25,7 +26,7 @@ pub(super) async fn patch(context: &mut Context) -> Result<Answer, Status> {
 }
 
 async fn json_patch(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {
-    let document = decode::patch_document(context, options.field_validation)?;
+    let (document, duplicates) = decode::patch_document(context)?;
     let lenient = options.field_validation == FieldValidation::Ignore;
     let patch = JsonPatch::decode(&document, lenient)?;
     decode::report(context, options.field_validation, patch.strict_errors.clone())?;
@@ -34,11 +35,11 @@ async fn json_patch(context: &mut Context, options: &WriteOptions) -> Result<Ans
         patch.apply(&mut object)?;
         Ok(object)
     };
-    change(context, transform, options).await
+    change(context, transform, &duplicates, None, options).await
 }
 
 async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOptions) -> Result<Answer, Status> {
-    let document = decode::patch_document(context, options.field_validation)?;
+    let (document, duplicates) = decode::patch_document(context)?;
     let served = std::sync::Arc::clone(&context.served);
     let transform = |live: &Value| {
         let mut object = live.clone();
@@ -48,12 +49,20 @@ async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOpti
         }
         Ok(object)
     };
-    change(context, transform, options).await
+    // Errors about a strategic merge show the patch, others the object it makes.
+    let shown = (kind == PatchType::Strategic && options.field_validation == FieldValidation::Strict).then(|| {
+        let mut shown = String::new();
+        go_print(&document, &mut shown);
+        shown
+    });
+    change(context, transform, &duplicates, shown.as_deref(), options).await
 }
 
 async fn change(
     context: &mut Context,
     transform: impl Fn(&Value) -> Result<Value, Status>,
+    duplicates: &[StrictError],
+    shown: Option<&str>,
     options: &WriteOptions,
 ) -> Result<Answer, Status> {
     let manager = context.manager(options.field_manager.as_deref());
@@ -61,7 +70,8 @@ async fn change(
     let mut reported: Vec<String> = Vec::new();
     let change = Change {
         transform: |context: &Context, live: &Value| {
-            let (mut object, strict) = decode::patched(context, || transform(live), validation)?;
+            let patch = decode::Patch { apply: || transform(live), duplicates, shown };
+            let (mut object, strict) = decode::patched(context, &patch, validation)?;
             reported = strict;
             check_identity(context, &mut object)?;
             Ok(object)
@@ -97,8 +107,9 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
     let manager = context.manager(options.field_manager.as_deref());
     let force = options.force.unwrap_or(false);
     let merge = |context: &Context, live: Option<&Value>| {
-        let merge = || ownership::apply(context, live, &applied, &manager, force);
-        let (mut object, _) = decode::patched(context, merge, FieldValidation::Ignore)?;
+        let apply = || ownership::apply(context, live, &applied, &manager, force);
+        let patch = decode::Patch { apply, duplicates: &[], shown: None };
+        let (mut object, _) = decode::patched(context, &patch, FieldValidation::Ignore)?;
         check_identity(context, &mut object)?;
         Ok(object)
     };

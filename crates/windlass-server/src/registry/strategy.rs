@@ -193,8 +193,10 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
-    /// Called once, when an object that has to wait is marked as being deleted.
-    fn prepare_delete(&self, _object: &mut Value) {}
+    /// Called when an object is deleted for the first time, before it is known whether it has to wait:
+    /// may add finalizers.
+    fn prepare_delete(&self, _object: &mut Value, _now: &str) {}
+
 
     /// How long a delete waits, given what the client asked for; `None` deletes at once. Asked when
     /// a delete starts and when a shorter one follows.

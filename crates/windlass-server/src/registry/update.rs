@@ -11,7 +11,7 @@ use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
 use crate::status::Status;
-use crate::{apply, versions};
+use crate::{admission, apply, versions};
 
 /// How often a change is tried again when somebody else was quicker.
 const TRIES: usize = 100;
@@ -98,6 +98,7 @@ where
         if let Some(manager) = change.manager {
             ownership::track(context, Some(&live), &mut object, manager);
         }
+        admission::mutate_update(context, &mut object);
         prepare(context, &live, &mut object);
         validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
@@ -246,5 +247,5 @@ fn validate(context: &Context, live: &Value, object: &Value) -> Result<(), Statu
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(context.served.qualified_kind(), object::name(live), &errors))
+    Err(Status::invalid(context.qualified_kind_of(object), object::name(live), &errors))
 }
