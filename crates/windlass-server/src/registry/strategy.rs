@@ -33,17 +33,21 @@ use crate::field::FieldErrors;
 use crate::validation::access::AccessMut;
 use crate::validation::metadata::Rules;
 
+pub mod autoscaler;
 pub mod config_map;
 pub mod conversion;
 pub mod daemon_set;
 pub mod deployment;
+pub mod disruption;
 pub mod event;
 pub mod job;
 pub mod lease;
 pub mod namespace;
+pub mod networking;
 pub mod persistent_volume_claim;
 pub mod pod;
 pub mod quota;
+pub mod rbac;
 pub mod replication_controller;
 pub mod scale;
 pub mod secret;
@@ -280,6 +284,17 @@ pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
         ("apps", "DaemonSet") => &daemon_set::DaemonSet,
         ("batch", "Job") => &job::Job,
         ("batch", "CronJob") => &job::CronJob,
+        ("networking.k8s.io", "Ingress") => &networking::Ingress,
+        ("networking.k8s.io", "IngressClass") => &networking::IngressClass,
+        ("networking.k8s.io", "NetworkPolicy") => &networking::NetworkPolicy,
+        ("rbac.authorization.k8s.io", "Role") => &rbac::Role { namespaced: true },
+        ("rbac.authorization.k8s.io", "ClusterRole") => &rbac::Role { namespaced: false },
+        ("rbac.authorization.k8s.io", "RoleBinding") => &rbac::RoleBinding { namespaced: true },
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => &rbac::RoleBinding { namespaced: false },
+        ("policy", "PodDisruptionBudget") => &disruption::PodDisruptionBudget,
+        ("scheduling.k8s.io", "PriorityClass") => &disruption::PriorityClass,
+        ("node.k8s.io", "RuntimeClass") => &disruption::RuntimeClass,
+        ("autoscaling", "HorizontalPodAutoscaler") => &autoscaler::HorizontalPodAutoscaler,
         ("", "Event") => &event::Event,
         ("events.k8s.io", "Event") => &event::StrictEvent,
         ("coordination.k8s.io", "Lease") => &lease::Lease,
