@@ -21,4 +21,6 @@ mod error;
 mod types;
 
 pub use error::StoreError;
-pub use types::{Entry, Event, Expect, Range, Revision, Snapshot, Store, Txn, TxnResult, Value, Write};
+pub use types::{
+    Entry, Event, Expect, Range, Revision, Snapshot, Store, Txn, TxnResult, Value, Write,
+};

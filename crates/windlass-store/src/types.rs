@@ -22,7 +22,10 @@ pub struct Value {
 impl Value {
     /// A value stored exactly as given.
     pub fn plain(bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), splice_at: None }
+        Self {
+            bytes: bytes.into(),
+            splice_at: None,
+        }
     }
 
     /// A value into which the store inserts its revision, as decimal digits, at byte `at`.
@@ -31,13 +34,22 @@ impl Value {
     /// If `at` is beyond the end of `bytes`.
     pub fn splice(bytes: impl Into<Bytes>, at: usize) -> Self {
         let bytes = bytes.into();
-        assert!(at <= bytes.len(), "splice position {at} is beyond the value's {} bytes", bytes.len());
-        Self { bytes, splice_at: Some(at) }
+        assert!(
+            at <= bytes.len(),
+            "splice position {at} is beyond the value's {} bytes",
+            bytes.len()
+        );
+        Self {
+            bytes,
+            splice_at: Some(at),
+        }
     }
 
     /// The bytes that are stored when the write is given `revision`.
     pub fn resolve(&self, revision: Revision) -> Bytes {
-        let Some(at) = self.splice_at else { return self.bytes.clone() };
+        let Some(at) = self.splice_at else {
+            return self.bytes.clone();
+        };
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(revision).as_bytes();
         let mut out = Vec::with_capacity(self.bytes.len() + digits.len());
@@ -152,7 +164,10 @@ impl Range {
         while let Some(last) = end.pop() {
             if last < u8::MAX {
                 end.push(last + 1);
-                return Self { start, end: Some(end.into()) };
+                return Self {
+                    start,
+                    end: Some(end.into()),
+                };
             }
         }
         Self { start, end: None }
@@ -195,7 +210,12 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// `at` below the compaction revision is [`StoreError::Compacted`]; above the newest revision it
     /// is [`StoreError::Future`].
-    fn range(&self, range: Range, at: Option<Revision>, limit: usize) -> BoxFuture<'_, Result<Snapshot, StoreError>>;
+    fn range(
+        &self,
+        range: Range,
+        at: Option<Revision>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Snapshot, StoreError>>;
 
     /// How many keys the range holds now.
     fn count(&self, range: Range) -> BoxFuture<'_, Result<usize, StoreError>>;
@@ -204,7 +224,11 @@ pub trait Store: Send + Sync + 'static {
     /// transaction. Empty when there are none yet: wait on [`revision`](Self::revision) and ask again.
     ///
     /// [`StoreError::Compacted`] when events after `after` have been dropped.
-    fn events(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>>;
+    fn events(
+        &self,
+        after: Revision,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>>;
 
     /// The newest visible revision, and a way to wait for the next. An empty store is at revision 1,
     /// so that 0 stays free for "unset".

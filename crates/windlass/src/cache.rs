@@ -199,6 +199,11 @@ impl Caches {
         self.inner.tasks.wait().await;
     }
 
+    /// Stops all informers, without waiting, when the guard is dropped.
+    pub(crate) fn stop_on_drop(&self) -> tokio_util::sync::DropGuard {
+        self.inner.shutdown.clone().drop_guard()
+    }
+
     /// Waits until everything asked for so far has been listed once.
     pub async fn wait_synced(&self) -> Result<(), SyncError> {
         let informers: Vec<_> = self.inner.informers.lock().values().cloned().collect();
@@ -472,7 +477,7 @@ impl<K: Object> Lister<K> {
     pub fn len(&self) -> usize {
         self.informers
             .iter()
-            .map(|informer| informer.read(|store| store.len()))
+            .map(|informer| informer.read(crate::informer::Store::len))
             .sum()
     }
 

@@ -39,7 +39,7 @@ pub enum ClientError {
         key: String,
         /// What the server or the connection said.
         #[source]
-        source: kube::Error,
+        source: Box<kube::Error>,
     },
     /// The cache has no complete state.
     #[error(transparent)]
@@ -67,10 +67,10 @@ impl ClientError {
     /// What the server answered, if it did.
     pub fn status(&self) -> Option<&Status> {
         match self {
-            Self::Request {
-                source: kube::Error::Api(status),
-                ..
-            } => Some(status),
+            Self::Request { source, .. } => match &**source {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -567,7 +567,7 @@ impl<K: Object> Objects<K> {
             verb,
             kind: self.describe(),
             key: key.to_string(),
-            source,
+            source: Box::new(source),
         })
     }
 

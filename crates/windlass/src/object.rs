@@ -21,12 +21,19 @@ use serde::de::DeserializeOwned;
 /// takes::<kube::api::DynamicObject>();
 /// ```
 pub trait Object:
-    Resource<DynamicType: Clone> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+    Resource<DynamicType: Clone, Scope: 'static>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
 {
 }
 
 impl<K> Object for K where
-    K: Resource<DynamicType: Clone>
+    K: Resource<DynamicType: Clone, Scope: 'static>
         + Clone
         + Debug
         + Serialize

@@ -223,25 +223,23 @@ impl Machine {
 
     /// The open stream ended without an error; `lived` is how long it was open.
     pub(crate) fn ended(&mut self, lived: Duration, jitter: f64) {
-        match std::mem::replace(&mut self.state, State::Start) {
-            State::Watching {
-                resource_version,
-                spoke,
-            } => {
-                self.state = State::Resume { resource_version };
-                // Servers end watches on purpose now and then; only a stream that was cut before
-                // it said anything is a reason to slow down.
-                if spoke || lived >= Duration::from_secs(5) {
-                    self.backoff.reset();
-                } else {
-                    self.slow_down(jitter);
-                    self.give_up_resuming();
-                }
-            }
-            _ => {
-                self.stream_cuts += 1;
-                self.slow_down(jitter);
-            }
+        let state = std::mem::replace(&mut self.state, State::Start);
+        let State::Watching {
+            resource_version,
+            spoke,
+        } = state
+        else {
+            self.stream_cuts += 1;
+            return self.slow_down(jitter);
+        };
+        self.state = State::Resume { resource_version };
+        // Servers end watches on purpose now and then; only a stream that was cut before it said
+        // anything is a reason to slow down.
+        if spoke || lived >= Duration::from_secs(5) {
+            self.backoff.reset();
+        } else {
+            self.slow_down(jitter);
+            self.give_up_resuming();
         }
     }
 

@@ -122,7 +122,7 @@ fn indexes_follow_changes() {
                 .metadata
                 .labels
                 .iter()
-                .flat_map(|labels| labels.get("app").cloned())
+                .filter_map(|labels| labels.get("app").cloned())
                 .collect()
         }),
     );
