@@ -22,10 +22,7 @@ pub struct Value {
 impl Value {
     /// A value stored exactly as given.
     pub fn plain(bytes: impl Into<Bytes>) -> Self {
-        Self {
-            bytes: bytes.into(),
-            splice_at: None,
-        }
+        Self { bytes: bytes.into(), splice_at: None }
     }
 
     /// A value into which the store inserts its revision, as decimal digits, at byte `at`.
@@ -34,15 +31,8 @@ impl Value {
     /// If `at` is beyond the end of `bytes`.
     pub fn splice(bytes: impl Into<Bytes>, at: usize) -> Self {
         let bytes = bytes.into();
-        assert!(
-            at <= bytes.len(),
-            "splice position {at} is beyond the value's {} bytes",
-            bytes.len()
-        );
-        Self {
-            bytes,
-            splice_at: Some(at),
-        }
+        assert!(at <= bytes.len(), "splice position {at} is beyond the value's {} bytes", bytes.len());
+        Self { bytes, splice_at: Some(at) }
     }
 
     /// The bytes that are stored when the write is given `revision`.
@@ -164,10 +154,7 @@ impl Range {
         while let Some(last) = end.pop() {
             if last < u8::MAX {
                 end.push(last + 1);
-                return Self {
-                    start,
-                    end: Some(end.into()),
-                };
+                return Self { start, end: Some(end.into()) };
             }
         }
         Self { start, end: None }
@@ -200,7 +187,11 @@ pub struct Snapshot {
 /// A revisioned store. See the crate's introduction for what every engine keeps to, and
 /// [`contract`](crate::contract) for the tests that hold it to that.
 pub trait Store: Send + Sync + 'static {
-    /// Carries out a transaction. Dropping the future does not undo it.
+    /// Carries out a transaction. Nothing happens before the future is polled; from then on dropping it
+    /// does not undo the transaction, which may or may not be carried out.
+    ///
+    /// [`StoreError::RepeatedKey`] when two writes name one key, [`StoreError::TooLarge`] beyond
+    /// 64 MiB of keys and values.
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnResult, StoreError>>;
 
     /// The newest entry of a key.
@@ -210,25 +201,17 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// `at` below the compaction revision is [`StoreError::Compacted`]; above the newest revision it
     /// is [`StoreError::Future`].
-    fn range(
-        &self,
-        range: Range,
-        at: Option<Revision>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Snapshot, StoreError>>;
+    fn range(&self, range: Range, at: Option<Revision>, limit: usize) -> BoxFuture<'_, Result<Snapshot, StoreError>>;
 
     /// How many keys the range holds now.
     fn count(&self, range: Range) -> BoxFuture<'_, Result<usize, StoreError>>;
 
-    /// Events with `revision > after`, oldest first, at most `limit` of them but never part of a
-    /// transaction. Empty when there are none yet: wait on [`revision`](Self::revision) and ask again.
+    /// Events with `revision > after`, oldest first, at most `limit` of them (0: all) but never part
+    /// of a transaction: one that alone exceeds the limit is returned whole. Empty when there are none
+    /// yet: wait on [`revision`](Self::revision) and ask again.
     ///
     /// [`StoreError::Compacted`] when events after `after` have been dropped.
-    fn events(
-        &self,
-        after: Revision,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>>;
+    fn events(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>>;
 
     /// The newest visible revision, and a way to wait for the next. An empty store is at revision 1,
     /// so that 0 stays free for "unset".
@@ -237,9 +220,12 @@ pub trait Store: Send + Sync + 'static {
     /// The oldest revision that can still be read at; everything below is gone.
     fn compacted(&self) -> Revision;
 
-    /// Drops history below `revision`: older versions and events, and the disk space they take.
+    /// Drops history below `revision`: older versions and events, and the disk space they take where
+    /// that is worth the effort. Below [`compacted`](Self::compacted) there is nothing left to do;
+    /// above the newest revision it is [`StoreError::Future`].
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Refuses further writes, and returns when everything acknowledged is where it must be.
+    /// Refuses further writes and compactions with [`StoreError::Closed`], and returns when everything
+    /// acknowledged is where it must be. Reads are still answered. Closing again does nothing.
     fn close(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 }
