@@ -96,9 +96,7 @@ struct Registered<K: Object> {
 impl<K: Object> AnyInformer for Registered<K> {
     fn start(&self, caches: &CachesInner) {
         if self.informer.claim_start() {
-            caches.tasks.spawn(
-                Arc::clone(&self.informer).run(Arc::clone(&self.source), caches.shutdown.clone()),
-            );
+            caches.tasks.spawn(Arc::clone(&self.informer).run(Arc::clone(&self.source), caches.shutdown.clone()));
         }
     }
 
@@ -138,9 +136,7 @@ pub struct Caches {
 
 impl std::fmt::Debug for Caches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Caches")
-            .field("informers", &self.inner.informers.lock().len())
-            .finish_non_exhaustive()
+        f.debug_struct("Caches").field("informers", &self.inner.informers.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -157,11 +153,7 @@ pub struct CacheOptions {
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self {
-            namespaces: Vec::new(),
-            resync: None,
-            sync_timeout: Duration::from_secs(120),
-        }
+        Self { namespaces: Vec::new(), resync: None, sync_timeout: Duration::from_secs(120) }
     }
 }
 
@@ -222,10 +214,7 @@ impl Caches {
     /// Objects that could not be decoded, by kind.
     pub fn decode_errors(&self) -> Vec<(String, u64)> {
         let informers = self.inner.informers.lock();
-        informers
-            .values()
-            .map(|informer| informer.decode_errors())
-            .collect()
+        informers.values().map(|informer| informer.decode_errors()).collect()
     }
 
     /// Reads a kind: from the informers that exist for it, or, if there is none, from a new one
@@ -256,21 +245,15 @@ impl Caches {
             let spread = |namespace: &String| scope.clone().namespace(namespace);
             self.inner.namespaces.iter().map(spread).collect()
         };
-        let informers = scopes
-            .iter()
-            .map(|scope| self.informer(dt, scope))
-            .collect();
+        let informers = scopes.iter().map(|scope| self.informer(dt, scope)).collect();
         Lister::new(informers, self.inner.sync_timeout)
     }
 
     fn informer<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Arc<Informer<K>> {
         let resource = ApiResource::erase::<K>(dt);
         let selection = scope.selection();
-        let key = InformerKey {
-            object_type: TypeId::of::<K>(),
-            resource: resource.clone(),
-            selection: selection.clone(),
-        };
+        let key =
+            InformerKey { object_type: TypeId::of::<K>(), resource: resource.clone(), selection: selection.clone() };
         let mut informers = self.inner.informers.lock();
         if let Some(known) = informers.get(&key).and_then(|any| downcast::<K>(&**any)) {
             return known;
@@ -290,14 +273,10 @@ impl Caches {
 
     fn existing<K: Object>(&self, resource: &ApiResource) -> Vec<Arc<Informer<K>>> {
         let informers = self.inner.informers.lock();
-        let of_kind = || {
-            informers.iter().filter(|(key, _)| {
-                key.object_type == TypeId::of::<K>() && key.resource == *resource
-            })
-        };
+        let of_kind =
+            || informers.iter().filter(|(key, _)| key.object_type == TypeId::of::<K>() && key.resource == *resource);
         // An informer that is not narrowed knows everything the narrowed ones do.
-        let whole = of_kind()
-            .filter(|(key, _)| key.selection.labels.is_none() && key.selection.fields.is_none());
+        let whole = of_kind().filter(|(key, _)| key.selection.labels.is_none() && key.selection.fields.is_none());
         let mut found: Vec<_> = whole.filter_map(|(_, any)| downcast(&**any)).collect();
         if found.is_empty() {
             found = of_kind().filter_map(|(_, any)| downcast(&**any)).collect();
@@ -373,10 +352,7 @@ pub struct Lister<K: Object> {
 
 impl<K: Object> Clone for Lister<K> {
     fn clone(&self) -> Self {
-        Self {
-            informers: Arc::clone(&self.informers),
-            sync_timeout: self.sync_timeout,
-        }
+        Self { informers: Arc::clone(&self.informers), sync_timeout: self.sync_timeout }
     }
 }
 
@@ -391,19 +367,14 @@ impl<K: Object> std::fmt::Debug for Lister<K> {
 
 impl<K: Object> Lister<K> {
     fn new(informers: Vec<Arc<Informer<K>>>, sync_timeout: Duration) -> Self {
-        Self {
-            informers: informers.into(),
-            sync_timeout,
-        }
+        Self { informers: informers.into(), sync_timeout }
     }
 
     /// One object.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
         self.informers
             .iter()
-            .filter(|informer| {
-                informer.namespace().is_none() || informer.namespace() == key.namespace()
-            })
+            .filter(|informer| informer.namespace().is_none() || informer.namespace() == key.namespace())
             .find_map(|informer| informer.read(|store| store.get(key)))
     }
 
@@ -419,13 +390,7 @@ impl<K: Object> Lister<K> {
 
     /// All objects that a predicate accepts. The predicate must not use the cache of this kind.
     pub fn filter(&self, accept: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        self.gather(|store| {
-            store
-                .iter()
-                .filter(|object| accept(object))
-                .cloned()
-                .collect()
-        })
+        self.gather(|store| store.iter().filter(|object| accept(object)).cloned().collect())
     }
 
     /// All objects whose labels a selector matches.
@@ -440,11 +405,7 @@ impl<K: Object> Lister<K> {
         let label = label.to_owned();
         self.ensure_index(&name, move |object: &K| {
             let labels = object.meta().labels.as_ref();
-            labels
-                .and_then(|labels| labels.get(&label))
-                .cloned()
-                .into_iter()
-                .collect()
+            labels.and_then(|labels| labels.get(&label)).cloned().into_iter().collect()
         });
         self.by_index(&name, value)
     }
@@ -475,10 +436,7 @@ impl<K: Object> Lister<K> {
 
     /// Number of objects.
     pub fn len(&self) -> usize {
-        self.informers
-            .iter()
-            .map(|informer| informer.read(crate::informer::Store::len))
-            .sum()
+        self.informers.iter().map(|informer| informer.read(crate::informer::Store::len)).sum()
     }
 
     /// Whether there are no objects.
@@ -496,9 +454,7 @@ impl<K: Object> Lister<K> {
     pub async fn wait_synced(&self) -> Result<(), SyncError> {
         for informer in &*self.informers {
             if !informer.is_synced() && !informer.is_started() {
-                return Err(SyncError::NotStarted {
-                    kind: informer.describe(),
-                });
+                return Err(SyncError::NotStarted { kind: informer.describe() });
             }
             informer.wait_synced(self.sync_timeout).await?;
         }

@@ -12,9 +12,7 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use kube::api::{
-    ApiResource, DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Request,
-};
+use kube::api::{ApiResource, DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Request};
 use kube::core::{ObjectList, Status};
 use serde::Serialize;
 use serde_json::Value;
@@ -124,9 +122,7 @@ pub struct Client {
 
 impl Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
-            .field("field_manager", &self.inner.field_manager)
-            .finish_non_exhaustive()
+        f.debug_struct("Client").field("field_manager", &self.inner.field_manager).finish_non_exhaustive()
     }
 }
 
@@ -134,13 +130,7 @@ impl Client {
     /// A client that reads from `caches`. `field_manager` is the name under which it owns what it
     /// writes.
     pub fn new(kube: kube::Client, caches: Caches, field_manager: impl Into<String>) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                kube,
-                caches,
-                field_manager: field_manager.into(),
-            }),
-        }
+        Self { inner: Arc::new(Inner { kube, caches, field_manager: field_manager.into() }) }
     }
 
     /// A client with caches of its own, for programs without a manager. The caches run until
@@ -154,11 +144,7 @@ impl Client {
     /// The same caches and connection under another field manager.
     #[must_use]
     pub fn with_field_manager(&self, field_manager: impl Into<String>) -> Self {
-        Self::new(
-            self.inner.kube.clone(),
-            self.inner.caches.clone(),
-            field_manager,
-        )
+        Self::new(self.inner.kube.clone(), self.inner.caches.clone(), field_manager)
     }
 
     /// The underlying client.
@@ -186,11 +172,7 @@ impl Client {
 
     /// Everything that can be done with one kind known only at run time.
     pub fn objects_with<K: Object>(&self, dt: K::DynamicType) -> Objects<K> {
-        Objects {
-            client: self.clone(),
-            dt,
-            kind: PhantomData,
-        }
+        Objects { client: self.clone(), dt, kind: PhantomData }
     }
 
     /// The lister of a kind, for reads that need no waiting.
@@ -294,9 +276,7 @@ impl Client {
     where
         K::DynamicType: Default,
     {
-        self.objects::<K>()
-            .delete(key, &DeleteParams::default())
-            .await
+        self.objects::<K>().delete(key, &DeleteParams::default()).await
     }
 }
 
@@ -316,11 +296,7 @@ impl Live<'_> {
     }
 
     /// Objects as the server has them now; all namespaces without one.
-    pub async fn list<K: Object>(
-        &self,
-        namespace: Option<&str>,
-        params: &ListParams,
-    ) -> Result<Vec<K>, ClientError>
+    pub async fn list<K: Object>(&self, namespace: Option<&str>, params: &ListParams) -> Result<Vec<K>, ClientError>
     where
         K::DynamicType: Default,
     {
@@ -374,17 +350,9 @@ impl<K: Object> Objects<K> {
     }
 
     /// Objects as the server has them now.
-    pub async fn list_live(
-        &self,
-        namespace: Option<&str>,
-        params: &ListParams,
-    ) -> Result<Vec<K>, ClientError> {
+    pub async fn list_live(&self, namespace: Option<&str>, params: &ListParams) -> Result<Vec<K>, ClientError> {
         let request = self.request(namespace);
-        let request = if K::metadata_api() {
-            request.list_metadata(params)
-        } else {
-            request.list(params)
-        };
+        let request = if K::metadata_api() { request.list_metadata(params) } else { request.list(params) };
         let place = namespace.unwrap_or("in all namespaces");
         let list: ObjectList<K> = self.send("list", &place, request).await?;
         Ok(list.items)
@@ -393,20 +361,14 @@ impl<K: Object> Objects<K> {
     /// See [`Client::create`].
     pub async fn create(&self, object: &K) -> Result<K, ClientError> {
         let key = ObjectKey::of(object);
-        let request = self
-            .request(key.namespace())
-            .create(&self.post_params(), self.encode(object)?);
+        let request = self.request(key.namespace()).create(&self.post_params(), self.encode(object)?);
         self.write("create", &key, request).await
     }
 
     /// See [`Client::update`].
     pub async fn update(&self, object: &K) -> Result<K, ClientError> {
         let key = ObjectKey::of(object);
-        let request = self.request(key.namespace()).replace(
-            key.name(),
-            &self.post_params(),
-            self.encode(object)?,
-        );
+        let request = self.request(key.namespace()).replace(key.name(), &self.post_params(), self.encode(object)?);
         self.write("update", &key, request).await
     }
 
@@ -423,27 +385,15 @@ impl<K: Object> Objects<K> {
     }
 
     /// See [`Client::patch`].
-    pub async fn patch(
-        &self,
-        key: &ObjectKey,
-        patch: &Patch<impl Serialize + Debug>,
-    ) -> Result<K, ClientError> {
-        let request =
-            self.request(key.namespace())
-                .patch(key.name(), &self.patch_params(patch), patch);
+    pub async fn patch(&self, key: &ObjectKey, patch: &Patch<impl Serialize + Debug>) -> Result<K, ClientError> {
+        let request = self.request(key.namespace()).patch(key.name(), &self.patch_params(patch), patch);
         self.write("patch", key, request).await
     }
 
     /// See [`Client::patch_status`].
-    pub async fn patch_status(
-        &self,
-        key: &ObjectKey,
-        patch: &Patch<impl Serialize + Debug>,
-    ) -> Result<K, ClientError> {
+    pub async fn patch_status(&self, key: &ObjectKey, patch: &Patch<impl Serialize + Debug>) -> Result<K, ClientError> {
         let params = self.patch_params(patch);
-        let request =
-            self.request(key.namespace())
-                .patch_subresource("status", key.name(), &params, patch);
+        let request = self.request(key.namespace()).patch_subresource("status", key.name(), &params, patch);
         self.write("patch status of", key, request).await
     }
 
@@ -460,11 +410,7 @@ impl<K: Object> Objects<K> {
     }
 
     /// See [`Client::delete`].
-    pub async fn delete(
-        &self,
-        key: &ObjectKey,
-        params: &DeleteParams,
-    ) -> Result<bool, ClientError> {
+    pub async fn delete(&self, key: &ObjectKey, params: &DeleteParams) -> Result<bool, ClientError> {
         let request = self.request(key.namespace()).delete(key.name(), params);
         let answer: Result<Value, _> = self.send("delete", key, request).await;
         let answer = match answer {
@@ -482,13 +428,8 @@ impl<K: Object> Objects<K> {
         } else if let Ok(object) = serde_json::from_value::<K>(answer) {
             // The object is there until its finalizers and its grace period are done with.
             let meta = object.meta();
-            let stays = meta
-                .finalizers
-                .as_ref()
-                .is_some_and(|list| !list.is_empty())
-                || meta
-                    .deletion_grace_period_seconds
-                    .is_some_and(|seconds| seconds > 0);
+            let stays = meta.finalizers.as_ref().is_some_and(|list| !list.is_empty())
+                || meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0);
             if stays {
                 caches.note_write(&object);
             } else {
@@ -503,10 +444,7 @@ impl<K: Object> Objects<K> {
     }
 
     fn post_params(&self) -> PostParams {
-        PostParams {
-            field_manager: Some(self.client.inner.field_manager.clone()),
-            ..PostParams::default()
-        }
+        PostParams { field_manager: Some(self.client.inner.field_manager.clone()), ..PostParams::default() }
     }
 
     fn patch_params<P: Serialize>(&self, patch: &Patch<P>) -> PatchParams {
@@ -530,12 +468,7 @@ impl<K: Object> Objects<K> {
             fields.insert("kind".into(), resource.kind.into());
         }
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-            for field in [
-                "managedFields",
-                "creationTimestamp",
-                "generation",
-                "selfLink",
-            ] {
+            for field in ["managedFields", "creationTimestamp", "generation", "selfLink"] {
                 meta.remove(field);
             }
         }
@@ -576,9 +509,6 @@ impl<K: Object> Objects<K> {
     }
 
     fn encode_error(&self, source: serde_json::Error) -> ClientError {
-        ClientError::Encode {
-            kind: self.describe(),
-            source,
-        }
+        ClientError::Encode { kind: self.describe(), source }
     }
 }

@@ -52,25 +52,15 @@ pub fn new(
 }
 
 /// A condition about which nothing can be said.
-pub fn unknown(
-    type_: impl Into<String>,
-    reason: impl Into<String>,
-    message: impl Into<String>,
-) -> NewCondition {
-    NewCondition {
-        status: "Unknown",
-        ..new(type_, false, reason, message)
-    }
+pub fn unknown(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> NewCondition {
+    NewCondition { status: "Unknown", ..new(type_, false, reason, message) }
 }
 
 /// Adds a condition or replaces the one of its type, and says whether anything changed. The
 /// transition time moves only when the status does, so that setting the same again is no change.
 /// An older generation never replaces the view of a newer one.
 pub fn set(conditions: &mut Vec<Condition>, condition: NewCondition, now: Timestamp) -> bool {
-    let Some(known) = conditions
-        .iter_mut()
-        .find(|known| known.type_ == condition.type_)
-    else {
+    let Some(known) = conditions.iter_mut().find(|known| known.type_ == condition.type_) else {
         conditions.push(Condition {
             last_transition_time: Time(now),
             message: condition.message,
@@ -121,9 +111,8 @@ pub fn is_false(conditions: &[Condition], type_: &str) -> bool {
 
 /// Whether a condition holds and describes this generation or a later one.
 pub fn is_current(conditions: &[Condition], type_: &str, generation: i64) -> bool {
-    find(conditions, type_).is_some_and(|condition| {
-        condition.status == "True" && condition.observed_generation >= Some(generation)
-    })
+    find(conditions, type_)
+        .is_some_and(|condition| condition.status == "True" && condition.observed_generation >= Some(generation))
 }
 
 #[cfg(test)]
@@ -153,17 +142,9 @@ mod tests {
     fn an_older_generation_does_not_replace_a_newer_view() {
         let mut list = Vec::new();
         set(&mut list, new("Ready", true, "Done", "").observed(5), at(1));
-        assert!(!set(
-            &mut list,
-            new("Ready", false, "Old", "").observed(4),
-            at(2)
-        ));
+        assert!(!set(&mut list, new("Ready", false, "Old", "").observed(4), at(2)));
         assert!(is_current(&list, "Ready", 5) && !is_current(&list, "Ready", 6));
-        assert!(set(
-            &mut list,
-            unknown("Ready", "Lost", "").observed(6),
-            at(3)
-        ));
+        assert!(set(&mut list, unknown("Ready", "Lost", "").observed(6), at(3)));
         assert_eq!(find(&list, "Ready").unwrap().status, "Unknown");
     }
 }

@@ -79,22 +79,14 @@ where
 
 impl<K: Object> Clone for Watch<K> {
     fn clone(&self) -> Self {
-        Self {
-            scope: self.scope.clone(),
-            predicate: self.predicate.clone(),
-            dt: self.dt.clone(),
-        }
+        Self { scope: self.scope.clone(), predicate: self.predicate.clone(), dt: self.dt.clone() }
     }
 }
 
 impl<K: Object> Watch<K> {
     /// All objects of a kind known only at run time.
     pub fn dynamic(dt: K::DynamicType) -> Self {
-        Self {
-            scope: Scope::default(),
-            predicate: None,
-            dt,
-        }
+        Self { scope: Scope::default(), predicate: None, dt }
     }
 
     /// Only objects that a scope selects. The server filters, and nothing else is cached.
@@ -135,10 +127,7 @@ pub struct Controller<K: Object> {
 
 impl<K: Object> std::fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Controller")
-            .field("name", &self.name)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
+        f.debug_struct("Controller").field("name", &self.name).field("options", &self.options).finish_non_exhaustive()
     }
 }
 
@@ -185,12 +174,9 @@ impl<K: Object> Controller<K> {
     pub fn owns_with<O: Object>(mut self, watch: Watch<O>) -> Self {
         let owner = ApiResource::erase::<K>(&self.primary.dt);
         let cluster_scoped = is_cluster_scoped::<K>();
-        self.sources
-            .push(Box::new(KindSource::new(watch, move |object: &O| {
-                owner_key(object, &owner, cluster_scoped)
-                    .into_iter()
-                    .collect()
-            })));
+        self.sources.push(Box::new(KindSource::new(watch, move |object: &O| {
+            owner_key(object, &owner, cluster_scoped).into_iter().collect()
+        })));
         self
     }
 
@@ -245,18 +231,13 @@ impl<K: Object> Controller<K> {
     /// The controller with its reconciler, ready for [`Manager::add`](crate::Manager::add).
     pub fn complete<R: Reconcile>(self, reconciler: R) -> CompleteController {
         let mut sources: Vec<Box<dyn Source>> =
-            vec![Box::new(KindSource::new(self.primary, |object: &K| {
-                vec![ObjectKey::of(object)]
-            }))];
+            vec![Box::new(KindSource::new(self.primary, |object: &K| vec![ObjectKey::of(object)]))];
         sources.extend(self.sources);
         CompleteController {
             name: self.name.into(),
             sources: sources.into(),
             options: self.options,
-            reconciler: Box::new(worker::Typed::<R> {
-                reconciler: Arc::new(reconciler),
-                marker: PhantomData,
-            }),
+            reconciler: Box::new(worker::Typed::<R> { reconciler: Arc::new(reconciler), marker: PhantomData }),
         }
     }
 }
@@ -321,11 +302,7 @@ impl CompleteController {
 }
 
 /// The key of the object of kind `owner` that controls an object, if there is one.
-fn owner_key<O: Object>(
-    object: &O,
-    owner: &ApiResource,
-    cluster_scoped: bool,
-) -> Option<ObjectKey> {
+fn owner_key<O: Object>(object: &O, owner: &ApiResource, cluster_scoped: bool) -> Option<ObjectKey> {
     let meta = object.meta();
     let is_owner = |reference: &&OwnerReference| {
         let group = match reference.api_version.rsplit_once('/') {
@@ -335,15 +312,8 @@ fn owner_key<O: Object>(
         reference.controller == Some(true) && reference.kind == owner.kind && group == owner.group
     };
     let reference = meta.owner_references.iter().flatten().find(is_owner)?;
-    let namespace = if cluster_scoped {
-        None
-    } else {
-        meta.namespace.as_deref()
-    };
-    Some(ObjectKey::new(
-        namespace.unwrap_or_default(),
-        &reference.name,
-    ))
+    let namespace = if cluster_scoped { None } else { meta.namespace.as_deref() };
+    Some(ObjectKey::new(namespace.unwrap_or_default(), &reference.name))
 }
 
 fn is_cluster_scoped<K: Object>() -> bool {
@@ -351,10 +321,7 @@ fn is_cluster_scoped<K: Object>() -> bool {
 }
 
 /// The keys a change concerns: those of the new state and, after an update, of the old one.
-pub(crate) fn keys_of<K>(
-    change: &Change<K>,
-    map: &(dyn Fn(&K) -> Vec<ObjectKey> + Send + Sync),
-) -> Vec<ObjectKey> {
+pub(crate) fn keys_of<K>(change: &Change<K>, map: &(dyn Fn(&K) -> Vec<ObjectKey> + Send + Sync)) -> Vec<ObjectKey> {
     let mut keys = map(change.object());
     if let Change::Updated { old, .. } = change {
         for key in map(old) {

@@ -86,11 +86,7 @@ pub struct Recorder {
 
 impl Recorder {
     fn new(reporter: &str, buffer: mpsc::Sender<Record>, dropped: Arc<AtomicU64>) -> Self {
-        Self {
-            reporter: reporter.into(),
-            buffer,
-            dropped,
-        }
+        Self { reporter: reporter.into(), buffer, dropped }
     }
 
     /// A recorder whose events go to a channel, for tests.
@@ -122,11 +118,7 @@ impl Recorder {
 
     /// Reports an event in full.
     pub fn publish(&self, regarding: ObjectReference, event: Event) {
-        let record = Record {
-            regarding,
-            event,
-            reporter: Arc::clone(&self.reporter),
-        };
+        let record = Record { regarding, event, reporter: Arc::clone(&self.reporter) };
         if self.buffer.try_send(record).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -137,18 +129,10 @@ impl Recorder {
         K::DynamicType: Default,
     {
         let mut regarding = object.object_ref(&K::DynamicType::default());
-        regarding
-            .resource_version
-            .clone_from(&object.meta().resource_version);
+        regarding.resource_version.clone_from(&object.meta().resource_version);
         self.publish(
             regarding,
-            Event {
-                event_type,
-                reason: reason.to_owned(),
-                action: reason.to_owned(),
-                note,
-                related: None,
-            },
+            Event { event_type, reason: reason.to_owned(), action: reason.to_owned(), note, related: None },
         );
     }
 }

@@ -41,11 +41,7 @@ use crate::object::Object;
 /// `reconcile` never ran or did not finish.
 pub trait Finalize<K: Object>: Send + Sync + 'static {
     /// Brings the world closer to what the object asks for. The finalizer is on the object.
-    fn reconcile(
-        &self,
-        object: Arc<K>,
-        ctx: &Context,
-    ) -> impl Future<Output = crate::Result> + Send;
+    fn reconcile(&self, object: Arc<K>, ctx: &Context) -> impl Future<Output = crate::Result> + Send;
 
     /// Undoes it: the object is being deleted. With [`Outcome::Done`] the finalizer is removed
     /// and the object may go; with [`Outcome::RequeueAfter`] or an error it stays.
@@ -63,11 +59,7 @@ pub struct Finalizer<K, R> {
 impl<K: Object, R: Finalize<K>> Finalizer<K, R> {
     /// `name` is the finalizer's, as `pets.example.com/cleanup`; it must belong to one controller.
     pub fn new(name: impl Into<String>, inner: R) -> Self {
-        Self {
-            name: name.into(),
-            inner,
-            kind: PhantomData,
-        }
+        Self { name: name.into(), inner, kind: PhantomData }
     }
 }
 
@@ -109,11 +101,7 @@ pub fn contains<K: Object>(object: &K, finalizer: &str) -> bool {
 
 /// Adds a finalizer unless it is there, and returns the object with it. `None` when the object is
 /// gone or being deleted, when it is too late.
-pub async fn ensure<K: Object>(
-    client: &Client,
-    object: Arc<K>,
-    finalizer: &str,
-) -> Result<Option<Arc<K>>, ClientError>
+pub async fn ensure<K: Object>(client: &Client, object: Arc<K>, finalizer: &str) -> Result<Option<Arc<K>>, ClientError>
 where
     K::DynamicType: Default,
 {
@@ -131,11 +119,7 @@ where
 }
 
 /// Removes a finalizer if it is there. An object that is gone is fine.
-pub async fn remove<K: Object>(
-    client: &Client,
-    object: Arc<K>,
-    finalizer: &str,
-) -> Result<(), ClientError>
+pub async fn remove<K: Object>(client: &Client, object: Arc<K>, finalizer: &str) -> Result<(), ClientError>
 where
     K::DynamicType: Default,
 {
@@ -151,9 +135,7 @@ where
         && last.meta().finalizers.as_ref().is_none_or(Vec::is_empty)
     {
         // That was what held it: the server removes it with this write.
-        client
-            .caches()
-            .note_delete::<K>(&key, last.meta().uid.as_deref());
+        client.caches().note_delete::<K>(&key, last.meta().uid.as_deref());
     }
     Ok(())
 }
@@ -185,12 +167,10 @@ where
         match objects.patch(&key, &Patch::Merge(patch)).await {
             Ok(object) => return Ok(Some(Arc::new(object))),
             Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
-                match objects.get_live(&key).await? {
-                    Some(live) if live.meta().uid == uid => object = Arc::new(live),
-                    _ => return Ok(None),
-                }
-            }
+            Err(error) if error.is_conflict() && attempt < ATTEMPTS => match objects.get_live(&key).await? {
+                Some(live) if live.meta().uid == uid => object = Arc::new(live),
+                _ => return Ok(None),
+            },
             Err(error) => return Err(error),
         }
     }

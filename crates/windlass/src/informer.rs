@@ -80,20 +80,10 @@ pub enum Change<K> {
 impl<K> Clone for Change<K> {
     fn clone(&self) -> Self {
         match self {
-            Self::Added { object, initial } => Self::Added {
-                object: Arc::clone(object),
-                initial: *initial,
-            },
-            Self::Updated { old, new } => Self::Updated {
-                old: Arc::clone(old),
-                new: Arc::clone(new),
-            },
-            Self::Resync { object } => Self::Resync {
-                object: Arc::clone(object),
-            },
-            Self::Deleted { object } => Self::Deleted {
-                object: Arc::clone(object),
-            },
+            Self::Added { object, initial } => Self::Added { object: Arc::clone(object), initial: *initial },
+            Self::Updated { old, new } => Self::Updated { old: Arc::clone(old), new: Arc::clone(new) },
+            Self::Resync { object } => Self::Resync { object: Arc::clone(object) },
+            Self::Deleted { object } => Self::Deleted { object: Arc::clone(object) },
         }
     }
 }
@@ -102,9 +92,7 @@ impl<K> Change<K> {
     /// The object after the change; for a deletion its last known state.
     pub fn object(&self) -> &Arc<K> {
         match self {
-            Self::Added { object, .. } | Self::Resync { object } | Self::Deleted { object } => {
-                object
-            }
+            Self::Added { object, .. } | Self::Resync { object } | Self::Deleted { object } => object,
             Self::Updated { new, .. } => new,
         }
     }
@@ -178,9 +166,7 @@ pub struct Subscription {
 impl Subscription {
     pub(crate) fn joined(parts: Vec<Subscription>) -> Self {
         let take = |mut part: Subscription| std::mem::take(&mut part.cancel);
-        Self {
-            cancel: parts.into_iter().flat_map(take).collect(),
-        }
+        Self { cancel: parts.into_iter().flat_map(take).collect() }
     }
 
     /// Leaves the handler subscribed for the life of the informer.
@@ -215,10 +201,7 @@ impl<K: Object> Informer<K> {
             selection,
             labels,
             store: RwLock::new(Store::new()),
-            handlers: Mutex::new(Handlers {
-                next_id: 0,
-                list: Vec::new(),
-            }),
+            handlers: Mutex::new(Handlers { next_id: 0, list: Vec::new() }),
             sync: watch::Sender::new(SyncState::default()),
             started: AtomicBool::new(false),
             decode_errors: AtomicU64::new(0),
@@ -227,14 +210,8 @@ impl<K: Object> Informer<K> {
     }
 
     /// Keeps the state up to date until the token is cancelled. To be called once.
-    pub(crate) async fn run(
-        self: Arc<Self>,
-        source: Arc<dyn ListWatch<K>>,
-        shutdown: CancellationToken,
-    ) {
-        shutdown
-            .run_until_cancelled(task::run(&self, &*source))
-            .await;
+    pub(crate) async fn run(self: Arc<Self>, source: Arc<dyn ListWatch<K>>, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled(task::run(&self, &*source)).await;
         self.sync.send_modify(|state| state.stopped = true);
     }
 
@@ -273,39 +250,25 @@ impl<K: Object> Informer<K> {
         if let Ok(settled) = tokio::time::timeout(timeout, settled).await {
             return match settled {
                 Ok(state) if state.synced => Ok(()),
-                _ => Err(SyncError::Stopped {
-                    kind: self.describe(),
-                }),
+                _ => Err(SyncError::Stopped { kind: self.describe() }),
             };
         }
         let reason = self.sync.borrow().last_error.clone();
         Err(SyncError::Timeout {
             kind: self.describe(),
-            scope: self
-                .namespace()
-                .map(|namespace| format!(" in namespace {namespace:?}"))
-                .unwrap_or_default(),
+            scope: self.namespace().map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default(),
             after: timeout,
             reason: reason.unwrap_or_else(|| "the server has not answered".to_owned()),
         })
     }
 
     /// Calls a handler for everything that is known, then for every change.
-    pub(crate) fn subscribe(
-        self: &Arc<Self>,
-        handler: impl Fn(&Change<K>) + Send + Sync + 'static,
-    ) -> Subscription {
+    pub(crate) fn subscribe(self: &Arc<Self>, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
         let handler: Handler<K> = Arc::new(handler);
         let mut handlers = self.handlers.lock();
         let known: Vec<Arc<K>> = self.store.read().observed_objects();
         for object in known {
-            call(
-                &handler,
-                &Change::Added {
-                    object,
-                    initial: true,
-                },
-            );
+            call(&handler, &Change::Added { object, initial: true });
         }
         let id = handlers.next_id;
         handlers.next_id += 1;
@@ -315,11 +278,7 @@ impl<K: Object> Informer<K> {
         Subscription {
             cancel: vec![Box::new(move || {
                 if let Some(informer) = informer.upgrade() {
-                    informer
-                        .handlers
-                        .lock()
-                        .list
-                        .retain(|(other, _)| *other != id);
+                    informer.handlers.lock().list.retain(|(other, _)| *other != id);
                 }
             })],
         }
@@ -345,13 +304,10 @@ impl<K: Object> Informer<K> {
         if self.namespace().is_some() && meta.namespace.as_deref() != self.namespace() {
             return;
         }
-        let labelled = self
-            .labels
-            .as_ref()
-            .is_none_or(|selector| match &meta.labels {
-                Some(labels) => selector.matches(labels),
-                None => selector.matches(&std::collections::BTreeMap::new()),
-            });
+        let labelled = self.labels.as_ref().is_none_or(|selector| match &meta.labels {
+            Some(labels) => selector.matches(labels),
+            None => selector.matches(&std::collections::BTreeMap::new()),
+        });
         let mut store = self.store.write();
         // What a field selector means only the server knows: an object that was selected is taken
         // to stay so, any other to stay out.
@@ -387,11 +343,7 @@ impl<K: Object> Informer<K> {
 
     fn resync_now(&self) {
         self.change(|store| {
-            store
-                .observed_objects()
-                .into_iter()
-                .map(|object| Change::Resync { object })
-                .collect::<Vec<_>>()
+            store.observed_objects().into_iter().map(|object| Change::Resync { object }).collect::<Vec<_>>()
         });
     }
 

@@ -35,27 +35,18 @@ impl ObjectKey {
         if namespace.is_empty() {
             return Self::cluster(name);
         }
-        Self {
-            joined: format!("{namespace}/{name}").into(),
-            namespace_len: namespace.len() as u32,
-        }
+        Self { joined: format!("{namespace}/{name}").into(), namespace_len: namespace.len() as u32 }
     }
 
     /// The key of a cluster-scoped object.
     pub fn cluster(name: impl AsRef<str>) -> Self {
-        Self {
-            joined: name.as_ref().into(),
-            namespace_len: 0,
-        }
+        Self { joined: name.as_ref().into(), namespace_len: 0 }
     }
 
     /// The key of an object, from its metadata.
     pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
-        Self::new(
-            meta.namespace.as_deref().unwrap_or_default(),
-            meta.name.as_deref().unwrap_or_default(),
-        )
+        Self::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
     }
 
     /// The namespace, absent for cluster-scoped objects.

@@ -124,9 +124,7 @@ pub struct Manager {
 
 impl std::fmt::Debug for Manager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Manager")
-            .field("names", &self.names)
-            .finish_non_exhaustive()
+        f.debug_struct("Manager").field("names", &self.names).finish_non_exhaustive()
     }
 }
 
@@ -198,20 +196,12 @@ impl Manager {
     }
 
     /// Adds a check to `/healthz`: whether the process should be restarted.
-    pub fn add_health_check(
-        &mut self,
-        name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    ) {
+    pub fn add_health_check(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.checks.add_health(name, check);
     }
 
     /// Adds a check to `/readyz`: whether the process is of use.
-    pub fn add_ready_check(
-        &mut self,
-        name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    ) {
+    pub fn add_ready_check(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.checks.add_ready(name, check);
     }
 
@@ -254,28 +244,14 @@ impl Manager {
         let servers_shutdown = CancellationToken::new();
         let mut servers = JoinSet::new();
         let synced = caches.clone();
-        let checks = Arc::new(checks.with_ready("caches", move || {
-            if synced.is_synced() {
-                Ok(())
-            } else {
-                Err("not synced".to_owned())
-            }
-        }));
-        serve(
-            &mut servers,
-            probes,
-            "probes",
-            &servers_shutdown,
-            move |request| checks.answer(request),
-        )?;
+        let checks = Arc::new(
+            checks.with_ready("caches", move || if synced.is_synced() { Ok(()) } else { Err("not synced".to_owned()) }),
+        );
+        serve(&mut servers, probes, "probes", &servers_shutdown, move |request| checks.answer(request))?;
         let registry = metrics.clone();
-        serve(
-            &mut servers,
-            metrics_server,
-            "metrics",
-            &servers_shutdown,
-            move |request| http::metrics(request, &registry),
-        )?;
+        serve(&mut servers, metrics_server, "metrics", &servers_shutdown, move |request| {
+            http::metrics(request, &registry)
+        })?;
 
         caches.start();
         let work_shutdown = shutdown.child_token();
@@ -285,21 +261,10 @@ impl Manager {
             Some(Err(error)) => Err(error.into()),
             Some(Ok(())) => {
                 spawn_tasks(&mut work, tasks, &work_shutdown);
-                let environment = Environment {
-                    client: client.clone(),
-                    recorder: Recorder::discard(),
-                    metrics,
-                };
-                spawn_controllers(
-                    &mut work,
-                    &controllers,
-                    &environment,
-                    &broadcaster,
-                    &work_shutdown,
-                );
+                let environment = Environment { client: client.clone(), recorder: Recorder::discard(), metrics };
+                spawn_controllers(&mut work, &controllers, &environment, &broadcaster, &work_shutdown);
                 let kube = client.kube().clone();
-                let (events, events_shutdown) =
-                    (Arc::clone(&broadcaster), servers_shutdown.clone());
+                let (events, events_shutdown) = (Arc::clone(&broadcaster), servers_shutdown.clone());
                 servers.spawn(async move {
                     events.run(kube, events_shutdown).await;
                     Ok(())
@@ -322,16 +287,11 @@ impl Manager {
             servers_shutdown.cancel();
             while servers.join_next().await.is_some() {}
         };
-        if tokio::time::timeout(graceful_shutdown, stopping)
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(graceful_shutdown, stopping).await.is_err() {
             work.shutdown().await;
             servers.shutdown().await;
             caches.stop().await;
-            return Err(ManagerError::ShutdownTimeout {
-                after: graceful_shutdown,
-            });
+            return Err(ManagerError::ShutdownTimeout { after: graceful_shutdown });
         }
         result
     }
@@ -340,9 +300,7 @@ impl Manager {
         if self.names.insert(name.to_owned()) {
             return Ok(());
         }
-        Err(ManagerError::DuplicateName {
-            name: name.to_owned(),
-        })
+        Err(ManagerError::DuplicateName { name: name.to_owned() })
     }
 }
 
@@ -360,11 +318,8 @@ where
         return Ok(());
     };
     let listener = tokio::net::TcpListener::from_std(bound.listener);
-    let listener = listener.map_err(|source| ManagerError::Bind {
-        address: bound.address.to_string(),
-        purpose,
-        source,
-    })?;
+    let listener =
+        listener.map_err(|source| ManagerError::Bind { address: bound.address.to_string(), purpose, source })?;
     tracing::info!(address = %bound.address, purpose, "serving");
     let shutdown = shutdown.clone();
     servers.spawn(async move {
@@ -374,20 +329,13 @@ where
     Ok(())
 }
 
-fn spawn_tasks(
-    work: &mut JoinSet<Result<(), ManagerError>>,
-    tasks: Vec<Task>,
-    shutdown: &CancellationToken,
-) {
+fn spawn_tasks(work: &mut JoinSet<Result<(), ManagerError>>, tasks: Vec<Task>, shutdown: &CancellationToken) {
     for Task { name, run } in tasks {
         let shutdown = shutdown.clone();
         work.spawn(async move {
             match run(shutdown.clone()).await {
                 Ok(()) if shutdown.is_cancelled() => Ok(()),
-                Ok(()) => Err(ManagerError::Task {
-                    name,
-                    message: "ended before it was told to".to_owned(),
-                }),
+                Ok(()) => Err(ManagerError::Task { name, message: "ended before it was told to".to_owned() }),
                 Err(message) => Err(ManagerError::Task { name, message }),
             }
         });
@@ -402,9 +350,7 @@ fn spawn_controllers(
     shutdown: &CancellationToken,
 ) {
     // Those that work in every replica first.
-    let (leading, others): (Vec<_>, Vec<_>) = controllers
-        .iter()
-        .partition(|controller| controller.needs_leader());
+    let (leading, others): (Vec<_>, Vec<_>) = controllers.iter().partition(|controller| controller.needs_leader());
     for controller in others.into_iter().chain(leading) {
         let mut environment = environment.clone();
         environment.recorder = broadcaster.recorder(controller.name());
@@ -428,13 +374,6 @@ async fn supervise(
     }
 }
 
-fn flatten(
-    ended: Result<Result<(), ManagerError>, tokio::task::JoinError>,
-) -> Result<(), ManagerError> {
-    ended.unwrap_or_else(|error| {
-        Err(ManagerError::Task {
-            name: "unknown".to_owned(),
-            message: error.to_string(),
-        })
-    })
+fn flatten(ended: Result<Result<(), ManagerError>, tokio::task::JoinError>) -> Result<(), ManagerError> {
+    ended.unwrap_or_else(|error| Err(ManagerError::Task { name: "unknown".to_owned(), message: error.to_string() }))
 }

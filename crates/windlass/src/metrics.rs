@@ -82,9 +82,7 @@ impl Histogram {
         let seconds = duration.as_secs_f64();
         let bucket = inner.bounds.partition_point(|bound| *bound < seconds);
         inner.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        inner
-            .sum_nanos
-            .fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
+        inner.sum_nanos.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
@@ -134,15 +132,8 @@ impl std::fmt::Debug for Registry {
 
 impl Registry {
     /// A counter; the same name and labels give the same counter.
-    pub fn counter(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        labels: &[(&str, &str)],
-    ) -> Counter {
-        match self.series(name, help, "counter", labels, || {
-            Series::Counter(Counter::default())
-        }) {
+    pub fn counter(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
+        match self.series(name, help, "counter", labels, || Series::Counter(Counter::default())) {
             Series::Counter(counter) => counter,
             _ => Counter::default(),
         }
@@ -150,9 +141,7 @@ impl Registry {
 
     /// A gauge; the same name and labels give the same gauge.
     pub fn gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Gauge {
-        match self.series(name, help, "gauge", labels, || {
-            Series::Gauge(Gauge::default())
-        }) {
+        match self.series(name, help, "gauge", labels, || Series::Gauge(Gauge::default())) {
             Series::Gauge(gauge) => gauge,
             _ => Gauge::default(),
         }
@@ -166,9 +155,7 @@ impl Registry {
         labels: &[(&str, &str)],
         bounds: &'static [f64],
     ) -> Histogram {
-        match self.series(name, help, "histogram", labels, || {
-            Series::Histogram(Histogram::new(bounds))
-        }) {
+        match self.series(name, help, "histogram", labels, || Series::Histogram(Histogram::new(bounds))) {
             Series::Histogram(histogram) => histogram,
             _ => Histogram::new(bounds),
         }
@@ -182,11 +169,7 @@ impl Registry {
     }
 
     /// Like [`collect`](Self::collect), in place of what was registered under the name.
-    pub(crate) fn replace_collector(
-        &self,
-        name: &str,
-        collector: impl Fn(&mut Scrape) + Send + Sync + 'static,
-    ) {
+    pub(crate) fn replace_collector(&self, name: &str, collector: impl Fn(&mut Scrape) + Send + Sync + 'static) {
         let mut collectors = self.inner.collectors.lock();
         collectors.insert(name.to_owned(), Box::new(collector));
     }
@@ -222,20 +205,12 @@ impl Registry {
         new: impl FnOnce() -> Series,
     ) -> Series {
         let mut families = self.inner.families.lock();
-        let family = families.entry(name).or_insert_with(|| Family {
-            help,
-            kind,
-            series: BTreeMap::new(),
-        });
+        let family = families.entry(name).or_insert_with(|| Family { help, kind, series: BTreeMap::new() });
         if family.kind != kind {
             tracing::error!(name, "metric registered twice with different types");
             return new();
         }
-        family
-            .series
-            .entry(encode_labels(labels))
-            .or_insert_with(new)
-            .clone()
+        family.series.entry(encode_labels(labels)).or_insert_with(new).clone()
     }
 }
 
@@ -278,10 +253,7 @@ fn encode_labels(labels: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in labels {
         let separator = if text.is_empty() { "" } else { "," };
-        let value = value
-            .replace('\\', "\\\\")
-            .replace('"', "\\\"")
-            .replace('\n', "\\n");
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         let _ = write!(text, "{separator}{name}=\"{value}\"");
     }
     text
@@ -301,10 +273,7 @@ fn encode_histogram(text: &mut String, name: &str, labels: &str, histogram: &His
     let mut total = 0;
     for (index, count) in inner.counts.iter().enumerate() {
         total += count.load(Ordering::Relaxed);
-        let bound = inner
-            .bounds
-            .get(index)
-            .map_or_else(|| "+Inf".to_owned(), ToString::to_string);
+        let bound = inner.bounds.get(index).map_or_else(|| "+Inf".to_owned(), ToString::to_string);
         let labels = format!("{labels}{separator}le=\"{bound}\"");
         line(text, name, "_bucket", &labels, total as f64);
     }
@@ -315,15 +284,12 @@ fn encode_histogram(text: &mut String, name: &str, labels: &str, histogram: &His
 
 /// Bounds of `controller_runtime_reconcile_time_seconds`.
 pub(crate) const RECONCILE_BOUNDS: &[f64] = &[
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
-    1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0,
-    25.0, 30.0, 40.0, 50.0, 60.0,
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
+    1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
 /// Bounds of the work queue's histograms: ten nanoseconds times powers of ten.
-pub(crate) const QUEUE_BOUNDS: &[f64] = &[
-    1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0,
-];
+pub(crate) const QUEUE_BOUNDS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
 #[cfg(test)]
 mod tests {

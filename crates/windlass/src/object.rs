@@ -21,14 +21,7 @@ use serde::de::DeserializeOwned;
 /// takes::<kube::api::DynamicObject>();
 /// ```
 pub trait Object:
-    Resource<DynamicType: Clone, Scope: 'static>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
+    Resource<DynamicType: Clone, Scope: 'static> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
 }
 
@@ -50,10 +43,7 @@ pub(crate) fn describe(resource: &ApiResource) -> String {
     if resource.group.is_empty() {
         format!("{}/{}", resource.plural, resource.version)
     } else {
-        format!(
-            "{}.{}/{}",
-            resource.plural, resource.group, resource.version
-        )
+        format!("{}.{}/{}", resource.plural, resource.group, resource.version)
     }
 }
 

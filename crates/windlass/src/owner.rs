@@ -57,9 +57,7 @@ where
     reference.controller = Some(true);
     reference.block_owner_deletion = Some(true);
     let others = object.meta().owner_references.iter().flatten();
-    if let Some(other) = others
-        .filter(|known| known.controller == Some(true))
-        .find(|known| known.uid != reference.uid)
+    if let Some(other) = others.filter(|known| known.controller == Some(true)).find(|known| known.uid != reference.uid)
     {
         return Err(OwnerError::AlreadyControlled {
             object: object.meta().name.clone().unwrap_or_default(),
@@ -106,9 +104,7 @@ pub fn is_controlled_by<K: Resource, O: Resource>(object: &K, owner: &O) -> bool
 /// The reference to what controls an object.
 pub fn controller<K: Resource>(object: &K) -> Option<&OwnerReference> {
     let references = object.meta().owner_references.as_ref()?;
-    references
-        .iter()
-        .find(|reference| reference.controller == Some(true))
+    references.iter().find(|reference| reference.controller == Some(true))
 }
 
 fn reference<K: Resource, O: Resource>(object: &K, owner: &O) -> Result<OwnerReference, OwnerError>
@@ -118,10 +114,7 @@ where
     let dt = O::DynamicType::default();
     let (own, child) = (owner.meta(), object.meta());
     if let Some(namespace) = &own.namespace
-        && child
-            .namespace
-            .as_ref()
-            .is_some_and(|other| other != namespace)
+        && child.namespace.as_ref().is_some_and(|other| other != namespace)
     {
         return Err(OwnerError::OtherNamespace {
             owner: namespace.clone(),
@@ -136,10 +129,7 @@ where
 
 fn upsert<K: Resource>(object: &mut K, reference: OwnerReference) {
     let references = object.meta_mut().owner_references.get_or_insert_default();
-    match references
-        .iter_mut()
-        .find(|known| known.uid == reference.uid)
-    {
+    match references.iter_mut().find(|known| known.uid == reference.uid) {
         Some(known) => *known = reference,
         None => references.push(reference),
     }
@@ -172,24 +162,15 @@ mod tests {
         add(&mut child, &parent("x")).expect("stays controller");
         assert!(is_controlled_by(&child, &parent("x")));
         assert!(!is_controlled_by(&child, &parent("y")));
-        assert_eq!(
-            child.metadata.owner_references.as_ref().map(Vec::len),
-            Some(2)
-        );
+        assert_eq!(child.metadata.owner_references.as_ref().map(Vec::len), Some(2));
         assert!(remove(&mut child, &parent("x")) && controller(&child).is_none());
     }
 
     #[test]
     fn owners_must_exist_and_be_near() {
         let mut child = Secret::default();
-        assert!(matches!(
-            add(&mut child, &ConfigMap::default()),
-            Err(OwnerError::NotStored { .. })
-        ));
+        assert!(matches!(add(&mut child, &ConfigMap::default()), Err(OwnerError::NotStored { .. })));
         child.metadata.namespace = Some("b".into());
-        assert!(matches!(
-            add(&mut child, &parent("x")),
-            Err(OwnerError::OtherNamespace { .. })
-        ));
+        assert!(matches!(add(&mut child, &parent("x")), Err(OwnerError::OtherNamespace { .. })));
     }
 }

@@ -68,10 +68,7 @@ const STATUS_ATTEMPTS: usize = 5;
 impl<K: Object> Draft<K> {
     /// A draft that starts from an object as it was read.
     pub fn new(base: Arc<K>) -> Self {
-        Self {
-            object: K::clone(&base),
-            base,
-        }
+        Self { object: K::clone(&base), base }
     }
 
     /// The object as it was read or last committed.
@@ -103,10 +100,7 @@ impl<K: Object> Draft<K> {
             committed.object = true;
         }
         if let Some(diff) = status_diff {
-            match self
-                .commit_status(client, &key, &before, &after, diff)
-                .await
-            {
+            match self.commit_status(client, &key, &before, &after, diff).await {
                 Ok(patched) => {
                     latest = Some(patched);
                     committed.status = true;
@@ -144,12 +138,7 @@ impl<K: Object> Draft<K> {
                 patch["metadata"] = json!({ "resourceVersion": version });
             }
             match objects.patch_status(key, &Patch::Merge(patch)).await {
-                Err(error)
-                    if guarded
-                        && error.is_conflict()
-                        && attempt < STATUS_ATTEMPTS
-                        && only_conditions(&diff) =>
-                {
+                Err(error) if guarded && error.is_conflict() && attempt < STATUS_ATTEMPTS && only_conditions(&diff) => {
                     let Some(live) = objects.get_live(key).await? else {
                         return Err(error);
                     };
@@ -169,12 +158,7 @@ impl<K: Object> Draft<K> {
 
     fn is_ending(&self) -> bool {
         self.base.meta().deletion_timestamp.is_some()
-            && self
-                .object
-                .meta()
-                .finalizers
-                .as_ref()
-                .is_none_or(Vec::is_empty)
+            && self.object.meta().finalizers.as_ref().is_none_or(Vec::is_empty)
     }
 }
 
@@ -191,9 +175,7 @@ fn object_diff(before: &Value, after: &Value) -> Option<Value> {
     };
     let mut patch = merge_diff(&without_status(before), &without_status(after))?;
     let metadata = &patch["metadata"];
-    if contains_list(metadata)
-        || metadata["finalizers"].is_null() && metadata.get("finalizers").is_some()
-    {
+    if contains_list(metadata) || metadata["finalizers"].is_null() && metadata.get("finalizers").is_some() {
         let version = before["metadata"]["resourceVersion"].clone();
         patch["metadata"]["resourceVersion"] = version;
     }
@@ -251,11 +233,9 @@ fn contains_list(value: &Value) -> bool {
 /// Whether `conditions` is the only list in a patch, so that a conflict can be settled.
 fn only_conditions(diff: &Value) -> bool {
     diff["conditions"].is_array()
-        && diff.as_object().is_some_and(|fields| {
-            fields
-                .iter()
-                .all(|(field, value)| field == "conditions" || !contains_list(value))
-        })
+        && diff
+            .as_object()
+            .is_some_and(|fields| fields.iter().all(|(field, value)| field == "conditions" || !contains_list(value)))
 }
 
 /// Three ways: conditions that we changed are ours, all others are as they are now.
@@ -267,10 +247,7 @@ fn merge_conditions(before: &Value, ours: &Value, theirs: &Value) -> Value {
         if find(&before, &condition["type"]).as_ref() == Some(condition) {
             continue;
         }
-        match merged
-            .iter_mut()
-            .find(|known| known["type"] == condition["type"])
-        {
+        match merged.iter_mut().find(|known| known["type"] == condition["type"]) {
             Some(known) => *known = condition.clone(),
             None => merged.push(condition.clone()),
         }
@@ -291,16 +268,8 @@ mod tests {
         let cases = [
             (json!({"a": 1}), json!({"a": 1}), None),
             (json!({"a": 1}), json!({"a": 2}), Some(json!({"a": 2}))),
-            (
-                json!({"a": {"b": 1}}),
-                json!({"a": {}}),
-                Some(json!({"a": {"b": null}})),
-            ),
-            (
-                json!({"a": [1]}),
-                json!({"a": [1, 2]}),
-                Some(json!({"a": [1, 2]})),
-            ),
+            (json!({"a": {"b": 1}}), json!({"a": {}}), Some(json!({"a": {"b": null}}))),
+            (json!({"a": [1]}), json!({"a": [1, 2]}), Some(json!({"a": [1, 2]}))),
             (json!({}), json!({"a": null}), None),
             (Value::Null, json!({"a": 1}), Some(json!({"a": 1}))),
             (json!({"a": 1}), Value::Null, Some(Value::Null)),
@@ -316,10 +285,7 @@ mod tests {
         let mut after = before.clone();
         after["spec"]["a"] = json!(2);
         after["status"]["x"] = json!(1);
-        assert_eq!(
-            object_diff(&before, &after),
-            Some(json!({"spec": {"a": 2}}))
-        );
+        assert_eq!(object_diff(&before, &after), Some(json!({"spec": {"a": 2}})));
         after["metadata"]["finalizers"] = json!(["f"]);
         assert_eq!(
             object_diff(&before, &after),
@@ -340,30 +306,13 @@ mod tests {
     #[test]
     fn conditions_of_others_survive() {
         let condition = |type_: &str, status: &str| json!({"type": type_, "status": status});
-        let before = json!([
-            condition("A", "False"),
-            condition("B", "False"),
-            condition("C", "True")
-        ]);
-        let ours = json!([
-            condition("A", "True"),
-            condition("B", "False"),
-            condition("E", "True")
-        ]);
-        let theirs = json!([
-            condition("A", "Unknown"),
-            condition("B", "True"),
-            condition("C", "True"),
-            condition("D", "True"),
-        ]);
+        let before = json!([condition("A", "False"), condition("B", "False"), condition("C", "True")]);
+        let ours = json!([condition("A", "True"), condition("B", "False"), condition("E", "True")]);
+        let theirs =
+            json!([condition("A", "Unknown"), condition("B", "True"), condition("C", "True"), condition("D", "True"),]);
         assert_eq!(
             merge_conditions(&before, &ours, &theirs),
-            json!([
-                condition("A", "True"),
-                condition("B", "True"),
-                condition("D", "True"),
-                condition("E", "True"),
-            ])
+            json!([condition("A", "True"), condition("B", "True"), condition("D", "True"), condition("E", "True"),])
         );
     }
 }

@@ -41,9 +41,7 @@ enum Rule<K> {
 
 impl<K> Clone for Predicate<K> {
     fn clone(&self) -> Self {
-        Self {
-            rule: Arc::clone(&self.rule),
-        }
+        Self { rule: Arc::clone(&self.rule) }
     }
 }
 
@@ -61,9 +59,7 @@ impl<K> std::fmt::Debug for Predicate<K> {
 
 impl<K> Predicate<K> {
     fn new(rule: Rule<K>) -> Self {
-        Self {
-            rule: Arc::new(rule),
-        }
+        Self { rule: Arc::new(rule) }
     }
 
     /// Both must accept.
@@ -167,27 +163,17 @@ mod tests {
 
     fn at(generation: i64) -> ConfigMap {
         ConfigMap {
-            metadata: ObjectMeta {
-                uid: Some("1".into()),
-                generation: Some(generation),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { uid: Some("1".into()), generation: Some(generation), ..ObjectMeta::default() },
             ..ConfigMap::default()
         }
     }
 
     fn added(object: ConfigMap) -> Change<ConfigMap> {
-        Change::Added {
-            object: Arc::new(object),
-            initial: false,
-        }
+        Change::Added { object: Arc::new(object), initial: false }
     }
 
     fn updated(old: ConfigMap, new: ConfigMap) -> Change<ConfigMap> {
-        Change::Updated {
-            old: Arc::new(old),
-            new: Arc::new(new),
-        }
+        Change::Updated { old: Arc::new(old), new: Arc::new(new) }
     }
 
     fn never() -> Predicate<ConfigMap> {
@@ -208,14 +194,8 @@ mod tests {
         marked.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         let mut replaced = at(1);
         replaced.metadata.uid = Some("2".into());
-        let gone = Change::Deleted {
-            object: Arc::new(at(1)),
-        };
-        for predicate in [
-            never(),
-            never().not().not(),
-            never().and(generation_changed()),
-        ] {
+        let gone = Change::Deleted { object: Arc::new(at(1)) };
+        for predicate in [never(), never().not().not(), never().and(generation_changed())] {
             assert!(predicate.accepts(&gone));
             assert!(predicate.accepts(&updated(at(1), marked.clone())));
             assert!(predicate.accepts(&updated(at(1), replaced.clone())));
@@ -230,11 +210,7 @@ mod tests {
         assert!(same.accepts(&updated(at(1), at(1))));
         assert!(!same.accepts(&updated(at(1), at(2))));
         assert!(!never().or(generation_changed()).accepts(&added(at(1))));
-        assert!(
-            never()
-                .or(generation_changed())
-                .accepts(&updated(at(1), at(2)))
-        );
+        assert!(never().or(generation_changed()).accepts(&updated(at(1), at(2))));
     }
 
     #[test]

@@ -199,17 +199,11 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
     pub fn pop(&mut self, now: Instant) -> Option<Item<T>> {
         self.promote(now);
         let (_, key) = self.ready.pop_first()?;
-        let entry = self
-            .entries
-            .get_mut(&key)
-            .expect("invariant: every ready key has an entry");
+        let entry = self.entries.get_mut(&key).expect("invariant: every ready key has an entry");
         let Place::Ready { since, .. } = entry.place else {
             unreachable!("invariant: a key in `ready` has its place there");
         };
-        entry.place = Place::Processing {
-            since: now,
-            again: None,
-        };
+        entry.place = Place::Processing { since: now, again: None };
         self.processing += 1;
         let item = Item {
             waited: now.saturating_duration_since(since),
@@ -356,10 +350,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
                 } else {
                     entry.priority = entry.priority.max(priority);
                 }
-                entry.place = Place::Processing {
-                    since,
-                    again: Some(again.map_or(at, |again| again.min(at))),
-                };
+                entry.place = Place::Processing { since, again: Some(again.map_or(at, |again| again.min(at))) };
             }
         }
     }
@@ -415,10 +406,7 @@ fn count_down(depth: &mut BTreeMap<i32, usize>, priority: Priority) {
 
 fn backoff(config: &QueueConfig, failures: u32) -> Duration {
     let factor = 1u32.checked_shl(failures).unwrap_or(u32::MAX);
-    config
-        .base_delay
-        .checked_mul(factor)
-        .map_or(config.max_delay, |delay| delay.min(config.max_delay))
+    config.base_delay.checked_mul(factor).map_or(config.max_delay, |delay| delay.min(config.max_delay))
 }
 
 #[cfg(test)]

@@ -42,21 +42,12 @@ pub(super) struct Shared {
 
 impl Context {
     pub(super) fn of(shared: Arc<Shared>, failures: u32) -> Self {
-        Self {
-            shared,
-            reconcile_id: ReconcileId::new(),
-            failures,
-        }
+        Self { shared, reconcile_id: ReconcileId::new(), failures }
     }
 
     /// A context of one's own, to call a reconciler from a test.
     pub fn new(controller: &str, client: Client, recorder: Recorder) -> Self {
-        let shared = Shared {
-            controller: controller.into(),
-            client,
-            recorder,
-            shutdown: CancellationToken::new(),
-        };
+        let shared = Shared { controller: controller.into(), client, recorder, shutdown: CancellationToken::new() };
         Self::of(Arc::new(shared), 0)
     }
 

@@ -13,11 +13,8 @@ use crate::key::ObjectKey;
 /// nothing and there is usually nothing left to do.
 pub trait Reconcile: Send + Sync + 'static {
     /// Reconciles one object. Never called twice at the same time for one key.
-    fn reconcile(
-        &self,
-        key: &ObjectKey,
-        ctx: &Context,
-    ) -> impl Future<Output = Result<Outcome, ReconcileError>> + Send;
+    fn reconcile(&self, key: &ObjectKey, ctx: &Context)
+    -> impl Future<Output = Result<Outcome, ReconcileError>> + Send;
 }
 
 /// How a reconcile ended well.
@@ -57,18 +54,12 @@ pub struct ReconcileError {
 impl ReconcileError {
     /// An error to be tried again.
     pub fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self {
-            source: error.into(),
-            terminal: false,
-        }
+        Self { source: error.into(), terminal: false }
     }
 
     /// An error that trying again cannot help: it is reported, not retried.
     pub fn terminal(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self {
-            source: error.into(),
-            terminal: true,
-        }
+        Self { source: error.into(), terminal: true }
     }
 
     /// Whether trying again cannot help.
@@ -126,10 +117,7 @@ impl std::fmt::Display for ReconcileError {
 
 impl std::fmt::Debug for ReconcileError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReconcileError")
-            .field("source", &self.source)
-            .field("terminal", &self.terminal)
-            .finish()
+        f.debug_struct("ReconcileError").field("source", &self.source).field("terminal", &self.terminal).finish()
     }
 }
 

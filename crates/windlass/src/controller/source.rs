@@ -30,14 +30,8 @@ pub(super) struct KindSource<K: Object> {
 }
 
 impl<K: Object> KindSource<K> {
-    pub(super) fn new(
-        watch: Watch<K>,
-        map: impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            watch,
-            map: Arc::new(map),
-        }
+    pub(super) fn new(watch: Watch<K>, map: impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+        Self { watch, map: Arc::new(map) }
     }
 
     fn lister(&self, caches: &Caches) -> Lister<K> {
@@ -54,10 +48,7 @@ impl<K: Object> Source for KindSource<K> {
         let map = Arc::clone(&self.map);
         let predicate = self.watch.predicate.clone();
         self.lister(caches).subscribe(move |change| {
-            if predicate
-                .as_ref()
-                .is_none_or(|predicate| predicate.accepts(change))
-            {
+            if predicate.as_ref().is_none_or(|predicate| predicate.accepts(change)) {
                 let priority = priority(change);
                 for key in keys_of(change, &*map) {
                     queue.add(key, priority);

@@ -57,17 +57,10 @@ impl Run {
         let metrics = Metrics::new(&self.environment.metrics, &self.name, &queue, &self.options);
         // Subscribed before the lists are complete, so that nothing is missed; worked on after,
         // so that the first reconcile sees all kinds.
-        let subscriptions: Vec<_> = self
-            .sources
-            .iter()
-            .map(|source| source.subscribe(&caches, queue.clone()))
-            .collect();
+        let subscriptions: Vec<_> =
+            self.sources.iter().map(|source| source.subscribe(&caches, queue.clone())).collect();
         for source in &*self.sources {
-            match self
-                .shutdown
-                .run_until_cancelled(source.wait_synced(&caches))
-                .await
-            {
+            match self.shutdown.run_until_cancelled(source.wait_synced(&caches)).await {
                 Some(synced) => synced?,
                 None => return Ok(()),
             }
@@ -326,12 +319,7 @@ fn collect_queue(scrape: &mut Scrape, name: &str, queue: &Queue<ObjectKey>) {
         let rest = stats.depth.values().rev().skip(PRIORITIES).sum();
         depth("exceeded_cardinality_limit", rest);
     }
-    scrape.counter(
-        "workqueue_adds_total",
-        "Total number of adds handled by workqueue",
-        &both,
-        stats.adds as f64,
-    );
+    scrape.counter("workqueue_adds_total", "Total number of adds handled by workqueue", &both, stats.adds as f64);
     scrape.counter(
         "workqueue_retries_total",
         "Total number of retries handled by workqueue",

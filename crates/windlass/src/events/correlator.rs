@@ -31,13 +31,7 @@ pub(super) enum Decision {
     /// Write a new event with this note.
     Create { series: SeriesKey, note: String },
     /// It happened before: note the count on the event of this name.
-    Extend {
-        series: SeriesKey,
-        name: String,
-        note: String,
-        count: i32,
-        first: Timestamp,
-    },
+    Extend { series: SeriesKey, name: String, note: String, count: i32, first: Timestamp },
 }
 
 /// Identifies the object and reporter of an event.
@@ -106,29 +100,17 @@ impl Correlator {
         let note = &record.event.note;
         let (series, note) = if self.combine(&similar, note, now) {
             let combined = format!("(combined from similar events): {note}");
-            let series = SeriesKey {
-                similar,
-                note: None,
-            };
+            let series = SeriesKey { similar, note: None };
             (series, combined)
         } else {
-            let series = SeriesKey {
-                similar,
-                note: Some(note.clone()),
-            };
+            let series = SeriesKey { similar, note: Some(note.clone()) };
             (series, note.clone())
         };
         match self.series.get_mut(&series) {
             Some(known) if seconds_since(known.last, now) <= SERIES_SECONDS => {
                 known.count += 1;
                 known.last = now;
-                Decision::Extend {
-                    name: known.name.clone(),
-                    count: known.count,
-                    first: known.first,
-                    series,
-                    note,
-                }
+                Decision::Extend { name: known.name.clone(), count: known.count, first: known.first, series, note }
             }
             _ => Decision::Create { series, note },
         }
@@ -136,15 +118,7 @@ impl Correlator {
 
     /// A new event was written under this name: more of the same extend it.
     pub(super) fn created(&mut self, series: SeriesKey, name: String, now: Timestamp) {
-        self.series.insert(
-            series,
-            Series {
-                name,
-                count: 1,
-                first: now,
-                last: now,
-            },
-        );
+        self.series.insert(series, Series { name, count: 1, first: now, last: now });
     }
 
     /// The event of a series is gone from the server.
@@ -154,10 +128,7 @@ impl Correlator {
 
     fn admit(&mut self, subject: &Subject, now: Timestamp) -> bool {
         let Some(bucket) = self.buckets.get_mut(subject) else {
-            let bucket = Bucket {
-                tokens: BURST - 1.0,
-                at: now,
-            };
+            let bucket = Bucket { tokens: BURST - 1.0, at: now };
             self.buckets.insert(subject.clone(), bucket);
             return true;
         };
@@ -173,10 +144,7 @@ impl Correlator {
 
     fn combine(&mut self, key: &SimilarKey, note: &str, now: Timestamp) -> bool {
         let Some(similar) = self.similar.get_mut(key) else {
-            let similar = Similar {
-                notes: HashSet::from([note.to_owned()]),
-                at: now,
-            };
+            let similar = Similar { notes: HashSet::from([note.to_owned()]), at: now };
             self.similar.insert(key.clone(), similar);
             return false;
         };
@@ -220,10 +188,7 @@ struct Recent<K, V> {
 
 impl<K, V> Default for Recent<K, V> {
     fn default() -> Self {
-        Self {
-            entries: HashMap::new(),
-            clock: 0,
-        }
+        Self { entries: HashMap::new(), clock: 0 }
     }
 }
 
@@ -262,10 +227,7 @@ mod tests {
 
     fn record(name: &str, reason: &str, note: &str) -> Record {
         Record {
-            regarding: ObjectReference {
-                name: Some(name.into()),
-                ..ObjectReference::default()
-            },
+            regarding: ObjectReference { name: Some(name.into()), ..ObjectReference::default() },
             event: Event {
                 event_type: EventType::Normal,
                 reason: reason.into(),
@@ -308,23 +270,11 @@ mod tests {
         let mut c = Correlator::default();
         for n in 0..9 {
             let note = n.to_string();
-            assert_eq!(
-                run(&mut c, &record("a", "Fed", &note), at(n)),
-                format!("create {note}")
-            );
+            assert_eq!(run(&mut c, &record("a", "Fed", &note), at(n)), format!("create {note}"));
         }
-        assert_eq!(
-            run(&mut c, &record("a", "Fed", "9"), at(9)),
-            "create (combined from similar events): 9"
-        );
-        assert_eq!(
-            run(&mut c, &record("a", "Fed", "10"), at(10)),
-            "extend event-(combined from similar events): 9 2"
-        );
-        assert_eq!(
-            run(&mut c, &record("a", "Fed", "3"), at(11)),
-            "extend event-3 2"
-        );
+        assert_eq!(run(&mut c, &record("a", "Fed", "9"), at(9)), "create (combined from similar events): 9");
+        assert_eq!(run(&mut c, &record("a", "Fed", "10"), at(10)), "extend event-(combined from similar events): 9 2");
+        assert_eq!(run(&mut c, &record("a", "Fed", "3"), at(11)), "extend event-3 2");
         assert_eq!(run(&mut c, &record("a", "Washed", "0"), at(11)), "create 0");
         assert_eq!(run(&mut c, &record("a", "Fed", "11"), at(700)), "create 11");
     }
@@ -332,8 +282,7 @@ mod tests {
     #[test]
     fn an_object_may_cause_25_events_and_then_one_per_five_minutes() {
         let mut c = Correlator::default();
-        let passed =
-            |c: &mut Correlator, name: &str, now| run(c, &record(name, "Fed", "x"), now) != "drop";
+        let passed = |c: &mut Correlator, name: &str, now| run(c, &record(name, "Fed", "x"), now) != "drop";
         for _ in 0..25 {
             assert!(passed(&mut c, "a", at(0)));
         }

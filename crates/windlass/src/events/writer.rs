@@ -55,12 +55,7 @@ impl Broadcaster {
     /// A broadcaster that writes nothing before it runs.
     pub fn new(api: EventApi) -> Self {
         let (sender, receiver) = mpsc::channel(BUFFER);
-        Self {
-            api,
-            sender,
-            receiver: Mutex::new(Some(receiver)),
-            dropped: Arc::default(),
-        }
+        Self { api, sender, receiver: Mutex::new(Some(receiver)), dropped: Arc::default() }
     }
 
     /// A recorder that reports in a component's name.
@@ -79,12 +74,7 @@ impl Broadcaster {
         let Some(mut receiver) = self.receiver.lock().take() else {
             return;
         };
-        let mut writer = Writer {
-            client,
-            api: self.api,
-            instance: instance(),
-            correlator: Correlator::default(),
-        };
+        let mut writer = Writer { client, api: self.api, instance: instance(), correlator: Correlator::default() };
         loop {
             // Cancel-safe: `recv` takes a record only when it returns one.
             let record = tokio::select! {
@@ -102,10 +92,8 @@ impl Broadcaster {
 
 /// Where this process runs, as the reporting instance.
 fn instance() -> String {
-    let host = std::env::var("HOSTNAME")
-        .ok()
-        .or_else(|| std::fs::read_to_string("/etc/hostname").ok())
-        .unwrap_or_default();
+    let host =
+        std::env::var("HOSTNAME").ok().or_else(|| std::fs::read_to_string("/etc/hostname").ok()).unwrap_or_default();
     host.trim().to_owned()
 }
 
@@ -126,34 +114,25 @@ impl Writer {
                 let created = self.create(&record, note, now).await;
                 created.map(|name| self.correlator.created(series, name, now))
             }
-            Decision::Extend {
-                series,
-                name,
-                note,
-                count,
-                first,
-            } => match self.extend(&record, &name, &note, count, now).await {
-                Err(kube::Error::Api(status)) if status.is_not_found() => {
-                    // Events expire on the server; begin again.
-                    tracing::trace!(%first, "event series expired");
-                    self.correlator.forget(&series);
-                    let created = self.create(&record, note, now).await;
-                    created.map(|name| self.correlator.created(series, name, now))
+            Decision::Extend { series, name, note, count, first } => {
+                match self.extend(&record, &name, &note, count, now).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {
+                        // Events expire on the server; begin again.
+                        tracing::trace!(%first, "event series expired");
+                        self.correlator.forget(&series);
+                        let created = self.create(&record, note, now).await;
+                        created.map(|name| self.correlator.created(series, name, now))
+                    }
+                    other => other,
                 }
-                other => other,
-            },
+            }
         };
         if let Err(error) = result {
             tracing::debug!(%error, reason = %record.event.reason, "event not written");
         }
     }
 
-    async fn create(
-        &self,
-        record: &Record,
-        mut note: String,
-        now: Timestamp,
-    ) -> Result<String, kube::Error> {
+    async fn create(&self, record: &Record, mut note: String, now: Timestamp) -> Result<String, kube::Error> {
         truncate(&mut note, NOTE_BYTES);
         let regarding = &record.regarding;
         let subject = regarding.name.as_deref().unwrap_or_default();
@@ -194,15 +173,11 @@ impl Writer {
                     related: record.event.related.clone(),
                     reporting_component: Some(record.reporter.to_string()),
                     reporting_instance: Some(self.reporting_instance(record)),
-                    source: Some(EventSource {
-                        component: Some(record.reporter.to_string()),
-                        host: None,
-                    }),
+                    source: Some(EventSource { component: Some(record.reporter.to_string()), host: None }),
                     type_: Some(record.event.event_type.as_str().to_owned()),
                     ..CoreEvent::default()
                 };
-                let api: Api<CoreEvent> =
-                    Api::namespaced(self.client.clone(), namespace(regarding));
+                let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace(regarding));
                 retry(|| api.create(&POST, &event)).await?;
             }
         }
@@ -221,10 +196,7 @@ impl Writer {
         let params = PatchParams::default();
         match self.api {
             EventApi::EventsV1 => {
-                let series = EventSeries {
-                    count,
-                    last_observed_time: MicroTime(now),
-                };
+                let series = EventSeries { count, last_observed_time: MicroTime(now) };
                 let patch: Patch<Value> = Patch::Merge(json!({"series": series}));
                 let api: Api<NewEvent> = Api::namespaced(self.client.clone(), namespace);
                 retry(|| api.patch(name, &params, &patch)).await?;
@@ -251,10 +223,7 @@ impl Writer {
     }
 }
 
-const POST: PostParams = PostParams {
-    dry_run: false,
-    field_manager: None,
-};
+const POST: PostParams = PostParams { dry_run: false, field_manager: None };
 
 /// Events about cluster-scoped objects live in `default`.
 fn namespace(regarding: &ObjectReference) -> &str {

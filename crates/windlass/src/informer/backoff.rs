@@ -13,11 +13,7 @@ pub(crate) struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self {
-            base: Duration::from_millis(200),
-            max: Duration::from_secs(30),
-            attempts: 0,
-        }
+        Self { base: Duration::from_millis(200), max: Duration::from_secs(30), attempts: 0 }
     }
 }
 
@@ -26,10 +22,7 @@ impl Backoff {
     pub(crate) fn next(&mut self, jitter: f64) -> Duration {
         let factor = 1u32.checked_shl(self.attempts).unwrap_or(u32::MAX);
         self.attempts = self.attempts.saturating_add(1);
-        let delay = self
-            .base
-            .checked_mul(factor)
-            .map_or(self.max, |delay| delay.min(self.max));
+        let delay = self.base.checked_mul(factor).map_or(self.max, |delay| delay.min(self.max));
         delay + delay.mul_f64(jitter)
     }
 
@@ -50,10 +43,7 @@ mod tests {
     fn doubles_up_to_the_maximum_and_adds_jitter() {
         let mut backoff = Backoff::default();
         let delays: Vec<u128> = (0..9).map(|_| backoff.next(0.0).as_millis()).collect();
-        assert_eq!(
-            delays,
-            [200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000]
-        );
+        assert_eq!(delays, [200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000]);
         assert_eq!(backoff.next(0.5), Duration::from_secs(45));
         backoff.reset();
         assert_eq!(backoff.next(0.0), Duration::from_millis(200));

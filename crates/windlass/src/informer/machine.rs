@@ -73,10 +73,7 @@ pub(crate) enum Signal<'a> {
     /// An object at a version (empty when the server sent none).
     Object { resource_version: &'a str },
     /// A bookmark; `initial_end` marks the end of the initial state.
-    Bookmark {
-        resource_version: &'a str,
-        initial_end: bool,
-    },
+    Bookmark { resource_version: &'a str, initial_end: bool },
 }
 
 /// What the task does with the event just signalled.
@@ -129,13 +126,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new() -> Self {
-        Self {
-            state: State::Start,
-            streaming: true,
-            stream_cuts: 0,
-            backoff: Backoff::default(),
-            pending_wait: None,
-        }
+        Self { state: State::Start, streaming: true, stream_cuts: 0, backoff: Backoff::default(), pending_wait: None }
     }
 
     /// What to do now. Asking for a wait consumes it; everything else stays until its result is
@@ -146,15 +137,9 @@ impl Machine {
         }
         match &self.state {
             State::Start if self.streaming && self.stream_cuts < STREAM_CUTS => Step::StreamList,
-            State::Start => Step::List {
-                continue_token: None,
-            },
-            State::Paging { continue_token } => Step::List {
-                continue_token: continue_token.clone(),
-            },
-            State::Resume { resource_version } => Step::Watch {
-                resource_version: resource_version.clone(),
-            },
+            State::Start => Step::List { continue_token: None },
+            State::Paging { continue_token } => Step::List { continue_token: continue_token.clone() },
+            State::Resume { resource_version } => Step::Watch { resource_version: resource_version.clone() },
             State::StreamingInitial | State::Watching { .. } => Step::Read,
         }
     }
@@ -164,9 +149,7 @@ impl Machine {
         let last = continue_token.is_none();
         self.state = if last {
             self.stream_cuts = 0;
-            State::Resume {
-                resource_version: resource_version.to_owned(),
-            }
+            State::Resume { resource_version: resource_version.to_owned() }
         } else {
             State::Paging { continue_token }
         };
@@ -176,10 +159,7 @@ impl Machine {
     /// The watch asked for is open.
     pub(crate) fn opened(&mut self) {
         self.state = match std::mem::replace(&mut self.state, State::Start) {
-            State::Resume { resource_version } => State::Watching {
-                resource_version,
-                spoke: false,
-            },
+            State::Resume { resource_version } => State::Watching { resource_version, spoke: false },
             _ => State::StreamingInitial,
         };
     }
@@ -187,16 +167,10 @@ impl Machine {
     /// The open stream said something.
     pub(crate) fn signal(&mut self, signal: &Signal<'_>) -> Phase {
         let version = match signal {
-            Signal::Object { resource_version }
-            | Signal::Bookmark {
-                resource_version, ..
-            } => *resource_version,
+            Signal::Object { resource_version } | Signal::Bookmark { resource_version, .. } => *resource_version,
         };
         match &mut self.state {
-            State::Watching {
-                resource_version,
-                spoke,
-            } => {
+            State::Watching { resource_version, spoke } => {
                 if !version.is_empty() {
                     version.clone_into(resource_version);
                 }
@@ -205,13 +179,8 @@ impl Machine {
                 Phase::Live
             }
             _ => match signal {
-                Signal::Bookmark {
-                    initial_end: true, ..
-                } => {
-                    self.state = State::Watching {
-                        resource_version: version.to_owned(),
-                        spoke: true,
-                    };
+                Signal::Bookmark { initial_end: true, .. } => {
+                    self.state = State::Watching { resource_version: version.to_owned(), spoke: true };
                     self.stream_cuts = 0;
                     self.backoff.reset();
                     Phase::Complete
@@ -224,11 +193,7 @@ impl Machine {
     /// The open stream ended without an error; `lived` is how long it was open.
     pub(crate) fn ended(&mut self, lived: Duration, jitter: f64) {
         let state = std::mem::replace(&mut self.state, State::Start);
-        let State::Watching {
-            resource_version,
-            spoke,
-        } = state
-        else {
+        let State::Watching { resource_version, spoke } = state else {
             self.stream_cuts += 1;
             return self.slow_down(jitter);
         };
@@ -258,10 +223,7 @@ impl Machine {
                 self.backoff.next(jitter);
             }
             (
-                State::Watching {
-                    resource_version, ..
-                }
-                | State::Resume { resource_version },
+                State::Watching { resource_version, .. } | State::Resume { resource_version },
                 Failure::Other | Failure::Unsupported,
             ) => {
                 self.state = State::Resume { resource_version };

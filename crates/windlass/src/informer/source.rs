@@ -21,10 +21,7 @@ use crate::object::Object;
 /// The seam between an informer and a server. Tests script it.
 pub(crate) trait ListWatch<K>: Send + Sync + 'static {
     /// One page of the list.
-    fn list<'a>(
-        &'a self,
-        continue_token: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Page<K>, kube::Error>>;
+    fn list<'a>(&'a self, continue_token: Option<&'a str>) -> BoxFuture<'a, Result<Page<K>, kube::Error>>;
 
     /// A watch from a version, or, without one, a watch that starts with the current state.
     fn watch<'a>(
@@ -49,10 +46,7 @@ pub(crate) struct Page<K> {
 pub(crate) enum Event<K> {
     Applied(Decoded<K>),
     Deleted(Decoded<K>),
-    Bookmark {
-        resource_version: String,
-        initial_end: bool,
-    },
+    Bookmark { resource_version: String, initial_end: bool },
     Error(Box<Status>),
 }
 
@@ -74,11 +68,7 @@ pub(crate) struct Broken {
 impl<K: Object> Decoded<K> {
     pub(crate) fn resource_version(&self) -> &str {
         match self {
-            Self::Object(object) => object
-                .meta()
-                .resource_version
-                .as_deref()
-                .unwrap_or_default(),
+            Self::Object(object) => object.meta().resource_version.as_deref().unwrap_or_default(),
             Self::Broken(broken) => &broken.resource_version,
         }
     }
@@ -92,10 +82,7 @@ impl<K: Object> Decoded<K> {
         };
         match serde_json::from_value(value) {
             Ok(object) => Self::Object(object),
-            Err(error) => Self::Broken(Broken {
-                error: error.to_string(),
-                ..broken
-            }),
+            Err(error) => Self::Broken(Broken { error: error.to_string(), ..broken }),
         }
     }
 }
@@ -131,10 +118,7 @@ impl<K: Object> ApiSource<K> {
 }
 
 impl<K: Object> ListWatch<K> for ApiSource<K> {
-    fn list<'a>(
-        &'a self,
-        continue_token: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Page<K>, kube::Error>> {
+    fn list<'a>(&'a self, continue_token: Option<&'a str>) -> BoxFuture<'a, Result<Page<K>, kube::Error>> {
         let params = ListParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
@@ -143,12 +127,9 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
             ..ListParams::default()
         };
         async move {
-            let request = if K::metadata_api() {
-                self.request.list_metadata(&params)
-            } else {
-                self.request.list(&params)
-            }
-            .map_err(kube::Error::BuildRequest)?;
+            let request =
+                if K::metadata_api() { self.request.list_metadata(&params) } else { self.request.list(&params) }
+                    .map_err(kube::Error::BuildRequest)?;
             decode_page(&send(&self.client, request).await?)
         }
         .boxed()
@@ -175,10 +156,7 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
                 self.request.watch(&params, version)
             }
             .map_err(kube::Error::BuildRequest)?;
-            request.headers_mut().insert(
-                http::header::ACCEPT_ENCODING,
-                http::HeaderValue::from_static("identity"),
-            );
+            request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
             let response = self.client.send(request.map(Into::into)).await?;
             let response = check(response).await?;
             Ok(events(response.into_body()))
@@ -187,10 +165,7 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
     }
 }
 
-async fn send(
-    client: &kube::Client,
-    request: http::Request<Vec<u8>>,
-) -> Result<Bytes, kube::Error> {
+async fn send(client: &kube::Client, request: http::Request<Vec<u8>>) -> Result<Bytes, kube::Error> {
     let response = client.send(request.map(Into::into)).await?;
     check(response).await?.into_body().collect_bytes().await
 }
@@ -204,9 +179,8 @@ async fn check(
         return Ok(response);
     }
     let body = response.into_body().collect_bytes().await?;
-    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
-        Status::failure(&String::from_utf8_lossy(&body), "InternalError").with_code(code.as_u16())
-    });
+    let status = serde_json::from_slice::<Status>(&body)
+        .unwrap_or_else(|_| Status::failure(&String::from_utf8_lossy(&body), "InternalError").with_code(code.as_u16()));
     Err(kube::Error::Api(status.boxed()))
 }
 
@@ -235,29 +209,23 @@ fn decode_page<K: Object>(body: &[u8]) -> Result<Page<K>, kube::Error> {
     };
     if let Ok(list) = serde_json::from_slice::<WireList<K>>(body) {
         let items = list.items.unwrap_or_default();
-        return Ok(page(
-            list.metadata,
-            items.into_iter().map(Decoded::Object).collect(),
-        ));
+        return Ok(page(list.metadata, items.into_iter().map(Decoded::Object).collect()));
     }
     let list: WireList<Value> = serde_json::from_slice(body).map_err(kube::Error::SerdeError)?;
     let items = list.items.unwrap_or_default();
-    Ok(page(
-        list.metadata,
-        items.into_iter().map(Decoded::from_value).collect(),
-    ))
+    Ok(page(list.metadata, items.into_iter().map(Decoded::from_value).collect()))
 }
 
 fn decode_event<K: Object>(line: &[u8]) -> Result<Event<K>, kube::Error> {
     if let Ok(event) = serde_json::from_slice::<WatchEvent<K>>(line) {
         return Ok(map_event(event, Decoded::Object));
     }
-    serde_json::from_slice::<WatchEvent<Value>>(line)
-        .map(|event| map_event(event, Decoded::from_value))
-        .map_err(|error| match serde_json::from_slice::<Status>(line) {
+    serde_json::from_slice::<WatchEvent<Value>>(line).map(|event| map_event(event, Decoded::from_value)).map_err(
+        |error| match serde_json::from_slice::<Status>(line) {
             Ok(status) if status.is_failure() => kube::Error::Api(status.boxed()),
             _ => kube::Error::SerdeError(error),
-        })
+        },
+    )
 }
 
 fn map_event<T, K>(event: WatchEvent<T>, decoded: impl FnOnce(T) -> Decoded<K>) -> Event<K> {
@@ -285,12 +253,7 @@ fn events<K: Object>(body: kube::client::Body) -> EventStream<K> {
         scanned: usize,
         ended: bool,
     }
-    let reading = Reading {
-        body: body.into_data_stream(),
-        buffer: BytesMut::new(),
-        scanned: 0,
-        ended: false,
-    };
+    let reading = Reading { body: body.into_data_stream(), buffer: BytesMut::new(), scanned: 0, ended: false };
     futures::stream::unfold(reading, |mut r| async move {
         loop {
             if let Some(at) = r.buffer[r.scanned..].iter().position(|byte| *byte == b'\n') {
@@ -342,13 +305,8 @@ mod tests {
             ],
         });
         let page: Page<ConfigMap> = decode_page(body.to_string().as_bytes()).unwrap();
-        assert_eq!(
-            (page.resource_version.as_str(), page.continue_token),
-            ("9", None)
-        );
-        assert!(
-            matches!(&page.items[0], Decoded::Object(o) if o.metadata.name.as_deref() == Some("a"))
-        );
+        assert_eq!((page.resource_version.as_str(), page.continue_token), ("9", None));
+        assert!(matches!(&page.items[0], Decoded::Object(o) if o.metadata.name.as_deref() == Some("a")));
         let Decoded::Broken(broken) = &page.items[1] else {
             panic!("expected a broken object");
         };
@@ -358,8 +316,7 @@ mod tests {
 
     #[test]
     fn a_list_without_items_is_empty() {
-        let page: Page<ConfigMap> =
-            decode_page(br#"{"metadata":{"resourceVersion":"1"},"items":null}"#).unwrap();
+        let page: Page<ConfigMap> = decode_page(br#"{"metadata":{"resourceVersion":"1"},"items":null}"#).unwrap();
         assert!(page.items.is_empty());
     }
 
@@ -388,9 +345,7 @@ mod tests {
         let events: Vec<_> = source.watch(None, 1).await.unwrap().collect().await;
         assert_eq!(events.len(), 3);
         assert!(matches!(&events[0], Ok(Event::Applied(Decoded::Object(_)))));
-        assert!(
-            matches!(&events[1], Ok(Event::Deleted(Decoded::Broken(b))) if b.key.name() == "b")
-        );
+        assert!(matches!(&events[1], Ok(Event::Deleted(Decoded::Broken(b))) if b.key.name() == "b"));
         assert!(matches!(
             &events[2],
             Ok(Event::Bookmark { initial_end: true, resource_version }) if resource_version == "8"
@@ -401,9 +356,7 @@ mod tests {
     async fn an_error_response_becomes_a_status() {
         let client = kube::Client::new(
             tower::service_fn(|_| async {
-                let mut response = http::Response::new(http_body_util::Full::new(
-                    Bytes::from_static(b"nobody home"),
-                ));
+                let mut response = http::Response::new(http_body_util::Full::new(Bytes::from_static(b"nobody home")));
                 *response.status_mut() = http::StatusCode::NOT_FOUND;
                 Ok::<_, std::convert::Infallible>(response)
             }),

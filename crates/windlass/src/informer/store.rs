@@ -58,13 +58,7 @@ pub(crate) struct Store<K> {
 
 impl<K: Resource> Store<K> {
     pub(crate) fn new() -> Self {
-        Self {
-            objects: HashMap::new(),
-            writes: HashMap::new(),
-            indexes: HashMap::new(),
-            epoch: 0,
-            version: 0,
-        }
+        Self { objects: HashMap::new(), writes: HashMap::new(), indexes: HashMap::new(), epoch: 0, version: 0 }
     }
 
     // Reads.
@@ -84,18 +78,11 @@ impl<K: Resource> Store<K> {
 
     /// Everything the watch has said.
     pub(crate) fn observed_objects(&self) -> Vec<Arc<K>> {
-        self.objects
-            .values()
-            .map(|entry| Arc::clone(&entry.object))
-            .collect()
+        self.objects.values().map(|entry| Arc::clone(&entry.object)).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        if self.writes.is_empty() {
-            self.objects.len()
-        } else {
-            self.iter().count()
-        }
+        if self.writes.is_empty() { self.objects.len() } else { self.iter().count() }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<K>> {
@@ -130,9 +117,7 @@ impl<K: Resource> Store<K> {
             .map(|entry| Arc::clone(&entry.object))
             .collect();
         found.extend(self.writes.values().filter_map(|written| match written {
-            Written::Present { object, .. }
-                if (index.values)(object).iter().any(|own| own == value) =>
-            {
+            Written::Present { object, .. } if (index.values)(object).iter().any(|own| own == value) => {
                 Some(Arc::clone(object))
             }
             _ => None,
@@ -141,10 +126,7 @@ impl<K: Resource> Store<K> {
     }
 
     pub(crate) fn add_index(&mut self, name: &str, values: IndexFn<K>) {
-        let mut index = Index {
-            values,
-            keys: HashMap::new(),
-        };
+        let mut index = Index { values, keys: HashMap::new() };
         for (key, entry) in &self.objects {
             file(&mut index, key, &entry.object);
         }
@@ -163,10 +145,7 @@ impl<K: Resource> Store<K> {
         }
         self.settle(&key, &object);
         let epoch = self.epoch;
-        let entry = Entry {
-            object: Arc::clone(&object),
-            epoch,
-        };
+        let entry = Entry { object: Arc::clone(&object), epoch };
         let Some(old) = self.objects.insert(key.clone(), entry).map(|e| e.object) else {
             self.file(&key, &object);
             return [Some(Change::Added { object, initial }), None];
@@ -180,19 +159,11 @@ impl<K: Resource> Store<K> {
         if was.uid == is.uid {
             return [Some(Change::Updated { old, new: object }), None];
         }
-        [
-            Some(Change::Deleted { object: old }),
-            Some(Change::Added { object, initial }),
-        ]
+        [Some(Change::Deleted { object: old }), Some(Change::Added { object, initial })]
     }
 
     /// Removes an object. `last` is its final state when the server sent one that could be read.
-    pub(crate) fn remove(
-        &mut self,
-        key: &ObjectKey,
-        last: Option<K>,
-        version: &str,
-    ) -> Option<Change<K>> {
+    pub(crate) fn remove(&mut self, key: &ObjectKey, last: Option<K>, version: &str) -> Option<Change<K>> {
         if let Some(version) = parse_version(version) {
             self.advance(version);
         }
@@ -200,9 +171,7 @@ impl<K: Resource> Store<K> {
             self.writes.remove(key);
         }
         let known = self.take(key);
-        last.map(Arc::new)
-            .or(known)
-            .map(|object| Change::Deleted { object })
+        last.map(Arc::new).or(known).map(|object| Change::Deleted { object })
     }
 
     /// An object is still there but could not be read: keep what was known of it.
@@ -220,17 +189,9 @@ impl<K: Resource> Store<K> {
     /// The list is complete as of `version`: what it did not contain is gone.
     pub(crate) fn finish_replace(&mut self, version: &str) -> Vec<Change<K>> {
         let epoch = self.epoch;
-        let gone: Vec<ObjectKey> = self
-            .objects
-            .iter()
-            .filter(|(_, entry)| entry.epoch != epoch)
-            .map(|(key, _)| key.clone())
-            .collect();
-        let changes = gone
-            .iter()
-            .filter_map(|key| self.take(key))
-            .map(|object| Change::Deleted { object })
-            .collect();
+        let gone: Vec<ObjectKey> =
+            self.objects.iter().filter(|(_, entry)| entry.epoch != epoch).map(|(key, _)| key.clone()).collect();
+        let changes = gone.iter().filter_map(|key| self.take(key)).map(|object| Change::Deleted { object }).collect();
         if let Some(version) = parse_version(version) {
             if version < self.version {
                 // A restored or recreated server counts from an earlier point: what was written
@@ -277,20 +238,12 @@ impl<K: Resource> Store<K> {
         let written = if matches {
             Written::Present { object, version }
         } else if known.is_some() || self.writes.contains_key(&key) {
-            Written::Absent {
-                uid: None,
-                version: Some(version),
-            }
+            Written::Absent { uid: None, version: Some(version) }
         } else {
             return;
         };
         let newer = match self.writes.get(&key) {
-            Some(
-                Written::Present { version: old, .. }
-                | Written::Absent {
-                    version: Some(old), ..
-                },
-            ) => *old >= version,
+            Some(Written::Present { version: old, .. } | Written::Absent { version: Some(old), .. }) => *old >= version,
             _ => false,
         };
         if !newer {
@@ -308,17 +261,14 @@ impl<K: Resource> Store<K> {
         };
         if shown {
             let uid = self.get(key).and_then(|object| object.meta().uid.clone());
-            self.writes
-                .insert(key.clone(), Written::Absent { uid, version: None });
+            self.writes.insert(key.clone(), Written::Absent { uid, version: None });
         }
     }
 
     /// Forgets what was written about an object once the watch contradicts it.
     fn settle(&mut self, key: &ObjectKey, object: &K) {
         let settled = match self.writes.get(key) {
-            Some(Written::Present { version, .. }) => {
-                version_of(object).is_some_and(|seen| seen >= *version)
-            }
+            Some(Written::Present { version, .. }) => version_of(object).is_some_and(|seen| seen >= *version),
             Some(Written::Absent { uid: Some(uid), .. }) => object.meta().uid.as_ref() != Some(uid),
             _ => false,
         };

@@ -68,10 +68,7 @@ struct Resync {
 
 impl Resync {
     fn new(period: Duration) -> Self {
-        let mut resync = Self {
-            period,
-            due: Instant::now(),
-        };
+        let mut resync = Self { period, due: Instant::now() };
         resync.schedule();
         resync
     }
@@ -123,11 +120,7 @@ async fn open<K: Object>(
     match source.watch(from, timeout).await {
         Ok(events) => {
             machine.opened();
-            Some(Open {
-                events,
-                since: Instant::now(),
-                idle: Duration::from_secs(timeout.into()) + IDLE_MARGIN,
-            })
+            Some(Open { events, since: Instant::now(), idle: Duration::from_secs(timeout.into()) + IDLE_MARGIN })
         }
         Err(error) => {
             fail(informer, machine, &error);
@@ -136,12 +129,7 @@ async fn open<K: Object>(
     }
 }
 
-async fn read<K: Object>(
-    informer: &Informer<K>,
-    machine: &mut Machine,
-    open: &mut Open<K>,
-    wake: Option<Instant>,
-) {
+async fn read<K: Object>(informer: &Informer<K>, machine: &mut Machine, open: &mut Open<K>, wake: Option<Instant>) {
     let idle = Instant::now() + open.idle;
     let until = wake.map_or(idle, |wake| wake.min(idle));
     let event = match tokio::time::timeout_at(until, open.events.next()).await {
@@ -156,25 +144,15 @@ async fn read<K: Object>(
     };
     match event {
         Event::Applied(item) => {
-            let phase = machine.signal(&Signal::Object {
-                resource_version: item.resource_version(),
-            });
+            let phase = machine.signal(&Signal::Object { resource_version: item.resource_version() });
             apply(informer, item, phase == Phase::Initial);
         }
         Event::Deleted(item) => {
-            machine.signal(&Signal::Object {
-                resource_version: item.resource_version(),
-            });
+            machine.signal(&Signal::Object { resource_version: item.resource_version() });
             delete(informer, item);
         }
-        Event::Bookmark {
-            resource_version,
-            initial_end,
-        } => {
-            let phase = machine.signal(&Signal::Bookmark {
-                resource_version: &resource_version,
-                initial_end,
-            });
+        Event::Bookmark { resource_version, initial_end } => {
+            let phase = machine.signal(&Signal::Bookmark { resource_version: &resource_version, initial_end });
             match phase {
                 Phase::Initial => {}
                 Phase::Live => informer.advance(&resource_version),

@@ -26,10 +26,7 @@ pub struct ManagerBuilder {
 
 impl std::fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ManagerBuilder")
-            .field("name", &self.name)
-            .field("caches", &self.caches)
-            .finish_non_exhaustive()
+        f.debug_struct("ManagerBuilder").field("name", &self.name).field("caches", &self.caches).finish_non_exhaustive()
     }
 }
 
@@ -147,17 +144,10 @@ fn bind(address: Option<String>, purpose: &'static str) -> Result<Option<Bound>,
     let bound = || -> std::io::Result<Bound> {
         let listener = std::net::TcpListener::bind(&address)?;
         listener.set_nonblocking(true)?;
-        Ok(Bound {
-            address: listener.local_addr()?,
-            listener,
-        })
+        Ok(Bound { address: listener.local_addr()?, listener })
     };
     match bound() {
         Ok(bound) => Ok(Some(bound)),
-        Err(source) => Err(ManagerError::Bind {
-            address,
-            purpose,
-            source,
-        }),
+        Err(source) => Err(ManagerError::Bind { address, purpose, source }),
     }
 }

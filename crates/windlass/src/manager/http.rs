@@ -84,10 +84,9 @@ fn respond(request: &Head, answer: &dyn Fn(&Head) -> Answer) -> Answer {
 pub(super) fn text(status: StatusCode, body: impl Into<String>) -> Answer {
     let mut answer = http::Response::new(body.into());
     *answer.status_mut() = status;
-    answer.headers_mut().insert(
-        http::header::CONTENT_TYPE,
-        http::HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
+    answer
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
     answer
 }
 
@@ -97,9 +96,8 @@ pub(super) fn metrics(request: &Head, registry: &Registry) -> Answer {
         return text(StatusCode::NOT_FOUND, "not found\n");
     }
     let mut answer = text(StatusCode::OK, registry.encode());
-    answer.headers_mut().insert(
-        http::header::CONTENT_TYPE,
-        http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
-    );
+    answer
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
     answer
 }

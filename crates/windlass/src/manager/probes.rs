@@ -16,19 +16,11 @@ pub(super) struct Checks {
 }
 
 impl Checks {
-    pub(super) fn add_health(
-        &mut self,
-        name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    ) {
+    pub(super) fn add_health(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.health.push((name.to_owned(), Box::new(check)));
     }
 
-    pub(super) fn add_ready(
-        &mut self,
-        name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    ) {
+    pub(super) fn add_ready(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.ready.push((name.to_owned(), Box::new(check)));
     }
 
@@ -60,10 +52,7 @@ impl Checks {
                     Ok(()) => text(StatusCode::OK, "ok"),
                     Err(reason) => {
                         tracing::warn!(endpoint, check = %name, %reason, "probe failed");
-                        text(
-                            StatusCode::INTERNAL_SERVER_ERROR,
-                            "internal server error: reason withheld\n",
-                        )
+                        text(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: reason withheld\n")
                     }
                 },
                 None => text(StatusCode::NOT_FOUND, "not found\n"),
@@ -138,17 +127,11 @@ mod tests {
         let mut checks = Checks::default();
         checks.add_ready("a", || Ok(()));
         assert_eq!(ask(&checks, "/readyz"), (200, "ok".into()));
-        assert_eq!(
-            ask(&checks, "/readyz?verbose"),
-            (200, "[+]ping ok\n[+]a ok\nreadyz check passed\n".into())
-        );
+        assert_eq!(ask(&checks, "/readyz?verbose"), (200, "[+]ping ok\n[+]a ok\nreadyz check passed\n".into()));
         checks.add_ready("b", || Err("secret".into()));
         assert_eq!(
             ask(&checks, "/readyz"),
-            (
-                500,
-                "[+]ping ok\n[+]a ok\n[-]b failed: reason withheld\nreadyz check failed\n".into()
-            )
+            (500, "[+]ping ok\n[+]a ok\n[-]b failed: reason withheld\nreadyz check failed\n".into())
         );
         assert_eq!(ask(&checks, "/readyz?exclude=b").0, 200);
         assert_eq!(ask(&checks, "/readyz/a"), (200, "ok".into()));

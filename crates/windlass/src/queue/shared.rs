@@ -44,9 +44,7 @@ struct State<T> {
 
 impl<T> Clone for Queue<T> {
     fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-        }
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -61,10 +59,7 @@ impl<T: Hash + Eq + Clone> Queue<T> {
     pub fn new(config: QueueConfig) -> Self {
         Self {
             shared: Arc::new(Shared {
-                state: Mutex::new(State {
-                    queue: WorkQueue::new(config),
-                    closed: false,
-                }),
+                state: Mutex::new(State { queue: WorkQueue::new(config), closed: false }),
                 wake: Notify::new(),
             }),
         }

@@ -14,10 +14,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self {
-            queue: WorkQueue::default(),
-            start: Instant::now(),
-        }
+        Self { queue: WorkQueue::default(), start: Instant::now() }
     }
 
     fn at(&self, millis: u64) -> Instant {
@@ -106,9 +103,7 @@ fn a_delayed_add_does_not_push_back_a_ready_key() {
     let mut bench = Bench::new();
     bench.add("a", 0, 0);
     let start = bench.start;
-    bench
-        .queue
-        .add_after("a", Duration::from_secs(5), Priority::NORMAL, start);
+    bench.queue.add_after("a", Duration::from_secs(5), Priority::NORMAL, start);
     assert_eq!(bench.pop(0), Some("a"));
 }
 

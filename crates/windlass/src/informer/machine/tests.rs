@@ -11,21 +11,14 @@ fn object(resource_version: &str) -> Signal<'_> {
 }
 
 fn bookmark(resource_version: &str, initial_end: bool) -> Signal<'_> {
-    Signal::Bookmark {
-        resource_version,
-        initial_end,
-    }
+    Signal::Bookmark { resource_version, initial_end }
 }
 
 fn watch(resource_version: &str) -> Step {
-    Step::Watch {
-        resource_version: resource_version.into(),
-    }
+    Step::Watch { resource_version: resource_version.into() }
 }
 
-const FIRST_PAGE: Step = Step::List {
-    continue_token: None,
-};
+const FIRST_PAGE: Step = Step::List { continue_token: None };
 
 /// A machine that streamed its initial state up to version 10.
 fn watching() -> Machine {
@@ -58,12 +51,7 @@ fn falls_back_to_pages_at_once_when_streaming_is_not_supported() {
     machine.failed(Failure::Unsupported, 0.0);
     assert_eq!(machine.step(), FIRST_PAGE);
     assert!(!machine.page("", Some("next".into())));
-    assert_eq!(
-        machine.step(),
-        Step::List {
-            continue_token: Some("next".into())
-        }
-    );
+    assert_eq!(machine.step(), Step::List { continue_token: Some("next".into()) });
     assert!(machine.page("20", None));
     assert_eq!(machine.step(), watch("20"));
 }

@@ -28,11 +28,7 @@ fn key(name: &str) -> ObjectKey {
 fn show<'a>(changes: impl IntoIterator<Item = &'a Change<ConfigMap>>) -> Vec<String> {
     let name = |object: &ConfigMap| {
         let meta = &object.metadata;
-        format!(
-            "{}@{}",
-            meta.name.clone().unwrap(),
-            meta.resource_version.clone().unwrap()
-        )
+        format!("{}@{}", meta.name.clone().unwrap(), meta.resource_version.clone().unwrap())
     };
     changes
         .into_iter()
@@ -48,9 +44,7 @@ fn show<'a>(changes: impl IntoIterator<Item = &'a Change<ConfigMap>>) -> Vec<Str
 }
 
 fn version(store: &Store<ConfigMap>, name: &str) -> Option<u64> {
-    store
-        .get(&key(name))
-        .and_then(|object| version_of(&*object))
+    store.get(&key(name)).and_then(|object| version_of(&*object))
 }
 
 fn upsert(store: &mut Store<ConfigMap>, object: ConfigMap, initial: bool) -> Vec<String> {
@@ -75,11 +69,7 @@ fn a_list_replaces_without_emptying() {
     assert!(upsert(&mut store, object("a", "1", 1), true).is_empty());
     assert_eq!(upsert(&mut store, object("b", "2", 7), true), ["~b@2>b@7"]);
     assert_eq!(upsert(&mut store, object("d", "4", 8), true), ["+d@8!"]);
-    assert_eq!(
-        store.len(),
-        4,
-        "c is still there while the list is incomplete"
-    );
+    assert_eq!(store.len(), 4, "c is still there while the list is incomplete");
     assert_eq!(show(&store.finish_replace("9")), ["-c@3"]);
     assert_eq!(store.len(), 3);
 }
@@ -88,10 +78,7 @@ fn a_list_replaces_without_emptying() {
 fn an_object_made_again_while_nobody_looked_is_a_deletion_and_an_addition() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.begin_replace();
-    assert_eq!(
-        upsert(&mut store, object("a", "9", 8), true),
-        ["-a@1", "+a@8!"]
-    );
+    assert_eq!(upsert(&mut store, object("a", "9", 8), true), ["-a@1", "+a@8!"]);
 }
 
 #[test]
@@ -118,12 +105,7 @@ fn indexes_follow_changes() {
     store.add_index(
         "app",
         Arc::new(|object: &ConfigMap| {
-            object
-                .metadata
-                .labels
-                .iter()
-                .filter_map(|labels| labels.get("app").cloned())
-                .collect()
+            object.metadata.labels.iter().filter_map(|labels| labels.get("app").cloned()).collect()
         }),
     );
     assert_eq!(store.by_index("app", "a").len(), 1);
