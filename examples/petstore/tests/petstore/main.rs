@@ -1,0 +1,8 @@
+//! The pet store over a real socket, and the operator against an API server in this process.
+
+#![allow(clippy::unwrap_used)]
+
+mod client;
+mod grpc;
+mod manifests;
+mod serving;

@@ -1,0 +1,84 @@
+//! The committed manifests say what the code says.
+
+use std::{fs, path::PathBuf};
+
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use windlass_petstore::api::{
+    crd_yaml,
+    v1alpha1::{Pet, PetType},
+};
+
+fn config(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("config")
+        .join(path)
+}
+
+/// Run with `BLESS=1` to write the file anew after a change of the type.
+#[test]
+fn the_crd_is_up_to_date() {
+    let path = config("crd/petstore.example.com_pets.yaml");
+    let generated = format!("---\n{}", crd_yaml().unwrap());
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, &generated).unwrap();
+    }
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        generated,
+        "run the test with BLESS=1 to update {}",
+        path.display()
+    );
+}
+
+#[test]
+fn the_samples_are_valid_pets() {
+    let text = fs::read_to_string(config("samples/petstore_v1alpha1_pet.yaml")).unwrap();
+    let pets: Vec<Pet> = serde_saphyr::from_multiple(&text).unwrap();
+    let summary: Vec<_> = pets
+        .iter()
+        .map(|pet| {
+            let details = pet.spec.details().unwrap();
+            (
+                pet.metadata.name.as_deref().unwrap(),
+                details.name().to_owned(),
+                pet.spec.pet_type,
+                details.birthday().to_string(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        summary,
+        [
+            ("thor", "Thor".into(), PetType::Dog, "2021-04-01".into()),
+            ("tron", "Tron".into(), PetType::Cat, "2020-06-25".into()),
+        ]
+    );
+}
+
+#[test]
+fn the_role_allows_what_the_operator_does() {
+    let text = fs::read_to_string(config("rbac/role.yaml")).unwrap();
+    let role: ClusterRole = serde_saphyr::from_str(&text).unwrap();
+    let rules = role.rules.unwrap();
+    for (group, resource, verb) in [
+        ("petstore.example.com", "pets", "list"),
+        ("petstore.example.com", "pets", "watch"),
+        ("petstore.example.com", "pets", "patch"),
+        ("petstore.example.com", "pets/status", "patch"),
+        ("petstore.example.com", "pets/finalizers", "update"),
+        ("events.k8s.io", "events", "create"),
+    ] {
+        assert!(
+            rules.iter().any(|rule| {
+                let has = |list: &Option<Vec<String>>, item: &str| {
+                    list.as_ref()
+                        .is_some_and(|list| list.iter().any(|x| x == item))
+                };
+                has(&rule.api_groups, group)
+                    && has(&rule.resources, resource)
+                    && rule.verbs.iter().any(|x| x == verb)
+            }),
+            "{verb} {resource}.{group}"
+        );
+    }
+}
