@@ -291,3 +291,62 @@ impl PetStoreServer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use pet_store_server::PetStore as _;
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Log {
+        type Writer = Self;
+
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    #[tokio::test]
+    async fn only_sampled_requests_are_traced() {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(log.clone())
+            .with_ansi(false)
+            .finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+
+        let store = PetStore::new();
+        for (sampler, traces) in [
+            (Sampler::Never, 0),
+            (Sampler::Always, 1),
+            (Sampler::Fraction(0.0), 1),
+            (Sampler::Fraction(1.0), 2),
+        ] {
+            store.set_sampler(sampler);
+            let request = proto::UpdatePetsReq {
+                pets: vec![proto::Pet::default()],
+            };
+            store.update_pets(Request::new(request)).await.unwrap_err();
+            let text = String::from_utf8(log.0.lock().clone()).unwrap();
+            assert_eq!(text.matches("request served").count(), traces, "{text}");
+            assert_eq!(text.matches("rpc=\"UpdatePets\"").count(), traces, "{text}");
+            assert_eq!(text.matches("code=InvalidArgument").count(), traces);
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Serves an empty pet store over gRPC until it is told to stop.
 
+use std::io::{self, IsTerminal};
+
 use anyhow::Context;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,7 +32,8 @@ async fn main() -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
         .init();
 
     let store = PetStore::new();

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod binaries;
 mod client;
 mod grpc;
 mod manifests;
