@@ -283,8 +283,8 @@ impl PetStoreServer {
             shutdown.cancelled().await;
             tokio::time::sleep(GRACE).await;
         };
-        // Dropping `serving` cuts the connections that are still open, which is what being too
-        // late means.
+        // The port is free at once, and new requests are refused. A reader that stalls in the
+        // middle of a search may keep its connection beyond this point, until the runtime ends.
         tokio::select! {
             served = serving => Ok(served?),
             () = too_late => Ok(()),
