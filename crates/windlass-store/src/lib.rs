@@ -17,8 +17,16 @@
 //! may leave room for the revision its own write will get, so that stored bytes can be served as
 //! they are.
 
+pub mod contract;
+mod durable;
 mod error;
+mod history;
+mod keymap;
+mod memory;
 mod types;
 
-pub use error::StoreError;
+pub use durable::{Durable, DurableOptions, Recovery};
+pub use error::{OpenError, StoreError};
+pub use history::HistoryBudget;
+pub use memory::Memory;
 pub use types::{Entry, Event, Expect, Range, Revision, Snapshot, Store, Txn, TxnResult, Value, Write};

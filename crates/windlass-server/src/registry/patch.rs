@@ -1,0 +1,125 @@
+//! PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::update::{Change, update};
+use super::{Answer, Context, create, decode, ownership};
+use crate::codec::negotiate::{self, PatchType};
+use crate::object::{self, metadata_mut};
+use crate::options::{FieldValidation, WriteOptions};
+use crate::patch::{json::JsonPatch, merge, strategic};
+use crate::status::Status;
+use crate::versions;
+
+/// Changes the object that the path names as the body says.
+pub(super) async fn patch(context: &mut Context) -> Result<Answer, Status> {
+    let content_type = context.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let patch_type = negotiate::patch_type(content_type, context.served.custom)?;
+    let options = WriteOptions::parse(&context.query, "PatchOptions", patch_type == PatchType::Apply)?;
+    match patch_type {
+        PatchType::Apply => server_side_apply(context, &options).await,
+        PatchType::Json => json_patch(context, &options).await,
+        PatchType::Merge | PatchType::Strategic => merge_patch(context, patch_type, &options).await,
+    }
+}
+
+async fn json_patch(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {
+    let document = decode::patch_document(context, options.field_validation)?;
+    let lenient = options.field_validation == FieldValidation::Ignore;
+    let patch = JsonPatch::decode(&document, lenient)?;
+    decode::report(context, options.field_validation, patch.strict_errors.clone())?;
+    let transform = |live: &Value| {
+        let mut object = live.clone();
+        patch.apply(&mut object)?;
+        Ok(object)
+    };
+    change(context, transform, options).await
+}
+
+async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOptions) -> Result<Answer, Status> {
+    let document = decode::patch_document(context, options.field_validation)?;
+    let served = std::sync::Arc::clone(&context.served);
+    let transform = |live: &Value| {
+        let mut object = live.clone();
+        match kind {
+            PatchType::Strategic => strategic::apply(served.schema(), &mut object, document.clone())?,
+            _ => merge::apply(&mut object, document.clone())?,
+        }
+        Ok(object)
+    };
+    change(context, transform, options).await
+}
+
+async fn change(
+    context: &mut Context,
+    transform: impl Fn(&Value) -> Result<Value, Status>,
+    options: &WriteOptions,
+) -> Result<Answer, Status> {
+    let manager = context.manager(options.field_manager.as_deref());
+    let validation = options.field_validation;
+    let mut reported: Vec<String> = Vec::new();
+    let change = Change {
+        transform: |context: &Context, live: &Value| {
+            let patched = transform(live)?;
+            let (object, strict) = decode::patched(context, patched, validation)?;
+            reported = strict;
+            check_identity(context, &object)?;
+            Ok(object)
+        },
+        manager: Some(&manager),
+        options,
+        uid_is_precondition: false,
+    };
+    let updated = update(context, change).await?;
+    decode::warn(context, validation, reported);
+    Ok(context.answer(StatusCode::OK, updated.object))
+}
+
+/// A patch cannot rename or move an object.
+fn check_identity(context: &Context, object: &Value) -> Result<(), Status> {
+    let name = object::name(object);
+    if name != context.name() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            context.name()
+        )));
+    }
+    if object::text(object, "namespace") != context.namespace() && context.served.namespaced {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {
+    let applied = decode::applied(context, options.field_validation)?;
+    let manager = context.manager(options.field_manager.as_deref());
+    let force = options.force.unwrap_or(false);
+    let merge = |context: &Context, live: Option<&Value>| {
+        let merged = ownership::apply(context, live, &applied, &manager, force)?;
+        let (object, _) = decode::patched(context, merged, FieldValidation::Ignore)?;
+        check_identity(context, &object)?;
+        Ok(object)
+    };
+    let transform = |context: &Context, live: &Value| merge(context, Some(live));
+    let change = Change { transform, manager: None, options, uid_is_precondition: false };
+    match update(context, change).await {
+        Err(status) if status.code == StatusCode::NOT_FOUND && context.subresource().is_empty() => {
+            let mut object = merge(context, None)?;
+            create::place(context, &mut object)?;
+            metadata_mut(&mut object).remove("resourceVersion");
+            if !object::text(&object, "uid").is_empty() {
+                let why = "uid mismatch: the provided object specified uid ";
+                let why = format!("{why}{}, and no existing object was found", object::text(&object, "uid"));
+                return Err(Status::conflict(context.qualified(), context.name(), why));
+            }
+            let mut object = versions::to_handled(&context.served, &object).into_owned();
+            context.served.strategy().default(&mut object);
+            let stored = create::store_new(context, object, None, options).await?;
+            Ok(context.answer(StatusCode::CREATED, stored))
+        }
+        updated => Ok(context.answer(StatusCode::OK, updated?.object)),
+    }
+}

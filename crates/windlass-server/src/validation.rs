@@ -1,0 +1,13 @@
+//! Checks that many kinds share: names, labels, selectors, quantities, ports, object metadata.
+//!
+//! Every check takes the [`Path`](crate::field::Path) it reports at and appends to a
+//! [`FieldErrors`](crate::field::FieldErrors); rules about single strings live in [`names`] and
+//! return the reasons a string is refused, in upstream's words. Nothing here knows a particular kind.
+
+pub mod access;
+pub mod metadata;
+pub mod names;
+pub mod net;
+pub mod quantity;
+pub mod selector;
+pub mod values;

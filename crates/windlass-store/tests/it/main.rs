@@ -1,0 +1,5 @@
+//! The store's tests from outside: one binary, a module a concern.
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+
+mod contract;
+mod model;
