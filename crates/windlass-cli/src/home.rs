@@ -49,7 +49,9 @@ impl Home {
         let entries = match std::fs::read_dir(root()?) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", root().unwrap_or_default().display())),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", root().unwrap_or_default().display()));
+            }
         };
         let mut names: Vec<String> = entries
             .filter_map(Result::ok)

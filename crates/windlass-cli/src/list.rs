@@ -28,7 +28,11 @@ pub(crate) fn run(args: &List) -> Result<ExitCode> {
             for home in &homes {
                 let run = home.running();
                 let state = if run.is_some() { "running" } else { "stopped" };
-                output::line(format_args!("{:<20} {state:<9} {}", home.name, run.map(|r| r.server).unwrap_or_default()));
+                output::line(format_args!(
+                    "{:<20} {state:<9} {}",
+                    home.name,
+                    run.map(|r| r.server).unwrap_or_default()
+                ));
             }
         }
     }

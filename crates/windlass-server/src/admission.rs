@@ -13,7 +13,7 @@ use crate::status::{Cause, Qualified, Status};
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// Before a create: the namespace must exist and not be going away.
-pub async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Status> {
+pub(crate) async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Status> {
     if !context.served.namespaced {
         return Ok(());
     }
@@ -25,9 +25,7 @@ pub async fn namespace_exists(context: &Context, object: &Value) -> Result<(), S
     let deleting = peek::metadata(&entry.value).is_some_and(|metadata| metadata.field("deletionTimestamp").is_some());
     let phase = Raw::new(&entry.value).path(&["status", "phase"]);
     if deleting || phase.and_then(|phase| phase.as_str()).as_deref() == Some("Terminating") {
-        let why = format!(
-            "unable to create new content in namespace {namespace} because it is being terminated"
-        );
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
         let name = crate::object::name(object);
         let mut status = Status::forbidden(context.qualified(), name, why);
         status.details.get_or_insert_default().causes.push(Cause {
@@ -41,7 +39,7 @@ pub async fn namespace_exists(context: &Context, object: &Value) -> Result<(), S
 }
 
 /// Before a delete: some namespaces stay.
-pub fn may_delete(context: &Context) -> Result<(), Status> {
+pub(crate) fn may_delete(context: &Context) -> Result<(), Status> {
     if context.served.group.is_empty() && &*context.served.plural == "namespaces" && IMMORTAL.contains(&context.name())
     {
         let why = "this namespace may not be deleted";

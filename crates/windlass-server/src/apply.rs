@@ -15,8 +15,34 @@
 //! wraps around it. Objects are in the shape they are stored in: with built-in kinds, struct fields that
 //! Go always writes (`resources: {}`) are there. A merged object may contain nulls, which decoding
 //! drops, as after any patch.
+//!
+//! The `scale` subresource is tracked in terms of its object: its writes are an [`update`] or [`apply`] of
+//! the parent in which only the replicas field changes, with `subresource: "scale"`.
+//!
+//! ```
+//! use jiff::Timestamp;
+//! use serde_json::json;
+//! use windlass_server::apply::{Manager, OneVersion, Reset, update};
+//! use windlass_server::schema::builtin;
+//!
+//! let schema = builtin::definition(builtin::by_kind("", "v1", "ConfigMap").unwrap());
+//! let who = Manager {
+//!     name: "editor",
+//!     api_version: "v1",
+//!     kind: "ConfigMap",
+//!     subresource: "",
+//!     reset: Reset::of_builtin("", "ConfigMap", ""),
+//!     versions: &OneVersion,
+//! };
+//! let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
+//! update(schema, None, &mut object, &who, Timestamp::UNIX_EPOCH);
+//! let entry = &object["metadata"]["managedFields"][0];
+//! assert_eq!(entry["manager"], "editor");
+//! assert_eq!(entry["fieldsV1"], json!({"f:data": {".": {}, "f:k": {}}}));
+//! ```
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -47,23 +73,29 @@ use managers::{Entry, Managers, Operation};
 use shape::Shape;
 
 /// Metadata that nobody owns.
-const NEVER_OWNED: &[&[&str]] = &[
-    &["apiVersion"],
-    &["kind"],
-    &["metadata"],
-    &["metadata", "name"],
-    &["metadata", "namespace"],
-    &["metadata", "creationTimestamp"],
-    &["metadata", "selfLink"],
-    &["metadata", "uid"],
-    &["metadata", "clusterName"],
-    &["metadata", "generation"],
-    &["metadata", "managedFields"],
-    &["metadata", "resourceVersion"],
-];
+static NEVER_OWNED: LazyLock<Trie> = LazyLock::new(|| {
+    let metadata = [
+        "clusterName",
+        "creationTimestamp",
+        "generation",
+        "managedFields",
+        "name",
+        "namespace",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    ];
+    let leaves = |names: &[&str]| -> Trie { names.iter().map(|name| (fields::field(name), fields::leaf())).collect() };
+    let mut set = leaves(&["apiVersion", "kind"]);
+    set.extend(fields::node(true, leaves(&metadata)).map(|node| (fields::field("metadata"), node)));
+    set
+});
 
 /// Who owns what an unmanaged object had before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// A manager's name may not be longer.
+const MAX_MANAGER_BYTES: usize = 128;
 
 const OWNERS: &str = "managedFields";
 
@@ -115,6 +147,25 @@ impl Versions for SameShape<'_> {
     }
 }
 
+/// The manager of a request: its `fieldManager`, or else the product in its `User-Agent`.
+pub fn manager_name<'a>(field_manager: &'a str, user_agent: &'a str) -> Cow<'a, str> {
+    if !field_manager.is_empty() {
+        return Cow::Borrowed(field_manager);
+    }
+    let product = user_agent.split('/').next().unwrap_or_default();
+    if product.len() <= MAX_MANAGER_BYTES && product.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        return Cow::Borrowed(product);
+    }
+    let mut name = String::new();
+    for c in product.chars().filter(|c| !c.is_control()) {
+        if name.len() + c.len_utf8() > MAX_MANAGER_BYTES {
+            break;
+        }
+        name.push(c);
+    }
+    Cow::Owned(name)
+}
+
 /// Records ownership for a create (`live` is `None`), an update or a patch: everything that differs
 /// between `live` and `new` now belongs to `who`. Fills `new.metadata.managedFields`.
 ///
@@ -125,12 +176,11 @@ pub fn update(schema: &Schema, live: Option<&Value>, new: &mut Value, who: &Mana
         return;
     }
     let zero;
-    let old = match live {
-        Some(live) => live,
-        None => {
-            zero = shape::zero(schema);
-            &zero
-        }
+    let old = if let Some(live) = live {
+        live
+    } else {
+        zero = shape::zero(schema);
+        &zero
     };
     track(schema, old, new, &mut managers, who, now);
     managers.store(new);
@@ -146,7 +196,7 @@ fn track(schema: &Schema, old: &Value, new: &Value, managers: &mut Managers, who
         !entry.is_empty()
     });
     let mut taken = compare::taken(&diffs.changes);
-    strip(&mut taken);
+    fields::difference(&mut taken, &NEVER_OWNED);
     if !taken.is_empty() {
         let name = who.entry_name();
         let own = |e: &&mut Entry| e.belongs_to(name, Operation::Update, who.api_version, who.subresource);
@@ -167,12 +217,6 @@ fn track(schema: &Schema, old: &Value, new: &Value, managers: &mut Managers, who
 impl Manager<'_> {
     fn entry_name(&self) -> &str {
         if self.name.is_empty() { "unknown" } else { self.name }
-    }
-}
-
-fn strip(set: &mut Trie) {
-    for path in NEVER_OWNED {
-        fields::remove_member(set, path);
     }
 }
 
@@ -197,18 +241,13 @@ impl<'a> Diffs<'a> {
         if api_version == self.who.api_version {
             return Some(&self.changes);
         }
-        let index = match self.others.iter().position(|(version, _)| version == api_version) {
-            Some(index) => index,
-            None => {
-                let found = self.convert(api_version);
-                self.others.push((api_version.to_owned(), found));
-                self.others.len() - 1
-            }
-        };
-        match &self.others[index].1 {
-            Some(changes) => Some(changes),
-            None => None,
-        }
+        let known = self.others.iter().position(|(version, _)| version == api_version);
+        let index = known.unwrap_or_else(|| {
+            let found = self.convert(api_version);
+            self.others.push((api_version.to_owned(), found));
+            self.others.len() - 1
+        });
+        self.others[index].1.as_deref()
     }
 
     fn convert(&self, api_version: &str) -> Option<Vec<Change<'static>>> {
@@ -349,7 +388,7 @@ fn prune(schema: &Schema, merged: &mut Value, last: &Entry, managed: &[&Trie], w
 impl Manager<'_> {
     /// The applier's entry; `None` if the configuration says nothing that can be owned.
     fn applied_entry(&self, mut wanted: Trie, now: Option<Timestamp>, last: Option<&Entry>) -> Option<Entry> {
-        strip(&mut wanted);
+        fields::difference(&mut wanted, &NEVER_OWNED);
         if wanted.is_empty() {
             return None;
         }
@@ -396,23 +435,24 @@ fn identity(object: &Value) -> String {
 /// that a write without effect stays without effect. For the registry, after everything else that
 /// changes the object.
 pub fn keep_times_if_unchanged(live: &Value, new: &mut Value) {
-    let list = |object: &Value| object.pointer("/metadata/managedFields").and_then(Value::as_array).cloned();
+    fn list(object: &Value) -> Option<&[Value]> {
+        object.pointer("/metadata/managedFields").and_then(Value::as_array).map(Vec::as_slice)
+    }
     let (Some(old), Some(changed)) = (list(live), list(new)) else { return };
     let same_entry = |(old, new): (&Value, &Value)| match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
-            let rest = |entry: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
-                entry.iter().all(|(name, value)| name == "time" || other.get(name) == Some(value))
-            };
-            rest(old, new) && rest(new, old)
+            let mut old = old.iter().filter(|(name, _)| *name != "time");
+            let mut new = new.iter().filter(|(name, _)| *name != "time");
+            old.by_ref().zip(new.by_ref()).all(|(old, new)| old == new) && old.next().is_none() && new.next().is_none()
         }
         _ => false,
     };
     let same = old.len() == changed.len()
         && old != changed
-        && old.iter().zip(&changed).all(same_entry)
+        && old.iter().zip(changed).all(same_entry)
         && same_but_for_owners(live, new);
     if same && let Some(list) = new.pointer_mut("/metadata/managedFields") {
-        *list = Value::Array(old);
+        *list = Value::Array(old.to_vec());
     }
 }
 

@@ -14,7 +14,7 @@ const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
 const DISCOVERY: [&str; 4] = ["/api", "/apis", "/openapi", "/.well-known"];
 
 /// Checks a request for something that is not a resource.
-pub fn path(user: &User, verb: &str, path: &str) -> Result<(), Status> {
+pub(crate) fn path(user: &User, verb: &str, path: &str) -> Result<(), Status> {
     let below = |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
     let allowed = user.is_master()
         || PUBLIC.iter().any(|root| below(root))
@@ -27,7 +27,7 @@ pub fn path(user: &User, verb: &str, path: &str) -> Result<(), Status> {
 }
 
 /// Checks a request for a resource.
-pub fn resource(user: &User, verb: Verb, target: &ResourcePath) -> Result<(), Status> {
+pub(crate) fn resource(user: &User, verb: Verb, target: &ResourcePath) -> Result<(), Status> {
     if user.is_master() {
         return Ok(());
     }

@@ -14,7 +14,7 @@ use crate::status::Status;
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Creates what is missing; what is there stays as it is.
-pub async fn create_defaults(api: &Api) -> Result<(), Status> {
+pub(crate) async fn create_defaults(api: &Api) -> Result<(), Status> {
     for name in NAMESPACES {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         create(api, "", "v1", "namespaces", object).await?;

@@ -10,12 +10,12 @@ mod go;
 pub mod json;
 pub mod negotiate;
 pub mod peek;
+pub mod protobuf;
 pub mod quantity;
 pub mod time;
 pub mod typed;
 pub mod write;
 pub mod yaml;
-pub mod protobuf;
 
 pub use body::{Decoded, Expected, decode_body};
 pub use typed::{Typed, decode_typed};

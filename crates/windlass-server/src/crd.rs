@@ -20,6 +20,9 @@ use crate::schema::{Schema, default, prune};
 use crate::validation::access::Access;
 
 pub mod controller;
+pub mod definition;
+pub mod validation;
+
 pub mod lifecycle;
 pub mod scale;
 mod strategy;

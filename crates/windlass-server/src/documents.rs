@@ -19,7 +19,7 @@ use crate::{health, render, version};
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Answers a request that is not for a resource.
-pub fn answer(api: &Api, target: &Target, path: &str, headers: &HeaderMap) -> Response<Body> {
+pub(crate) fn answer(api: &Api, target: &Target, path: &str, headers: &HeaderMap) -> Response<Body> {
     let snapshot = api.catalog.snapshot();
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match target {
@@ -46,7 +46,9 @@ fn root(snapshot: &Snapshot, which: &str, accept: &str) -> Response<Body> {
     let aggregated = negotiate::negotiate(accept, |format, target| {
         format == Format::Json
             && target.is_none_or(|target| {
-                target.group == "apidiscovery.k8s.io" && target.version == "v2" && target.kind == "APIGroupDiscoveryList"
+                target.group == "apidiscovery.k8s.io"
+                    && target.version == "v2"
+                    && target.kind == "APIGroupDiscoveryList"
             })
     })
     .is_some_and(|accepted| accepted.target.is_some());
@@ -63,11 +65,7 @@ fn root(snapshot: &Snapshot, which: &str, accept: &str) -> Response<Body> {
     render::raw(StatusCode::OK, if aggregated { AGGREGATED } else { "application/json" }, bytes.into())
 }
 
-fn document(
-    snapshot: &Snapshot,
-    name: &str,
-    make: impl FnOnce(&Discovery<'_>) -> Option<Value>,
-) -> Response<Body> {
+fn document(snapshot: &Snapshot, name: &str, make: impl FnOnce(&Discovery<'_>) -> Option<Value>) -> Response<Body> {
     let bytes = snapshot.documents().get(name, || {
         let discovery = Discovery::new(snapshot.resources());
         make(&discovery).map(|value| encoded(&value)).unwrap_or_default()
@@ -106,9 +104,9 @@ fn openapi_v2(snapshot: &Snapshot, accept: &str) -> Response<Body> {
 fn openapi_v3_index(snapshot: &Snapshot) -> Response<Body> {
     let bytes = snapshot.documents().get("openapi v3", || {
         let discovery = Discovery::new(snapshot.resources());
-        let documents = discovery.group_versions().map(|(group, version, resources)| {
-            (group, version, v3::fingerprint(group, version, resources))
-        });
+        let documents = discovery
+            .group_versions()
+            .map(|(group, version, resources)| (group, version, v3::fingerprint(group, version, resources)));
         encoded(&v3::index(documents))
     });
     render::raw(StatusCode::OK, "text/plain; charset=utf-8", bytes.into())
@@ -128,7 +126,8 @@ fn openapi_v3(snapshot: &Snapshot, path: &str) -> Response<Body> {
 
 /// `/`: what there is.
 fn paths(snapshot: &Snapshot) -> Value {
-    let mut paths: Vec<String> = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis"].map(Into::into).into();
+    let mut paths: Vec<String> =
+        ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis"].map(Into::into).into();
     for (group, version, _) in Discovery::new(snapshot.resources()).group_versions() {
         if !group.is_empty() {
             paths.push(format!("/apis/{group}"));

@@ -28,7 +28,7 @@ fn hub(api: &Api) -> Result<(), String> {
 }
 
 /// Answers a health request; `None` if the path is none.
-pub fn answer(api: &Api, path: &str, query: &Query) -> Option<Response<Body>> {
+pub(crate) fn answer(api: &Api, path: &str, query: &Query) -> Option<Response<Body>> {
     let mut segments = path.trim_start_matches('/').splitn(2, '/');
     let endpoint = segments.next().filter(|name| matches!(*name, "healthz" | "livez" | "readyz"))?;
     if let Some(name) = segments.next().filter(|name| !name.is_empty()) {
@@ -69,7 +69,7 @@ pub fn answer(api: &Api, path: &str, query: &Query) -> Option<Response<Body>> {
 }
 
 /// A plain text answer.
-pub fn text(code: StatusCode, text: &str) -> Response<Body> {
+pub(crate) fn text(code: StatusCode, text: &str) -> Response<Body> {
     let mut response = Response::new(Body::from(text.to_owned()));
     *response.status_mut() = code;
     let headers = response.headers_mut();

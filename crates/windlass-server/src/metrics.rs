@@ -7,9 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 /// Upper bounds of the latency histogram, in seconds: upstream's.
-const BUCKETS: [f64; 21] = [
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
-];
+const BUCKETS: [f64; 21] =
+    [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0];
 
 /// What a request was for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,7 +129,9 @@ mod tests {
         };
         metrics.answered(&labels, 200, Duration::from_millis(30));
         let text = metrics.render(7);
-        assert!(text.contains("apiserver_request_total{code=\"200\",component=\"apiserver\",group=\"\",resource=\"pods\""));
+        assert!(
+            text.contains("apiserver_request_total{code=\"200\",component=\"apiserver\",group=\"\",resource=\"pods\"")
+        );
         assert!(text.contains("le=\"0.025\"} 0") && text.contains("le=\"0.05\"} 1"));
     }
 }

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 /// `metadata`; an empty map if there is none.
-pub fn metadata(object: &Value) -> &Map<String, Value> {
+pub(crate) fn metadata(object: &Value) -> &Map<String, Value> {
     static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
     object.get("metadata").and_then(Value::as_object).unwrap_or(&EMPTY)
 }
 
 /// `metadata`, made if there is none. The object must be a JSON object.
-pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     let Value::Object(map) = object else { unreachable!("invariant: objects are JSON objects") };
     let metadata = map.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     if !metadata.is_object() {
@@ -21,17 +21,17 @@ pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// A text field of `metadata`; empty if absent.
-pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     metadata(object).get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// `metadata.name`.
-pub fn name(object: &Value) -> &str {
+pub(crate) fn name(object: &Value) -> &str {
     text(object, "name")
 }
 
 /// `metadata.finalizers`.
-pub fn finalizers(object: &Value) -> Vec<&str> {
+pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     metadata(object)
         .get("finalizers")
         .and_then(Value::as_array)
@@ -40,17 +40,17 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
 }
 
 /// Whether the object is being deleted.
-pub fn is_deleting(object: &Value) -> bool {
+pub(crate) fn is_deleting(object: &Value) -> bool {
     metadata(object).get("deletionTimestamp").is_some_and(|time| !time.is_null())
 }
 
 /// A time as Kubernetes writes it: whole seconds, UTC.
-pub fn time(now: Timestamp) -> String {
+pub(crate) fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// A new random uid.
-pub fn new_uid() -> String {
+pub(crate) fn new_uid() -> String {
     let mut bits = fastrand::u128(..);
     bits &= !(0xf << 76) & !(0x3 << 62);
     bits |= (0x4 << 76) | (0x2 << 62);
@@ -59,7 +59,7 @@ pub fn new_uid() -> String {
 }
 
 /// A name from a prefix: at most 58 characters of it and five random ones, in upstream's alphabet.
-pub fn generate_name(prefix: &str) -> String {
+pub(crate) fn generate_name(prefix: &str) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     const LONGEST_PREFIX: usize = 63 - 5;
     let mut end = prefix.len().min(LONGEST_PREFIX);

@@ -28,7 +28,7 @@ const WHOLE: usize = 64 * 1024;
 
 /// A list's own metadata.
 #[derive(Clone, Debug, Default)]
-pub struct ListMeta {
+pub(crate) struct ListMeta {
     /// The revision the list is true at.
     pub revision: u64,
     /// Where the next page starts.
@@ -39,7 +39,7 @@ pub struct ListMeta {
 
 impl ListMeta {
     /// The metadata as clients read it.
-    pub fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let mut map = Map::new();
         map.insert("resourceVersion".into(), self.revision.to_string().into());
         if let Some(token) = &self.continue_token {
@@ -61,10 +61,9 @@ impl ListMeta {
 }
 
 /// A list in the form the client asked for.
-pub fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Result<Answer, Status> {
-    let plain = context.accepted.target.is_none()
-        && context.accepted.format == Format::Json
-        && !context.accepted.pretty;
+pub(crate) fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Result<Answer, Status> {
+    let plain =
+        context.accepted.target.is_none() && context.accepted.format == Format::Json && !context.accepted.pretty;
     let body = if plain { plain_list(context, entries, meta)? } else { built_list(context, &entries, meta)?.into() };
     Ok(Answer::Raw {
         code: StatusCode::OK,
@@ -165,7 +164,7 @@ fn table_options(context: &Context, version: &str) -> Result<table::Options, Sta
 }
 
 /// Encodes a value in the format the client asked for.
-pub fn encode(value: &Value, accepted: &Accepted) -> Result<Bytes, Status> {
+pub(crate) fn encode(value: &Value, accepted: &Accepted) -> Result<Bytes, Status> {
     match accepted.format {
         Format::Json => {
             let mut out = write::to_vec(value);
@@ -177,7 +176,9 @@ pub fn encode(value: &Value, accepted: &Accepted) -> Result<Bytes, Status> {
             Ok(out.into())
         }
         Format::Yaml => Ok(codec::yaml::write(value).into()),
-        Format::Protobuf => codec::protobuf::encode(value).map(Bytes::from).map_err(Status::internal),
+        Format::Protobuf => codec::protobuf::encode(value)
+            .map(Bytes::from)
+            .map_err(|why| Status::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", why.to_string())),
     }
 }
 
@@ -196,7 +197,7 @@ fn object(served: &Served, accepted: &Accepted, stored: &Stored, table: &table::
 }
 
 /// The answer of the registry as an HTTP response.
-pub fn answer(context: &RenderContext, answer: Answer) -> Response<Body> {
+pub(crate) fn answer(context: &RenderContext, answer: Answer) -> Response<Body> {
     let (mut response, warnings) = match answer {
         Answer::Raw { code, content_type, body, warnings } => (raw(code, content_type, body), warnings),
         Answer::Status { status: failure, warnings } => (status(&failure, &context.accepted), warnings),
@@ -218,7 +219,7 @@ pub fn answer(context: &RenderContext, answer: Answer) -> Response<Body> {
 }
 
 /// What rendering needs to know after the registry has used up the request.
-pub struct RenderContext {
+pub(crate) struct RenderContext {
     served: Arc<Served>,
     accepted: Accepted,
     table: table::Options,
@@ -226,7 +227,7 @@ pub struct RenderContext {
 
 impl RenderContext {
     /// Fails if the query asks for a table that cannot be made.
-    pub fn new(context: &Context) -> Result<Self, Status> {
+    pub(crate) fn new(context: &Context) -> Result<Self, Status> {
         let version = context.accepted.transform().map_or("v1", |(_, version)| version);
         let table = table_options(context, version)?;
         Ok(Self { served: Arc::clone(&context.served), accepted: context.accepted.clone(), table })
@@ -240,7 +241,7 @@ fn warning_text(text: &str) -> String {
 }
 
 /// A Status as an HTTP response, in the format the client asked for.
-pub fn status(status: &Status, accepted: &Accepted) -> Response<Body> {
+pub(crate) fn status(status: &Status, accepted: &Accepted) -> Response<Body> {
     let value = status.to_value();
     let plain = Accepted { target: None, ..accepted.clone() };
     let (body, format) = match encode(&value, &plain) {
@@ -255,7 +256,7 @@ pub fn status(status: &Status, accepted: &Accepted) -> Response<Body> {
 }
 
 /// A response with the headers that every answer has.
-pub fn raw(code: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
+pub(crate) fn raw(code: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
     let headers = response.headers_mut();
@@ -265,7 +266,7 @@ pub fn raw(code: StatusCode, content_type: &'static str, body: Body) -> Response
 }
 
 /// Writes watch events in the form the client asked for.
-pub struct EventWriter {
+pub(crate) struct EventWriter {
     served: Arc<Served>,
     accepted: Accepted,
     table: table::Options,
@@ -273,21 +274,21 @@ pub struct EventWriter {
 
 impl EventWriter {
     /// Fails if the query asks for a table that cannot be made.
-    pub fn new(context: &Context) -> Result<Self, Status> {
+    pub(crate) fn new(context: &Context) -> Result<Self, Status> {
         let RenderContext { served, accepted, table } = RenderContext::new(context)?;
         let accepted = Accepted { pretty: false, ..accepted };
         Ok(Self { served, accepted, table })
     }
 
     /// Whether an object last written at `revision` is sent as it is stored.
-    pub fn sends_as_is(&self, revision: u64) -> bool {
+    pub(crate) fn sends_as_is(&self, revision: u64) -> bool {
         self.accepted.target.is_none()
             && self.accepted.format == Format::Json
             && versions::as_is(&self.served, revision)
     }
 
     /// Writes one event.
-    pub fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) {
+    pub(crate) fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) {
         match object(&self.served, &self.accepted, stored, &self.table) {
             Ok(object) => {
                 self.frame(change.as_str(), &object, out);
@@ -299,7 +300,7 @@ impl EventWriter {
     }
 
     /// A bookmark: everything up to `revision` has been sent. The one that ends the initial state says so.
-    pub fn bookmark(&self, revision: u64, ends_initial_state: bool) -> Bytes {
+    pub(crate) fn bookmark(&self, revision: u64, ends_initial_state: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if ends_initial_state {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
@@ -318,7 +319,7 @@ impl EventWriter {
     }
 
     /// The event that ends a watch with a failure.
-    pub fn error(&self, status: &Status) -> Bytes {
+    pub(crate) fn error(&self, status: &Status) -> Bytes {
         self.event("ERROR", &status.to_value())
     }
 

@@ -143,6 +143,8 @@ pub struct Rules {
     pub one_of: Vec<Schema>,
     /// `not`.
     pub not: Option<Box<Schema>>,
+    /// Only declared properties are allowed (`additionalProperties: false`).
+    pub closed: bool,
     /// What the CRD's author demands of `metadata`. The `metadata` property itself is always
     /// `ObjectMeta`, at the root and in embedded resources.
     pub metadata: Option<Box<Schema>>,

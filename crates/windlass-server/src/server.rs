@@ -95,10 +95,8 @@ impl ServerBuilder {
         });
         bootstrap::create_defaults(&api).await?;
         let controller = CrdController::open(Arc::clone(&api)).await?;
-        let tasks = vec![
-            tokio::spawn(async move { hub.run().await }),
-            tokio::spawn(async move { controller.run().await }),
-        ];
+        let tasks =
+            vec![tokio::spawn(async move { hub.run().await }), tokio::spawn(async move { controller.run().await })];
         Ok(Server { api, tasks })
     }
 }

@@ -5,6 +5,8 @@
 //! return the reasons a string is refused, in upstream's words. Nothing here knows a particular kind.
 
 pub mod access;
+pub mod cron;
+pub mod difference;
 pub mod metadata;
 pub mod names;
 pub mod net;

@@ -17,7 +17,7 @@ use crate::registry::strategy::conversion;
 use crate::status::Status;
 
 /// Whether the served version is the stored one.
-pub fn is_stored(served: &Served) -> bool {
+pub(crate) fn is_stored(served: &Served) -> bool {
     match &served.behaviour {
         Behaviour::Builtin(_) => conversion::stored_as(&served.group, &served.version, &served.kind).is_none(),
         Behaviour::Custom(kind) => kind.storage_version().name == served.version,
@@ -26,12 +26,12 @@ pub fn is_stored(served: &Served) -> bool {
 
 /// Whether an object that was last written at `revision` can be served as it is stored: in the served
 /// version, and not older than the schema that now applies to it.
-pub fn as_is(served: &Served, revision: Revision) -> bool {
+pub(crate) fn as_is(served: &Served, revision: Revision) -> bool {
     revision > served.current_since && is_stored(served)
 }
 
 /// A stored object as bytes in the served version.
-pub fn bytes(served: &Served, stored: &Bytes, revision: Revision) -> Result<Bytes, Status> {
+pub(crate) fn bytes(served: &Served, stored: &Bytes, revision: Revision) -> Result<Bytes, Status> {
     if as_is(served, revision) {
         return Ok(stored.clone());
     }
@@ -39,7 +39,7 @@ pub fn bytes(served: &Served, stored: &Bytes, revision: Revision) -> Result<Byte
 }
 
 /// A stored object in the served version.
-pub fn to_served(served: &Served, stored: &[u8]) -> Result<Value, Status> {
+pub(crate) fn to_served(served: &Served, stored: &[u8]) -> Result<Value, Status> {
     let mut value = json::parse(stored)
         .map_err(|error| Status::internal(format!("a stored object cannot be read: {error}")))?
         .value;
@@ -54,7 +54,7 @@ pub fn to_served(served: &Served, stored: &[u8]) -> Result<Value, Status> {
 }
 
 /// An object of the served version in the form that strategies handle.
-pub fn to_handled<'a>(served: &Served, object: &'a Value) -> Cow<'a, Value> {
+pub(crate) fn to_handled<'a>(served: &Served, object: &'a Value) -> Cow<'a, Value> {
     match &served.behaviour {
         Behaviour::Builtin(_) if !is_stored(served) => {
             let mut object = object.clone();
@@ -66,7 +66,7 @@ pub fn to_handled<'a>(served: &Served, object: &'a Value) -> Cow<'a, Value> {
 }
 
 /// An object in the form that strategies handle in the served version.
-pub fn handled_to_served<'a>(served: &Served, object: &'a Value) -> Cow<'a, Value> {
+pub(crate) fn handled_to_served<'a>(served: &Served, object: &'a Value) -> Cow<'a, Value> {
     match &served.behaviour {
         Behaviour::Builtin(_) if !is_stored(served) => {
             let mut object = object.clone();
@@ -78,7 +78,7 @@ pub fn handled_to_served<'a>(served: &Served, object: &'a Value) -> Cow<'a, Valu
 }
 
 /// An object in the form that strategies handle in the version it is stored in.
-pub fn to_stored<'a>(served: &Served, object: &'a Value) -> Result<Cow<'a, Value>, Status> {
+pub(crate) fn to_stored<'a>(served: &Served, object: &'a Value) -> Result<Cow<'a, Value>, Status> {
     match &served.behaviour {
         Behaviour::Custom(kind) if !is_stored(served) => {
             let mut object = object.clone();

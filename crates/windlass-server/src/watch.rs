@@ -155,7 +155,13 @@ impl Hub {
     pub fn new(store: Arc<dyn Store>) -> Self {
         let now = *store.revision().borrow();
         let state = Mutex::new(State { channels: HashMap::new(), progress: now });
-        Self { store, state, progress: watch::channel(now).0, opening: tokio::sync::Mutex::new(()), running: AtomicBool::new(true) }
+        Self {
+            store,
+            state,
+            progress: watch::channel(now).0,
+            opening: tokio::sync::Mutex::new(()),
+            running: AtomicBool::new(true),
+        }
     }
 
     /// The revision up to which every channel is complete.

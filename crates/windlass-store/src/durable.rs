@@ -14,9 +14,9 @@
 //! visible, to anybody, before it is synced.
 //!
 //! The log is made of segments. Once those that hold nothing but dropped history outweigh the live
-//! data, a second thread writes a [snapshot](snapshot) of the oldest readable revision, in short
+//! data, a second thread writes a [snapshot] of the oldest readable revision, in short
 //! slices between writes, and removes them. What is on disk is therefore a snapshot and the history
-//! that memory has as well, and [recovery](recover) brings back both.
+//! that memory has as well, and [recovery](mod@recover) brings back both.
 //!
 //! What always holds:
 //! - an acknowledged write survives the process being killed and the machine losing power;
@@ -26,7 +26,7 @@
 //!   go on;
 //! - damage that no crash can explain keeps the store from opening.
 //!
-//! The format of the files is described in [`format`].
+//! The format of the files is described in [`mod@format`].
 
 mod checkpoint;
 mod commit;
@@ -73,11 +73,7 @@ pub struct DurableOptions {
 
 impl Default for DurableOptions {
     fn default() -> Self {
-        Self {
-            history: HistoryBudget::default(),
-            segment_bytes: 16 << 20,
-            checkpoint_bytes: 16 << 20,
-        }
+        Self { history: HistoryBudget::default(), segment_bytes: 16 << 20, checkpoint_bytes: 16 << 20 }
     }
 }
 
@@ -148,27 +144,17 @@ struct Shared {
 impl Durable {
     /// Opens the store in `dir`, which is created if it is not there. This reads files, and takes as
     /// long as that takes; it is not for a thread that must not block.
-    pub fn open(
-        dir: impl AsRef<Path>,
-        options: DurableOptions,
-    ) -> Result<(Self, Recovery), OpenError> {
+    pub fn open(dir: impl AsRef<Path>, options: DurableOptions) -> Result<(Self, Recovery), OpenError> {
         Self::open_on(Arc::new(FileSystem), dir.as_ref(), options)
     }
 
-    fn open_on(
-        disk: Arc<dyn Disk>,
-        dir: &Path,
-        options: DurableOptions,
-    ) -> Result<(Self, Recovery), OpenError> {
+    fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: DurableOptions) -> Result<(Self, Recovery), OpenError> {
         let started = Instant::now();
         disk::create_dir(dir)?;
         let lock = Lock::acquire(dir)?;
         let (history, log, mut recovery) = recover::recover(dir, &options, disk)?;
         let revision = watch::Sender::new(history.revision());
-        let shared = Arc::new(Shared {
-            history: RwLock::new(history),
-            revision,
-        });
+        let shared = Arc::new(Shared { history: RwLock::new(history), revision });
         let (queue, commands) = mpsc::channel(QUEUE);
         let (outcome_sender, outcome) = watch::channel(None);
         let committer = Committer::new(Arc::clone(&shared), log, lock, options, queue.downgrade());
@@ -180,13 +166,7 @@ impl Durable {
             })
             .map_err(Failure::at("start the commit thread for", dir))?;
         recovery.elapsed = started.elapsed();
-        let store = Self {
-            dir: dir.to_owned(),
-            shared,
-            queue: Some(queue),
-            thread: Some(thread),
-            outcome,
-        };
+        let store = Self { dir: dir.to_owned(), shared, queue: Some(queue), thread: Some(thread), outcome };
         Ok((store, recovery))
     }
 
@@ -225,12 +205,7 @@ impl Store for Durable {
         Box::pin(async move { Ok(self.shared.history.read().get(key)) })
     }
 
-    fn range(
-        &self,
-        range: Range,
-        at: Option<Revision>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
+    fn range(&self, range: Range, at: Option<Revision>, limit: usize) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
         Box::pin(async move { self.shared.history.read().range(&range, at, limit) })
     }
 
@@ -238,11 +213,7 @@ impl Store for Durable {
         Box::pin(async move { Ok(self.shared.history.read().count(&range)) })
     }
 
-    fn events(
-        &self,
-        after: Revision,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>> {
+    fn events(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>> {
         Box::pin(async move { self.shared.history.read().events(after, limit) })
     }
 
@@ -266,10 +237,7 @@ impl Store for Durable {
                 let _ = queue.send(Command::Close).await;
             }
             let mut outcome = self.outcome.clone();
-            let ended = outcome
-                .wait_for(Option::is_some)
-                .await
-                .map_err(|_| StoreError::Closed)?;
+            let ended = outcome.wait_for(Option::is_some).await.map_err(|_| StoreError::Closed)?;
             match &*ended {
                 Some(Err(failure)) => Err(failure.clone().into()),
                 _ => Ok(()),
@@ -291,16 +259,8 @@ impl Drop for Durable {
 
 impl From<Failure> for OpenError {
     fn from(failure: Failure) -> Self {
-        let Failure {
-            action,
-            path,
-            source,
-        } = failure;
-        Self::Io {
-            action,
-            path,
-            source,
-        }
+        let Failure { action, path, source } = failure;
+        Self::Io { action, path, source }
     }
 }
 
@@ -308,16 +268,8 @@ impl OpenError {
     fn of_header(fault: HeaderFault, path: &Path) -> Self {
         let path = path.to_owned();
         match fault {
-            HeaderFault::Damaged(problem) => Self::Corrupt {
-                path,
-                offset: 0,
-                problem,
-            },
-            HeaderFault::Version(found) => Self::Format {
-                path,
-                found,
-                supported: format::VERSION,
-            },
+            HeaderFault::Damaged(problem) => Self::Corrupt { path, offset: 0, problem },
+            HeaderFault::Version(found) => Self::Format { path, found, supported: format::VERSION },
         }
     }
 }

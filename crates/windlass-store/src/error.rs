@@ -57,7 +57,8 @@ pub enum StoreError {
     Closed,
 }
 
-/// Why a store on disk could not be opened. Nothing in its directory was changed.
+/// Why a store on disk could not be opened. One that is refused for what its files hold is left
+/// exactly as it is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

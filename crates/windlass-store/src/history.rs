@@ -20,6 +20,7 @@
 //!   who keeps up sees every event whatever the budget.
 
 use std::collections::{HashSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -140,7 +141,6 @@ fn check_shape(txn: &Txn) -> Result<(), StoreError> {
 }
 
 /// See the module's introduction.
-#[derive(Debug)]
 pub(crate) struct History {
     map: KeyMap,
     log: VecDeque<Arc<Event>>,
@@ -317,6 +317,19 @@ impl History {
     pub(crate) fn is_over(&self, times: usize) -> bool {
         self.bytes > self.budget.bytes.saturating_mul(times)
             || self.log.len() > self.budget.events.saturating_mul(times)
+    }
+}
+
+/// What is stored may be secret, so it is left out.
+impl fmt::Debug for History {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("History")
+            .field("revision", &self.revision)
+            .field("compacted", &self.compacted)
+            .field("entries", &self.live_entries)
+            .field("events", &self.log.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -27,7 +27,6 @@ use crate::{Entry, Range, Revision};
 const LEAF_SLOTS: usize = 128;
 
 /// What a key held from `modified` until the next version.
-#[derive(Clone, Debug)]
 pub(crate) struct Version {
     pub(crate) created: Revision,
     pub(crate) modified: Revision,
@@ -36,7 +35,6 @@ pub(crate) struct Version {
 }
 
 /// The retained versions of one key.
-#[derive(Debug)]
 pub(crate) struct Chain {
     newest: Version,
     /// Oldest first; empty for most keys, and then it takes no allocation.
@@ -76,7 +74,6 @@ impl Chain {
     }
 }
 
-#[derive(Debug)]
 struct Slot {
     key: Bytes,
     chain: Chain,
@@ -89,7 +86,7 @@ impl Slot {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Leaf {
     low: Bytes,
     live: usize,
@@ -112,7 +109,6 @@ impl Leaf {
 }
 
 /// See the module's introduction.
-#[derive(Debug)]
 pub(crate) struct KeyMap {
     leaves: Vec<Leaf>,
 }

@@ -37,7 +37,9 @@ pub(super) fn merge(shape: Shape<'_>, live: &mut Value, config: &Value) {
         },
         _ => {}
     }
-    live.clone_from(config);
+    if live != config {
+        live.clone_from(config);
+    }
 }
 
 /// Merges two lists of items. Items of the configuration come in its order, items only in the live

@@ -34,7 +34,6 @@ impl Reset {
             ("certificates.k8s.io", "CertificateSigningRequest", "approval") => {
                 Self::Fields(&[&["spec"], &["status", "certificate"]])
             }
-            ("", "Namespace", "finalize") => STATUS,
             ("", "Pod", "status") => {
                 Self::Fields(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
             }
@@ -49,7 +48,7 @@ impl Reset {
             (group, kind, "status") if ignores_metadata(group, kind) => SPEC_AND_METADATA,
             (_, _, "status") => SPEC,
             // A kind without a status never has the field.
-            (_, _, "") => STATUS,
+            (_, _, "") | ("", "Namespace", "finalize") => STATUS,
             _ => Self::Nothing,
         }
     }

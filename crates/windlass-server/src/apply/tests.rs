@@ -344,6 +344,27 @@ fn status_is_owned_through_its_endpoint() {
     assert_eq!(object.owners().len(), 3);
 }
 
+#[test]
+fn managers_are_named_after_their_program() {
+    assert_eq!(manager_name("m", "kubectl/v1.36"), "m");
+    assert_eq!(manager_name("", "kubectl/v1.36 (linux/amd64)"), "kubectl");
+    assert_eq!(manager_name("", &"x\u{7}ü".repeat(100)).len(), 127);
+    assert_eq!(manager_name("", ""), "");
+}
+
+#[test]
+fn scaling_takes_the_replicas() {
+    let mut object = Stored::<'static>::builtin("apps", "apps/v1", "Deployment");
+    object.apply("m1", &json!({"spec": {"replicas": 1, "paused": true}}));
+    let mut new = object.live.clone().unwrap();
+    new["spec"]["replicas"] = json!(3);
+    object.write("scaler", "scale", new);
+    object.expect_owners(&[
+        ("m1 Apply 1", json!({"f:spec": {"f:paused": {}}})),
+        ("scaler/scale Update 2", json!({"f:spec": {"f:replicas": {}}})),
+    ]);
+}
+
 fn object_schema(fields: impl IntoIterator<Item = (&'static str, Schema)>) -> Schema {
     let properties = fields.into_iter().map(|(name, schema)| (name.into(), SchemaRef::from(schema))).collect();
     Schema { ty: Type::Object, properties, ..Schema::default() }
@@ -499,14 +520,15 @@ fn changed_times_alone_are_undone() {
     assert_eq!(changed, new);
 }
 
-/// Configurations. Empty lists are left out: owning nothing, they go and come back with every apply.
+/// Configurations. Empty lists and objects are left out: upstream prunes what became empty altogether,
+/// so that they go and come back with every other apply.
 fn any_spec() -> impl Strategy<Value = Value> {
     let slots = prop::collection::btree_map("[a-c]", prop::option::of(0i64..3), 1..3).prop_map(|slots| {
         let slot = |(id, v): (String, Option<i64>)| v.map_or_else(|| json!({"id": id}), |v| json!({"id": id, "v": v}));
         Value::from(slots.into_iter().map(slot).collect::<Vec<_>>())
     });
     let tags = prop::collection::btree_set("[x-z]", 1..3).prop_shuffle_set();
-    let gran = prop::collection::btree_map("[i-k]", "[0-1]", 0..3).prop_map(|map| json!(map));
+    let gran = prop::collection::btree_map("[i-k]", "[0-1]", 1..3).prop_map(|map| json!(map));
     let atom = prop::collection::btree_map("[ab]", "[0-1]", 0..3).prop_map(|map| json!(map));
     let replicas = (0i64..3).prop_map(Value::from);
     let plain = prop::collection::vec("[0-1]", 0..2).prop_map(Value::from);
@@ -515,7 +537,7 @@ fn any_spec() -> impl Strategy<Value = Value> {
         prop::option::of(tags),
         prop::option::of(gran),
         prop::option::of(atom),
-        prop::option::of(replicas),
+        replicas,
         prop::option::of(plain),
     )
         .prop_map(|(slots, tags, gran, atom, replicas, plain)| {
@@ -525,7 +547,7 @@ fn any_spec() -> impl Strategy<Value = Value> {
                 ("tags", tags),
                 ("gran", gran),
                 ("atom", atom),
-                ("replicas", replicas),
+                ("replicas", Some(replicas)),
                 ("plain", plain),
             ] {
                 spec.extend(value.map(|value| (name.to_owned(), value)));
@@ -543,6 +565,82 @@ impl<S: Strategy<Value = std::collections::BTreeSet<String>>> ShuffleSet for S {
     fn prop_shuffle_set(self) -> impl Strategy<Value = Value> {
         self.prop_map(|set| set.into_iter().collect::<Vec<_>>()).prop_shuffle().prop_map(Value::from)
     }
+}
+
+/// Upstream's way to prune: set operations on the whole object. The real one must agree with it.
+fn prune_by_sets(shape: Shape<'_>, merged: &Value, last: &Trie, managed: &Trie) -> Value {
+    let set_of = |value: &Value| named_are_members(shape, &owned::set_of(shape, value));
+    let minus = |mut set: Trie, other: &Trie| {
+        fields::difference(&mut set, other);
+        set
+    };
+    let last = named_are_members(shape, last);
+    let merged_set = set_of(merged);
+    let pruned = remove_items(shape, merged, &last);
+    // Give back what others own.
+    let mut kept = set_of(&pruned);
+    fields::union(&mut kept, &named_are_members(shape, managed));
+    let pruned = remove_items(shape, merged, &minus(merged_set.clone(), &kept));
+    // Give back what was not the applier's.
+    let gone = minus(merged_set, &set_of(&pruned));
+    remove_items(shape, merged, &fields::intersection(&gone, &last))
+}
+
+fn named_are_members(shape: Shape<'_>, set: &Trie) -> Trie {
+    let mut out = Trie::new();
+    for (element, node) in set.iter().filter(|(element, _)| *element != fields::SELF) {
+        let field = element.strip_prefix("f:").filter(|_| shape.kind_of(&Value::Null) == shape::Kind::Map);
+        let below = field.map_or_else(|| shape.item(), |name| shape.field(name));
+        let named = field.is_some_and(|name| shape.names_field(name));
+        let children = fields::below(node).map(|trie| named_are_members(below, trie)).unwrap_or_default();
+        out.extend(fields::node(fields::is_member(node) || named, children).map(|node| (element.clone(), node)));
+    }
+    out
+}
+
+fn remove_items(shape: Shape<'_>, value: &Value, unwanted: &Trie) -> Value {
+    let keep = |element: &str, below: Shape<'_>, value: &Value| match unwanted.get(element) {
+        Some(node) if fields::is_member(node) => None,
+        Some(node) => Some(fields::below(node).map_or_else(|| value.clone(), |trie| remove_items(below, value, trie))),
+        None => Some(value.clone()),
+    };
+    match value {
+        Value::Object(map) if !map.is_empty() && !shape.map_is_atomic() => {
+            let left = map.iter().filter_map(|(name, value)| {
+                Some((name.clone(), keep(&fields::field(name), shape.field(name), value)?))
+            });
+            let left: serde_json::Map<String, Value> = left.collect();
+            if left.is_empty() { Value::Null } else { Value::Object(left) }
+        }
+        Value::Array(items) if !items.is_empty() && !shape.list_is_atomic() => {
+            let left = items.iter().filter_map(|item| {
+                let mut element = String::new();
+                shape.write_item(item, &mut element).unwrap();
+                keep(&element, shape.item(), item)
+            });
+            let left: Vec<Value> = left.collect();
+            if left.is_empty() { Value::Null } else { Value::Array(left) }
+        }
+        Value::Object(_) | Value::Array(_) => Value::Null,
+        scalar => scalar.clone(),
+    }
+}
+
+/// A part of a set: each path stays if the next bit is set. Keys stay with their items.
+fn thin_out(set: &Trie, bits: &mut impl Iterator<Item = bool>) -> Trie {
+    let mut out = Trie::new();
+    for (element, node) in set.iter().filter(|(element, _)| *element != fields::SELF) {
+        let member = fields::is_member(node) && bits.next().unwrap_or(true);
+        let mut children = fields::below(node).map(|trie| thin_out(trie, bits)).unwrap_or_default();
+        if element.starts_with("k:") {
+            children.remove("f:id");
+            if member {
+                children.insert("f:id".to_owned(), fields::leaf());
+            }
+        }
+        out.extend(fields::node(member, children).map(|node| (element.clone(), node)));
+    }
+    out
 }
 
 const NAMES: [&str; 3] = ["m0", "m1", "m2"];
@@ -566,6 +664,29 @@ proptest! {
                 object.write(NAMES[who], "", new);
             }
         }
+    }
+
+    #[test]
+    fn pruning_agrees_with_set_operations(
+        specs in prop::collection::vec(any_spec(), 3),
+        bits in prop::collection::vec(prop::bool::weighted(0.7), 60),
+    ) {
+        let schema = rack();
+        let shape = Shape::root(&schema);
+        let mut object = json!({"metadata": {"name": "a"}});
+        let mut bits = bits.into_iter();
+        let mut sets = Vec::new();
+        for spec in &specs {
+            merge::merge(shape, &mut object, spec);
+            sets.push(thin_out(&owned::set_of(shape, spec), &mut bits));
+        }
+        let mut managed = sets[1].clone();
+        fields::union(&mut managed, &sets[2]);
+        let extra = json!({"f:metadata": {"f:name": {}}});
+        fields::union(&mut managed, extra.as_object().unwrap());
+        let expected = prune_by_sets(shape, &object, &sets[0], &managed);
+        merge::prune(shape, &mut object, &sets[0], &[&sets[1], &sets[2], extra.as_object().unwrap()]);
+        prop_assert_eq!(object, expected);
     }
 
     #[test]

@@ -41,7 +41,9 @@ fn one(message: String) -> Vec<Problem> {
 fn below(element: &str, mut problems: Vec<Problem>, out: &mut Vec<Problem>) {
     if !problems.is_empty() {
         let prefix = print_element(element);
-        problems.iter_mut().for_each(|problem| problem.path.insert_str(0, &prefix));
+        for problem in &mut problems {
+            problem.path.insert_str(0, &prefix);
+        }
         out.append(&mut problems);
     }
 }

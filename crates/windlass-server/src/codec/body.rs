@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::json;
 use super::negotiate::Format;
+use super::{json, protobuf, yaml};
 use crate::field::quote;
 use crate::resource::Resource;
 use crate::schema::builtin;
@@ -70,7 +70,11 @@ pub fn decode_body<'a>(body: &'a [u8], format: Format, expected: Expected<'_>) -
         );
         Status::bad_request(message)
     };
-    let (value, duplicates) = read(body, format).map_err(|why| unrecognized(&why))?;
+    if format == Format::Protobuf && !expected.custom {
+        let envelope = protobuf::open(body).map_err(|why| unrecognized(&why))?;
+        return decode_protobuf(body, &envelope, expected);
+    }
+    let (value, duplicates) = read(body, format).map_err(|why| unrecognized(&in_search_of_kind(format, &why)))?;
     let source = (format == Format::Json).then_some(body);
     let mut map = match value {
         Value::Object(map) => map,
@@ -86,23 +90,34 @@ pub fn decode_body<'a>(body: &'a [u8], format: Format, expected: Expected<'_>) -
         if kind.is_empty() {
             return Err(unrecognized(&format!("Object 'Kind' is missing in '{}'", json::lossy(body))));
         }
-        Found { group: group.to_owned(), version: version.to_owned(), kind: kind.clone() }
+        Found { group: group.to_owned(), version: version.to_owned(), kind }
     } else {
         let found = Found::with_defaults(group, version, &kind, expected);
         found.check_type(body, expected).map_err(|why| cannot_be_handled(&found, expected, &why))?;
         found
     };
-    if (found.group.as_str(), found.version.as_str()) != (expected.group, expected.version) {
-        let message = format!(
-            "the API version in the data ({}) does not match the expected API version ({})",
-            found.api_version(),
-            join_group_version(expected.group, expected.version),
-        );
-        return Err(Status::bad_request(message));
-    }
-    map.insert("apiVersion".to_owned(), found.api_version().into());
-    map.insert("kind".to_owned(), found.kind.into());
+    found.check_version(expected)?;
+    found.write_to(&mut map);
     Ok(Decoded { value: Value::Object(map), duplicates, source })
+}
+
+fn decode_protobuf<'a>(
+    body: &[u8],
+    envelope: &protobuf::Envelope<'_>,
+    expected: Expected<'_>,
+) -> Result<Decoded<'a>, Status> {
+    let (group, version) = parse_group_version(&envelope.api_version).unwrap_or_default();
+    let found = Found::with_defaults(group, version, &envelope.kind, expected);
+    let fail = |why: &str| cannot_be_handled(&found, expected, why);
+    found.check_type(body, expected).map_err(|why| fail(&why))?;
+    let value = match protobuf::decode(envelope.raw, &found.group, &found.version, &found.kind) {
+        Some(value) => value.map_err(|why| fail(&why))?,
+        None => return Err(fail(&not_registered(&found.kind, &found.api_version(), scheme_of(expected.group)))),
+    };
+    found.check_version(expected)?;
+    let Value::Object(mut map) = value else { return Err(fail("empty body")) };
+    found.write_to(&mut map);
+    Ok(Decoded { value: Value::Object(map), duplicates: Vec::new(), source: None })
 }
 
 /// 400 for a body of the right kind whose content does not decode: `why` is the decoder's complaint.
@@ -124,17 +139,70 @@ pub fn strict_message(errors: &[StrictError]) -> String {
     out
 }
 
-/// Parses a body without looking at its kind: what the format's decoder reads, and duplicate keys.
+/// Decodes the options that may come with a DELETE. Any API version will do, and nothing is reported about
+/// unknown fields.
+pub fn decode_delete_options(body: &[u8], format: Format) -> Result<Value, Status> {
+    const SCHEME: &str = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
+    let refused = |why: &str| Status::bad_request(why);
+    let (value, _) = if format == Format::Protobuf {
+        let envelope = protobuf::open(body).map_err(|why| refused(&why))?;
+        if !matches!(&*envelope.kind, "" | "DeleteOptions") {
+            return Err(refused(&not_registered(&envelope.kind, &envelope.api_version, SCHEME)));
+        }
+        let decoded = protobuf::decode(envelope.raw, "", "v1", "DeleteOptions");
+        (decoded.unwrap_or(Ok(Value::Null)).map_err(|why| refused(&why))?, Vec::new())
+    } else {
+        read(body, format).map_err(|why| refused(&in_search_of_kind(format, &why)))?
+    };
+    let map = match value {
+        Value::Object(map) => map,
+        Value::Null => Map::new(),
+        other => return Err(refused(&not_an_object(&other))),
+    };
+    let kind = type_field(&map, "kind").map_err(|why| refused(&why))?;
+    let api_version = type_field(&map, "apiVersion").map_err(|why| refused(&why))?;
+    if !matches!(kind.as_str(), "" | "DeleteOptions") {
+        let api_version = if api_version.is_empty() { "v1" } else { &api_version };
+        return Err(refused(&not_registered(&kind, api_version, SCHEME)));
+    }
+    let id =
+        builtin::by_kind("", "v1", "DeleteOptions").ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
+    let decoded = Decoded { value: Value::Object(map), duplicates: Vec::new(), source: None };
+    let typed = super::typed::decode_typed(decoded, builtin::definition(id)).map_err(|why| refused(&why))?;
+    Ok(typed.value)
+}
+
+/// What a reader's complaint becomes while upstream is looking for the kind in a JSON body.
+fn in_search_of_kind(format: Format, why: &str) -> String {
+    match format {
+        Format::Json => format!("couldn't get version/kind; json parse error: {why}"),
+        Format::Yaml | Format::Protobuf => why.to_owned(),
+    }
+}
+
+/// Parses a body without looking at its kind: what the format's decoder reads or says, and duplicate keys.
 pub fn read(body: &[u8], format: Format) -> Result<(Value, Vec<StrictError>), String> {
     match format {
         Format::Json => {
-            let parsed = json::parse(body).map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?;
+            let parsed = json::parse(body).map_err(|error| error.message)?;
             let duplicates = parsed.duplicates.into_iter();
             let duplicates = duplicates
                 .map(|d| StrictError { message: format!("duplicate field {}", quote(&d.path)), offset: d.offset });
             Ok((parsed.value, duplicates.collect()))
         }
-        Format::Yaml | Format::Protobuf => Err("no serialization format matched the provided data".to_owned()),
+        Format::Yaml => {
+            let parsed = yaml::parse(body)?;
+            let duplicates = parsed.duplicates.into_iter().map(|message| StrictError { message, offset: 0 });
+            Ok((parsed.value, duplicates.collect()))
+        }
+        Format::Protobuf => {
+            let envelope = protobuf::open(body)?;
+            let (group, version) = parse_group_version(&envelope.api_version)?;
+            let decoded = protobuf::decode(envelope.raw, group, version, &envelope.kind).ok_or_else(|| {
+                not_registered(&envelope.kind, &envelope.api_version, "pkg/api/legacyscheme/scheme.go:30")
+            })?;
+            Ok((decoded?, Vec::new()))
+        }
     }
 }
 
@@ -184,6 +252,23 @@ impl Found {
             internal_package(expected.group, expected.kind),
             expected.kind
         ))
+    }
+
+    /// Whether the body is in the version of the endpoint.
+    fn check_version(&self, expected: Expected<'_>) -> Result<(), Status> {
+        if (self.group.as_str(), self.version.as_str()) == (expected.group, expected.version) {
+            return Ok(());
+        }
+        Err(Status::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({})",
+            self.api_version(),
+            join_group_version(expected.group, expected.version),
+        )))
+    }
+
+    fn write_to(self, map: &mut Map<String, Value>) {
+        map.insert("apiVersion".to_owned(), self.api_version().into());
+        map.insert("kind".to_owned(), self.kind.into());
     }
 
     fn api_version(&self) -> String {
@@ -360,6 +445,30 @@ mod tests {
         );
         let other = decode_body(br#"{"apiVersion":"example.com/v1","kind":"Other"}"#, Format::Json, GEAR);
         assert_eq!(other.expect("the kind is validation's business").value["kind"], "Other");
+    }
+
+    #[test]
+    fn delete_options_come_in_any_version_and_format() {
+        let options = |body: &[u8], format| decode_delete_options(body, format).map_err(|status| status.message);
+        let json = br#"{"kind":"DeleteOptions","apiVersion":"apps/v1","gracePeriodSeconds":0,"oops":1}"#;
+        let yaml = b"gracePeriodSeconds: 0\n";
+        let protobuf = b"k8s\0\x0a\x13\x0a\x02v1\x12\x0dDeleteOptions\x12\x02\x08\0";
+        for (body, format) in [(&json[..], Format::Json), (yaml, Format::Yaml), (protobuf, Format::Protobuf)] {
+            assert_eq!(options(body, format).expect("decodes")["gracePeriodSeconds"], 0);
+        }
+        assert_eq!(
+            options(br#"{"apiVersion":"v1","kind":"ConfigMap"}"#, Format::Json),
+            Err(r#"no kind "ConfigMap" is registered for version "v1" in scheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27""#.to_owned())
+        );
+        assert_eq!(
+            options(br#"{"gracePeriodSeconds":"x"}"#, Format::Json),
+            Err("json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+                .to_owned())
+        );
+        assert_eq!(
+            options(b"{", Format::Json),
+            Err("couldn't get version/kind; json parse error: unexpected end of JSON input".to_owned())
+        );
     }
 
     #[test]

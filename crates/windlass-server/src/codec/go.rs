@@ -37,6 +37,26 @@ impl GoStruct {
     pub(super) fn field(&self, name: &str) -> GoField {
         self.fields.get(name).copied().unwrap_or_default()
     }
+
+    /// The JSON name of a protobuf field, where the two differ.
+    pub(super) fn json_name(&self, proto_name: &str) -> Option<&'static str> {
+        self.fields.iter().find(|(_, field)| field.proto_name == Some(proto_name)).map(|(name, _)| *name)
+    }
+
+    /// Whether a protobuf field holds an embedded struct.
+    pub(super) fn embeds(&self, proto_name: &str) -> bool {
+        self.fields.values().filter_map(|field| field.via).any(|via| {
+            let embedded = via.split('.').next().unwrap_or_default();
+            match embedded {
+                "ProbeHandler" => proto_name == "handler",
+                _ => {
+                    embedded.len() == proto_name.len()
+                        && embedded[..1].eq_ignore_ascii_case(&proto_name[..1])
+                        && embedded[1..] == proto_name[1..]
+                }
+            }
+        })
+    }
 }
 
 /// The struct behind the definition called `name`; an empty one if nothing is known.

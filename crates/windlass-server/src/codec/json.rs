@@ -51,9 +51,14 @@ pub struct Parsed {
 
 /// Parses a complete text: one value and white space around it.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, SyntaxError> {
+    parse_below(bytes, 0)
+}
+
+/// Parses a text that becomes part of a value `depth` levels down.
+pub(super) fn parse_below(bytes: &[u8], depth: usize) -> Result<Parsed, SyntaxError> {
     let mut parser = Parser { bytes, text: std::str::from_utf8(bytes).ok(), at: 0, duplicates: Vec::new() };
     parser.skip_space();
-    let value = parser.value(&Path::root(), 0)?;
+    let value = parser.value(&Path::root(), depth)?;
     parser.skip_space();
     if parser.at < bytes.len() {
         return Err(parser.unexpected("after top-level value"));

@@ -57,18 +57,17 @@ impl<'a> Raw<'a> {
 
     /// The field `name` of an object.
     pub fn field(&self, name: &str) -> Option<Raw<'a>> {
-        let mut entries = self.raw_entries();
-        loop {
-            let (key, value) = entries.next()?;
-            if key_is(key, name) {
-                return Some(value);
-            }
-        }
+        let start = self.find(name)?;
+        let end = value_end(&self.document[..self.end], start)?;
+        Some(Raw { document: self.document, start, end })
     }
 
     /// The value below several fields, e.g. `["spec", "nodeName"]`.
     pub fn path(&self, names: &[&str]) -> Option<Raw<'a>> {
-        names.iter().try_fold(*self, |raw, name| raw.field(name))
+        let (last, parents) = names.split_last()?;
+        // The ends of values on the way do not matter: walking over members stops at their bracket.
+        let parent = parents.iter().try_fold(*self, |raw, name| Some(Raw { start: raw.find(name)?, ..raw }))?;
+        parent.field(last)
     }
 
     /// The fields of an object; nothing for other values.
@@ -80,6 +79,19 @@ impl<'a> Raw<'a> {
     pub fn items(&self) -> impl Iterator<Item = Raw<'a>> + use<'a> {
         let mut members = self.members(b'[');
         std::iter::from_fn(move || members.value())
+    }
+
+    /// Where the value of the field `name` starts.
+    fn find(&self, name: &str) -> Option<usize> {
+        let mut members = self.members(b'{');
+        loop {
+            let key = members.key()?;
+            members.advance()?;
+            if key_is(key, name) {
+                return Some(members.at);
+            }
+            members.at = value_end(&self.document[..self.end], members.at)?;
+        }
     }
 
     fn raw_entries(&self) -> Entries<'a> {
@@ -99,22 +111,22 @@ pub fn metadata(object: &[u8]) -> Option<Raw<'_>> {
 
 /// `metadata.name`.
 pub fn name(object: &[u8]) -> Option<Cow<'_, str>> {
-    metadata(object)?.field("name")?.as_str()
+    Raw::new(object).path(&["metadata", "name"])?.as_str()
 }
 
 /// `metadata.namespace`.
 pub fn namespace(object: &[u8]) -> Option<Cow<'_, str>> {
-    metadata(object)?.field("namespace")?.as_str()
+    Raw::new(object).path(&["metadata", "namespace"])?.as_str()
 }
 
 /// `metadata.uid`.
 pub fn uid(object: &[u8]) -> Option<Cow<'_, str>> {
-    metadata(object)?.field("uid")?.as_str()
+    Raw::new(object).path(&["metadata", "uid"])?.as_str()
 }
 
 /// The digits of `metadata.resourceVersion`, without their quotes.
 pub fn resource_version(object: &[u8]) -> Option<Range<usize>> {
-    let raw = metadata(object)?.field("resourceVersion")?;
+    let raw = Raw::new(object).path(&["metadata", "resourceVersion"])?;
     raw.as_str()?;
     let range = raw.range();
     Some(range.start + 1..range.end - 1)
@@ -122,19 +134,19 @@ pub fn resource_version(object: &[u8]) -> Option<Range<usize>> {
 
 /// `metadata.deletionTimestamp`, which is there while the object is being deleted.
 pub fn deletion_timestamp(object: &[u8]) -> Option<Cow<'_, str>> {
-    metadata(object)?.field("deletionTimestamp")?.as_str()
+    Raw::new(object).path(&["metadata", "deletionTimestamp"])?.as_str()
 }
 
 /// `metadata.labels`, as pairs.
 pub fn labels(object: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
-    let labels = metadata(object).and_then(|metadata| metadata.field("labels"));
+    let labels = Raw::new(object).path(&["metadata", "labels"]);
     let entries = labels.map(|labels| labels.entries());
     entries.into_iter().flatten().filter_map(|(key, value)| Some((key, value.as_str()?)))
 }
 
 /// The label `key`.
 pub fn label<'a>(object: &'a [u8], key: &str) -> Option<Cow<'a, str>> {
-    metadata(object)?.field("labels")?.field(key)?.as_str()
+    Raw::new(object).path(&["metadata", "labels", key])?.as_str()
 }
 
 /// Walks over what is between the brackets of an object or a list.
@@ -159,6 +171,17 @@ impl<'a> Members<'a> {
         }
     }
 
+    /// A key, between its quotes, escapes and all.
+    fn key(&mut self) -> Option<&'a [u8]> {
+        if self.advance()? != b'"' {
+            self.at = self.end;
+            return None;
+        }
+        let start = self.at;
+        self.at = string_end(&self.document[..self.end], start)?;
+        Some(&self.document[start + 1..self.at - 1])
+    }
+
     fn value(&mut self) -> Option<Raw<'a>> {
         self.advance()?;
         let start = self.at;
@@ -167,22 +190,14 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Keys (between their quotes, escapes and all) and values.
+/// Keys and values.
 struct Entries<'a>(Members<'a>);
 
 impl<'a> Iterator for Entries<'a> {
     type Item = (&'a [u8], Raw<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.0.advance()? != b'"' {
-            self.0.at = self.0.end;
-            return None;
-        }
-        let start = self.0.at;
-        let end = string_end(&self.0.document[..self.0.end], start)?;
-        self.0.at = end;
-        let value = self.0.value()?;
-        Some((&self.0.document[start + 1..end - 1], value))
+        Some((self.0.key()?, self.0.value()?))
     }
 }
 
@@ -199,7 +214,16 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 
 /// The end of the string whose opening quote is at `start`, past its closing quote.
 pub(super) fn string_end(bytes: &[u8], start: usize) -> Option<usize> {
+    // Most strings are short: a plain loop is over before a vectorised search has begun.
+    const SHORT: usize = 24;
     let mut at = start + 1;
+    for &byte in bytes.get(at..)?.iter().take(SHORT) {
+        match byte {
+            b'"' => return Some(at + 1),
+            b'\\' => break,
+            _ => at += 1,
+        }
+    }
     loop {
         let found = at + memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
         if bytes[found] == b'"' {

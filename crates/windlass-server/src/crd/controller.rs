@@ -189,12 +189,7 @@ impl CrdController {
 }
 
 /// Writes a CRD; `None` if it has changed meanwhile, in which case its event is on its way.
-async fn put(
-    api: &Api,
-    key: &Bytes,
-    expect: Expect,
-    crd: &Value,
-) -> Result<Option<(Bytes, Revision)>, StoreError> {
+async fn put(api: &Api, key: &Bytes, expect: Expect, crd: &Value) -> Result<Option<(Bytes, Revision)>, StoreError> {
     let write = Write::Put { key: key.clone(), expect, value: stored::encode(crd) };
     match api.store.txn(vec![write]).await? {
         TxnResult::Committed { mut entries, .. } => {

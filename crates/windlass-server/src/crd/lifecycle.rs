@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::validation::{self, Approval};
 use super::{CustomKind, CustomVersion};
 use crate::resource::{Column, Resource, Subresource};
 use crate::validation::access::{Access, AccessMut};
@@ -20,6 +21,8 @@ pub const ESTABLISHED: &str = "Established";
 pub const TERMINATING: &str = "Terminating";
 /// The condition of a CRD whose schema is not structural.
 pub const NON_STRUCTURAL_SCHEMA: &str = "NonStructuralSchema";
+/// The condition of a CRD in one of Kubernetes' own groups.
+pub const APPROVED: &str = "KubernetesAPIApprovalPolicyConformant";
 /// What keeps a CRD until its objects are gone.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -63,16 +66,63 @@ struct Condition<'a> {
 pub fn update_status(crd: &mut Value, taken: &AcceptedNames, now: &str) -> bool {
     let before = crd.at("status").clone();
     accept_names(crd, taken, now);
-    if is_true(crd, NAMES_ACCEPTED) && !is_true(crd, ESTABLISHED) {
-        let established = Condition {
+    establish(crd, now);
+    note_approval(crd, now);
+    note_structure(crd, now);
+    crd.at("status") != &before
+}
+
+/// Once its names are accepted, a CRD is established for good, unless nobody could convert its objects.
+fn establish(crd: &mut Value, now: &str) {
+    if !is_true(crd, NAMES_ACCEPTED) || is_true(crd, ESTABLISHED) {
+        return;
+    }
+    let condition = if validation::has_invalid_ca_bundle(crd) {
+        Condition {
+            kind: ESTABLISHED,
+            status: "False",
+            reason: "InvalidCABundle",
+            message: "The conversion webhook CABundle is invalid",
+        }
+    } else {
+        Condition {
             kind: ESTABLISHED,
             status: "True",
             reason: "InitialNamesAccepted",
             message: "the initial names have been accepted",
-        };
-        set_condition(crd, &established, now);
+        }
+    };
+    set_condition(crd, &condition, now);
+}
+
+/// Says whether a CRD in one of Kubernetes' own groups is approved.
+fn note_approval(crd: &mut Value, now: &str) {
+    if !validation::is_protected_group(crd.at("spec").text("group")) {
+        return;
     }
-    crd.at("status") != &before
+    let (approval, message) = validation::approval_of(crd);
+    let (status, reason) = match approval {
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Invalid => ("False", "InvalidAnnotation"),
+        Approval::Approved => ("True", "ApprovedAnnotation"),
+        Approval::Bypassed => ("False", "UnapprovedAnnotation"),
+    };
+    set_condition(crd, &Condition { kind: APPROVED, status, reason, message: &message }, now);
+}
+
+/// Says why a schema is not structural. Only CRDs from before that was a rule can have one.
+fn note_structure(crd: &mut Value, now: &str) {
+    let violations = validation::structural_violations(crd);
+    if !violations.is_empty() {
+        let message = violations.to_string();
+        let condition =
+            Condition { kind: NON_STRUCTURAL_SCHEMA, status: "True", reason: "Violations", message: &message };
+        set_condition(crd, &condition, now);
+    } else if condition(crd, NON_STRUCTURAL_SCHEMA).is_some()
+        && let Some(Value::Array(conditions)) = crd.struct_mut("status").get_mut("conditions")
+    {
+        conditions.retain(|condition| condition.text("type") != NON_STRUCTURAL_SCHEMA);
+    }
 }
 
 fn accept_names(crd: &mut Value, taken: &AcceptedNames, now: &str) {

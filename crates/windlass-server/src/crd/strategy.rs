@@ -58,7 +58,7 @@ impl Strategy for CustomVersion {
         let before = errors.0.len();
         validate::validate(object, &self.schema, "", errors);
         self.validate_scale(object, errors);
-        embedded::validate(object, &self.schema, errors);
+        embedded::validate(object, &self.schema, &Path::root(), errors);
         list_type::validate(object, &self.schema, errors);
         self.validate_rules(object, None, before, errors);
     }
@@ -70,7 +70,7 @@ impl Strategy for CustomVersion {
         let before = errors.0.len();
         validate::validate_update(object, old, &self.schema, "", errors);
         self.validate_scale(object, errors);
-        embedded::validate(object, &self.schema, errors);
+        embedded::validate(object, &self.schema, &Path::root(), errors);
         self.validate_list_types(object, old, errors);
         self.validate_rules(object, Some(old), before, errors);
     }

@@ -88,6 +88,19 @@ fn a_name_that_is_taken_is_not_accepted() {
 }
 
 #[test]
+fn approval_and_unusable_webhooks_show_in_the_conditions() {
+    let mut crd = lamps();
+    crd["spec"]["group"] = json!("x.k8s.io");
+    crd["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, a test"});
+    crd["spec"]["conversion"] =
+        json!({"strategy": "Webhook", "webhook": {"clientConfig": {"caBundle": "bm90IGEgY2VydA=="}}});
+    update_status(&mut crd, &AcceptedNames::default(), NOW);
+    let reason = |index: usize| crd["status"]["conditions"][index]["reason"].as_str().unwrap_or_default();
+    assert_eq!([reason(0), reason(1), reason(2)], ["NoConflicts", "InvalidCABundle", "UnapprovedAnnotation"]);
+    assert!(serve(&crd).is_empty());
+}
+
+#[test]
 fn deletion_waits_for_the_objects() {
     let mut crd = lamps();
     update_status(&mut crd, &AcceptedNames::default(), NOW);

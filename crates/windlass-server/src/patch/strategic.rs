@@ -12,7 +12,7 @@
 //! their order relative to each other (`apimachinery/pkg/util/strategicpatch/patch.go`, whose errors
 //! this module words alike).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -239,7 +239,10 @@ fn delete_scalars(original: &mut Object, field: &str, value: Value, schema: Opti
                 return Ok(());
             }
             match element_kind(current, &unwanted)? {
-                Kind::Scalar => current.retain(|item| !unwanted.contains(item)),
+                Kind::Scalar => {
+                    let unwanted: HashSet<Value> = unwanted.into_iter().collect();
+                    current.retain(|item| !unwanted.contains(item));
+                }
                 Kind::Object => *current = merge_list(std::mem::take(current), unwanted, &lookup)?,
             }
         }
@@ -254,7 +257,7 @@ fn delete_scalars(original: &mut Object, field: &str, value: Value, schema: Opti
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Outcome<()> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(keys) = directive else { return Err(Failure::Format("retainKeys")) };
-    let retained: std::collections::HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let retained: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
     let stray = patch.iter().any(|(key, value)| {
         !value.is_null()
             && !key.starts_with(DELETE_PREFIX)
@@ -381,7 +384,7 @@ fn merge_list(original: Vec<Value>, patch: Vec<Value>, field: &Lookup<'_>) -> Ou
     let kind = element_kind(&original, &patch)?;
     let merge_key = field.strategy.merge_key.as_deref();
     if kind == Kind::Scalar {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         let merged = original.iter().chain(&patch).filter(|item| seen.insert((*item).clone())).cloned().collect();
         return in_order(merged, &patch, &original, merge_key, kind);
     }
@@ -405,6 +408,7 @@ fn key_only(item: &Value, key: &str) -> Value {
 fn run_item_directives(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Outcome<(Vec<Value>, Vec<Value>)> {
     let mut plain = Vec::with_capacity(patch.len());
     let mut replace = false;
+    let mut unwanted = HashSet::new();
     for item in patch {
         let Some((map, directive)) = item.as_object().and_then(|map| map.get(DIRECTIVE).map(|d| (map, d))) else {
             plain.push(item);
@@ -412,8 +416,7 @@ fn run_item_directives(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -
         };
         match directive.as_str() {
             Some("delete") => {
-                let unwanted = map.get(key).ok_or_else(|| Failure::no_merge_key(map, key))?;
-                original.retain(|item| item.get(key) != Some(unwanted));
+                unwanted.insert(map.get(key).ok_or_else(|| Failure::no_merge_key(map, key))?.clone());
             }
             Some("replace") => replace = true,
             Some("merge") => {
@@ -421,6 +424,9 @@ fn run_item_directives(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -
             }
             _ => return Err(Failure::unknown_directive(directive, map)),
         }
+    }
+    if !unwanted.is_empty() {
+        original.retain(|item| item.get(key).is_none_or(|value| !unwanted.contains(value)));
     }
     Ok(if replace { (plain, Vec::new()) } else { (original, plain) })
 }

@@ -66,10 +66,9 @@ fn typed(
     let Decoded { mut value, duplicates: mut strict, .. } = decoded;
     let version = kind.version(&context.served.version).unwrap_or_else(|| kind.storage_version());
     let unknown = kind.decode(&mut value, version);
-    let unknown = unknown.into_iter().map(|path| StrictError {
-        message: format!("unknown field {}", quote(&path)),
-        offset: usize::MAX,
-    });
+    let unknown = unknown
+        .into_iter()
+        .map(|path| StrictError { message: format!("unknown field {}", quote(&path)), offset: usize::MAX });
     strict.extend(unknown);
     Ok((value, strict))
 }
@@ -115,10 +114,8 @@ pub(super) fn report(
 
 /// The body of a JSON, merge or strategic merge patch.
 pub(super) fn patch_document(context: &mut Context, validation: FieldValidation) -> Result<Value, Status> {
-    let (value, duplicates) = codec::body::read(&context.body, Format::Json).map_err(|why| {
-        let why = why.strip_prefix("json parse error: ").unwrap_or(&why).to_owned();
-        Status::bad_request(format!("error decoding patch: {why}"))
-    })?;
+    let (value, duplicates) = codec::body::read(&context.body, Format::Json)
+        .map_err(|why| Status::bad_request(format!("error decoding patch: {why}")))?;
     report(context, validation, duplicates.into_iter().map(|error| error.message).collect())?;
     Ok(value)
 }
@@ -132,19 +129,12 @@ pub(super) fn applied(context: &mut Context, validation: FieldValidation) -> Res
 }
 
 /// The `DeleteOptions` in the body; `None` if there is no body.
-pub(super) fn delete_options(context: &mut Context) -> Result<Option<Value>, Status> {
+pub(super) fn delete_options(context: &Context) -> Result<Option<Value>, Status> {
     if context.body.is_empty() {
         return Ok(None);
     }
     let format = negotiate::body_format(content_type(context), false)?;
-    let (value, _) = codec::body::read(&context.body, format).map_err(Status::bad_request)?;
-    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
-    let (kind, api_version) = (text("kind"), text("apiVersion"));
-    if !matches!(kind, "" | "DeleteOptions") {
-        let scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
-        return Err(Status::bad_request(codec::body::not_registered(kind, api_version, scheme)));
-    }
-    Ok(Some(value))
+    codec::body::decode_delete_options(&context.body, format).map(Some)
 }
 
 fn content_type(context: &Context) -> Option<&str> {

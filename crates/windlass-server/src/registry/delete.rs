@@ -158,8 +158,11 @@ fn grace_seconds(context: &Context, options: &DeleteOptions, live: &Value) -> i6
 /// Adds or removes the finalizers through which the garbage collector acts on the propagation policy.
 fn set_finalizers(options: &DeleteOptions, object: &mut Value) {
     let Some(propagation) = options.propagation else { return };
-    let mut finalizers: Vec<String> =
-        object::finalizers(object).into_iter().filter(|f| *f != FOREGROUND && *f != ORPHAN).map(str::to_owned).collect();
+    let mut finalizers: Vec<String> = object::finalizers(object)
+        .into_iter()
+        .filter(|f| *f != FOREGROUND && *f != ORPHAN)
+        .map(str::to_owned)
+        .collect();
     match propagation {
         Propagation::Foreground => finalizers.push(FOREGROUND.into()),
         Propagation::Orphan => finalizers.push(ORPHAN.into()),
@@ -208,9 +211,7 @@ async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Opti
     let last = context.encode(object)?;
     let write = Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) };
     match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
-        TxnResult::Committed { .. } => {
-            Ok(Some(context.unsaved(object)?))
-        }
+        TxnResult::Committed { .. } => Ok(Some(context.unsaved(object)?)),
         TxnResult::Conflict { .. } => Ok(None),
     }
 }

@@ -26,8 +26,7 @@ impl Matcher {
     pub(super) fn new(served: &Arc<Served>, labels: LabelSelector, fields: FieldSelector) -> Result<Self, Status> {
         let strategy = served.strategy();
         let known = |field: &str| {
-            matches!(field, "metadata.name" | "metadata.namespace")
-                || strategy.selectable_fields().iter().any(|known| *known == field)
+            matches!(field, "metadata.name" | "metadata.namespace") || strategy.selectable_fields().contains(&field)
         };
         if let Some(term) = fields.terms().iter().find(|term| !known(&term.field)) {
             return Err(Status::bad_request(unknown_field(served, &term.field)));

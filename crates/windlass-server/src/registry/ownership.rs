@@ -40,9 +40,7 @@ pub(super) fn apply(
     manager: &str,
     force: bool,
 ) -> Result<Value, Status> {
-    with_manager(context, manager, |who| {
-        apply::apply(context.served.schema(), live, applied, who, force, context.now)
-    })
+    with_manager(context, manager, |who| apply::apply(context.served.schema(), live, applied, who, force, context.now))
 }
 
 fn with_manager<T>(context: &Context, name: &str, act: impl FnOnce(&Manager<'_>) -> T) -> T {

@@ -77,7 +77,8 @@ async fn patch(context: &mut Context) -> Result<Value, Status> {
 }
 
 fn schema() -> Result<&'static Schema, Status> {
-    let id = definitions::by_kind("autoscaling", "v1", "Scale").ok_or_else(|| Status::internal("Scale has no schema"))?;
+    let id =
+        definitions::by_kind("autoscaling", "v1", "Scale").ok_or_else(|| Status::internal("Scale has no schema"))?;
     Ok(definitions::definition(id))
 }
 
@@ -107,17 +108,16 @@ async fn write(
         let scale = change(&old)?;
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         let mut object = live.clone();
-        match custom {
-            Some(paths) => paths.set(&mut object, replicas).map_err(Status::internal)?,
-            None => {
-                let mut errors = crate::field::FieldErrors::default();
-                builtin::validate(&scale, &mut errors);
-                if !errors.is_empty() {
-                    let kind = Qualified { group: "autoscaling", name: "Scale" };
-                    return Err(Status::invalid(kind, context.name(), &errors));
-                }
-                builtin::set(&mut object, replicas);
+        if let Some(paths) = custom {
+            paths.set(&mut object, replicas).map_err(Status::internal)?
+        } else {
+            let mut errors = crate::field::FieldErrors::default();
+            builtin::validate(&scale, &mut errors);
+            if !errors.is_empty() {
+                let kind = Qualified { group: "autoscaling", name: "Scale" };
+                return Err(Status::invalid(kind, context.name(), &errors));
             }
+            builtin::set(&mut object, replicas);
         }
         let version = object::text(&scale, "resourceVersion").to_owned();
         object::metadata_mut(&mut object).insert("resourceVersion".into(), version.into());

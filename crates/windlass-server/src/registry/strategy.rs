@@ -18,7 +18,8 @@
 //! | [`canonicalize`](Strategy::canonicalize) | `canonicalize` | `canonicalize` |
 //! | validating admission, storage | validating admission, storage | validating admission, storage |
 //!
-//! Prepare and default may run again after admission; both are idempotent. Other subresources that
+//! On create the uid, the creation time and a generated name are already there when `prepare_create`
+//! runs: jobs build their selector from them. Prepare and default may run again after admission; both are idempotent. Other subresources that
 //! write the object (`finalize`, `approval`, `ephemeralcontainers`, `resize`) use
 //! [`prepare_subresource`](Strategy::prepare_subresource) and
 //! [`validate_subresource`](Strategy::validate_subresource); `scale` is a view, see [`scale`].
@@ -34,13 +35,22 @@ use crate::validation::metadata::Rules;
 
 pub mod config_map;
 pub mod conversion;
+pub mod daemon_set;
+pub mod deployment;
 pub mod event;
+pub mod job;
 pub mod lease;
 pub mod namespace;
+pub mod persistent_volume_claim;
+pub mod pod;
+pub mod quota;
+pub mod replication_controller;
 pub mod scale;
 pub mod secret;
 pub mod service;
 pub mod service_account;
+pub mod stateful_set;
+mod workload;
 
 /// How `metadata.name` must look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +170,9 @@ pub trait Strategy: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Fields beyond metadata.name and metadata.namespace that field selectors may name.
+    /// Fields beyond metadata.name and metadata.namespace that field selectors may name. Where there
+    /// are any, upstream refuses others with `field label not supported: x`; where there are none,
+    /// with `"x" is not a known field selector: only "metadata.name", "metadata.namespace"`.
     fn selectable_fields(&self) -> &'static [&'static str] {
         &[]
     }
@@ -254,11 +266,25 @@ pub fn keep_all_but_status(object: &mut Value, old: &Value) {
 /// The strategy of a built-in kind.
 pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
     match (group, kind) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => &crate::crd::definition::Definition,
         ("", "ConfigMap") => &config_map::ConfigMap,
         ("", "Secret") => &secret::Secret,
         ("", "Namespace") => &namespace::Namespace,
         ("", "Service") => &service::Service,
         ("", "ServiceAccount") => &service_account::ServiceAccount,
+        ("", "Pod") => &pod::Pod,
+        ("", "PersistentVolumeClaim") => &persistent_volume_claim::PersistentVolumeClaim,
+        ("", "PodTemplate") => &replication_controller::PodTemplate,
+        ("", "ReplicationController") => &replication_controller::ReplicationController,
+        ("", "LimitRange") => &quota::LimitRange,
+        ("", "ResourceQuota") => &quota::ResourceQuota,
+        ("apps", "Deployment") => &deployment::Deployment,
+        ("apps", "ReplicaSet") => &deployment::ReplicaSet,
+        ("apps", "StatefulSet") => &stateful_set::StatefulSet,
+        ("apps", "ControllerRevision") => &stateful_set::ControllerRevision,
+        ("apps", "DaemonSet") => &daemon_set::DaemonSet,
+        ("batch", "Job") => &job::Job,
+        ("batch", "CronJob") => &job::CronJob,
         ("", "Event") => &event::Event,
         ("events.k8s.io", "Event") => &event::StrictEvent,
         ("coordination.k8s.io", "Lease") => &lease::Lease,

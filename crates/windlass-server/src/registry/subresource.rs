@@ -37,10 +37,9 @@ async fn no_node(context: &Context) -> Status {
             let node = crate::field::quote(node);
             Status::internal(format!("the node {node} cannot be reached: this cluster runs no kubelet for it"))
         }
-        _ if &*context.served.plural == "pods" => Status::bad_request(format!(
-            "pod {} does not have a host assigned",
-            object::name(&object)
-        )),
+        _ if &*context.served.plural == "pods" => {
+            Status::bad_request(format!("pod {} does not have a host assigned", object::name(&object)))
+        }
         _ => Status::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "ServiceUnavailable",
@@ -86,7 +85,8 @@ async fn bind(context: &mut Context) -> Result<Answer, Status> {
                     all[key] = value.clone();
                 }
             }
-            let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now, "lastProbeTime": null});
+            let scheduled =
+                json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now, "lastProbeTime": null});
             let conditions = pod["status"].as_object_mut().map(|s| s.entry("conditions").or_insert_with(|| json!([])));
             if let Some(Value::Array(conditions)) = conditions {
                 conditions.retain(|condition| condition["type"] != "PodScheduled");

@@ -129,11 +129,8 @@ async fn put(context: &Context, entry: &Entry, object: &Value) -> Result<Option<
     let key = entry.key.clone();
     let value = context.encode(object)?;
     let finished = object::is_deleting(object) && super::delete::is_finished(context, object);
-    let write = if finished {
-        Write::Delete { key, expect, last: Some(value) }
-    } else {
-        Write::Put { key, expect, value }
-    };
+    let write =
+        if finished { Write::Delete { key, expect, last: Some(value) } } else { Write::Put { key, expect, value } };
     match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
         TxnResult::Committed { mut entries, .. } => {
             let stored = entries.pop().flatten().map(Stored::from);

@@ -44,7 +44,13 @@ impl std::fmt::Debug for Pattern {
 /// Compiles a Go pattern; the error is worded as Go words it where we can tell.
 pub fn compile(source: &str) -> Result<Regex, String> {
     let translated = translate(source)?;
-    Regex::new(&translated).map_err(|error| explain(source, &error))
+    Regex::new(&translated).map_err(|error| explain(source, &error.to_string()))
+}
+
+/// Says what is wrong with a Go pattern, without the cost of compiling it.
+pub fn check(source: &str) -> Result<(), String> {
+    let translated = translate(source)?;
+    regex_syntax::parse(&translated).map(|_| ()).map_err(|error| explain(source, &error.to_string()))
 }
 
 /// A Go pattern in the syntax of the `regex` crate.
@@ -58,6 +64,11 @@ pub fn translate(source: &str) -> Result<String, String> {
             '{' => {
                 let ahead: String = rest.clone().take_while(|c| *c != '}').collect();
                 if is_repetition(&ahead) && rest.clone().any(|c| c == '}') {
+                    let repeats = ahead.split(',').filter(|bound| !bound.is_empty());
+                    if repeats.into_iter().any(|bound| bound.parse::<u32>().is_ok_and(|n| n > 1000) || bound.len() > 9)
+                    {
+                        return Err(format!("error parsing regexp: invalid repeat count: `{{{ahead}}}`"));
+                    }
                     out.push('{');
                 } else {
                     out.push_str("\\{");
@@ -202,8 +213,7 @@ fn tail_from_class(source: &str) -> &str {
 }
 
 /// Go's wording for the failures people really make.
-fn explain(source: &str, error: &regex::Error) -> String {
-    let text = error.to_string();
+fn explain(source: &str, text: &str) -> String {
     let what = if text.contains("unclosed group") {
         "missing closing )"
     } else if text.contains("unopened group") {
@@ -236,9 +246,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(pattern: &str, matching: &[&str], other: &[&str]) {
+    fn matching(pattern: &str, matching: &[&str], other: &[&str]) {
         let pattern = Pattern::new(pattern);
-        assert!(compile(pattern.source()).is_ok(), "{:?}", compile(pattern.source()));
+        assert_eq!(check(pattern.source()), Ok(()));
         for text in matching {
             assert!(pattern.matches(text), "{pattern:?} should match {text:?}");
         }
@@ -249,37 +259,39 @@ mod tests {
 
     #[test]
     fn go_syntax_means_what_it_means_in_go() {
-        check(r"^\d+$", &["12"], &["", "١٢"]);
-        check(r"^[\w.-]+$", &["a.b-c_1"], &["é"]);
-        check(r"^[[a]$", &["[", "a"], &["b"]);
-        check(r"^[a&&b]+$", &["a&b"], &["c"]);
-        check(r"^[+--]$", &["+", ",", "-"], &["."]);
-        check(r"^a{,2}$", &["a{,2}"], &["aa"]);
-        check(r"^a{2,}$", &["aaa"], &["a"]);
-        check(r"^\Qa.b\E$", &["a.b"], &["axb"]);
-        check(r"^[^\s]+$", &["\u{a0}"], &[" "]);
-        check(r"^[[:alpha:]]+\/\-\_$", &["ab/-_"], &["1/-_"]);
-        check(
+        matching(r"^\d+$", &["12"], &["", "١٢"]);
+        matching(r"^[\w.-]+$", &["a.b-c_1"], &["é"]);
+        matching(r"^[[a]$", &["[", "a"], &["b"]);
+        matching(r"^[a&&b]+$", &["a&b"], &["c"]);
+        matching(r"^[+--]$", &["+", ",", "-"], &["."]);
+        matching(r"^a{,2}$", &["a{,2}"], &["aa"]);
+        matching(r"^a{2,}$", &["aaa"], &["a"]);
+        matching(r"^\Qa.b\E$", &["a.b"], &["axb"]);
+        matching(r"^[^\s]+$", &["\u{a0}"], &[" "]);
+        matching(r"^[[:alpha:]]+\/\-\_$", &["ab/-_"], &["1/-_"]);
+        matching(
             r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]+))?$",
             &["10Mi"],
             &["x"],
         );
-        check(r"^\x41\101$", &["AA"], &[]);
-        check(r"^[]a]$", &["]", "a"], &["b"]);
+        matching(r"^\x41\101$", &["AA"], &[]);
+        matching(r"^[]a]$", &["]", "a"], &["b"]);
     }
 
     #[test]
     fn malformed_patterns_are_explained() {
-        assert_eq!(compile("[a").expect_err("malformed"), "error parsing regexp: missing closing ]: `[a`");
-        assert_eq!(compile("(a").expect_err("malformed"), "error parsing regexp: missing closing ): `(a`");
+        assert_eq!(check("[a").expect_err("malformed"), "error parsing regexp: missing closing ]: `[a`");
+        assert_eq!(check("(a").expect_err("malformed"), "error parsing regexp: missing closing ): `(a`");
         assert_eq!(
-            compile("*a").expect_err("malformed"),
+            check("*a").expect_err("malformed"),
             "error parsing regexp: missing argument to repetition operator: `*`"
         );
         assert_eq!(
-            compile("a(?=b)").expect_err("malformed"),
+            check("a(?=b)").expect_err("malformed"),
             "error parsing regexp: invalid or unsupported Perl syntax: `(?=`"
         );
+        assert_eq!(check("a{1001}").expect_err("malformed"), "error parsing regexp: invalid repeat count: `{1001}`");
+        assert!(compile("[a").is_err());
         assert!(!Pattern::new("(a").matches("(a"));
     }
 }

@@ -1,7 +1,7 @@
 //! Removing what a schema does not know, and saying what was removed.
 //!
 //! [`coerce`] is what decoding a custom resource does after JSON: it drops unknown fields and `null`s
-//! that mean nothing. [`prune`] alone drops unknown fields. The paths it reports are those that strict
+//! that mean nothing, and writes whole numbers as such. [`prune`] alone drops unknown fields. The paths it reports are those that strict
 //! field validation names: `unknown field "spec.x"`.
 
 use std::sync::LazyLock;
@@ -17,6 +17,7 @@ pub fn coerce(object: &mut Value, schema: &Schema) -> Vec<String> {
     let mut dropped = Dropped::default();
     walk(object, schema, schema.preserve_unknown, Place::Fields, &Path::root(), &mut Some(&mut dropped));
     drop_nulls(object, schema);
+    settle_numbers(object);
     dropped.into_paths()
 }
 
@@ -50,6 +51,22 @@ pub fn drop_nulls(value: &mut Value, schema: &Schema) {
                 drop_nulls(item, schema);
             }
         }
+        _ => {}
+    }
+}
+
+/// Writes `2.0` as `2`, as Go's encoder does.
+fn settle_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            // Below 2^53 a float that is whole is that number.
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= 9_007_199_254_740_992.0);
+            if let Some(float) = whole {
+                *value = Value::from(float as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(settle_numbers),
+        Value::Object(map) => map.values_mut().for_each(settle_numbers),
         _ => {}
     }
 }
@@ -193,6 +210,12 @@ mod tests {
                     "shut": {"apiVersion": "v1", "kind": "X", "metadata": {"labels": {"a": "b"}}, "spec": {"q": 1}}}),
             &["shut.spec.r", "tpl.metadata.bogus"],
         );
+    }
+
+    #[test]
+    fn whole_floats_become_integers() {
+        let openapi = json!({"type": "object", "properties": {"n": {"type": "array", "items": {"type": "number"}}}});
+        check(&openapi, json!({"n": [2.0, -0.5, 1e300]}), &json!({"n": [2, -0.5, 1e300]}), &[]);
     }
 
     #[test]

@@ -45,6 +45,11 @@ impl Reader {
         }
     }
 
+    /// The schema of a value inside an object, from its fields.
+    pub fn node_of(&mut self, map: &Map<String, Value>) -> Schema {
+        self.node(map, false)
+    }
+
     fn node(&mut self, map: &Map<String, Value>, root: bool) -> Schema {
         let embedded = flag(map, "x-kubernetes-embedded-resource");
         let ty = kind(map);
@@ -86,9 +91,10 @@ impl Reader {
     }
 
     /// `additionalProperties: true` admits anything, but what is in it is not declared: it is pruned.
+    /// With `false` unknown fields also stay, to be refused by validation.
     fn additional(&mut self, map: &Map<String, Value>) -> Option<SchemaRef> {
         match map.get("additionalProperties")? {
-            Value::Bool(true) => Some(Schema { nullable: true, ..Schema::default() }.into()),
+            Value::Bool(_) => Some(Schema { nullable: true, ..Schema::default() }.into()),
             below @ Value::Object(_) => Some(self.value(below).into()),
             _ => None,
         }
@@ -112,6 +118,7 @@ impl Reader {
             any_of: self.alternatives(map, "anyOf"),
             one_of: self.alternatives(map, "oneOf"),
             not: map.get("not").filter(|not| not.is_object()).map(|not| Box::new(self.value(not))),
+            closed: map.get("additionalProperties") == Some(&Value::Bool(false)),
             metadata: None,
             validations: validations(map),
         };
@@ -157,6 +164,7 @@ impl Rules {
             && self.any_of.is_empty()
             && self.one_of.is_empty()
             && self.not.is_none()
+            && !self.closed
             && self.metadata.is_none()
             && self.validations.is_empty()
     }

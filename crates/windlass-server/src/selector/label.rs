@@ -136,7 +136,9 @@ impl Parser {
                     }
                 }
                 Token::End => return Ok(LabelSelector { requirements }),
-                other @ Token::Symbol(_) => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text())),
+                other @ Token::Symbol(_) => {
+                    return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text()));
+                }
             }
         }
     }

@@ -89,6 +89,13 @@ impl Quantity {
         self.nano.div_euclid(milli) + i128::from(self.nano.rem_euclid(milli) != 0)
     }
 
+    /// The value rounded up to whole thousandths, the finest step of a resource amount.
+    #[must_use]
+    pub fn rounded_up_to_milli(&self) -> Self {
+        let milli = NANO / 1000;
+        Self { nano: self.milli_value().saturating_mul(milli), format: self.format }
+    }
+
     /// The sum; the format is the first one's unless that is zero.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {

@@ -39,24 +39,16 @@ impl Checkpoint {
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let done = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::Builder::new()
-            .name("store-checkpoint".to_owned())
-            .spawn({
-                let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
-                move || {
-                    let result = run(&shared, &dir, revision, &segments, &stop);
-                    done.store(true, Ordering::Release);
-                    wake();
-                    result
-                }
-            })?;
-        Ok(Self {
-            revision,
-            waiting: Vec::new(),
-            stop,
-            done,
-            thread,
-        })
+        let thread = std::thread::Builder::new().name("store-checkpoint".to_owned()).spawn({
+            let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
+            move || {
+                let result = run(&shared, &dir, revision, &segments, &stop);
+                done.store(true, Ordering::Release);
+                wake();
+                result
+            }
+        })?;
+        Ok(Self { revision, waiting: Vec::new(), stop, done, thread })
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -71,11 +63,7 @@ impl Checkpoint {
     pub(crate) fn join(self) -> bool {
         let made = match self.thread.join() {
             Ok(Ok(made)) => made,
-            Ok(Err(Failure {
-                action,
-                path,
-                source,
-            })) => {
+            Ok(Err(Failure { action, path, source })) => {
                 tracing::warn!(action, path = %path.display(), error = %source, "could not write a snapshot of the store");
                 false
             }
@@ -111,11 +99,7 @@ fn run(
         }
     }
     disk::sync_dir(dir)?;
-    tracing::debug!(
-        revision,
-        segments = segments.len(),
-        "wrote a snapshot of the store"
-    );
+    tracing::debug!(revision, segments = segments.len(), "wrote a snapshot of the store");
     Ok(true)
 }
 
@@ -123,11 +107,7 @@ fn snapshots(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(Failure::at("list", dir))? {
         let entry = entry.map_err(Failure::at("list", dir))?;
-        if entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| FileKind::Snapshot.parse_name(name).is_some())
-        {
+        if entry.file_name().to_str().is_some_and(|name| FileKind::Snapshot.parse_name(name).is_some()) {
             found.push(entry.path());
         }
     }

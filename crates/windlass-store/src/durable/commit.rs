@@ -57,6 +57,8 @@ pub(crate) struct Committer {
     commands: mpsc::WeakSender<Command>,
     batch: Batch,
     checkpoint: Option<Checkpoint>,
+    /// Those who have compacted while a checkpoint of an older revision was under way.
+    asked_for_space: Vec<Reply<()>>,
     /// After a checkpoint has failed, how far the log must grow before the next is tried.
     retry_above: u64,
     failed: Option<Failure>,
@@ -113,6 +115,7 @@ impl Committer {
             commands,
             batch,
             checkpoint: None,
+            asked_for_space: Vec::new(),
             retry_above: 0,
             failed: None,
         }
@@ -159,10 +162,9 @@ impl Committer {
         };
         let result = match history::plan(txn, revision, current) {
             Ok(Plan::Conflict { index, current }) => Ok(TxnResult::Conflict { index, current }),
-            Ok(Plan::Commit { events, entries }) if events.is_empty() => Ok(TxnResult::Committed {
-                revision: revision - 1,
-                entries,
-            }),
+            Ok(Plan::Commit { events, entries }) if events.is_empty() => {
+                Ok(TxnResult::Committed { revision: revision - 1, entries })
+            }
             Ok(Plan::Commit { events, entries }) => {
                 batch.add(events);
                 Ok(TxnResult::Committed { revision, entries })
@@ -212,67 +214,30 @@ impl Committer {
             return;
         }
         let history = self.shared.history.read();
-        let (newest, compacted, live) = (
-            history.revision(),
-            history.compacted(),
-            history.live_bytes(),
-        );
+        let (newest, compacted) = (history.revision(), history.compacted());
         drop(history);
         if revision > newest {
-            answer(
-                reply,
-                Err(StoreError::Future {
-                    asked: revision,
-                    newest,
-                }),
-            );
+            let asked = revision;
+            answer(reply, Err(StoreError::Future { asked, newest }));
             return;
         }
         if revision <= compacted {
             answer(reply, Ok(()));
             return;
         }
-        if let Err(failure) = self.compact_log(revision, newest, live) {
+        if let Err(failure) = self.log.compaction(revision) {
             answer(reply, Err(failure.clone().into()));
             self.fail(failure);
             return;
         }
-        match &mut self.checkpoint {
-            Some(checkpoint) if checkpoint.revision == revision => checkpoint.waiting.push(reply),
-            _ => answer(reply, Ok(())),
-        }
-    }
-
-    /// Compacts up to a revision that is there, and starts a checkpoint if that frees enough.
-    fn compact_log(
-        &mut self,
-        revision: Revision,
-        newest: Revision,
-        live: u64,
-    ) -> Result<(), Failure> {
-        self.log.compaction(revision)?;
         // The revision was checked, so this cannot fail.
         let compacted = self.shared.history.write().compact(revision);
         debug_assert!(compacted.is_ok(), "{compacted:?}");
         self.trim();
-        if self.checkpoint.is_some() {
-            return Ok(());
+        self.asked_for_space.push(reply);
+        if self.checkpoint.is_none() {
+            self.make_space();
         }
-        // Somebody wants the space, so less of it is worth the effort than otherwise.
-        let worth = (self.options.checkpoint_bytes / 16).max(live / 4);
-        let sealed = self.log.sealed_bytes_upto(revision);
-        let current = if revision == newest {
-            self.log.current.end
-        } else {
-            0
-        };
-        if sealed + current > worth {
-            if current > 0 {
-                self.log.rotate(newest + 1)?;
-            }
-            self.start_checkpoint();
-        }
-        Ok(())
     }
 
     /// Drops what is compacted or over budget, with a chance for readers in between.
@@ -286,26 +251,23 @@ impl Committer {
     }
 
     fn fail(&mut self, failure: Failure) {
-        let Failure {
-            action,
-            path,
-            source,
-        } = &failure;
+        let Failure { action, path, source } = &failure;
         tracing::error!(action, path = %path.display(), error = %source, "the store takes no more writes");
         self.failed = Some(failure);
     }
 
     /// Closes the log, if it is still known what it holds.
     fn end(mut self) -> Outcome {
+        // What is compacted stays compacted; the space will be given back another time.
+        for reply in self.asked_for_space.drain(..) {
+            answer(reply, Ok(()));
+        }
         if let Some(checkpoint) = &self.checkpoint {
             checkpoint.stop();
             self.finish_checkpoint();
         }
         let revision = self.shared.history.read().revision();
-        let outcome = self
-            .failed
-            .take()
-            .map_or_else(|| self.log.end(revision), Err);
+        let outcome = self.failed.take().map_or_else(|| self.log.end(revision), Err);
         drop(self.lock);
         outcome
     }
@@ -324,29 +286,49 @@ impl Committer {
             }
             return;
         }
-        if self.failed.is_some() || self.log.sealed.is_empty() {
+        if self.failed.is_some() {
             return;
         }
         let history = self.shared.history.read();
         let (compacted, live) = (history.compacted(), history.live_bytes());
         drop(history);
-        let worth = live
-            .max(self.options.checkpoint_bytes)
-            .max(self.retry_above);
+        let worth = live.max(self.options.checkpoint_bytes).max(self.retry_above);
         if self.log.sealed_bytes_upto(compacted) > worth {
             self.start_checkpoint();
+        }
+    }
+
+    /// Starts a checkpoint for those who have asked for space, if that frees enough to be worth it.
+    /// Somebody wants it, so less is enough than otherwise.
+    fn make_space(&mut self) {
+        let history = self.shared.history.read();
+        let (newest, compacted, live) = (history.revision(), history.compacted(), history.live_bytes());
+        drop(history);
+        let waiting = std::mem::take(&mut self.asked_for_space);
+        let sealed = self.log.sealed_bytes_upto(compacted);
+        let current = if compacted == newest { self.log.current.end } else { 0 };
+        if sealed + current > (self.options.checkpoint_bytes / 16).max(live / 4) {
+            if current > 0
+                && let Err(failure) = self.log.rotate(newest + 1)
+            {
+                for reply in waiting {
+                    answer(reply, Err(failure.clone().into()));
+                }
+                self.fail(failure);
+                return;
+            }
+            self.start_checkpoint();
+        }
+        match &mut self.checkpoint {
+            Some(checkpoint) => checkpoint.waiting = waiting,
+            None => waiting.into_iter().for_each(|reply| answer(reply, Ok(()))),
         }
     }
 
     /// Pins the oldest readable revision and has it written to a snapshot.
     fn start_checkpoint(&mut self) {
         let revision = self.shared.history.write().pin();
-        let segments = self
-            .log
-            .sealed_upto(revision)
-            .iter()
-            .map(|sealed| sealed.path.clone())
-            .collect();
+        let segments = self.log.sealed_upto(revision).iter().map(|sealed| sealed.path.clone()).collect();
         let commands = self.commands.clone();
         let wake = move || {
             // With a full queue the thread comes round by itself, and without writers it ends.
@@ -354,13 +336,7 @@ impl Committer {
                 let _ = commands.try_send(Command::Checkpointed);
             }
         };
-        match Checkpoint::start(
-            Arc::clone(&self.shared),
-            self.log.dir.clone(),
-            revision,
-            segments,
-            wake,
-        ) {
+        match Checkpoint::start(Arc::clone(&self.shared), self.log.dir.clone(), revision, segments, wake) {
             Ok(checkpoint) => self.checkpoint = Some(checkpoint),
             Err(error) => {
                 tracing::warn!(%error, "could not start a thread to write a snapshot of the store");
@@ -384,6 +360,9 @@ impl Committer {
         }
         self.shared.history.write().unpin();
         self.trim();
+        if !self.asked_for_space.is_empty() && self.failed.is_none() {
+            self.make_space();
+        }
     }
 
     /// Lets the log grow some more before the next attempt.

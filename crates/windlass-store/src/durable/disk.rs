@@ -66,26 +66,14 @@ impl Failure {
     /// For `map_err`: says what was being done, and to what.
     pub(crate) fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self {
-            action,
-            path,
-            source: Arc::new(source),
-        }
+        move |source| Self { action, path, source: Arc::new(source) }
     }
 }
 
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
-        let Failure {
-            action,
-            path,
-            source,
-        } = failure;
-        Self::Io {
-            action,
-            path,
-            source,
-        }
+        let Failure { action, path, source } = failure;
+        Self::Io { action, path, source }
     }
 }
 
@@ -94,21 +82,13 @@ pub(crate) fn create_dir(dir: &Path) -> Result<(), Failure> {
     if dir.is_dir() {
         return Ok(());
     }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(Failure::at("create", dir))?;
-    dir.parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .map_or(Ok(()), sync_dir)
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Failure::at("create", dir))?;
+    dir.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or(Ok(()), sync_dir)
 }
 
 /// Makes renames and removals in a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), Failure> {
-    File::open(dir)
-        .and_then(|dir| dir.sync_all())
-        .map_err(Failure::at("sync", dir))
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(Failure::at("sync", dir))
 }
 
 /// Creates a file that only its owner can read; one that is already there is emptied.

@@ -123,9 +123,7 @@ impl FileHeader {
             return Err(HeaderFault::Damaged("the file ends within its header"));
         };
         if header[..8] != *kind.magic() {
-            return Err(HeaderFault::Damaged(
-                "the file does not begin as a file of this store does",
-            ));
+            return Err(HeaderFault::Damaged("the file does not begin as a file of this store does"));
         }
         // A later version may lay out the rest in its own way, so it is looked at first.
         let version = u32_at(header, 8);
@@ -133,15 +131,9 @@ impl FileHeader {
             return Err(HeaderFault::Version(version));
         }
         if u32_at(header, 28) != crc32fast::hash(&header[..28]) {
-            return Err(HeaderFault::Damaged(
-                "the checksum of the file's header is wrong",
-            ));
+            return Err(HeaderFault::Damaged("the checksum of the file's header is wrong"));
         }
-        Ok(Self {
-            kind,
-            salt: u32_at(header, 12),
-            revision: u64_at(header, 16),
-        })
+        Ok(Self { kind, salt: u32_at(header, 12), revision: u64_at(header, 16) })
     }
 }
 
@@ -183,10 +175,7 @@ impl FrameBuf {
     const KEEP: usize = 8 << 20;
 
     pub(crate) fn new() -> Self {
-        Self {
-            bytes: vec![0; FRAME_HEADER],
-            count: 0,
-        }
+        Self { bytes: vec![0; FRAME_HEADER], count: 0 }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -209,10 +198,7 @@ impl FrameBuf {
     pub(crate) fn transaction(&mut self, events: &[Event]) {
         self.number(events.len() as u32);
         for event in events {
-            let kept = event
-                .previous
-                .as_ref()
-                .is_some_and(|previous| previous.value == event.entry.value);
+            let kept = event.previous.as_ref().is_some_and(|previous| previous.value == event.entry.value);
             let (operation, value) = match (event.deleted, kept) {
                 (false, _) => (1, &event.entry.value[..]),
                 (true, true) => (2, &[][..]),
@@ -310,65 +296,40 @@ impl FrameHeader {
 
     /// The frame, given the padded body.
     pub(crate) fn with_body(self, padded: &[u8], salt: u32) -> Result<Frame<'_>, &'static str> {
-        let body = padded
-            .get(..self.body)
-            .ok_or("the file ends within the frame")?;
+        let body = padded.get(..self.body).ok_or("the file ends within the frame")?;
         if crc(salt, body) != self.checksum {
             return Err("the checksum of the frame's body is wrong");
         }
-        Ok(Frame {
-            kind: self.kind,
-            revision: self.revision,
-            count: self.count,
-            body,
-        })
+        Ok(Frame { kind: self.kind, revision: self.revision, count: self.count, body })
     }
 }
 
 /// The frame at `offset` of a file in memory, and where the next one begins.
-pub(crate) fn frame_at(
-    file: &[u8],
-    offset: usize,
-    salt: u32,
-) -> Result<(Frame<'_>, usize), &'static str> {
-    let (header, rest) = file[offset..]
-        .split_first_chunk()
-        .ok_or("the file ends within the frame's header")?;
+pub(crate) fn frame_at(file: &[u8], offset: usize, salt: u32) -> Result<(Frame<'_>, usize), &'static str> {
+    let (header, rest) = file[offset..].split_first_chunk().ok_or("the file ends within the frame's header")?;
     let header = FrameHeader::decode(header, salt)?;
-    let padded = rest
-        .get(..header.padded_body())
-        .ok_or("the file ends within the frame")?;
+    let padded = rest.get(..header.padded_body()).ok_or("the file ends within the frame")?;
     let frame = header.with_body(padded, salt)?;
     Ok((frame, offset + FRAME_HEADER + padded.len()))
 }
 
 /// Whether any whole frame lies beyond the one at `offset`, which is damaged.
 pub(crate) fn any_frame_after(file: &[u8], offset: usize, salt: u32) -> bool {
-    let own = file[offset..]
-        .split_first_chunk()
-        .map(|(header, _)| FrameHeader::decode(header, salt));
+    let own = file[offset..].split_first_chunk().map(|(header, _)| FrameHeader::decode(header, salt));
     // Where the damaged frame still tells its length, nothing inside it counts.
     let from = offset
         + match own {
             Some(Ok(header)) => FRAME_HEADER + header.padded_body(),
             _ => 8,
         };
-    (from..file.len())
-        .step_by(8)
-        .any(|at| file[at..].starts_with(&MARKER) && frame_at(file, at, salt).is_ok())
+    (from..file.len()).step_by(8).any(|at| file[at..].starts_with(&MARKER) && frame_at(file, at, salt).is_ok())
 }
 
 /// One write of a transaction in the log.
 #[derive(Debug)]
 pub(crate) enum Record<'a> {
-    Put {
-        key: &'a [u8],
-        value: &'a [u8],
-    },
-    Delete {
-        key: &'a [u8],
-        last: Option<&'a [u8]>,
-    },
+    Put { key: &'a [u8], value: &'a [u8] },
+    Delete { key: &'a [u8], last: Option<&'a [u8]> },
 }
 
 /// Reads the pieces of a frame's body, one after the other. `None` where the body does not hold what
@@ -401,10 +362,7 @@ impl<'a> Body<'a> {
         match operation {
             1 => Some(Record::Put { key, value }),
             2 if value.is_empty() => Some(Record::Delete { key, last: None }),
-            3 => Some(Record::Delete {
-                key,
-                last: Some(value),
-            }),
+            3 => Some(Record::Delete { key, last: Some(value) }),
             _ => None,
         }
     }
@@ -413,12 +371,7 @@ impl<'a> Body<'a> {
         let created = self.long()?;
         let modified = self.long()?;
         let (key, value) = self.pair()?;
-        Some(Entry {
-            key: Bytes::copy_from_slice(key),
-            value: Bytes::copy_from_slice(value),
-            created,
-            modified,
-        })
+        Some(Entry { key: Bytes::copy_from_slice(key), value: Bytes::copy_from_slice(value), created, modified })
     }
 
     fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
@@ -474,26 +427,12 @@ mod tests {
     /// The documented layout, spelled out: a change here is a change of the format version.
     #[test]
     fn bytes_are_as_documented() {
-        let header = FileHeader {
-            kind: FileKind::Log,
-            salt: SALT,
-            revision: 7,
-        }
-        .encode();
+        let header = FileHeader { kind: FileKind::Log, salt: SALT, revision: 7 }.encode();
         assert_eq!(&header[..8], b"WLASSLOG");
-        assert_eq!(
-            header[8..28],
-            [
-                1, 0, 0, 0, 0x78, 0x56, 0x34, 0x12, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-            ]
-        );
+        assert_eq!(header[8..28], [1, 0, 0, 0, 0x78, 0x56, 0x34, 0x12, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(
             FileHeader::decode(FileKind::Log, &header),
-            Ok(FileHeader {
-                kind: FileKind::Log,
-                salt: SALT,
-                revision: 7
-            })
+            Ok(FileHeader { kind: FileKind::Log, salt: SALT, revision: 7 })
         );
 
         let frame = batch();
@@ -501,14 +440,8 @@ mod tests {
         assert_eq!(&frame[..8], b"WLFR\x01\0\0\0");
         assert_eq!(frame[8..12], [41, 0, 0, 0]);
         assert_eq!(frame[16..28], [7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
-        assert_eq!(
-            &frame[32..57],
-            b"\x01\0\0\0\x01\x03\0\0\0\x05\0\0\0keyvalue\x01\0\0\0"
-        );
-        assert_eq!(
-            &frame[57..],
-            b"\x03\x03\0\0\0\x04\0\0\0keygone\0\0\0\0\0\0\0"
-        );
+        assert_eq!(&frame[32..57], b"\x01\0\0\0\x01\x03\0\0\0\x05\0\0\0keyvalue\x01\0\0\0");
+        assert_eq!(&frame[57..], b"\x03\x03\0\0\0\x04\0\0\0keygone\0\0\0\0\0\0\0");
     }
 
     #[test]
@@ -516,34 +449,20 @@ mod tests {
         let frame = batch();
         let padding = 32 + 41;
         assert!(frame_at(&frame, 0, SALT).is_ok());
-        assert!(
-            frame_at(&frame, 0, SALT + 1).is_err(),
-            "another file's frame"
-        );
+        assert!(frame_at(&frame, 0, SALT + 1).is_err(), "another file's frame");
         for bit in 0..padding * 8 {
             let mut damaged = frame.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert!(frame_at(&damaged, 0, SALT).is_err(), "bit {bit}");
         }
         for length in 0..frame.len() {
-            assert!(
-                frame_at(&frame[..length], 0, SALT).is_err(),
-                "length {length}"
-            );
+            assert!(frame_at(&frame[..length], 0, SALT).is_err(), "length {length}");
         }
-        let header = FileHeader {
-            kind: FileKind::Snapshot,
-            salt: SALT,
-            revision: 7,
-        }
-        .encode();
+        let header = FileHeader { kind: FileKind::Snapshot, salt: SALT, revision: 7 }.encode();
         for bit in 0..FILE_HEADER * 8 {
             let mut damaged = header;
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(
-                FileHeader::decode(FileKind::Snapshot, &damaged).is_err(),
-                "bit {bit}"
-            );
+            assert!(FileHeader::decode(FileKind::Snapshot, &damaged).is_err(), "bit {bit}");
         }
     }
 
@@ -551,25 +470,14 @@ mod tests {
     fn a_frame_inside_a_value_is_not_a_later_frame() {
         // A torn batch one of whose values is a whole frame of this very file.
         let mut outer = FrameBuf::new();
-        outer.transaction(&[put_event(
-            "k".into(),
-            [&[0; 3][..], &batch()].concat().into(),
-            9,
-            None,
-        )]);
+        outer.transaction(&[put_event("k".into(), [&[0; 3][..], &batch()].concat().into(), 9, None)]);
         let mut file = outer.finish(FrameKind::Batch, 9, SALT).to_vec();
         let last = file.len() - 9;
         file[last] ^= 1;
         assert!(frame_at(&file, 0, SALT).is_err());
-        assert!(
-            !any_frame_after(&file, 0, SALT),
-            "the header tells how far the frame goes"
-        );
+        assert!(!any_frame_after(&file, 0, SALT), "the header tells how far the frame goes");
         file.extend(batch());
-        assert!(
-            any_frame_after(&file, 0, SALT),
-            "what follows it is a later frame"
-        );
+        assert!(any_frame_after(&file, 0, SALT), "what follows it is a later frame");
         file[1] ^= 1;
         assert!(any_frame_after(&file, 0, SALT));
     }
@@ -579,13 +487,7 @@ mod tests {
         assert_eq!(FileKind::Log.file_name(42), "log-00000000000000000042.log");
         for kind in [FileKind::Log, FileKind::Snapshot] {
             assert_eq!(kind.parse_name(&kind.file_name(42)), Some(42));
-            for other in [
-                "",
-                "LOCK",
-                "log-1.log",
-                "log-0000000000000000004x.log",
-                "log-00000000000000000042.log.tmp",
-            ] {
+            for other in ["", "LOCK", "log-1.log", "log-0000000000000000004x.log", "log-00000000000000000042.log.tmp"] {
                 assert_eq!(kind.parse_name(other), None, "{other}");
             }
         }

@@ -17,7 +17,17 @@ use crate::OpenError;
 /// Held for as long as the store is open.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    /// Closing the file would not do: a child that this process is just starting shares it until it
+    /// has become another program, and with it the lock.
+    fn drop(&mut self) {
+        if let Err(error) = rustix::fs::flock(&self.file, FlockOperation::Unlock) {
+            tracing::warn!(%error, "could not unlock the store");
+        }
+    }
 }
 
 impl Lock {
@@ -34,15 +44,12 @@ impl Lock {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                return Err(OpenError::Locked {
-                    dir: dir.to_owned(),
-                    pid: holder(&mut file),
-                });
+                return Err(OpenError::Locked { dir: dir.to_owned(), pid: holder(&mut file) });
             }
             Err(error) => return Err(Failure::at("lock", &path)(error.into()).into()),
         }
         sign(&mut file).map_err(Failure::at("write", &path))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 

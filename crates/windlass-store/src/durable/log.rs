@@ -31,6 +31,8 @@ pub(crate) struct Current {
     pub(crate) segment: Box<dyn Segment>,
     pub(crate) path: PathBuf,
     pub(crate) salt: u32,
+    /// The first revision it holds, or will hold.
+    pub(crate) first: Revision,
     /// Where the next frame goes.
     pub(crate) end: u64,
 }
@@ -58,32 +60,18 @@ impl Log {
         let salt = RandomState::new().hash_one(revision) as u32;
         let file = disk::create_file(&temporary)?;
         disk::allocate(&file, segment_bytes).map_err(Failure::at("allocate", &path))?;
-        let header = FileHeader {
-            kind: FileKind::Log,
-            salt,
-            revision,
-        }
-        .encode();
+        let header = FileHeader { kind: FileKind::Log, salt, revision }.encode();
         Segment::write(&file, &header, 0).map_err(Failure::at("write", &path))?;
         file.sync_all().map_err(Failure::at("sync", &path))?;
         disk::publish(&temporary, &path)?;
         let segment = disk.segment(file, &path);
-        Ok(Current {
-            segment,
-            path,
-            salt,
-            end: FILE_HEADER as u64,
-        })
+        Ok(Current { segment, path, salt, first: revision, end: FILE_HEADER as u64 })
     }
 
     /// Writes a batch whose first transaction is at `revision`, and syncs it.
-    pub(crate) fn append(
-        &mut self,
-        frame: &mut FrameBuf,
-        revision: Revision,
-    ) -> Result<(), Failure> {
+    pub(crate) fn append(&mut self, frame: &mut FrameBuf, revision: Revision) -> Result<(), Failure> {
         let full = self.current.end + frame.len() as u64 > self.segment_bytes;
-        if full && self.current.end > FILE_HEADER as u64 {
+        if full {
             self.rotate(revision)?;
         }
         self.current.write(frame, FrameKind::Batch, revision)
@@ -91,40 +79,32 @@ impl Log {
 
     /// Records that history up to `revision` was compacted.
     pub(crate) fn compaction(&mut self, revision: Revision) -> Result<(), Failure> {
-        self.current
-            .write(&mut FrameBuf::new(), FrameKind::Compaction, revision)
+        self.current.write(&mut FrameBuf::new(), FrameKind::Compaction, revision)
     }
 
-    /// Ends the current segment; the next transaction, at `revision`, goes into a new one.
+    /// Ends the current segment; the next transaction, at `revision`, goes into a new one. A segment
+    /// without transactions is new enough.
     pub(crate) fn rotate(&mut self, revision: Revision) -> Result<(), Failure> {
+        if revision == self.current.first {
+            return Ok(());
+        }
         let next = Self::begin(&self.dir, &*self.disk, self.segment_bytes, revision)?;
         let mut full = std::mem::replace(&mut self.current, next);
         full.write(&mut FrameBuf::new(), FrameKind::Seal, revision)?;
-        full.segment
-            .truncate(full.end)
-            .map_err(Failure::at("truncate", &full.path))?;
-        self.sealed.push(Sealed {
-            path: full.path,
-            last: revision - 1,
-            bytes: full.end,
-        });
+        full.segment.truncate(full.end).map_err(Failure::at("truncate", &full.path))?;
+        self.sealed.push(Sealed { path: full.path, last: revision - 1, bytes: full.end });
         Ok(())
     }
 
     /// The sealed segments that hold nothing beyond `revision`.
     pub(crate) fn sealed_upto(&self, revision: Revision) -> &[Sealed] {
-        let count = self
-            .sealed
-            .partition_point(|sealed| sealed.last <= revision);
+        let count = self.sealed.partition_point(|sealed| sealed.last <= revision);
         &self.sealed[..count]
     }
 
     /// What those segments take.
     pub(crate) fn sealed_bytes_upto(&self, revision: Revision) -> u64 {
-        self.sealed_upto(revision)
-            .iter()
-            .map(|sealed| sealed.bytes)
-            .sum()
+        self.sealed_upto(revision).iter().map(|sealed| sealed.bytes).sum()
     }
 
     /// Takes note that the segments which hold nothing beyond `revision` are gone.
@@ -134,24 +114,14 @@ impl Log {
 
     /// Leaves the log as short as it can be, marked as complete up to `revision`.
     pub(crate) fn end(&mut self, revision: Revision) -> Result<(), Failure> {
-        self.current
-            .write(&mut FrameBuf::new(), FrameKind::End, revision)?;
-        let Current {
-            segment, path, end, ..
-        } = &self.current;
-        segment
-            .truncate(*end)
-            .map_err(Failure::at("truncate", path))
+        self.current.write(&mut FrameBuf::new(), FrameKind::End, revision)?;
+        let Current { segment, path, end, .. } = &self.current;
+        segment.truncate(*end).map_err(Failure::at("truncate", path))
     }
 }
 
 impl Current {
-    fn write(
-        &mut self,
-        frame: &mut FrameBuf,
-        kind: FrameKind,
-        revision: Revision,
-    ) -> Result<(), Failure> {
+    fn write(&mut self, frame: &mut FrameBuf, kind: FrameKind, revision: Revision) -> Result<(), Failure> {
         let bytes = frame.finish(kind, revision, self.salt);
         let written = self
             .segment

@@ -13,9 +13,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 
 use super::disk::{self, Failure};
-use super::format::{
-    Body, FILE_HEADER, FRAME_HEADER, FileHeader, FileKind, FrameBuf, FrameHeader, FrameKind,
-};
+use super::format::{Body, FILE_HEADER, FRAME_HEADER, FileHeader, FileKind, FrameBuf, FrameHeader, FrameKind};
 use crate::history::{History, HistoryBudget};
 use crate::{Entry, OpenError, Revision};
 
@@ -54,13 +52,8 @@ fn write_temporary(
 ) -> Result<bool, Failure> {
     let mut file = disk::create_file(path)?;
     let salt = revision as u32;
-    let header = FileHeader {
-        kind: FileKind::Snapshot,
-        salt,
-        revision,
-    };
-    file.write_all(&header.encode())
-        .map_err(Failure::at("write", path))?;
+    let header = FileHeader { kind: FileKind::Snapshot, salt, revision };
+    file.write_all(&header.encode()).map_err(Failure::at("write", path))?;
     let mut frame = FrameBuf::new();
     let mut unsynced = 0;
     let mut write = |frame: &mut FrameBuf, kind, revision| -> Result<(), Failure> {
@@ -101,16 +94,8 @@ fn write_temporary(
 }
 
 /// Reads a snapshot into a history that starts with it.
-pub(crate) fn read(
-    path: &Path,
-    revision: Revision,
-    budget: HistoryBudget,
-) -> Result<History, OpenError> {
-    let corrupt = |offset: u64, problem| OpenError::Corrupt {
-        path: path.to_owned(),
-        offset,
-        problem,
-    };
+pub(crate) fn read(path: &Path, revision: Revision, budget: HistoryBudget) -> Result<History, OpenError> {
+    let corrupt = |offset: u64, problem| OpenError::Corrupt { path: path.to_owned(), offset, problem };
     let file = File::open(path).map_err(Failure::at("open", path))?;
     let length = file.metadata().map_err(Failure::at("read", path))?.len();
     let mut file = BufReader::with_capacity(1 << 20, file);
@@ -122,13 +107,9 @@ pub(crate) fn read(
     };
     let mut header = [0; FILE_HEADER];
     read(&mut header, 0)?;
-    let header = FileHeader::decode(FileKind::Snapshot, &header)
-        .map_err(|fault| OpenError::of_header(fault, path))?;
+    let header = FileHeader::decode(FileKind::Snapshot, &header).map_err(|fault| OpenError::of_header(fault, path))?;
     if header.revision != revision {
-        return Err(corrupt(
-            16,
-            "the file's name and its header name different revisions",
-        ));
+        return Err(corrupt(16, "the file's name and its header name different revisions"));
     }
     let mut history = History::starting_at(revision, budget);
     let mut last_key: Option<Bytes> = None;
@@ -137,24 +118,20 @@ pub(crate) fn read(
     loop {
         let mut header_bytes = [0; FRAME_HEADER];
         read(&mut header_bytes, offset)?;
-        let frame_header = FrameHeader::decode(&header_bytes, header.salt)
-            .map_err(|problem| corrupt(offset, problem))?;
+        let frame_header =
+            FrameHeader::decode(&header_bytes, header.salt).map_err(|problem| corrupt(offset, problem))?;
         let frame_end = offset + (FRAME_HEADER + frame_header.padded_body()) as u64;
         if frame_end > length {
             return Err(corrupt(offset, "the file ends within the frame"));
         }
         body.resize(frame_header.padded_body(), 0);
         read(&mut body, offset + FRAME_HEADER as u64)?;
-        let frame = frame_header
-            .with_body(&body, header.salt)
-            .map_err(|problem| corrupt(offset, problem))?;
+        let frame = frame_header.with_body(&body, header.salt).map_err(|problem| corrupt(offset, problem))?;
         let mut pieces = Body::of(frame);
         match frame.kind {
             FrameKind::Entries => {
                 for _ in 0..frame.count {
-                    let entry: Entry = pieces
-                        .entry()
-                        .ok_or_else(|| corrupt(offset, "an entry is malformed"))?;
+                    let entry: Entry = pieces.entry().ok_or_else(|| corrupt(offset, "an entry is malformed"))?;
                     if last_key.as_ref().is_some_and(|last| *last >= entry.key) {
                         return Err(corrupt(offset, "the entries are out of order"));
                     }

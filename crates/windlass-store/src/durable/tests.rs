@@ -17,18 +17,13 @@ use tempfile::TempDir;
 use super::disk::{Disk, FileSystem, Segment};
 use super::format::FrameKind;
 use super::{Durable, DurableOptions};
-use crate::{
-    Expect, HistoryBudget, Range, Revision, Store, StoreError, Txn, TxnResult, Value, Write,
-};
+use crate::{Expect, HistoryBudget, Range, Revision, Store, StoreError, Txn, TxnResult, Value, Write};
 
 const KEYS: Revision = 7;
 
 fn options() -> DurableOptions {
     DurableOptions {
-        history: HistoryBudget {
-            bytes: 2_000,
-            events: 10,
-        },
+        history: HistoryBudget { bytes: 2_000, events: 10 },
         segment_bytes: 2_048,
         checkpoint_bytes: 4_096,
     }
@@ -40,11 +35,7 @@ fn txn(revision: Revision) -> Txn {
     value.push(b'=');
     let at = value.len();
     let key = format!("key-{}", revision % KEYS).into();
-    vec![Write::Put {
-        key,
-        expect: Expect::Any,
-        value: Value::splice(value, at),
-    }]
+    vec![Write::Put { key, expect: Expect::Any, value: Value::splice(value, at) }]
 }
 
 /// What a store holds that has carried out the transactions up to `revision`.
@@ -59,27 +50,14 @@ fn state(revision: Revision) -> Vec<(Bytes, Revision)> {
 fn assert_holds_exactly(store: &Durable, revision: Revision, context: &str) {
     assert_eq!(*store.revision().borrow(), revision, "{context}");
     let snapshot = block_on(store.range(Range::prefix(""), None, 0)).expect("readable");
-    let found: Vec<_> = snapshot
-        .entries
-        .iter()
-        .map(|entry| (entry.key.clone(), entry.modified))
-        .collect();
+    let found: Vec<_> = snapshot.entries.iter().map(|entry| (entry.key.clone(), entry.modified)).collect();
     assert_eq!(found, state(revision), "{context}");
     for entry in &snapshot.entries {
-        assert!(
-            entry
-                .value
-                .ends_with(format!("={}", entry.modified).as_bytes()),
-            "{context}: {entry:?}"
-        );
+        assert!(entry.value.ends_with(format!("={}", entry.modified).as_bytes()), "{context}: {entry:?}");
     }
     let events = block_on(store.events(store.compacted(), 0)).expect("retained");
     let revisions: Vec<_> = events.iter().map(|event| event.revision).collect();
-    assert_eq!(
-        revisions,
-        (store.compacted() + 1..=revision).collect::<Vec<_>>(),
-        "{context}"
-    );
+    assert_eq!(revisions, (store.compacted() + 1..=revision).collect::<Vec<_>>(), "{context}");
 }
 
 /// What a segment is about to be told, and what becomes of it.
@@ -103,11 +81,7 @@ struct HookedSegment {
 
 impl Disk for Hooked {
     fn segment(&self, file: File, path: &Path) -> Box<dyn Segment> {
-        Box::new(HookedSegment {
-            hook: Arc::clone(&self.0),
-            file,
-            path: path.to_owned(),
-        })
+        Box::new(HookedSegment { hook: Arc::clone(&self.0), file, path: path.to_owned() })
     }
 }
 
@@ -128,33 +102,22 @@ impl Segment for HookedSegment {
     }
 }
 
-fn open_hooked(
-    dir: &Path,
-    hook: impl Fn(Operation<'_>, &Path) -> io::Result<()> + Send + Sync + 'static,
-) -> Durable {
-    Durable::open_on(Arc::new(Hooked(Arc::new(hook))), dir, options())
-        .expect("opens")
-        .0
+fn open_hooked(dir: &Path, hook: impl Fn(Operation<'_>, &Path) -> io::Result<()> + Send + Sync + 'static) -> Durable {
+    Durable::open_on(Arc::new(Hooked(Arc::new(hook))), dir, options()).expect("opens").0
 }
 
 /// Copies the files as they are at one moment, though a checkpoint may be at work on them.
 fn copy(from: &Path) -> TempDir {
     let names = || -> Vec<_> {
-        let files = fs::read_dir(from)
-            .expect("listed")
-            .map(|file| file.expect("listed").file_name());
-        let mut names: Vec<_> = files
-            .filter(|name| !name.to_string_lossy().ends_with(".tmp"))
-            .collect();
+        let files = fs::read_dir(from).expect("listed").map(|file| file.expect("listed").file_name());
+        let mut names: Vec<_> = files.filter(|name| !name.to_string_lossy().ends_with(".tmp")).collect();
         names.sort();
         names
     };
     loop {
         let to = TempDir::new().expect("created");
         let before = names();
-        let copied = before
-            .iter()
-            .all(|name| fs::copy(from.join(name), to.path().join(name)).is_ok());
+        let copied = before.iter().all(|name| fs::copy(from.join(name), to.path().join(name)).is_ok());
         if copied && names() == before {
             return to;
         }
@@ -201,9 +164,7 @@ fn power_loss_tears_at_most_the_batch_being_written() {
             let acknowledged = revision_before(bytes);
             for keep in [0, 1, 2, 4] {
                 let image = copy(&dir);
-                let file = File::options()
-                    .write(true)
-                    .open(image.path().join(path.file_name().expect("named")))?;
+                let file = File::options().write(true).open(image.path().join(path.file_name().expect("named")))?;
                 let mut whole = true;
                 for (index, sector) in bytes.chunks(SECTOR).enumerate() {
                     // Never, always, and about as often as not.
@@ -213,8 +174,7 @@ fn power_loss_tears_at_most_the_batch_being_written() {
                         whole &= sector.iter().all(|byte| *byte == 0);
                     }
                 }
-                let (recovered, recovery) =
-                    Durable::open(image.path(), options()).expect("a crash is no damage");
+                let (recovered, recovery) = Durable::open(image.path(), options()).expect("a crash is no damage");
                 let context = format!("{} at {offset}, keep {keep}", path.display());
                 if whole {
                     assert!(recovery.revision >= acknowledged, "{context}");
@@ -237,18 +197,45 @@ fn power_loss_tears_at_most_the_batch_being_written() {
     while revision < TRANSACTIONS {
         let count = 1 + revision % 4;
         let crowd = join_all((1..=count).map(|n| store.txn(txn(revision + n))));
-        assert!(
-            block_on(crowd)
-                .into_iter()
-                .all(|result| matches!(result, Ok(TxnResult::Committed { .. })))
-        );
+        assert!(block_on(crowd).into_iter().all(|result| matches!(result, Ok(TxnResult::Committed { .. }))));
         revision += count;
     }
     block_on(store.close()).expect("closes");
-    assert!(
-        torn.load(Ordering::SeqCst) > 50,
-        "{torn:?}: the test tears too little to be worth its name"
-    );
+    assert!(torn.load(Ordering::SeqCst) > 50, "{torn:?}: the test tears too little to be worth its name");
+}
+
+/// No acknowledgement comes between a write and its sync, and one sync is enough for a crowd.
+#[test]
+fn acknowledged_means_synced() {
+    let dir = TempDir::new().expect("created");
+    let unsynced = Arc::new(AtomicUsize::new(0));
+    let syncs = Arc::new(AtomicUsize::new(0));
+    let store = open_hooked(dir.path(), {
+        let (unsynced, syncs) = (Arc::clone(&unsynced), Arc::clone(&syncs));
+        move |operation, _| {
+            match operation {
+                Operation::Write { .. } => unsynced.store(1, Ordering::SeqCst),
+                Operation::Sync => {
+                    unsynced.store(0, Ordering::SeqCst);
+                    syncs.fetch_add(1, Ordering::SeqCst);
+                }
+                Operation::Truncate => {}
+            }
+            Ok(())
+        }
+    });
+    for revision in 2..200 {
+        block_on(store.txn(txn(revision))).expect("writable");
+        assert_eq!(unsynced.load(Ordering::SeqCst), 0, "at {revision}");
+    }
+    let before = syncs.load(Ordering::SeqCst);
+    let nothing = Write::Delete { key: "none".into(), expect: Expect::Any, last: None };
+    block_on(store.txn(vec![nothing])).expect("writable");
+    assert_eq!(syncs.load(Ordering::SeqCst), before, "what writes nothing waits for no disk");
+    let crowd = join_all((200..400).map(|revision| store.txn(txn(revision))));
+    assert!(block_on(crowd).iter().all(Result::is_ok));
+    let syncs = syncs.load(Ordering::SeqCst) - before;
+    assert!(syncs < 150, "{syncs} syncs for a crowd of 200");
 }
 
 fn no_space() -> io::Error {
@@ -263,11 +250,7 @@ fn check_failing_disk(fails: fn(Operation<'_>) -> bool) {
     let store = open_hooked(dir.path(), {
         let armed = Arc::clone(&armed);
         move |operation, _| {
-            if armed.load(Ordering::SeqCst) == 1 && fails(operation) {
-                Err(no_space())
-            } else {
-                Ok(())
-            }
+            if armed.load(Ordering::SeqCst) == 1 && fails(operation) { Err(no_space()) } else { Ok(()) }
         }
     });
     for revision in 2..=10 {
@@ -275,9 +258,7 @@ fn check_failing_disk(fails: fn(Operation<'_>) -> bool) {
     }
     armed.store(1, Ordering::SeqCst);
     for result in block_on(join_all((11..=13).map(|revision| store.txn(txn(revision))))) {
-        let Err(StoreError::Io { path, source, .. }) = result else {
-            panic!("{result:?}")
-        };
+        let Err(StoreError::Io { path, source, .. }) = result else { panic!("{result:?}") };
         assert_eq!(source.kind(), io::ErrorKind::StorageFull);
         assert!(path.starts_with(dir.path()), "{}", path.display());
     }
@@ -291,10 +272,7 @@ fn check_failing_disk(fails: fn(Operation<'_>) -> bool) {
     let closed = block_on(store.close());
     assert!(matches!(closed, Err(StoreError::Io { .. })), "{closed:?}");
     let refused = block_on(store.txn(txn(11)));
-    assert!(
-        matches!(refused, Err(StoreError::Io { .. })),
-        "the reason is still told: {refused:?}"
-    );
+    assert!(matches!(refused, Err(StoreError::Io { .. })), "the reason is still told: {refused:?}");
     assert_holds_exactly(&store, 10, "a closed store still reads");
     drop(store);
     let (store, _) = Durable::open(dir.path(), options()).expect("opens");
@@ -322,9 +300,7 @@ fn a_failed_batch_that_cannot_be_taken_back_is_all_or_nothing() {
     let store = open_hooked(dir.path(), {
         let armed = Arc::clone(&armed);
         move |operation, _| match operation {
-            Operation::Sync | Operation::Truncate if armed.load(Ordering::SeqCst) == 1 => {
-                Err(no_space())
-            }
+            Operation::Sync | Operation::Truncate if armed.load(Ordering::SeqCst) == 1 => Err(no_space()),
             _ => Ok(()),
         }
     });
@@ -343,22 +319,9 @@ fn a_mistake_fails_alone() {
     let dir = TempDir::new().expect("created");
     let (store, _) = Durable::open_on(Arc::new(FileSystem), dir.path(), options()).expect("opens");
     let twice = [txn(3), txn(3)].concat();
-    let results = block_on(join_all([
-        store.txn(txn(2)),
-        store.txn(twice),
-        store.txn(txn(3)),
-    ]));
-    assert!(matches!(
-        results[0],
-        Ok(TxnResult::Committed { revision: 2, .. })
-    ));
-    assert!(matches!(
-        results[1],
-        Err(StoreError::RepeatedKey { index: 1 })
-    ));
-    assert!(matches!(
-        results[2],
-        Ok(TxnResult::Committed { revision: 3, .. })
-    ));
+    let results = block_on(join_all([store.txn(txn(2)), store.txn(twice), store.txn(txn(3))]));
+    assert!(matches!(results[0], Ok(TxnResult::Committed { revision: 2, .. })));
+    assert!(matches!(results[1], Err(StoreError::RepeatedKey { index: 1 })));
+    assert!(matches!(results[2], Ok(TxnResult::Committed { revision: 3, .. })));
     assert_holds_exactly(&store, 3, "both others");
 }

@@ -9,28 +9,18 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use tempfile::TempDir;
 use windlass_store::{
-    Durable, DurableOptions, Entry, Expect, HistoryBudget, Memory, Range, Revision, Store,
-    StoreError, TxnResult, Value, Write,
+    Durable, DurableOptions, Entry, Expect, HistoryBudget, Memory, Range, Revision, Store, StoreError, TxnResult,
+    Value, Write,
 };
 
 /// One step of a random run. Keys are few, so that runs meet themselves.
 #[derive(Clone, Debug)]
 enum Step {
     Txn(Vec<(u8, Action)>),
-    Range {
-        from: u8,
-        to: Option<u8>,
-        at: Option<Index>,
-        limit: usize,
-    },
-    Events {
-        after: Index,
-        limit: usize,
-    },
+    Range { from: u8, to: Option<u8>, at: Option<Index>, limit: usize },
+    Events { after: Index, limit: usize },
     Compact(Index),
-    Reopen {
-        close: bool,
-    },
+    Reopen { close: bool },
 }
 
 #[derive(Clone, Debug)]
@@ -59,16 +49,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Guess::Right),
         1 => any::<Index>().prop_map(Guess::At),
     ];
-    let action = (
-        guess,
-        proptest::option::weighted(0.7, 0..600_u16),
-        any::<bool>(),
-    )
-        .prop_map(|(expect, value, special)| Action {
-            expect,
-            value,
-            special,
-        });
+    let action = (guess, proptest::option::weighted(0.7, 0..600_u16), any::<bool>())
+        .prop_map(|(expect, value, special)| Action { expect, value, special });
     let step = prop_oneof![
         10 => vec((0..12_u8, action), 0..4).prop_map(Step::Txn),
         3 => (0..12_u8, proptest::option::of(0..12_u8), proptest::option::of(any::<Index>()), 0..5_usize)
@@ -93,11 +75,7 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
-        Self {
-            states: vec![BTreeMap::new()],
-            events: Vec::new(),
-            compacted: 1,
-        }
+        Self { states: vec![BTreeMap::new()], events: Vec::new(), compacted: 1 }
     }
 
     fn revision(&self) -> Revision {
@@ -118,10 +96,9 @@ impl Model {
             Guess::Absent => Expect::Absent,
             Guess::Present => Expect::Present,
             Guess::Any => Expect::Any,
-            Guess::Right => self
-                .at(self.revision())
-                .get(key)
-                .map_or(Expect::Absent, |entry| Expect::At(entry.modified)),
+            Guess::Right => {
+                self.at(self.revision()).get(key).map_or(Expect::Absent, |entry| Expect::At(entry.modified))
+            }
             Guess::At(index) => Expect::At(self.pick(*index)),
         }
     }
@@ -144,12 +121,7 @@ impl Model {
                 return Err((index, current));
             }
             let created = current.as_ref().map_or(revision, |entry| entry.created);
-            let entry = |value| Entry {
-                key: key.clone(),
-                value,
-                created,
-                modified: revision,
-            };
+            let entry = |value| Entry { key: key.clone(), value, created, modified: revision };
             match write {
                 Write::Put { value, .. } => {
                     let entry = entry(value.resolve(revision));
@@ -160,9 +132,7 @@ impl Model {
                 Write::Delete { last, .. } => {
                     entries.push(None);
                     if let Some(current) = current {
-                        let last = last
-                            .as_ref()
-                            .map_or(current.value.clone(), |last| last.resolve(revision));
+                        let last = last.as_ref().map_or(current.value.clone(), |last| last.resolve(revision));
                         state.remove(key);
                         events.push((revision, entry(last), Some(current), true));
                     }
@@ -219,18 +189,10 @@ struct OnDisk {
 impl OnDisk {
     fn new(history: HistoryBudget) -> Self {
         // Small enough that a run goes through several segments and checkpoints.
-        let options = DurableOptions {
-            history,
-            segment_bytes: 2_048,
-            checkpoint_bytes: 4_096,
-        };
+        let options = DurableOptions { history, segment_bytes: 2_048, checkpoint_bytes: 4_096 };
         let dir = TempDir::new().unwrap();
         let (store, _) = Durable::open(dir.path(), options).unwrap();
-        Self {
-            store: Some(store),
-            options,
-            dir,
-        }
+        Self { store: Some(store), options, dir }
     }
 }
 
@@ -262,11 +224,7 @@ fn check(mut subject: impl Subject, steps: &[Step]) {
         let store = subject.store();
         assert_eq!(*store.revision().borrow(), model.revision());
         let compacted = store.compacted();
-        assert!(
-            compacted >= model.compacted,
-            "{compacted} < {} after {step:?}",
-            model.compacted
-        );
+        assert!(compacted >= model.compacted, "{compacted} < {} after {step:?}", model.compacted);
         model.compacted = compacted;
     }
 }
@@ -276,8 +234,7 @@ fn run(subject: &mut impl Subject, model: &mut Model, step: &Step) {
     match step {
         Step::Txn(actions) => {
             let txn = txn(model, actions);
-            let repeated =
-                (1..txn.len()).find(|n| actions[..*n].iter().any(|(key, _)| *key == actions[*n].0));
+            let repeated = (1..txn.len()).find(|n| actions[..*n].iter().any(|(key, _)| *key == actions[*n].0));
             match (block_on(store.txn(txn.clone())), repeated) {
                 (Err(StoreError::RepeatedKey { index }), Some(repeated)) => {
                     assert_eq!(index, repeated);
@@ -292,31 +249,15 @@ fn run(subject: &mut impl Subject, model: &mut Model, step: &Step) {
                 (other, _) => panic!("{other:?}"),
             }
         }
-        Step::Range {
-            from,
-            to,
-            at,
-            limit,
-        } => {
-            let range = Range {
-                start: key(*from),
-                end: to.map(key),
-            };
+        Step::Range { from, to, at, limit } => {
+            let range = Range { start: key(*from), end: to.map(key) };
             let at = at.map(|index| model.pick(index));
             let asked = at.unwrap_or(model.revision());
             match block_on(store.range(range.clone(), at, *limit)) {
                 Ok(snapshot) => {
-                    let all: Vec<_> = model
-                        .at(asked)
-                        .values()
-                        .filter(|entry| range.contains(&entry.key))
-                        .cloned()
-                        .collect();
-                    let taken = if *limit == 0 {
-                        all.len()
-                    } else {
-                        all.len().min(*limit)
-                    };
+                    let all: Vec<_> =
+                        model.at(asked).values().filter(|entry| range.contains(&entry.key)).cloned().collect();
+                    let taken = if *limit == 0 { all.len() } else { all.len().min(*limit) };
                     assert_eq!(snapshot.revision, asked);
                     assert_eq!(snapshot.entries, all[..taken]);
                     assert_eq!(snapshot.remaining, all.len() - taken);
@@ -343,14 +284,7 @@ fn run(subject: &mut impl Subject, model: &mut Model, step: &Step) {
                 Ok(events) => {
                     let seen: Vec<_> = events
                         .iter()
-                        .map(|event| {
-                            (
-                                event.revision,
-                                event.entry.clone(),
-                                event.previous.clone(),
-                                event.deleted,
-                            )
-                        })
+                        .map(|event| (event.revision, event.entry.clone(), event.previous.clone(), event.deleted))
                         .collect();
                     assert_eq!(seen, model.events(after, *limit));
                 }
@@ -385,29 +319,15 @@ fn txn(model: &Model, actions: &[(u8, Action)]) -> Vec<Write> {
                 let value = Value::splice(value(length), usize::from(length / 2));
                 Write::Put { key, expect, value }
             }
-            Some(length) => Write::Put {
-                key,
-                expect,
-                value: Value::plain(value(length)),
-            },
-            None => Write::Delete {
-                key,
-                expect,
-                last: action.special.then(|| Value::splice(&b"last of "[..], 8)),
-            },
+            Some(length) => Write::Put { key, expect, value: Value::plain(value(length)) },
+            None => Write::Delete { key, expect, last: action.special.then(|| Value::splice(&b"last of "[..], 8)) },
         }
     };
     actions.iter().map(write).collect()
 }
 
-const AMPLE: HistoryBudget = HistoryBudget {
-    bytes: 1 << 20,
-    events: 10_000,
-};
-const TIGHT: HistoryBudget = HistoryBudget {
-    bytes: 3_000,
-    events: 6,
-};
+const AMPLE: HistoryBudget = HistoryBudget { bytes: 1 << 20, events: 10_000 };
+const TIGHT: HistoryBudget = HistoryBudget { bytes: 3_000, events: 6 };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]

@@ -103,7 +103,7 @@ pub(in crate::codec) fn any_value() -> impl Strategy<Value = Value> {
 }
 
 /// Equality that does not tell 1 from 1.0, since Go writes both alike.
-fn same(a: &Value, b: &Value) -> bool {
+pub(in crate::codec) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => a.as_f64() == b.as_f64(),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),

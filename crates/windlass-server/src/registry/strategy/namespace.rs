@@ -79,11 +79,7 @@ impl Strategy for Namespace {
     }
 
     fn selectable_fields(&self) -> &'static [&'static str] {
-        &["status.phase", "name"]
-    }
-
-    fn field_value(&self, object: &Value, field: &str) -> String {
-        super::field_text(object, if field == "name" { "metadata.name" } else { field })
+        &["status.phase"]
     }
 }
 

@@ -6,12 +6,60 @@ use serde_json::{Value, json};
 
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::registry::strategy::NameRule;
-use crate::schema::{Schema, SchemaRef};
+use crate::schema::{Schema, SchemaRef, Type, builtin};
 use crate::validation::{metadata, names};
 
-/// Checks every embedded resource inside `object`; the object itself is not one.
-pub fn validate(object: &Value, schema: &Schema, errors: &mut FieldErrors) {
-    walk(object, schema, &Path::root(), errors);
+/// Checks every embedded resource inside the value at `path`.
+pub fn validate(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut FieldErrors) {
+    walk(value, schema, path, errors);
+}
+
+/// Why `metadata` cannot be read as an object's metadata, as Go's decoder words it. What follows may
+/// rely on its types.
+pub fn metadata_problem(metadata: &Value) -> Option<String> {
+    mismatch(metadata, builtin::object_meta(), "")
+}
+
+fn mismatch(value: &Value, schema: &Schema, field: &str) -> Option<String> {
+    let (actual, fits) = match value {
+        Value::Null => return None,
+        Value::Bool(_) => ("bool", schema.ty == Type::Boolean),
+        Value::Number(number) => {
+            ("number", schema.ty == Type::Number || (schema.ty == Type::Integer && number.is_i64()))
+        }
+        Value::String(_) => ("string", schema.ty == Type::String),
+        Value::Array(_) => ("array", schema.ty == Type::Array),
+        Value::Object(_) => ("object", schema.ty == Type::Object),
+    };
+    if !fits && schema.ty != Type::Any {
+        let place =
+            if field.is_empty() { "Go value".to_owned() } else { format!("Go struct field ObjectMeta.{field}") };
+        return Some(format!("json: cannot unmarshal {actual} into {place} of type {}", go_type(schema)));
+    }
+    let step = |name: &str| if field.is_empty() { name.to_owned() } else { format!("{field}.{name}") };
+    match value {
+        Value::Object(map) => map.iter().find_map(|(name, value)| match schema.properties.get(name.as_str()) {
+            Some(below) => mismatch(value, below, &step(name)),
+            None => schema.additional.as_ref().and_then(|below| mismatch(value, below, field)),
+        }),
+        Value::Array(items) => {
+            let below = schema.items.as_deref()?;
+            items.iter().find_map(|item| mismatch(item, below, field))
+        }
+        _ => None,
+    }
+}
+
+fn go_type(schema: &Schema) -> String {
+    let name = schema.name.and_then(|name| name.rsplit('.').next()).unwrap_or_default();
+    match schema.ty {
+        _ if !name.is_empty() => format!("v1.{name}"),
+        Type::String => "string".to_owned(),
+        Type::Boolean => "bool".to_owned(),
+        Type::Integer => "int64".to_owned(),
+        Type::Array => format!("[]{}", schema.items.as_deref().map(go_type).unwrap_or_default()),
+        _ => format!("map[string]{}", schema.additional.as_deref().map(go_type).unwrap_or_default()),
+    }
 }
 
 fn walk(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut FieldErrors) {
@@ -82,6 +130,13 @@ fn kind_problem(kind: &Value) -> Option<String> {
 
 /// An embedded object need not have a name, and decides by having a namespace whether it is in one.
 fn embedded_metadata(meta: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    if let Some(problem) = metadata_problem(meta) {
+        errors.push(FieldError::invalid(path, meta.clone(), problem));
+        return;
+    }
+    if !meta.is_object() {
+        return;
+    }
     let text = |field: &str| meta.get(field).and_then(Value::as_str).unwrap_or_default();
     let mut named = Cow::Borrowed(meta);
     if text("name").is_empty() {

@@ -15,7 +15,7 @@ fn schema(spec: &Value) -> Schema {
 fn violations(schema: &Schema, object: &Value) -> Vec<String> {
     let mut errors = FieldErrors::default();
     validate(object, schema, "", &mut errors);
-    embedded::validate(object, schema, &mut errors);
+    embedded::validate(object, schema, &Path::root(), &mut errors);
     list_type::validate(object, schema, &mut errors);
     errors.0.iter().map(ToString::to_string).collect()
 }
@@ -171,6 +171,14 @@ fn sizes() {
 }
 
 #[test]
+fn closed_objects() {
+    let spec = json!({"shut": {"type": "object", "additionalProperties": false}});
+    check(&spec, json!({"shut": {}}), &[]);
+    let forbidden = r#"spec.shut: Invalid value: "a": spec.shut.a in body is a forbidden property"#;
+    check(&spec, json!({"shut": {"a": 1}}), &[forbidden]);
+}
+
+#[test]
 fn combinations() {
     let two = json!({"a": {"type": "integer"}, "b": {"type": "integer"}});
     let spec = json!({
@@ -241,6 +249,18 @@ fn embedded_resources() {
         &spec,
         json!({"tpl": {"apiVersion": "a/b/c", "kind": "Pod"}}),
         &[r#"spec.tpl.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c"#],
+    );
+    let labels =
+        r#"{"labels":{"a":1}}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"#;
+    check(
+        &spec,
+        json!({"tpl": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": 1}}}}),
+        &[&format!("spec.tpl.metadata: Invalid value: {labels}")],
+    );
+    check(
+        &spec,
+        json!({"tpl": {"apiVersion": "v1", "kind": "Pod", "metadata": 1}}),
+        &["spec.tpl.metadata: Invalid value: 1: json: cannot unmarshal number into Go value of type v1.ObjectMeta"],
     );
     let found = violations(
         &schema(&spec),
