@@ -104,35 +104,21 @@ impl StoreClient {
     /// Nothing is connected yet, so this succeeds while the store is down. It must be called on a
     /// Tokio runtime.
     pub fn connect_lazy(addr: &str) -> Result<Self, InvalidAddress> {
-        let url = if addr.contains("://") {
-            addr.to_owned()
-        } else {
-            format!("http://{addr}")
-        };
-        let endpoint = Endpoint::from_shared(url).map_err(|source| InvalidAddress {
-            addr: addr.to_owned(),
-            source,
-        })?;
+        let url = if addr.contains("://") { addr.to_owned() } else { format!("http://{addr}") };
+        let endpoint = Endpoint::from_shared(url).map_err(|source| InvalidAddress { addr: addr.to_owned(), source })?;
         let channel = endpoint
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(REQUEST_TIMEOUT)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .connect_lazy();
-        Ok(Self {
-            grpc: PetStoreClient::new(channel),
-        })
+        Ok(Self { grpc: PetStoreClient::new(channel) })
     }
 
     /// Makes sure that the store has one entry with these details, and returns its id.
     ///
     /// `known` is the id that the entry is believed to have. Without one, or if that entry is gone,
     /// the pet is added under `key`, at most once while the entry exists.
-    pub async fn ensure(
-        &self,
-        known: Option<&str>,
-        details: &Details,
-        key: &str,
-    ) -> Result<Ensured, StoreError> {
+    pub async fn ensure(&self, known: Option<&str>, details: &Details, key: &str) -> Result<Ensured, StoreError> {
         if let Some(id) = known {
             match self.keep(id, details).await {
                 Err(StoreError::NoEntry { .. }) => {}
@@ -145,10 +131,7 @@ impl StoreClient {
         let id = self.add(details, key).await?;
         // If the addition was a repeated one, the entry may be older than the details are.
         self.keep(&id, details).await?;
-        Ok(Ensured {
-            id,
-            change: Change::Added,
-        })
+        Ok(Ensured { id, change: Change::Added })
     }
 
     /// Makes sure that the store has no entry of the resource that `key` belongs to.
@@ -156,12 +139,7 @@ impl StoreClient {
     /// Without a `known` id an entry may exist all the same, added by somebody who died before
     /// writing down its id. Repeating the addition tells its id; if there was none after all, the
     /// entry lives for a moment only. `None` details were never valid, so there is no entry.
-    pub async fn remove(
-        &self,
-        known: Option<&str>,
-        details: Option<&Details>,
-        key: &str,
-    ) -> Result<(), StoreError> {
+    pub async fn remove(&self, known: Option<&str>, details: Option<&Details>, key: &str) -> Result<(), StoreError> {
         let id = match (known, details) {
             (Some(id), _) => id.to_owned(),
             (None, None) => return Ok(()),
@@ -181,37 +159,28 @@ impl StoreClient {
         if self.holds(id, details).await? {
             return Ok(Change::Unchanged);
         }
-        let pet = Pet {
-            id: id.to_owned(),
-            details: details.clone(),
-        };
+        let pet = Pet { id: id.to_owned(), details: details.clone() };
         let pets = vec![pet.into()];
         let request = proto::UpdatePetsReq { pets };
         match self.grpc.clone().update_pets(request).await {
             Ok(_) => Ok(Change::Updated),
-            Err(status) if status.code() == Code::NotFound => {
-                Err(StoreError::NoEntry { id: id.to_owned() })
-            }
+            Err(status) if status.code() == Code::NotFound => Err(StoreError::NoEntry { id: id.to_owned() }),
             Err(status) => Err(status.into()),
         }
     }
 
     /// Whether the entry with this id has exactly these details.
     async fn holds(&self, id: &str, details: &Details) -> Result<bool, StoreError> {
-        let wanted = proto::Pet {
-            id: id.to_owned(),
-            ..details.clone().into()
-        };
+        let wanted = proto::Pet { id: id.to_owned(), ..details.clone().into() };
         let request = proto::SearchPetsReq {
             names: vec![wanted.name.clone()],
             types: vec![wanted.r#type],
             // The last day of the calendar has no day after it, so its range cannot be asked for.
-            birthdate_range: details.birthday().checked_add(1.day()).ok().map(|end| {
-                proto::DateRange {
-                    start: wanted.birthday,
-                    end: Some(end.into()),
-                }
-            }),
+            birthdate_range: details
+                .birthday()
+                .checked_add(1.day())
+                .ok()
+                .map(|end| proto::DateRange { start: wanted.birthday, end: Some(end.into()) }),
         };
         let mut pets = self.grpc.clone().search_pets(request).await?.into_inner();
         while let Some(pet) = pets.message().await? {
@@ -225,14 +194,11 @@ impl StoreClient {
     async fn add(&self, details: &Details, key: &str) -> Result<String, StoreError> {
         let pets = vec![details.clone().into()];
         let mut request = Request::new(proto::AddPetsReq { pets });
-        let key: MetadataValue<Ascii> = key.parse().map_err(|_| StoreError::Failed {
-            reason: format!("the key {key:?} cannot be sent"),
-        })?;
+        let key: MetadataValue<Ascii> =
+            key.parse().map_err(|_| StoreError::Failed { reason: format!("the key {key:?} cannot be sent") })?;
         request.metadata_mut().insert(IDEMPOTENCY_KEY, key);
         let ids = self.grpc.clone().add_pets(request).await?.into_inner().ids;
-        ids.into_iter().next().ok_or_else(|| StoreError::Failed {
-            reason: "no id for the added pet".to_owned(),
-        })
+        ids.into_iter().next().ok_or_else(|| StoreError::Failed { reason: "no id for the added pet".to_owned() })
     }
 }
 

@@ -73,9 +73,7 @@ impl TryFrom<proto::ChangeSamplerReq> for Sampler {
             proto::SamplerType::StNever => Ok(Self::Never),
             proto::SamplerType::StAlways => Ok(Self::Always),
             proto::SamplerType::StFloat => Self::fraction(sampler.float_value),
-            proto::SamplerType::StUnknown => Err(InvalidSampler::Type {
-                number: sampler.r#type,
-            }),
+            proto::SamplerType::StUnknown => Err(InvalidSampler::Type { number: sampler.r#type }),
         }
     }
 }
@@ -103,10 +101,7 @@ mod tests {
     use super::*;
 
     fn change(r#type: i32, float_value: f64) -> Result<Sampler, InvalidSampler> {
-        let sampler = Some(proto::Sampler {
-            r#type,
-            float_value,
-        });
+        let sampler = Some(proto::Sampler { r#type, float_value });
         proto::ChangeSamplerReq { sampler }.try_into()
     }
 
@@ -129,15 +124,9 @@ mod tests {
         assert_eq!(change(3, 0.5), Ok(Sampler::Fraction(0.5)));
         assert_eq!(change(0, 0.5), Err(InvalidSampler::Type { number: 0 }));
         assert_eq!(change(9, 0.5), Err(InvalidSampler::Type { number: 9 }));
-        assert_eq!(
-            change(3, 1.5),
-            Err(InvalidSampler::Fraction { fraction: 1.5 })
-        );
+        assert_eq!(change(3, 1.5), Err(InvalidSampler::Fraction { fraction: 1.5 }));
         assert!(change(3, f64::NAN).is_err());
-        assert_eq!(
-            Sampler::try_from(proto::ChangeSamplerReq { sampler: None }),
-            Err(InvalidSampler::Missing)
-        );
+        assert_eq!(Sampler::try_from(proto::ChangeSamplerReq { sampler: None }), Err(InvalidSampler::Missing));
     }
 
     #[test]

@@ -119,10 +119,7 @@ impl PetStore {
 
 #[tonic::async_trait]
 impl pet_store_server::PetStore for PetStore {
-    async fn add_pets(
-        &self,
-        request: Request<proto::AddPetsReq>,
-    ) -> Result<Response<proto::AddPetsResp>, Status> {
+    async fn add_pets(&self, request: Request<proto::AddPetsReq>) -> Result<Response<proto::AddPetsResp>, Status> {
         self.traced("AddPets", request, |request| {
             let key = idempotency_key(request.metadata())?;
             let pets = request.into_inner().pets;
@@ -179,11 +176,7 @@ impl pet_store_server::PetStore for PetStore {
 }
 
 /// Adds pets, unless this is a repeated call.
-fn add(
-    inventory: &mut Inventory,
-    pets: Vec<proto::Pet>,
-    key: Option<&str>,
-) -> Result<Vec<String>, Status> {
+fn add(inventory: &mut Inventory, pets: Vec<proto::Pet>, key: Option<&str>) -> Result<Vec<String>, Status> {
     // A repeated call is answered before its pets are looked at: what the first call added is in
     // the store, whatever the caller would add today.
     if let Some(ids) = key.and_then(|key| inventory.added_under(key)) {
@@ -198,10 +191,7 @@ fn checked<T>(
     pets: Vec<proto::Pet>,
     check: impl FnMut(proto::Pet) -> Result<T, message::Invalid>,
 ) -> Result<Vec<T>, Status> {
-    pets.into_iter()
-        .map(check)
-        .collect::<Result<_, _>>()
-        .map_err(invalid_argument)
+    pets.into_iter().map(check).collect::<Result<_, _>>().map_err(invalid_argument)
 }
 
 fn invalid_argument(reason: impl fmt::Display) -> Status {
@@ -249,11 +239,7 @@ impl PetStoreServer {
     pub async fn bind_store(addr: impl ToSocketAddrs, store: PetStore) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
         let local_addr = listener.local_addr()?;
-        Ok(Self {
-            store,
-            listener,
-            local_addr,
-        })
+        Ok(Self { store, listener, local_addr })
     }
 
     /// Where the server listens: the port that was picked, if it was bound to port 0.
@@ -275,10 +261,7 @@ impl PetStoreServer {
         let serving = tonic::transport::Server::builder()
             .add_service(reflection)
             .add_service(pet_store_server::PetStoreServer::new(self.store))
-            .serve_with_incoming_shutdown(
-                TcpListenerStream::new(self.listener),
-                shutdown.cancelled(),
-            );
+            .serve_with_incoming_shutdown(TcpListenerStream::new(self.listener), shutdown.cancelled());
         let too_late = async {
             shutdown.cancelled().await;
             tokio::time::sleep(GRACE).await;
@@ -325,23 +308,15 @@ mod tests {
     #[tokio::test]
     async fn only_sampled_requests_are_traced() {
         let log = Log::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(log.clone())
-            .with_ansi(false)
-            .finish();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
         let _guard = tracing::subscriber::set_default(subscriber);
 
         let store = PetStore::new();
-        for (sampler, traces) in [
-            (Sampler::Never, 0),
-            (Sampler::Always, 1),
-            (Sampler::Fraction(0.0), 1),
-            (Sampler::Fraction(1.0), 2),
-        ] {
+        for (sampler, traces) in
+            [(Sampler::Never, 0), (Sampler::Always, 1), (Sampler::Fraction(0.0), 1), (Sampler::Fraction(1.0), 2)]
+        {
             store.set_sampler(sampler);
-            let request = proto::UpdatePetsReq {
-                pets: vec![proto::Pet::default()],
-            };
+            let request = proto::UpdatePetsReq { pets: vec![proto::Pet::default()] };
             store.update_pets(Request::new(request)).await.unwrap_err();
             let text = String::from_utf8(log.0.lock().clone()).unwrap();
             assert_eq!(text.matches("request served").count(), traces, "{text}");

@@ -58,20 +58,12 @@ pub struct BlankName;
 
 impl Details {
     /// The details of a pet, if `name` is one.
-    pub fn new(
-        name: impl Into<String>,
-        species: Species,
-        birthday: Date,
-    ) -> Result<Self, BlankName> {
+    pub fn new(name: impl Into<String>, species: Species, birthday: Date) -> Result<Self, BlankName> {
         let name = name.into();
         if name.trim().is_empty() {
             return Err(BlankName);
         }
-        Ok(Self {
-            name,
-            species,
-            birthday,
-        })
+        Ok(Self { name, species, birthday })
     }
 
     /// What the pet is called.
@@ -115,10 +107,7 @@ impl Filter {
     pub fn matches(&self, details: &Details) -> bool {
         (self.names.is_empty() || self.names.contains(&details.name))
             && (self.species.is_empty() || self.species.contains(&details.species))
-            && self
-                .born
-                .as_ref()
-                .is_none_or(|born| born.contains(&details.birthday))
+            && self.born.as_ref().is_none_or(|born| born.contains(&details.birthday))
     }
 }
 
@@ -188,9 +177,7 @@ impl Inventory {
 
     /// What an earlier addition under `key` answered, if one of its pets is still here.
     pub fn added_under(&self, key: &str) -> Option<&[String]> {
-        self.additions
-            .get(key)
-            .map(|addition| addition.ids.as_slice())
+        self.additions.get(key).map(|addition| addition.ids.as_slice())
     }
 
     /// Adds pets and returns their new ids, in order.
@@ -202,10 +189,7 @@ impl Inventory {
             return ids.to_vec();
         }
         let key: Option<Arc<str>> = key.map(Arc::from);
-        let ids: Vec<String> = pets
-            .into_iter()
-            .map(|details| self.insert(details, key.clone()))
-            .collect();
+        let ids: Vec<String> = pets.into_iter().map(|details| self.insert(details, key.clone())).collect();
         if let Some(key) = key
             && !ids.is_empty()
         {
@@ -219,9 +203,7 @@ impl Inventory {
     /// Replaces the details of pets: all of them, or none if one is not in the store.
     pub fn update(&mut self, pets: Vec<Pet>) -> Result<(), UnknownPet> {
         if let Some(unknown) = pets.iter().find(|pet| !self.by_id.contains_key(&pet.id)) {
-            return Err(UnknownPet {
-                id: unknown.id.clone(),
-            });
+            return Err(UnknownPet { id: unknown.id.clone() });
         }
         for pet in pets {
             let arrival = self.by_id[&pet.id];
@@ -261,23 +243,12 @@ impl Inventory {
     }
 
     /// Every match from `from` on, using the index of names when names are asked for.
-    fn candidates<'a>(
-        &'a self,
-        filter: &'a Filter,
-        from: Cursor,
-    ) -> Box<dyn Iterator<Item = (u64, &'a Pet)> + 'a> {
-        let matches = |(arrival, entry): (u64, &'a Entry)| {
-            filter
-                .matches(&entry.pet.details)
-                .then_some((arrival, &entry.pet))
-        };
+    fn candidates<'a>(&'a self, filter: &'a Filter, from: Cursor) -> Box<dyn Iterator<Item = (u64, &'a Pet)> + 'a> {
+        let matches =
+            |(arrival, entry): (u64, &'a Entry)| filter.matches(&entry.pet.details).then_some((arrival, &entry.pet));
         if filter.names.is_empty() {
             let entries = self.entries.range(from.0..);
-            return Box::new(
-                entries
-                    .map(|(arrival, entry)| (*arrival, entry))
-                    .filter_map(matches),
-            );
+            return Box::new(entries.map(|(arrival, entry)| (*arrival, entry)).filter_map(matches));
         }
         let named: BTreeSet<u64> = filter
             .names
@@ -286,10 +257,7 @@ impl Inventory {
             .flat_map(|arrivals| arrivals.range(from.0..).copied())
             .collect();
         Box::new(
-            named
-                .into_iter()
-                .filter_map(|arrival| Some((arrival, self.entries.get(&arrival)?)))
-                .filter_map(matches),
+            named.into_iter().filter_map(|arrival| Some((arrival, self.entries.get(&arrival)?))).filter_map(matches),
         )
     }
 
@@ -299,10 +267,7 @@ impl Inventory {
             .expect("invariant: an endless supply of ids has an unused one");
         let arrival = self.next_arrival;
         self.next_arrival += 1;
-        let pet = Pet {
-            id: id.clone(),
-            details,
-        };
+        let pet = Pet { id: id.clone(), details };
         self.link(arrival, Entry { pet, key });
         id
     }
@@ -310,10 +275,7 @@ impl Inventory {
     fn link(&mut self, arrival: u64, entry: Entry) {
         let Pet { id, details } = &entry.pet;
         self.by_id.insert(id.clone(), arrival);
-        self.by_name
-            .entry(details.name.clone())
-            .or_default()
-            .insert(arrival);
+        self.by_name.entry(details.name.clone()).or_default().insert(arrival);
         self.entries.insert(arrival, entry);
     }
 

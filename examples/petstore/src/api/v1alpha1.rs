@@ -3,11 +3,12 @@
 //! A Pet says which pet the pet store is to have. Its status says which entry of the store that is,
 //! and whether the entry is as the Pet says.
 
-use jiff::{Timestamp, civil::Date, tz::TimeZone};
+use jiff::{civil::Date, tz::TimeZone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use windlass::conditions;
 
 use crate::store::{BlankName, Details, Species};
 
@@ -99,7 +100,7 @@ pub struct PetStatus {
 
     /// Ready says whether the entry is as the Pet says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions")]
+    #[schemars(schema_with = "condition_list")]
     pub conditions: Vec<Condition>,
 }
 
@@ -123,32 +124,7 @@ impl Pet {
 
     /// The condition that says whether the entry is as the Pet says.
     pub fn ready(&self) -> Option<&Condition> {
-        let conditions = &self.status.as_ref()?.conditions;
-        conditions.iter().find(|condition| condition.type_ == READY)
-    }
-}
-
-impl PetStatus {
-    /// Sets the Ready condition. The transition time moves to `now` only if the status changes.
-    pub fn set_ready(&mut self, ready: bool, reason: &str, message: String, now: Timestamp) {
-        let status = if ready { "True" } else { "False" };
-        let old = self.conditions.iter().position(|old| old.type_ == READY);
-        let since = old
-            .map(|index| &self.conditions[index])
-            .filter(|old| old.status == status)
-            .map_or(Time(now), |old| old.last_transition_time.clone());
-        let condition = Condition {
-            last_transition_time: since,
-            message,
-            observed_generation: self.observed_generation,
-            reason: reason.to_owned(),
-            status: status.to_owned(),
-            type_: READY.to_owned(),
-        };
-        match old {
-            Some(index) => self.conditions[index] = condition,
-            None => self.conditions.push(condition),
-        }
+        conditions::find(&self.status.as_ref()?.conditions, READY)
     }
 }
 
@@ -168,7 +144,7 @@ fn date_time(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// The usual schema of conditions: at most one of each type, each owned on its own.
-fn conditions(_: &mut SchemaGenerator) -> Schema {
+fn condition_list(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "x-kubernetes-list-type": "map",
@@ -248,26 +224,6 @@ mod tests {
         assert_eq!(spec.details().unwrap().species(), Species::Canine);
         spec.name = "  ".into();
         assert_eq!(spec.details(), Err(BlankName));
-    }
-
-    #[test]
-    fn a_transition_time_moves_only_with_the_status() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let since = |status: &PetStatus| status.conditions[0].last_transition_time.0;
-        let mut status = PetStatus {
-            observed_generation: Some(1),
-            ..PetStatus::default()
-        };
-        status.set_ready(false, "PetStoreUnavailable", "down".into(), at(1));
-        assert_eq!(since(&status), at(1));
-        status.set_ready(false, "PetRejected", "no".into(), at(2));
-        assert_eq!(since(&status), at(1));
-        status.observed_generation = Some(2);
-        status.set_ready(true, "Synced", "ok".into(), at(3));
-        assert_eq!(since(&status), at(3));
-        assert_eq!(status.conditions.len(), 1);
-        assert_eq!(status.conditions[0].status, "True");
-        assert_eq!(status.conditions[0].observed_generation, Some(2));
     }
 
     #[test]

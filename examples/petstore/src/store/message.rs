@@ -58,11 +58,7 @@ pub enum Invalid {
 
 /// The details of a pet that is to be added.
 pub fn new_pet(pet: proto::Pet) -> Result<Details, Invalid> {
-    if pet.id.is_empty() {
-        details(pet)
-    } else {
-        Err(Invalid::IdOnAdd { id: pet.id })
-    }
+    if pet.id.is_empty() { details(pet) } else { Err(Invalid::IdOnAdd { id: pet.id }) }
 }
 
 /// A pet that is to replace the one with the same id.
@@ -71,25 +67,15 @@ pub fn changed_pet(mut pet: proto::Pet) -> Result<Pet, Invalid> {
     if id.is_empty() {
         return Err(Invalid::NoId);
     }
-    Ok(Pet {
-        id,
-        details: details(pet)?,
-    })
+    Ok(Pet { id, details: details(pet)? })
 }
 
 /// What to search for.
 pub fn filter(request: proto::SearchPetsReq) -> Result<Filter, Invalid> {
-    let species = request
-        .types
-        .into_iter()
-        .map(species)
-        .collect::<Result<HashSet<_>, _>>()?;
+    let species = request.types.into_iter().map(species).collect::<Result<HashSet<_>, _>>()?;
     let born = match request.birthdate_range {
         None => None,
-        Some(proto::DateRange {
-            start: Some(start),
-            end: Some(end),
-        }) => {
+        Some(proto::DateRange { start: Some(start), end: Some(end) }) => {
             let start = date("birthdate_range.start", start)?;
             let end = date("birthdate_range.end", end)?;
             if end < start {
@@ -99,19 +85,12 @@ pub fn filter(request: proto::SearchPetsReq) -> Result<Filter, Invalid> {
         }
         Some(_) => return Err(Invalid::OpenRange),
     };
-    Ok(Filter {
-        names: request.names.into_iter().collect(),
-        species,
-        born,
-    })
+    Ok(Filter { names: request.names.into_iter().collect(), species, born })
 }
 
 impl From<Pet> for proto::Pet {
     fn from(pet: Pet) -> Self {
-        Self {
-            id: pet.id,
-            ..pet.details.into()
-        }
+        Self { id: pet.id, ..pet.details.into() }
     }
 }
 
@@ -139,11 +118,7 @@ impl From<Species> for proto::PetType {
 
 impl From<Date> for proto::Date {
     fn from(date: Date) -> Self {
-        Self {
-            year: date.year().into(),
-            month: date.month().into(),
-            day: date.day().into(),
-        }
+        Self { year: date.year().into(), month: date.month().into(), day: date.day().into() }
     }
 }
 
@@ -164,20 +139,12 @@ fn species(number: i32) -> Result<Species, Invalid> {
 }
 
 /// A date of the message, where the year counts from 1.
-fn date(
-    field: &'static str,
-    proto::Date { year, month, day }: proto::Date,
-) -> Result<Date, Invalid> {
+fn date(field: &'static str, proto::Date { year, month, day }: proto::Date) -> Result<Date, Invalid> {
     let real = || {
         let year = i16::try_from(year).ok().filter(|year| *year > 0)?;
         Date::new(year, month.try_into().ok()?, day.try_into().ok()?).ok()
     };
-    real().ok_or(Invalid::NoSuchDate {
-        field,
-        year,
-        month,
-        day,
-    })
+    real().ok_or(Invalid::NoSuchDate { field, year, month, day })
 }
 
 #[cfg(test)]
@@ -210,37 +177,22 @@ mod tests {
         let details = new_pet(thor()).unwrap();
         assert_eq!(proto::Pet::from(details), thor());
 
-        let with_id = proto::Pet {
-            id: "an-id".into(),
-            ..thor()
-        };
+        let with_id = proto::Pet { id: "an-id".into(), ..thor() };
         let pet = changed_pet(with_id.clone()).unwrap();
         assert_eq!(proto::Pet::from(pet), with_id);
     }
 
     #[test]
     fn an_invalid_pet_is_refused() {
-        check(
-            |pet| pet.id = "x".into(),
-            "a new pet must not have an id, this one has \"x\"",
-        );
+        check(|pet| pet.id = "x".into(), "a new pet must not have an id, this one has \"x\"");
         check(|pet| pet.name.clear(), "the name is blank");
         check(|pet| pet.name = " \t\u{2003}".into(), "the name is blank");
         check(|pet| pet.r#type = 0, "0 is not a known pet type");
         check(|pet| pet.r#type = 5, "5 is not a known pet type");
         check(|pet| pet.birthday = None, "the birthday is missing");
-        check(
-            |pet| pet.birthday = Some(day(2021, 2, 29)),
-            "birthday is not a date: 2021-02-29",
-        );
-        check(
-            |pet| pet.birthday = Some(day(0, 1, 1)),
-            "birthday is not a date: 0000-01-01",
-        );
-        check(
-            |pet| pet.birthday = Some(day(70_000, 1, 300)),
-            "birthday is not a date: 70000-01-300",
-        );
+        check(|pet| pet.birthday = Some(day(2021, 2, 29)), "birthday is not a date: 2021-02-29");
+        check(|pet| pet.birthday = Some(day(0, 1, 1)), "birthday is not a date: 0000-01-01");
+        check(|pet| pet.birthday = Some(day(70_000, 1, 300)), "birthday is not a date: 70000-01-300");
         assert_eq!(changed_pet(thor()), Err(Invalid::NoId));
     }
 
@@ -253,43 +205,23 @@ mod tests {
 
     #[test]
     fn an_empty_search_has_no_filter() {
-        assert_eq!(
-            filter(proto::SearchPetsReq::default()),
-            Ok(Filter::default())
-        );
+        assert_eq!(filter(proto::SearchPetsReq::default()), Ok(Filter::default()));
     }
 
     #[test]
     fn a_search_needs_known_types_and_a_range_with_both_ends() {
-        let search = |types, birthdate_range| {
-            filter(proto::SearchPetsReq {
-                names: Vec::new(),
-                types,
-                birthdate_range,
-            })
-        };
+        let search =
+            |types, birthdate_range| filter(proto::SearchPetsReq { names: Vec::new(), types, birthdate_range });
         assert_eq!(search(vec![0], None), Err(Invalid::Type { number: 0 }));
         let range = |start, end| Some(proto::DateRange { start, end });
+        assert_eq!(search(Vec::new(), range(Some(day(2020, 1, 1)), None)), Err(Invalid::OpenRange));
         assert_eq!(
-            search(Vec::new(), range(Some(day(2020, 1, 1)), None)),
-            Err(Invalid::OpenRange)
-        );
-        assert_eq!(
-            search(
-                Vec::new(),
-                range(Some(day(2020, 1, 2)), Some(day(2020, 1, 1)))
-            ),
+            search(Vec::new(), range(Some(day(2020, 1, 2)), Some(day(2020, 1, 1)))),
             Err(Invalid::BackwardRange)
         );
         assert!(matches!(
-            search(
-                Vec::new(),
-                range(Some(day(2020, 1, 1)), Some(day(2020, 13, 1)))
-            ),
-            Err(Invalid::NoSuchDate {
-                field: "birthdate_range.end",
-                ..
-            })
+            search(Vec::new(), range(Some(day(2020, 1, 1)), Some(day(2020, 13, 1)))),
+            Err(Invalid::NoSuchDate { field: "birthdate_range.end", .. })
         ));
     }
 }

@@ -39,24 +39,15 @@ fn check(filter: &Filter, expected: &[usize]) {
 }
 
 fn names<const N: usize>(names: [&str; N]) -> Filter {
-    Filter {
-        names: names.map(String::from).into(),
-        ..Filter::default()
-    }
+    Filter { names: names.map(String::from).into(), ..Filter::default() }
 }
 
 fn species<const N: usize>(species: [Species; N]) -> Filter {
-    Filter {
-        species: species.into(),
-        ..Filter::default()
-    }
+    Filter { species: species.into(), ..Filter::default() }
 }
 
 fn born(start: &str, end: &str) -> Filter {
-    Filter {
-        born: Some(start.parse().unwrap()..end.parse().unwrap()),
-        ..Filter::default()
-    }
+    Filter { born: Some(start.parse().unwrap()..end.parse().unwrap()), ..Filter::default() }
 }
 
 #[test]
@@ -83,26 +74,10 @@ fn by_birthdays() {
 
 #[test]
 fn filters_are_joined_with_and() {
+    check(&Filter { species: [Species::Feline].into(), ..names(["Thor", "Kaa"]) }, &[2]);
+    check(&Filter { species: [Species::Reptile, Species::Feline].into(), ..born("2019-01-01", "2020-01-01") }, &[3]);
     check(
-        &Filter {
-            species: [Species::Feline].into(),
-            ..names(["Thor", "Kaa"])
-        },
-        &[2],
-    );
-    check(
-        &Filter {
-            species: [Species::Reptile, Species::Feline].into(),
-            ..born("2019-01-01", "2020-01-01")
-        },
-        &[3],
-    );
-    check(
-        &Filter {
-            born: born("2021-01-01", "2022-01-01").born,
-            species: [Species::Feline].into(),
-            ..names(["Thor"])
-        },
+        &Filter { born: born("2021-01-01", "2022-01-01").born, species: [Species::Feline].into(), ..names(["Thor"]) },
         &[],
     );
 }
@@ -120,11 +95,7 @@ fn pages_join_into_the_whole_result() {
         let second = inventory.search(&filter, first.next.unwrap(), 2);
         let third = inventory.search(&filter, second.next.unwrap(), 2);
         assert_eq!(third.next, None);
-        let found: Vec<_> = [first, second, third]
-            .into_iter()
-            .flat_map(|page| page.pets)
-            .map(|pet| pet.id)
-            .collect();
+        let found: Vec<_> = [first, second, third].into_iter().flat_map(|page| page.pets).map(|pet| pet.id).collect();
         assert_eq!(found, ids);
     }
 
@@ -148,13 +119,7 @@ fn ids_are_shaped_like_version_4_uuids_and_differ() {
         let groups: Vec<&str> = id.split('-').collect();
         let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
         assert_eq!(lengths, [8, 4, 4, 4, 12], "{id}");
-        assert!(
-            groups
-                .concat()
-                .chars()
-                .all(|c| matches!(c, '0'..='9' | 'a'..='f')),
-            "{id}"
-        );
+        assert!(groups.concat().chars().all(|c| matches!(c, '0'..='9' | 'a'..='f')), "{id}");
         assert!(groups[2].starts_with('4'), "{id}");
         assert!(groups[3].starts_with(['8', '9', 'a', 'b']), "{id}");
     }
@@ -163,10 +128,7 @@ fn ids_are_shaped_like_version_4_uuids_and_differ() {
 #[test]
 fn an_update_keeps_id_and_place_and_leaves_no_stale_index_entry() {
     let (mut inventory, ids) = stocked();
-    let thorbert = Pet {
-        id: ids[0].clone(),
-        details: details("Thorbert", Species::Reptile, "2021-04-02"),
-    };
+    let thorbert = Pet { id: ids[0].clone(), details: details("Thorbert", Species::Reptile, "2021-04-02") };
     inventory.update(vec![thorbert.clone()]).unwrap();
 
     assert_eq!(inventory.get(&ids[0]), Some(&thorbert));
@@ -180,15 +142,9 @@ fn an_update_keeps_id_and_place_and_leaves_no_stale_index_entry() {
 #[test]
 fn an_update_with_an_unknown_pet_changes_nothing() {
     let (mut inventory, ids) = stocked();
-    let pet = |id: &str| Pet {
-        id: id.to_owned(),
-        details: details("Renamed", Species::Bird, "2000-01-01"),
-    };
+    let pet = |id: &str| Pet { id: id.to_owned(), details: details("Renamed", Species::Bird, "2000-01-01") };
     let unknown = inventory.update(vec![pet(&ids[0]), pet("nobody")]);
-    assert_eq!(
-        unknown.unwrap_err().to_string(),
-        "no pet has the id \"nobody\""
-    );
+    assert_eq!(unknown.unwrap_err().to_string(), "no pet has the id \"nobody\"");
     assert_eq!(inventory.get(&ids[0]).unwrap().details.name(), "Thor");
 }
 
@@ -212,10 +168,7 @@ fn an_addition_under_a_key_happens_once() {
     assert_eq!(inventory.get(&first[0]).unwrap().details, thor);
 
     // An update does not loosen the tie, another key and no key are other additions.
-    let renamed = Pet {
-        id: first[0].clone(),
-        details: details("Thorbert", Species::Canine, "2021-04-01"),
-    };
+    let renamed = Pet { id: first[0].clone(), details: details("Thorbert", Species::Canine, "2021-04-01") };
     inventory.update(vec![renamed]).unwrap();
     assert_eq!(inventory.add(vec![thor.clone()], Some("key")), first);
     assert_ne!(inventory.add(vec![thor.clone()], Some("other")), first);
@@ -226,12 +179,7 @@ fn an_addition_under_a_key_happens_once() {
 #[test]
 fn a_key_is_forgotten_with_the_last_of_its_pets() {
     let mut inventory = Inventory::new();
-    let pets = || {
-        vec![
-            details("Thor", Species::Canine, "2021-04-01"),
-            details("Tron", Species::Feline, "2020-06-25"),
-        ]
-    };
+    let pets = || vec![details("Thor", Species::Canine, "2021-04-01"), details("Tron", Species::Feline, "2020-06-25")];
     let first = inventory.add(pets(), Some("key"));
     inventory.delete([first[0].as_str()]);
     assert_eq!(inventory.add(pets(), Some("key")), first);
@@ -275,17 +223,11 @@ fn indexes_agree_with_the_entries_after_any_history() {
         }
         let mut found = search(&inventory, &names([name]));
         found.sort();
-        let expected: Vec<_> = model
-            .iter()
-            .filter(|(_, details)| details.name() == name)
-            .map(|(id, _)| id.clone())
-            .collect();
+        let expected: Vec<_> =
+            model.iter().filter(|(_, details)| details.name() == name).map(|(id, _)| id.clone()).collect();
         assert_eq!(found, expected);
     }
     assert_eq!(inventory.len(), model.len());
     assert_eq!(inventory.by_id.len(), model.len());
-    assert_eq!(
-        inventory.by_name.values().map(BTreeSet::len).sum::<usize>(),
-        model.len()
-    );
+    assert_eq!(inventory.by_name.values().map(BTreeSet::len).sum::<usize>(), model.len());
 }

@@ -2,10 +2,7 @@
 
 use tonic::{Code, Request, Status};
 use windlass_petstore::{
-    proto::{
-        AddPetsReq, ChangeSamplerReq, Date, DateRange, DeletePetsReq, Pet, PetType, SearchPetsReq,
-        UpdatePetsReq,
-    },
+    proto::{AddPetsReq, ChangeSamplerReq, Date, DateRange, DeletePetsReq, Pet, PetType, SearchPetsReq, UpdatePetsReq},
     sampler::Sampler,
     server::IDEMPOTENCY_KEY,
 };
@@ -15,12 +12,7 @@ use crate::serving::Serving;
 type Client = windlass_petstore::proto::pet_store_client::PetStoreClient<tonic::transport::Channel>;
 
 fn pet(name: &str, pet_type: PetType, (year, month, day): (i32, i32, i32)) -> Pet {
-    Pet {
-        id: String::new(),
-        name: name.into(),
-        r#type: pet_type.into(),
-        birthday: Some(Date { year, month, day }),
-    }
+    Pet { id: String::new(), name: name.into(), r#type: pet_type.into(), birthday: Some(Date { year, month, day }) }
 }
 
 fn thor() -> Pet {
@@ -51,35 +43,16 @@ async fn pets_are_added_found_updated_and_deleted() {
     let mut client = serving.grpc().await;
 
     let ids = add(&mut client, vec![thor(), tron()]).await.unwrap();
-    let thor = Pet {
-        id: ids[0].clone(),
-        ..thor()
-    };
-    let tron = Pet {
-        id: ids[1].clone(),
-        ..tron()
-    };
+    let thor = Pet { id: ids[0].clone(), ..thor() };
+    let tron = Pet { id: ids[1].clone(), ..tron() };
     let all = || SearchPetsReq::default();
-    assert_eq!(
-        search(&mut client, all()).await.unwrap(),
-        [thor.clone(), tron.clone()]
-    );
+    assert_eq!(search(&mut client, all()).await.unwrap(), [thor.clone(), tron.clone()]);
 
-    let thorbert = Pet {
-        name: "Thorbert".into(),
-        r#type: PetType::PtBird.into(),
-        ..thor
-    };
+    let thorbert = Pet { name: "Thorbert".into(), r#type: PetType::PtBird.into(), ..thor };
     let pets = vec![thorbert.clone()];
     client.update_pets(UpdatePetsReq { pets }).await.unwrap();
-    assert_eq!(
-        search(&mut client, all()).await.unwrap(),
-        [thorbert.clone(), tron.clone()]
-    );
-    let old_name = SearchPetsReq {
-        names: vec!["Thor".into()],
-        ..all()
-    };
+    assert_eq!(search(&mut client, all()).await.unwrap(), [thorbert.clone(), tron.clone()]);
+    let old_name = SearchPetsReq { names: vec!["Thor".into()], ..all() };
     assert_eq!(search(&mut client, old_name).await.unwrap(), []);
 
     let ids = vec!["unknown".into(), thorbert.id];
@@ -93,34 +66,20 @@ async fn a_search_joins_its_filters_with_and() {
     let serving = Serving::start().await;
     let mut client = serving.grpc().await;
     let namesake = pet("Thor", PetType::PtFeline, (2020, 6, 25));
-    add(&mut client, vec![thor(), tron(), namesake])
-        .await
-        .unwrap();
+    add(&mut client, vec![thor(), tron(), namesake]).await.unwrap();
 
-    let day = |day| {
-        Some(Date {
-            year: 2020,
-            month: 6,
-            day,
-        })
-    };
+    let day = |day| Some(Date { year: 2020, month: 6, day });
     let mut request = SearchPetsReq {
         names: vec!["Thor".into()],
         types: vec![PetType::PtFeline.into(), PetType::PtCanine.into()],
-        birthdate_range: Some(DateRange {
-            start: day(25),
-            end: day(26),
-        }),
+        birthdate_range: Some(DateRange { start: day(25), end: day(26) }),
     };
     let found = search(&mut client, request.clone()).await.unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].r#type(), PetType::PtFeline);
 
     // The end of the range is not part of it.
-    request.birthdate_range = Some(DateRange {
-        start: day(1),
-        end: day(25),
-    });
+    request.birthdate_range = Some(DateRange { start: day(1), end: day(25) });
     assert_eq!(search(&mut client, request).await.unwrap(), []);
     serving.stop().await;
 }
@@ -129,12 +88,7 @@ async fn a_search_joins_its_filters_with_and() {
 async fn a_search_streams_more_than_one_page() {
     let serving = Serving::start().await;
     let mut client = serving.grpc().await;
-    let pets = (0..1000)
-        .map(|number| Pet {
-            name: format!("pet {number}"),
-            ..thor()
-        })
-        .collect();
+    let pets = (0..1000).map(|number| Pet { name: format!("pet {number}"), ..thor() }).collect();
     let ids = add(&mut client, pets).await.unwrap();
     let found = search(&mut client, SearchPetsReq::default()).await.unwrap();
     let found: Vec<_> = found.into_iter().map(|pet| pet.id).collect();
@@ -147,31 +101,15 @@ async fn an_invalid_pet_adds_nothing() {
     let serving = Serving::start().await;
     let mut client = serving.grpc().await;
     let invalid = [
-        Pet {
-            id: "mine".into(),
-            ..thor()
-        },
-        Pet {
-            name: "  ".into(),
-            ..thor()
-        },
-        Pet {
-            r#type: 0,
-            ..thor()
-        },
-        Pet {
-            birthday: None,
-            ..thor()
-        },
+        Pet { id: "mine".into(), ..thor() },
+        Pet { name: "  ".into(), ..thor() },
+        Pet { r#type: 0, ..thor() },
+        Pet { birthday: None, ..thor() },
         pet("Thor", PetType::PtCanine, (2021, 2, 29)),
     ];
     for pet in invalid {
         let refused = add(&mut client, vec![tron(), pet.clone()]).await;
-        assert_eq!(
-            refused.unwrap_err().code(),
-            Code::InvalidArgument,
-            "{pet:?}"
-        );
+        assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument, "{pet:?}");
     }
     assert!(serving.pets().is_empty());
     serving.stop().await;
@@ -181,14 +119,8 @@ async fn an_invalid_pet_adds_nothing() {
 async fn an_update_needs_an_id_that_the_store_knows() {
     let serving = Serving::start().await;
     let mut client = serving.grpc().await;
-    for (id, code) in [
-        ("", Code::InvalidArgument),
-        ("a8098c1a-f86e-41da-bd1a-00112444be1e", Code::NotFound),
-    ] {
-        let pets = vec![Pet {
-            id: id.into(),
-            ..thor()
-        }];
+    for (id, code) in [("", Code::InvalidArgument), ("a8098c1a-f86e-41da-bd1a-00112444be1e", Code::NotFound)] {
+        let pets = vec![Pet { id: id.into(), ..thor() }];
         let refused = client.update_pets(UpdatePetsReq { pets }).await;
         assert_eq!(refused.unwrap_err().code(), code);
     }
@@ -218,10 +150,7 @@ async fn the_sampler_can_be_changed() {
     let mut client = serving.grpc().await;
     assert_eq!(serving.store.sampler(), Sampler::Never);
     let request = |r#type, float_value| ChangeSamplerReq {
-        sampler: Some(windlass_petstore::proto::Sampler {
-            r#type,
-            float_value,
-        }),
+        sampler: Some(windlass_petstore::proto::Sampler { r#type, float_value }),
     };
     client.change_sampler(request(3, 0.5)).await.unwrap();
     assert_eq!(serving.store.sampler(), Sampler::Fraction(0.5));

@@ -4,6 +4,8 @@
 
 mod binaries;
 mod client;
+mod cluster;
 mod grpc;
 mod manifests;
+mod operator;
 mod serving;

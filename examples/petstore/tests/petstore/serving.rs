@@ -41,9 +41,7 @@ impl Serving {
     }
 
     pub(crate) async fn grpc(&self) -> PetStoreClient<tonic::transport::Channel> {
-        PetStoreClient::connect(format!("http://{}", self.addr))
-            .await
-            .unwrap()
+        PetStoreClient::connect(format!("http://{}", self.addr)).await.unwrap()
     }
 
     pub(crate) fn client(&self) -> StoreClient {
@@ -68,12 +66,7 @@ pub(crate) fn pets(store: &PetStore) -> Vec<String> {
         .iter()
         .map(|pet| {
             let details = &pet.details;
-            format!(
-                "{} {:?} {}",
-                details.name(),
-                details.species(),
-                details.birthday()
-            )
+            format!("{} {:?} {}", details.name(), details.species(), details.birthday())
         })
         .collect()
 }
