@@ -7,10 +7,10 @@ use crate::codec::body::{StrictError, strict_message, undecodable};
 use crate::codec::negotiate::{self, Format};
 use crate::codec::typed::decode_typed;
 use crate::codec::{self, Decoded, Expected};
-use crate::field::quote;
+use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::options::FieldValidation;
 use crate::schema::{Schema, builtin};
-use crate::status::Status;
+use crate::status::{Qualified, Status};
 
 /// The object in the body, of the kind that the path names.
 pub(super) fn object(context: &mut Context, validation: FieldValidation) -> Result<Value, Status> {
@@ -38,19 +38,51 @@ pub(super) fn view(
     Ok(typed.value)
 }
 
-/// An object after a patch was applied to it, and the unknown fields the patch brought in.
+/// An object after a patch was applied to it, and the unknown fields the patch brought in. `patch`
+/// applies the patch; it is asked again for the text of an error.
 pub(super) fn patched(
     context: &Context,
-    value: Value,
+    patch: impl Fn() -> Result<Value, Status>,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
     let expected = Expected::from(&context.served.resource);
+    let refuse = |why: String| -> Result<Status, Status> {
+        let error = FieldError::invalid(&Path::new("patch"), patch()?.to_string(), why);
+        Ok(Status::invalid(Qualified { group: "", name: "" }, "", &FieldErrors(vec![error])))
+    };
+    let value = patch()?;
     let decoded = Decoded { value, duplicates: Vec::new(), source: None };
-    let (value, strict) = typed(context, decoded, expected, context.served.schema())?;
+    let (value, strict) = if expected.custom {
+        typed(context, decoded, expected, context.served.schema())?
+    } else {
+        if let Err(why) = same_kind(&decoded.value, expected) {
+            return Err(refuse(why)?);
+        }
+        match decode_typed(decoded, context.served.schema()) {
+            Ok(typed) => (typed.value, typed.strict),
+            Err(why) => return Err(refuse(why)?),
+        }
+    };
     if validation == FieldValidation::Strict && !strict.is_empty() {
         return Err(refused(expected, &strict));
     }
     Ok((value, strict.into_iter().map(|error| error.message).collect()))
+}
+
+/// A patch may not turn an object into one of another kind; upstream says so after decoding it as that.
+fn same_kind(value: &Value, expected: Expected<'_>) -> Result<(), String> {
+    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    let (group, version) = codec::body::parse_group_version(api_version).unwrap_or_default();
+    if (kind, group, version) == (expected.kind, expected.group, expected.version) {
+        return Ok(());
+    }
+    let Some(id) = builtin::by_kind(group, version, kind) else {
+        return Err(codec::body::not_registered(kind, api_version, codec::body::scheme_of(expected.group)));
+    };
+    let decoded = Decoded { value: value.clone(), duplicates: Vec::new(), source: None };
+    decode_typed(decoded, builtin::definition(id))?;
+    Err(format!("cannot change the kind of an object from {} to {kind}", expected.kind))
 }
 
 fn typed(

@@ -61,10 +61,9 @@ async fn change(
     let mut reported: Vec<String> = Vec::new();
     let change = Change {
         transform: |context: &Context, live: &Value| {
-            let patched = transform(live)?;
-            let (object, strict) = decode::patched(context, patched, validation)?;
+            let (mut object, strict) = decode::patched(context, || transform(live), validation)?;
             reported = strict;
-            check_identity(context, &object)?;
+            check_identity(context, &mut object)?;
             Ok(object)
         },
         manager: Some(&manager),
@@ -77,20 +76,20 @@ async fn change(
 }
 
 /// A patch cannot rename or move an object.
-fn check_identity(context: &Context, object: &Value) -> Result<(), Status> {
+fn check_identity(context: &Context, object: &mut Value) -> Result<(), Status> {
     let name = object::name(object);
+    if name.is_empty() {
+        let name = context.name();
+        let message = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        return Err(Status::bad_request(message));
+    }
     if name != context.name() {
         return Err(Status::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
             context.name()
         )));
     }
-    if object::text(object, "namespace") != context.namespace() && context.served.namespaced {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    Ok(())
+    create::place(context, object)
 }
 
 async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {
@@ -98,9 +97,9 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
     let manager = context.manager(options.field_manager.as_deref());
     let force = options.force.unwrap_or(false);
     let merge = |context: &Context, live: Option<&Value>| {
-        let merged = ownership::apply(context, live, &applied, &manager, force)?;
-        let (object, _) = decode::patched(context, merged, FieldValidation::Ignore)?;
-        check_identity(context, &object)?;
+        let merge = || ownership::apply(context, live, &applied, &manager, force);
+        let (mut object, _) = decode::patched(context, merge, FieldValidation::Ignore)?;
+        check_identity(context, &mut object)?;
         Ok(object)
     };
     let transform = |context: &Context, live: &Value| merge(context, Some(live));
@@ -108,7 +107,6 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
     match update(context, change).await {
         Err(status) if status.code == StatusCode::NOT_FOUND && context.subresource().is_empty() => {
             let mut object = merge(context, None)?;
-            create::place(context, &mut object)?;
             metadata_mut(&mut object).remove("resourceVersion");
             if !object::text(&object, "uid").is_empty() {
                 let why = "uid mismatch: the provided object specified uid ";

@@ -187,11 +187,6 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// Whether a delete answers with the object instead of a Status.
-    fn returns_deleted(&self) -> bool {
-        false
-    }
-
     /// Whether something beyond `metadata.finalizers` keeps the object from going, e.g. a namespace's
     /// `spec.finalizers`.
     fn holds_deletion(&self, _object: &Value) -> bool {
@@ -201,8 +196,6 @@ pub trait Strategy: Send + Sync + 'static {
     /// Called once, when an object that has to wait is marked as being deleted.
     fn prepare_delete(&self, _object: &mut Value) {}
 
-    /// Called on an object that goes at once, before its last state is answered and sent to watchers.
-    fn mark_gone(&self, _object: &mut Value, _time: &str) {}
     /// How long a delete waits, given what the client asked for; `None` deletes at once. Asked when
     /// a delete starts and when a shorter one follows.
     fn grace_period(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
