@@ -23,6 +23,10 @@ const NAME_TRIES: usize = 8;
 pub(super) async fn create(context: &mut Context) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
     let object = decode::object(context, options.field_validation)?;
+    if context.served.custom().is_some_and(|kind| kind.terminating) {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(Status::forbidden(context.qualified(), object::name(&object), why));
+    }
     let stored = create_object(context, object, &options).await?;
     Ok(context.answer(StatusCode::CREATED, stored))
 }
