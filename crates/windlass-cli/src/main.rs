@@ -1,1 +1,37 @@
-fn main() {}
+//! The `windlass` command.
+//!
+//! Arguments are parsed in [`args`] and resolved by the command that uses them; each command is one file.
+
+mod args;
+mod down;
+mod home;
+mod kubeconfig;
+mod list;
+mod logging;
+mod output;
+mod status;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match args.command {
+        Command::Up(up) => up::run(&up),
+        Command::Down(down) => down::run(&down),
+        Command::Status(status) => status::run(&status),
+        Command::List(list) => list::run(&list),
+        Command::Kubeconfig(kubeconfig) => kubeconfig::run(&kubeconfig),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            output::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,27 @@
-//! The embedded cluster: API server, built-in controllers and nodes in one process.
+//! The embedded cluster: an API server and what makes it a cluster, in one process.
+//!
+//! In a test, [`Cluster::start`] gives a fresh cluster in milliseconds, reached without a socket:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use kube::{Api, ResourceExt as _, api::PostParams};
+//!
+//! let cluster = windlass_cluster::Cluster::start().await?;
+//! let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
+//! let mut map = ConfigMap::default();
+//! map.metadata.name = Some("hello".into());
+//! let map = maps.create(&PostParams::default(), &map).await?;
+//! assert_eq!(map.name_any(), "hello");
+//! cluster.stop().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! For development, [`ClusterBuilder::data_dir`] keeps everything on disk and
+//! [`ClusterBuilder::listen`] serves it over TLS to kubectl and every other client.
+
+mod cluster;
+mod kubeconfig;
+
+pub use cluster::{Cluster, ClusterBuilder, ClusterError};
+pub use kubeconfig::Credentials;

@@ -35,6 +35,11 @@ impl<'a> Path<'a> {
         Path { parent: None, step: Step::Field(name) }
     }
 
+    /// Whether this is the object itself.
+    pub const fn is_root(&self) -> bool {
+        matches!(self.step, Step::Root)
+    }
+
     /// The field `name` below this path.
     #[must_use]
     pub const fn child(&'a self, name: &'a str) -> Path<'a> {
@@ -284,8 +289,23 @@ fn path_text(path: &Path<'_>) -> String {
 fn show(value: &Value) -> String {
     match value {
         Value::String(s) => quote(s),
+        Value::Array(_) | Value::Object(_) => go_json(value),
         other => other.to_string(),
     }
+}
+
+/// JSON as Go's encoder writes it: safe to put into HTML.
+pub fn go_json(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        return text;
+    }
+    // Outside strings JSON has none of these.
+    text.replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
 }
 
 /// A string as Go's `%q` prints it.

@@ -1,8 +1,45 @@
 //! An embeddable, Kubernetes-compatible API server.
+//!
+//! ```text
+//! handler: authn ▸ authz ▸ registry { decode ▸ default ▸ own ▸ admission ▸ validate ▸ store } ▸ render
+//! ```
+//!
+//! Start with [`Server`]: in a test as a tower service with no socket, in production with TLS.
 
+mod server;
+pub use server::{Listener, Server, ServerBuilder, ServerError, Service};
+
+pub mod authn;
+pub mod pki;
+
+mod admission;
+pub mod api;
+pub mod apply;
+mod authz;
+pub mod body;
+mod bootstrap;
+pub mod catalog;
+pub mod codec;
+pub mod crd;
+pub mod discovery;
+mod documents;
 pub mod field;
+pub mod handler;
+mod health;
+mod metrics;
+mod object;
+pub mod openapi;
+pub mod options;
+pub mod patch;
 pub mod registry;
+mod render;
+pub mod request;
 pub mod resource;
 pub mod schema;
+pub mod selector;
 pub mod status;
+pub mod table;
 pub mod validation;
+pub mod version;
+mod versions;
+pub mod watch;

@@ -9,10 +9,17 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 pub mod builtin;
+pub mod default;
+pub mod format;
+pub mod pattern;
+pub mod prune;
+pub mod structural;
+pub mod validate;
 
 /// What JSON type a value has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +73,8 @@ pub struct PatchStrategy {
 pub struct Schema {
     /// The JSON type.
     pub ty: Type,
+    /// What the value is for, as documentation shows it.
+    pub description: Option<Box<str>>,
     /// `format`, e.g. `int32`, `date-time`, `byte`.
     pub format: Option<Box<str>>,
     /// Known fields of an object.
@@ -112,8 +121,10 @@ pub struct Rules {
     pub max_length: Option<u64>,
     /// `minLength`.
     pub min_length: Option<u64>,
-    /// `pattern`, compiled and as written.
-    pub pattern: Option<(Box<str>, regex::Regex)>,
+    /// `pattern`. Equal patterns of one CRD are one object.
+    pub pattern: Option<Arc<pattern::Pattern>>,
+    /// `format`, if it is one that values are checked against.
+    pub format: Option<format::Format>,
     /// `maxItems`.
     pub max_items: Option<u64>,
     /// `minItems`.
@@ -132,6 +143,11 @@ pub struct Rules {
     pub one_of: Vec<Schema>,
     /// `not`.
     pub not: Option<Box<Schema>>,
+    /// Only declared properties are allowed (`additionalProperties: false`).
+    pub closed: bool,
+    /// What the CRD's author demands of `metadata`. The `metadata` property itself is always
+    /// `ObjectMeta`, at the root and in embedded resources.
+    pub metadata: Option<Box<Schema>>,
     /// `x-kubernetes-validations`, as written.
     pub validations: Vec<Validation>,
 }
@@ -158,6 +174,8 @@ pub struct Validation {
 pub enum SchemaRef {
     /// Part of this tree.
     Inline(Box<Schema>),
+    /// A tree of its own that several hold, such as a custom resource's.
+    Shared(Arc<Schema>),
     /// A built-in definition.
     Definition {
         /// Which one.
@@ -174,6 +192,7 @@ impl SchemaRef {
         static EMPTY: std::sync::LazyLock<Value> = std::sync::LazyLock::new(|| Value::Object(serde_json::Map::new()));
         match self {
             Self::Inline(schema) => schema.default.as_ref(),
+            Self::Shared(schema) => schema.default.as_ref(),
             Self::Definition { always, .. } => always.then(|| &*EMPTY),
         }
     }
@@ -185,6 +204,7 @@ impl Deref for SchemaRef {
     fn deref(&self) -> &Schema {
         match self {
             Self::Inline(schema) => schema,
+            Self::Shared(schema) => schema,
             Self::Definition { id, .. } => builtin::definition(*id),
         }
     }
@@ -193,6 +213,12 @@ impl Deref for SchemaRef {
 impl From<Schema> for SchemaRef {
     fn from(schema: Schema) -> Self {
         Self::Inline(Box::new(schema))
+    }
+}
+
+impl From<Arc<Schema>> for SchemaRef {
+    fn from(schema: Arc<Schema>) -> Self {
+        Self::Shared(schema)
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Status {
     pub retry_after: Option<u32>,
     /// `metadata.continue`, which an expired list carries so that the client can go on.
     pub continue_token: Option<String>,
+    /// What the client is warned of besides.
+    pub warnings: Vec<String>,
 }
 
 /// `Status.details`.
@@ -72,20 +74,20 @@ impl std::fmt::Display for Qualified<'_> {
 }
 
 impl Qualified<'_> {
-    fn details(&self, name: &str) -> Box<Details> {
-        Box::new(Details {
+    fn details(&self, name: &str) -> Details {
+        Details {
             name: name.to_owned(),
             group: self.group.to_owned(),
             kind: self.name.to_owned(),
             ..Details::default()
-        })
+        }
     }
 }
 
 impl Status {
     /// A failure with no details.
     pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, retry_after: None, continue_token: None }
+        Self { code, reason, message: message.into(), details: None, retry_after: None, continue_token: None, warnings: Vec::new() }
     }
 
     /// 400.
@@ -102,7 +104,7 @@ impl Status {
     pub fn not_found(resource: Qualified<'_>, name: &str) -> Self {
         let mut status =
             Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{resource} {} not found", crate::field::quote(name)));
-        status.details = Some(resource.details(name));
+        status.details = Some(Box::new(resource.details(name)));
         status
     }
 
@@ -126,7 +128,7 @@ impl Status {
     pub fn already_exists(resource: Qualified<'_>, name: &str) -> Self {
         let message = format!("{resource} {} already exists", crate::field::quote(name));
         let mut status = Self::new(StatusCode::CONFLICT, "AlreadyExists", message);
-        status.details = Some(resource.details(name));
+        status.details = Some(Box::new(resource.details(name)));
         status
     }
 
@@ -134,7 +136,7 @@ impl Status {
     pub fn conflict(resource: Qualified<'_>, name: &str, why: impl std::fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", crate::field::quote(name));
         let mut status = Self::new(StatusCode::CONFLICT, "Conflict", message);
-        status.details = Some(resource.details(name));
+        status.details = Some(Box::new(resource.details(name)));
         status
     }
 
@@ -146,7 +148,7 @@ impl Status {
             (false, false) => format!("{resource} {} is forbidden: {why}", crate::field::quote(name)),
         };
         let mut status = Self::new(StatusCode::FORBIDDEN, "Forbidden", message);
-        status.details = Some(resource.details(name));
+        status.details = Some(Box::new(resource.details(name)));
         status
     }
 
@@ -176,7 +178,7 @@ impl Status {
             .iter()
             .map(|e| Cause { reason: e.kind.reason().to_owned(), message: e.body(), field: e.field.clone() })
             .collect();
-        status.details = Some(details);
+        status.details = Some(Box::new(details));
         status
     }
 

@@ -1,5 +1,9 @@
 //! What can go wrong with a store.
 
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use crate::Revision;
 
 /// Why a store could not answer.
@@ -22,7 +26,97 @@ pub enum StoreError {
         /// The newest there is.
         newest: Revision,
     },
-    /// The store was closed, or an earlier write to disk failed and the state is no longer known.
+    /// A transaction names the same key twice.
+    #[error("write {index} of the transaction names a key that an earlier write names too")]
+    RepeatedKey {
+        /// The index of the second write to the key.
+        index: usize,
+    },
+    /// A transaction is larger than any store takes.
+    #[error("the transaction's keys and values take {bytes} bytes; at most {limit} are allowed")]
+    TooLarge {
+        /// The size of the transaction.
+        bytes: usize,
+        /// The largest size allowed.
+        limit: usize,
+    },
+    /// Writing to disk failed. What the transaction would have done is not visible, and the store
+    /// takes no more writes until it is opened again; what it holds can still be read.
+    #[error("could not {action} {}; the store takes no more writes until it is opened again", path.display())]
+    Io {
+        /// What was attempted, as in "could not … the file".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// The store was closed; what it holds can still be read.
     #[error("the store is closed")]
     Closed,
+}
+
+/// Why a store on disk could not be opened. One that is refused for what its files hold is left
+/// exactly as it is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process has the store open, or this one has it open already.
+    #[error(
+        "the store in {} is in use by {}: stop that, or choose another directory",
+        dir.display(),
+        pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+    )]
+    Locked {
+        /// The store's directory.
+        dir: PathBuf,
+        /// The process that has it open, if it could be found out.
+        pid: Option<u32>,
+    },
+    /// The system refused.
+    #[error("could not {action} {}", path.display())]
+    Io {
+        /// What was attempted, as in "could not … the file".
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// A file holds something that no crash leaves behind, so acknowledged writes may be lost.
+    #[error(
+        "{} is damaged at byte {offset}: {problem}. Restore its directory from a backup, or move it away to start empty",
+        path.display()
+    )]
+    Corrupt {
+        /// The damaged file.
+        path: PathBuf,
+        /// Where the damage begins.
+        offset: u64,
+        /// What is wrong there.
+        problem: &'static str,
+    },
+    /// A file that must be there is not, so acknowledged writes may be lost.
+    #[error(
+        "{} is missing: {problem}. Restore its directory from a backup, or move it away to start empty",
+        path.display()
+    )]
+    Missing {
+        /// The file that should be there.
+        path: PathBuf,
+        /// How that is known.
+        problem: &'static str,
+    },
+    /// A file was written by another version of this software, in a format that this one cannot read.
+    #[error("{} is in format {found}, but only format {supported} is understood: use the version that wrote it", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The format it says it is in.
+        found: u32,
+        /// The format understood here.
+        supported: u32,
+    },
 }

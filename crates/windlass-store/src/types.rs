@@ -37,7 +37,9 @@ impl Value {
 
     /// The bytes that are stored when the write is given `revision`.
     pub fn resolve(&self, revision: Revision) -> Bytes {
-        let Some(at) = self.splice_at else { return self.bytes.clone() };
+        let Some(at) = self.splice_at else {
+            return self.bytes.clone();
+        };
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(revision).as_bytes();
         let mut out = Vec::with_capacity(self.bytes.len() + digits.len());
@@ -185,7 +187,11 @@ pub struct Snapshot {
 /// A revisioned store. See the crate's introduction for what every engine keeps to, and
 /// [`contract`](crate::contract) for the tests that hold it to that.
 pub trait Store: Send + Sync + 'static {
-    /// Carries out a transaction. Dropping the future does not undo it.
+    /// Carries out a transaction. Nothing happens before the future is polled; from then on dropping it
+    /// does not undo the transaction, which may or may not be carried out.
+    ///
+    /// [`StoreError::RepeatedKey`] when two writes name one key, [`StoreError::TooLarge`] beyond
+    /// 64 MiB of keys and values.
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnResult, StoreError>>;
 
     /// The newest entry of a key.
@@ -200,8 +206,9 @@ pub trait Store: Send + Sync + 'static {
     /// How many keys the range holds now.
     fn count(&self, range: Range) -> BoxFuture<'_, Result<usize, StoreError>>;
 
-    /// Events with `revision > after`, oldest first, at most `limit` of them but never part of a
-    /// transaction. Empty when there are none yet: wait on [`revision`](Self::revision) and ask again.
+    /// Events with `revision > after`, oldest first, at most `limit` of them (0: all) but never part
+    /// of a transaction: one that alone exceeds the limit is returned whole. Empty when there are none
+    /// yet: wait on [`revision`](Self::revision) and ask again.
     ///
     /// [`StoreError::Compacted`] when events after `after` have been dropped.
     fn events(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>>;
@@ -213,9 +220,12 @@ pub trait Store: Send + Sync + 'static {
     /// The oldest revision that can still be read at; everything below is gone.
     fn compacted(&self) -> Revision;
 
-    /// Drops history below `revision`: older versions and events, and the disk space they take.
+    /// Drops history below `revision`: older versions and events, and the disk space they take where
+    /// that is worth the effort. Below [`compacted`](Self::compacted) there is nothing left to do;
+    /// above the newest revision it is [`StoreError::Future`].
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Refuses further writes, and returns when everything acknowledged is where it must be.
+    /// Refuses further writes and compactions with [`StoreError::Closed`], and returns when everything
+    /// acknowledged is where it must be. Reads are still answered. Closing again does nothing.
     fn close(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 }

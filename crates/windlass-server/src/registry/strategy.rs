@@ -246,6 +246,17 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
+    /// Whether something beyond `metadata.finalizers` keeps the object from going, e.g. a namespace's
+    /// `spec.finalizers`.
+    fn holds_deletion(&self, _object: &Value) -> bool {
+        false
+    }
+
+    /// Called when an object is deleted for the first time, before it is known whether it has to wait:
+    /// may add finalizers.
+    fn prepare_delete(&self, _object: &mut Value, _now: &str) {}
+
+
     /// How long a delete waits, given what the client asked for; `None` deletes at once. Asked when
     /// a delete starts and when a shorter one follows.
     fn grace_period(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
@@ -324,6 +335,7 @@ fn keep_metadata(object: &mut Value, old: &Value) {
 /// The strategy of a built-in kind. CustomResourceDefinitions have their own, with the CRD machinery.
 pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
     match (group, kind) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => &crate::crd::definition::Definition,
         ("", "ConfigMap") => &config_map::ConfigMap,
         ("", "Secret") => &secret::Secret,
         ("", "Namespace") => &namespace::Namespace,

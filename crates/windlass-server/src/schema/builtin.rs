@@ -34,6 +34,11 @@ pub fn all() -> impl Iterator<Item = (&'static str, DefinitionId)> {
     TABLE.names.iter().enumerate().map(|(i, name)| (*name, DefinitionId(i as u32)))
 }
 
+/// The definition of `ObjectMeta`.
+pub fn object_meta_id() -> DefinitionId {
+    TABLE.object_meta
+}
+
 /// The schema of `ObjectMeta`, which custom resources share with built-in kinds.
 pub fn object_meta() -> &'static Schema {
     definition(TABLE.object_meta)

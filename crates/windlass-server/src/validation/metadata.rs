@@ -52,7 +52,8 @@ pub fn validate_update(object: &Value, old: &Value, rules: Rules, errors: &mut F
     }
 }
 
-fn check(meta: &Value, namespaced: bool, rule: NameRule, path: &Path<'_>, errors: &mut FieldErrors) {
+/// Checks the metadata of any object, wherever it sits.
+pub fn check(meta: &Value, namespaced: bool, rule: NameRule, path: &Path<'_>, errors: &mut FieldErrors) {
     let generate_name = meta.text("generateName");
     if !generate_name.is_empty() {
         let path = path.child("generateName");

@@ -1,0 +1,124 @@
+//! The command line, as it is written. Nothing here touches the system.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// The toolkit for Kubernetes operators in Rust.
+#[derive(Debug, Parser)]
+#[command(name = "windlass", version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a local cluster and add it to your kubeconfig
+    Up(Up),
+    /// Stop a cluster and take it out of your kubeconfig
+    Down(Down),
+    /// Show whether a cluster runs and answers
+    Status(Status),
+    /// List the clusters on this machine
+    List(List),
+    /// Print the kubeconfig of a running cluster
+    Kubeconfig(Kubeconfig),
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Name {
+    /// The cluster's name; its kubeconfig context is `windlass-NAME`
+    #[arg(long, default_value = "default", value_parser = parse_name)]
+    pub name: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    pub name: Name,
+    /// Serve in this process until SIGINT or SIGTERM instead of in the background
+    #[arg(long)]
+    pub foreground: bool,
+    /// Keep everything in memory; nothing is left when the cluster stops
+    #[arg(long, conflicts_with = "data_dir")]
+    pub ephemeral: bool,
+    /// Where objects and certificates are kept [default: ~/.windlass/NAME/data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// The address to serve on; port 0 picks a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Write the kubeconfig to this file instead of adding the cluster to yours
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Down {
+    #[command(flatten)]
+    pub name: Name,
+    /// Also delete the cluster's data
+    #[arg(long)]
+    pub purge: bool,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub name: Name,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Kubeconfig {
+    #[command(flatten)]
+    pub name: Name,
+    /// `text` prints YAML
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// A name that is also a directory and part of a context: lower-case letters, digits and dashes.
+fn parse_name(text: &str) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let valid = !text.is_empty() && text.len() <= 40 && text.chars().all(inner) && !text.starts_with('-');
+    if valid { Ok(text.to_owned()) } else { Err("use up to 40 lower-case letters, digits and dashes".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Args::command().debug_assert();
+    }
+}

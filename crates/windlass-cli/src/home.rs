@@ -1,0 +1,121 @@
+//! Where clusters keep what outlives a command: `~/.windlass/NAME/`, or below `$WINDLASS_HOME`.
+//!
+//! ```text
+//! NAME/run.json     pid and address of a cluster that runs in the background
+//! NAME/kubeconfig   its kubeconfig
+//! NAME/log          what it logs
+//! NAME/data/        its objects and certificates
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+use windlass_server::pki::write_private;
+
+/// The directory of one cluster.
+pub(crate) struct Home {
+    pub name: String,
+    pub dir: PathBuf,
+}
+
+/// What is known about a cluster that was started in the background.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Run {
+    pub pid: i32,
+    pub server: String,
+    pub ephemeral: bool,
+    /// Where its kubeconfig went, if not into the user's own.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// The directory of all clusters.
+pub(crate) fn root() -> Result<PathBuf> {
+    if let Some(dir) = std::env::var_os("WINDLASS_HOME").filter(|dir| !dir.is_empty()) {
+        return Ok(dir.into());
+    }
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    let home = home.context("HOME is not set; set WINDLASS_HOME to a directory for clusters")?;
+    Ok(Path::new(&home).join(".windlass"))
+}
+
+impl Home {
+    pub(crate) fn of(name: &str) -> Result<Self> {
+        Ok(Self { name: name.to_owned(), dir: root()?.join(name) })
+    }
+
+    /// The names of all clusters that have left something.
+    pub(crate) fn names() -> Result<Vec<String>> {
+        let entries = match std::fs::read_dir(root()?) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", root().unwrap_or_default().display()));
+            }
+        };
+        let mut names: Vec<String> = entries
+            .filter_map(Result::ok)
+            .filter(|entry| entry.path().is_dir())
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    pub(crate) fn context(&self) -> String {
+        format!("windlass-{}", self.name)
+    }
+
+    pub(crate) fn create(&self) -> Result<()> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
+        made.with_context(|| format!("cannot create {}", self.dir.display()))
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("kubeconfig")
+    }
+
+    fn run_file(&self) -> PathBuf {
+        self.dir.join("run.json")
+    }
+
+    /// The cluster that runs in the background, if one does.
+    pub(crate) fn running(&self) -> Option<Run> {
+        let text = std::fs::read_to_string(self.run_file()).ok()?;
+        let run: Run = serde_json::from_str(&text).ok()?;
+        is_windlass(run.pid).then_some(run)
+    }
+
+    pub(crate) fn write_run(&self, run: &Run) -> Result<()> {
+        Ok(write_private(&self.run_file(), &serde_json::to_string_pretty(run)?)?)
+    }
+
+    /// Forgets the cluster that ran.
+    pub(crate) fn clear_run(&self) {
+        for file in [self.run_file(), self.kubeconfig()] {
+            // What is not there need not be removed.
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+/// Whether the process is there and is a windlass, not one that got the number later.
+fn is_windlass(pid: i32) -> bool {
+    std::fs::read(format!("/proc/{pid}/cmdline"))
+        .map(|line| line.split(|b| *b == 0).any(|arg| arg == b"--foreground") && !is_zombie(pid))
+        .unwrap_or(false)
+}
+
+fn is_zombie(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
+}

@@ -1,0 +1,104 @@
+//! `windlass kubeconfig`, and how clusters get into the user's kubeconfig and out of it again.
+//!
+//! The user's file is edited as a document: what is not ours is written back as it was read.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use windlass_server::pki::write_private;
+
+use crate::args::{Format, Kubeconfig};
+use crate::home::Home;
+use crate::output;
+
+const SECTIONS: [&str; 3] = ["clusters", "contexts", "users"];
+
+pub(crate) fn run(args: &Kubeconfig) -> Result<ExitCode> {
+    let home = Home::of(&args.name.name)?;
+    if home.running().is_none() {
+        bail!("cluster {:?} is not running; start it with `windlass up --name {}`", home.name, home.name);
+    }
+    let config = read(&home.kubeconfig())?;
+    match args.output {
+        Format::Json => output::json(&config),
+        Format::Text => output::line(to_yaml(&config)?.trim_end()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The user's kubeconfig: the first file of `$KUBECONFIG`, else `~/.kube/config`.
+fn path() -> Result<PathBuf> {
+    if let Some(paths) = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty())
+        && let Some(first) = std::env::split_paths(&paths).find(|path| !path.as_os_str().is_empty())
+    {
+        return Ok(first);
+    }
+    let home = std::env::var_os("HOME").context("HOME is not set; set KUBECONFIG to a file")?;
+    Ok(Path::new(&home).join(".kube").join("config"))
+}
+
+/// Reads a kubeconfig.
+pub(crate) fn read(path: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    if text.trim().is_empty() {
+        return Ok(json!({}));
+    }
+    serde_saphyr::from_str(&text).with_context(|| format!("{} is not a kubeconfig", path.display()))
+}
+
+/// Writes a kubeconfig that only its owner can read, all of it or nothing.
+pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    }
+    Ok(write_private(path, &to_yaml(config)?)?)
+}
+
+fn to_yaml(config: &Value) -> Result<String> {
+    serde_saphyr::to_string(config).context("the kubeconfig cannot be written as YAML")
+}
+
+/// Adds a cluster to the user's kubeconfig and makes its context current. Returns the file.
+pub(crate) fn merge(ours: &Value) -> Result<PathBuf> {
+    let path = path()?;
+    let mut config = if path.exists() { read(&path)? } else { json!({"apiVersion": "v1", "kind": "Config"}) };
+    for section in SECTIONS {
+        for entry in ours[section].as_array().into_iter().flatten() {
+            let list = section_of(&mut config, section, &path)?;
+            list.retain(|other| other["name"] != entry["name"]);
+            list.push(entry.clone());
+        }
+    }
+    config["current-context"] = ours["current-context"].clone();
+    write(&path, &config)?;
+    Ok(path)
+}
+
+/// Takes a cluster out of the user's kubeconfig.
+pub(crate) fn forget(name: &str) -> Result<()> {
+    let path = path()?;
+    if !path.exists() {
+        return Ok(());
+    }
+    let mut config = read(&path)?;
+    let before = config.clone();
+    for section in SECTIONS {
+        section_of(&mut config, section, &path)?.retain(|entry| entry["name"] != name);
+    }
+    if config["current-context"] == name {
+        config["current-context"] = "".into();
+    }
+    if config == before { Ok(()) } else { write(&path, &config) }
+}
+
+fn section_of<'a>(config: &'a mut Value, section: &str, path: &Path) -> Result<&'a mut Vec<Value>> {
+    if !config.is_object() {
+        bail!("{} is not a kubeconfig", path.display());
+    }
+    if config[section].is_null() {
+        config[section] = json!([]);
+    }
+    config[section].as_array_mut().with_context(|| format!("{section:?} in {} is not a list", path.display()))
+}

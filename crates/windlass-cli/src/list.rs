@@ -1,0 +1,40 @@
+//! `windlass list`: the clusters on this machine.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::args::{Format, List};
+use crate::home::Home;
+use crate::output;
+
+pub(crate) fn run(args: &List) -> Result<ExitCode> {
+    let homes = Home::names()?.into_iter().map(|name| Home::of(&name)).collect::<Result<Vec<Home>>>()?;
+    match args.output {
+        Format::Json => {
+            let clusters: Vec<_> = homes
+                .iter()
+                .map(|home| {
+                    let run = home.running();
+                    json!({"name": home.name, "running": run.is_some(), "server": run.map(|run| run.server)})
+                })
+                .collect();
+            output::json(&json!(clusters));
+        }
+        Format::Text if homes.is_empty() => output::line("no clusters; start one with `windlass up`"),
+        Format::Text => {
+            output::line(format_args!("{:<20} {:<9} SERVER", "NAME", "STATE"));
+            for home in &homes {
+                let run = home.running();
+                let state = if run.is_some() { "running" } else { "stopped" };
+                output::line(format_args!(
+                    "{:<20} {state:<9} {}",
+                    home.name,
+                    run.map(|r| r.server).unwrap_or_default()
+                ));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,10 @@
+//! Logs go to standard error; `RUST_LOG` says how much.
+
+use tracing_subscriber::EnvFilter;
+
+/// Sets logging up for a process that serves.
+pub(crate) fn init() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // Setting it twice is harmless: the first one stays.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}

@@ -1,0 +1,59 @@
+//! `windlass status`: whether a cluster runs and answers. Exits 1 if it does not.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+
+use crate::args::{Format, Status};
+use crate::home::Home;
+use crate::output;
+
+pub(crate) fn run(args: &Status) -> Result<ExitCode> {
+    let home = Home::of(&args.name.name)?;
+    let Some(run) = home.running() else {
+        match args.output {
+            Format::Json => output::json(&json!({"name": home.name, "running": false})),
+            Format::Text => output::line(format_args!(
+                "cluster {:?} is not running; start it with `windlass up --name {}`",
+                home.name, home.name
+            )),
+        }
+        return Ok(ExitCode::FAILURE);
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let version = runtime.block_on(version(&home));
+    let healthy = version.is_ok();
+    match (args.output, version) {
+        (Format::Json, version) => output::json(&json!({
+            "name": home.name, "running": true, "healthy": healthy, "server": run.server, "pid": run.pid,
+            "ephemeral": run.ephemeral, "context": home.context(), "version": version.ok(),
+        })),
+        (Format::Text, Ok(version)) => output::line(format_args!(
+            "cluster {:?} runs at {} (pid {}, Kubernetes {version}, context {:?})",
+            home.name,
+            run.server,
+            run.pid,
+            home.context()
+        )),
+        (Format::Text, Err(error)) => output::line(format_args!(
+            "cluster {:?} runs at {} (pid {}) but does not answer: {error:#}; see {}",
+            home.name,
+            run.server,
+            run.pid,
+            home.log().display()
+        )),
+    }
+    Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn version(home: &Home) -> Result<String> {
+    let file = Kubeconfig::read_from(home.kubeconfig())?;
+    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.connect_timeout = Some(Duration::from_secs(2));
+    config.read_timeout = Some(Duration::from_secs(2));
+    let client = kube::Client::try_from(config)?;
+    Ok(client.apiserver_version().await?.git_version)
+}

@@ -1,0 +1,125 @@
+//! `windlass up`: a cluster in this process, or in one of its own.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use windlass_cluster::Cluster;
+
+use crate::args::{Format, Up};
+use crate::home::{Home, Run};
+use crate::{kubeconfig, logging, output};
+
+pub(crate) fn run(args: &Up) -> Result<ExitCode> {
+    let home = Home::of(&args.name.name)?;
+    if args.foreground {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(foreground(args, &home))?;
+    } else {
+        background(args, &home)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves until a signal. Prints one line with `ready` once it serves.
+async fn foreground(args: &Up, home: &Home) -> Result<()> {
+    logging::init();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut builder = Cluster::builder().listen(args.listen);
+    if !args.ephemeral {
+        builder = builder.data_dir(args.data_dir.clone().unwrap_or_else(|| home.data()));
+    }
+    let cluster = builder.start().await?;
+    let credentials = cluster.credentials()?.context("the cluster has no address")?;
+    let config = credentials.kubeconfig(&home.context());
+    let file = match &args.kubeconfig {
+        Some(file) => file.clone(),
+        None => {
+            home.create()?;
+            home.kubeconfig()
+        }
+    };
+    kubeconfig::write(&file, &config)?;
+    if let Some(recovery) = cluster.recovery().filter(|recovery| recovery.truncated_bytes > 0) {
+        tracing::warn!(bytes = recovery.truncated_bytes, "an unfinished write was cut off the end of the log");
+    }
+    output::line(format_args!("ready {} kubeconfig={}", credentials.server(), file.display()));
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    // A second signal ends the process at once.
+    let stop = cluster.stop();
+    tokio::select! {
+        stopped = stop => stopped?,
+        _ = interrupt.recv() => std::process::exit(130),
+        _ = terminate.recv() => std::process::exit(143),
+    }
+    Ok(())
+}
+
+/// Starts a process of its own that serves, and returns when it does.
+fn background(args: &Up, home: &Home) -> Result<()> {
+    if let Some(run) = home.running() {
+        bail!(
+            "cluster {:?} already runs at {} (pid {}); stop it with `windlass down --name {}`",
+            home.name,
+            run.server,
+            run.pid,
+            home.name
+        );
+    }
+    home.create()?;
+    let log = File::create(home.log()).with_context(|| format!("cannot write {}", home.log().display()))?;
+    let mut command = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
+    command.args(["up", "--foreground", "--name", &home.name, "--listen", &args.listen.to_string()]);
+    command.arg("--kubeconfig").arg(home.kubeconfig());
+    if args.ephemeral {
+        command.arg("--ephemeral");
+    } else {
+        command.arg("--data-dir").arg(args.data_dir.clone().unwrap_or_else(|| home.data()));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
+    let mut child = command.spawn().context("cannot start the cluster's process")?;
+    let stdout = child.stdout.take().context("the cluster's process has no output")?;
+    let mut ready = String::new();
+    BufReader::new(stdout).read_line(&mut ready)?;
+    let Some(server) = ready.strip_prefix("ready ").and_then(|rest| rest.split_whitespace().next()) else {
+        let _ = child.wait();
+        let said = std::fs::read_to_string(home.log()).unwrap_or_default();
+        let said = said.trim().trim_start_matches("error: ");
+        bail!("the cluster did not start: {}", if said.is_empty() { "it said nothing" } else { said });
+    };
+    let config = kubeconfig::read(&home.kubeconfig())?;
+    let merged = match &args.kubeconfig {
+        Some(file) => {
+            kubeconfig::write(file, &config)?;
+            file.clone()
+        }
+        None => kubeconfig::merge(&config)?,
+    };
+    home.write_run(&Run {
+        pid: i32::try_from(child.id())?,
+        server: server.to_owned(),
+        ephemeral: args.ephemeral,
+        kubeconfig: args.kubeconfig.clone(),
+    })?;
+    match args.output {
+        Format::Json => output::json(&json!({
+            "name": home.name, "server": server, "context": home.context(), "kubeconfig": merged, "pid": child.id(),
+        })),
+        Format::Text => {
+            output::line(format_args!("cluster {:?} is ready at {server}", home.name));
+            output::line(format_args!("context {:?} is now current in {}", home.context(), merged.display()));
+            output::line("");
+            output::line("  kubectl get namespaces");
+            output::line(format_args!("  windlass down --name {}", home.name));
+        }
+    }
+    Ok(())
+}

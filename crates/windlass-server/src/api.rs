@@ -1,0 +1,27 @@
+//! The server's shared state.
+
+use std::sync::Arc;
+
+use windlass_store::Store;
+
+use crate::authn::Tokens;
+use crate::catalog::Catalog;
+use crate::crd::controller::Progress;
+use crate::metrics::Metrics;
+use crate::watch::Hub;
+
+/// Everything a request may need. One per server.
+pub struct Api {
+    /// Where objects are kept.
+    pub store: Arc<dyn Store>,
+    /// Feeds watchers.
+    pub hub: Arc<Hub>,
+    /// What is served.
+    pub catalog: Catalog,
+    /// Who bearer tokens stand for.
+    pub tokens: Tokens,
+    /// What was done.
+    pub metrics: Metrics,
+    /// The revision up to which CRDs have taken effect.
+    pub crds: Progress,
+}

@@ -1,0 +1,69 @@
+//! The body of a response: nothing, bytes, or a stream of bytes that is made as it is read.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::stream::{BoxStream, Stream, StreamExt};
+use http_body::{Frame, SizeHint};
+
+/// A response body.
+pub struct Body {
+    inner: Inner,
+    /// Dropped together with the body: counts open watches.
+    _guard: Option<Box<dyn Send>>,
+}
+
+enum Inner {
+    Full(Bytes),
+    Stream(BoxStream<'static, Bytes>),
+}
+
+impl Body {
+    /// No body.
+    pub fn empty() -> Self {
+        Bytes::new().into()
+    }
+
+    /// A body made as it is read: long lists and watches.
+    pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self { inner: Inner::Stream(stream.boxed()), _guard: None }
+    }
+
+    /// The same body, with something that is dropped when it ends or the client goes away.
+    #[must_use]
+    pub fn guarded(self, guard: impl Send + 'static) -> Self {
+        Self { inner: self.inner, _guard: Some(Box::new(guard)) }
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Self {
+        Self { inner: Inner::Full(bytes.into()), _guard: None }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.get_mut().inner {
+            Inner::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Inner::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Inner::Stream(stream) => stream.poll_next_unpin(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.inner, Inner::Full(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Stream(_) => SizeHint::default(),
+        }
+    }
+}

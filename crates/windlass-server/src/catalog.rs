@@ -1,0 +1,223 @@
+//! The catalog: every resource the server serves at this moment.
+//!
+//! Readers take an immutable [`Snapshot`] and never wait; installing or removing a CRD swaps in a new
+//! one. Discovery and OpenAPI documents hang off the snapshot they describe, made when first asked for.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+use windlass_store::Revision;
+
+use crate::crd::CustomKind;
+use crate::registry::strategy::{self, Strategy};
+use crate::resource::{Resource, builtins};
+
+/// A resource together with how its objects behave.
+pub struct Served {
+    /// Names, verbs, schema, columns.
+    pub resource: Resource,
+    /// Defaulting, validation and the rest.
+    pub behaviour: Behaviour,
+    /// How every stored object of the kind begins: `{"kind":"Pod","apiVersion":"v1",`.
+    pub head: Box<str>,
+    /// Objects last written at or before this revision were written under an older schema.
+    pub current_since: Revision,
+    /// The revision at which the resource came into being; it has no history before that.
+    pub since: Revision,
+    /// Cancelled when the resource is no longer served, or the server stops: ends its watches.
+    pub ended: CancellationToken,
+}
+
+/// How objects of a kind behave.
+pub enum Behaviour {
+    /// As Kubernetes' own kinds do.
+    Builtin(&'static dyn Strategy),
+    /// As a CRD says.
+    Custom(Arc<CustomKind>),
+}
+
+impl Served {
+    fn new(resource: Resource, behaviour: Behaviour) -> Self {
+        let head = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version());
+        Self { resource, behaviour, head: head.into(), current_since: 0, since: 0, ended: CancellationToken::new() }
+    }
+
+    /// The custom kind, if it is one.
+    pub fn custom(&self) -> Option<&Arc<CustomKind>> {
+        match &self.behaviour {
+            Behaviour::Builtin(_) => None,
+            Behaviour::Custom(kind) => Some(kind),
+        }
+    }
+
+    /// The strategy.
+    pub fn strategy(&self) -> &dyn Strategy {
+        match &self.behaviour {
+            Behaviour::Builtin(strategy) => *strategy,
+            Behaviour::Custom(kind) => kind.strategy(&self.resource.version),
+        }
+    }
+}
+
+impl Deref for Served {
+    type Target = Resource;
+
+    fn deref(&self) -> &Resource {
+        &self.resource
+    }
+}
+
+/// Group, version, plural.
+type ByName = HashMap<Box<str>, HashMap<Box<str>, HashMap<Box<str>, Arc<Served>>>>;
+
+/// The resources served at one moment.
+pub struct Snapshot {
+    served: Vec<Arc<Served>>,
+    by_name: ByName,
+    documents: Documents,
+}
+
+/// Documents about a snapshot, made once.
+#[derive(Default)]
+pub struct Documents {
+    made: parking_lot::Mutex<HashMap<String, Arc<OnceLock<Bytes>>>>,
+}
+
+impl Documents {
+    /// The document called `name`, made by `make` if nobody has asked before.
+    pub fn get(&self, name: &str, make: impl FnOnce() -> Bytes) -> Bytes {
+        let cell = Arc::clone(self.made.lock().entry(name.to_owned()).or_default());
+        cell.get_or_init(make).clone()
+    }
+}
+
+/// A custom resource to serve.
+pub struct Custom {
+    /// Names, verbs, schema, columns.
+    pub resource: Resource,
+    /// What its CRD says.
+    pub kind: Arc<CustomKind>,
+    /// Objects last written at or before this revision were written under an older schema.
+    pub current_since: Revision,
+    /// The revision at which the CRD was created.
+    pub since: Revision,
+}
+
+impl Snapshot {
+    fn builtin() -> Self {
+        let served = builtins().iter().map(|resource| {
+            let strategy = strategy::of(&resource.group, &resource.kind);
+            Arc::new(Served::new(resource.clone(), Behaviour::Builtin(strategy)))
+        });
+        Self::of(served.collect())
+    }
+
+    fn of(served: Vec<Arc<Served>>) -> Self {
+        let mut by_name = ByName::new();
+        for one in &served {
+            by_name
+                .entry(one.group.clone())
+                .or_default()
+                .entry(one.version.clone())
+                .or_default()
+                .insert(one.plural.clone(), Arc::clone(one));
+        }
+        Self { served, by_name, documents: Documents::default() }
+    }
+
+    /// The resource called `plural` in a group and version.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
+        self.by_name.get(group)?.get(version)?.get(plural)
+    }
+
+    /// Whether anything is served in a group.
+    pub fn has_group(&self, group: &str) -> bool {
+        self.by_name.contains_key(group)
+    }
+
+    /// Whether a group has built-in resources.
+    pub fn has_builtin_group(&self, group: &str) -> bool {
+        let versions = self.by_name.get(group).into_iter().flat_map(HashMap::values);
+        versions.flat_map(HashMap::values).any(|served| served.custom().is_none())
+    }
+
+    /// Whether anything is served in a version of a group.
+    pub fn has_version(&self, group: &str, version: &str) -> bool {
+        self.by_name.get(group).is_some_and(|versions| versions.contains_key(version))
+    }
+
+    /// Every resource.
+    pub fn resources(&self) -> impl Iterator<Item = &Resource> {
+        self.served.iter().map(|served| &served.resource)
+    }
+
+    /// Everything served.
+    pub fn served(&self) -> &[Arc<Served>] {
+        &self.served
+    }
+
+    /// Documents about this snapshot.
+    pub fn documents(&self) -> &Documents {
+        &self.documents
+    }
+}
+
+/// The resources served now.
+pub struct Catalog {
+    current: ArcSwap<Snapshot>,
+}
+
+impl Catalog {
+    /// Just the built-in kinds.
+    pub fn new() -> Self {
+        Self { current: ArcSwap::from_pointee(Snapshot::builtin()) }
+    }
+
+    /// What is served now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    /// Serves the built-in kinds and these custom ones from now on. Watches of custom resources that
+    /// are gone or have changed end, so that their clients come back and see what is served now.
+    pub fn install(&self, custom: Vec<Custom>) {
+        let old = self.snapshot();
+        let same = |custom: &Custom| {
+            let served = old.find(&custom.resource.group, &custom.resource.version, &custom.resource.plural)?;
+            let kind = served.custom()?;
+            let unchanged = kind.uid == custom.kind.uid
+                && kind.generation == custom.kind.generation
+                && kind.terminating == custom.kind.terminating;
+            unchanged.then(|| Arc::clone(served))
+        };
+        let mut served: Vec<Arc<Served>> = old.served.iter().filter(|s| s.custom().is_none()).cloned().collect();
+        served.extend(custom.into_iter().map(|custom| {
+            same(&custom).unwrap_or_else(|| {
+                let Custom { resource, kind, current_since, since } = custom;
+                Arc::new(Served { current_since, since, ..Served::new(resource, Behaviour::Custom(kind)) })
+            })
+        }));
+        let kept: std::collections::HashSet<*const Served> = served.iter().map(Arc::as_ptr).collect();
+        self.current.store(Arc::new(Snapshot::of(served)));
+        for gone in old.served.iter().filter(|served| !kept.contains(&Arc::as_ptr(served))) {
+            gone.ended.cancel();
+        }
+    }
+
+    /// Ends every watch.
+    pub fn end_watches(&self) {
+        for served in self.snapshot().served() {
+            served.ended.cancel();
+        }
+    }
+}
+
+impl Default for Catalog {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,201 @@
+//! Keeps the catalog in step with the stored CRDs, and CRDs in step with what is served.
+//!
+//! One task follows the CRDs through the watch hub. For each change it brings the CRD's status up to
+//! date (names, establishment), removes the objects of a CRD that is being deleted, and installs the
+//! resulting resources in the catalog. A handler that wrote a CRD waits for [`Progress`] to pass its
+//! revision, so that a new kind is served when the client hears of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::watch;
+use windlass_store::{Entry, Expect, Range, Revision, StoreError, TxnResult, Write};
+
+use super::lifecycle::{self, AcceptedNames};
+use crate::api::Api;
+use crate::catalog::Custom;
+use crate::codec::json;
+use crate::object;
+use crate::registry::stored;
+use crate::validation::access::Access;
+
+const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
+
+/// The revision up to which CRDs have taken effect.
+pub type Progress = watch::Sender<Revision>;
+
+/// A stored CRD.
+struct Known {
+    crd: Value,
+    modified: Revision,
+    /// The revision at which its present spec came into effect.
+    current_since: Revision,
+    /// The revision at which it was created.
+    created: Revision,
+}
+
+/// See the module's introduction.
+pub struct CrdController {
+    api: Arc<Api>,
+    known: BTreeMap<Bytes, Known>,
+    seen: Revision,
+}
+
+impl CrdController {
+    /// Nothing has taken effect yet.
+    pub fn progress() -> Progress {
+        watch::channel(0).0
+    }
+
+    /// Installs the CRDs that are stored.
+    pub async fn open(api: Arc<Api>) -> Result<Self, StoreError> {
+        let mut controller = Self { api, known: BTreeMap::new(), seen: 0 };
+        controller.reload().await?;
+        Ok(controller)
+    }
+
+    /// Follows changes until the hub is gone.
+    pub async fn run(mut self) {
+        let Ok(channel) = self.api.hub.channel(PREFIX).await else { return };
+        let mut newest = channel.subscribe();
+        loop {
+            let step = match channel.read(self.seen, 256) {
+                Ok(events) if events.is_empty() => {
+                    if newest.changed().await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Ok(events) => {
+                    for event in events {
+                        let event = &event.event;
+                        self.seen = event.revision;
+                        if event.deleted {
+                            self.known.remove(&event.key);
+                        } else {
+                            self.learn(&event.entry);
+                        }
+                    }
+                    self.settle().await
+                }
+                Err(_) => self.reload().await,
+            };
+            if let Err(error) = step {
+                tracing::error!(%error, "custom resource definitions no longer take effect: the store cannot be used");
+                return;
+            }
+        }
+    }
+
+    /// Starts from what is stored now.
+    async fn reload(&mut self) -> Result<(), StoreError> {
+        let snapshot = self.api.store.range(Range::prefix(PREFIX), None, 0).await?;
+        self.known.clear();
+        for entry in snapshot.entries {
+            self.learn(&entry);
+        }
+        self.seen = snapshot.revision;
+        self.settle().await
+    }
+
+    fn learn(&mut self, entry: &Entry) {
+        let Entry { key, created, modified, .. } = entry.clone();
+        let crd = match json::parse(&entry.value) {
+            Ok(parsed) => parsed.value,
+            Err(error) => {
+                tracing::error!(key = %String::from_utf8_lossy(&key), %error, "a stored CRD cannot be read");
+                return;
+            }
+        };
+        let current_since = match self.known.get(&key) {
+            Some(known) if known.modified >= modified => return,
+            Some(known) if known.crd.at("spec") == crd.at("spec") => known.current_since,
+            _ => modified,
+        };
+        self.known.insert(key, Known { crd, modified, current_since, created });
+    }
+
+    /// Brings every CRD's status up to date and installs what they define.
+    async fn settle(&mut self) -> Result<(), StoreError> {
+        let keys: Vec<Bytes> = self.known.keys().cloned().collect();
+        for key in keys {
+            self.settle_one(&key).await?;
+        }
+        self.install();
+        for (key, known) in &self.known {
+            if lifecycle::awaits_cleanup(&known.crd) {
+                self.clean_up(key.clone(), known).await?;
+            }
+        }
+        self.api.crds.send_replace(self.seen);
+        Ok(())
+    }
+
+    async fn settle_one(&mut self, key: &Bytes) -> Result<(), StoreError> {
+        let Some(known) = self.known.get(key) else { return Ok(()) };
+        if known.crd.at("metadata").has("deletionTimestamp") {
+            return Ok(());
+        }
+        let group = known.crd.at("spec").text("group").to_owned();
+        let others = self.known.iter().filter(|(other, _)| *other != key).map(|(_, known)| &known.crd);
+        let taken = AcceptedNames::of_group(&group, others);
+        let mut crd = known.crd.clone();
+        let now = object::time(Timestamp::now());
+        if !lifecycle::update_status(&mut crd, &taken, &now) {
+            return Ok(());
+        }
+        let expect = Expect::At(known.modified);
+        if let Some(entry) = put(&self.api, key, expect, &crd).await? {
+            self.learn(&entry);
+        }
+        Ok(())
+    }
+
+    fn install(&self) {
+        let mut custom = Vec::new();
+        for known in self.known.values() {
+            for (resource, kind) in lifecycle::serve(&known.crd) {
+                custom.push(Custom { resource, kind, current_since: known.current_since, since: known.created });
+            }
+        }
+        self.api.catalog.install(custom);
+    }
+
+    /// Deletes the objects of a CRD that is going away, then lets go of it. Objects with finalizers are
+    /// marked, and the CRD stays until they are gone.
+    async fn clean_up(&self, key: Bytes, known: &Known) -> Result<(), StoreError> {
+        let spec = known.crd.at("spec");
+        let prefix = format!("/registry/{}/{}/", spec.text("group"), spec.at("names").text("plural"));
+        let left = crate::registry::delete_all(&self.api, &prefix).await?;
+        let now = object::time(Timestamp::now());
+        let mut crd = known.crd.clone();
+        let expect = Expect::At(known.modified);
+        if left > 0 {
+            lifecycle::deletion_in_progress(&mut crd, &now);
+            if crd != known.crd {
+                put(&self.api, &key, expect, &crd).await?;
+            }
+            return Ok(());
+        }
+        lifecycle::finish_deletion(&mut crd, &now);
+        if crd.at("metadata").list("finalizers").is_empty() {
+            let last = Some(stored::encode(&crd));
+            self.api.store.txn(vec![Write::Delete { key, expect, last }]).await?;
+        } else {
+            put(&self.api, &key, expect, &crd).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a CRD; `None` if it has changed meanwhile, in which case its event is on its way.
+async fn put(api: &Api, key: &Bytes, expect: Expect, crd: &Value) -> Result<Option<Entry>, StoreError> {
+    let write = Write::Put { key: key.clone(), expect, value: stored::encode(crd) };
+    match api.store.txn(vec![write]).await? {
+        TxnResult::Committed { mut entries, .. } => Ok(entries.pop().flatten()),
+        TxnResult::Conflict { .. } => Ok(None),
+    }
+}

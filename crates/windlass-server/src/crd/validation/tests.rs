@@ -1,0 +1,458 @@
+//! Invalid CRDs and how they are refused.
+
+// Tables of `json!` literals read better by value.
+#![allow(clippy::needless_pass_by_value)]
+
+use super::*;
+use crate::crd::definition::Definition;
+use crate::registry::strategy::Strategy;
+
+/// A valid CRD of one version whose `spec` has these properties.
+fn crd(properties: Value) -> Value {
+    let mut crd = json!({
+        "metadata": {"name": "as.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "as", "kind": "A"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}}}],
+        },
+    });
+    Definition.default(&mut crd);
+    Definition.prepare_create(&mut crd);
+    crd
+}
+
+fn violations(crd: &Value) -> Vec<String> {
+    let mut errors = FieldErrors::default();
+    validate(crd, &mut errors);
+    errors.0.iter().map(ToString::to_string).collect()
+}
+
+/// Checks a CRD that differs from a valid one in the value at `pointer`.
+#[track_caller]
+fn check(pointer: &str, value: Value, expected: &[&str]) {
+    let mut crd = crd(json!({}));
+    let (parent, field) = pointer.rsplit_once('/').expect("a JSON pointer");
+    crd.pointer_mut(parent).expect("the parent exists")[field] = value;
+    assert_eq!(violations(&crd), expected);
+}
+
+/// Checks a CRD by the schema of its field `spec.x`; paths are relative to it.
+#[track_caller]
+fn check_field(schema: Value, expected: &[&str]) {
+    let prefix = "spec.validation.openAPIV3Schema.properties[spec].properties[x]";
+    let found: Vec<String> =
+        violations(&crd(json!({"x": schema}))).iter().map(|text| text.replace(prefix, "x")).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_plain_crd_is_valid() {
+    assert_eq!(violations(&crd(json!({"a": {"type": "string"}}))), Vec::<String>::new());
+}
+
+#[test]
+fn names_groups_and_versions() {
+    check(
+        "/metadata/name",
+        json!("wrong"),
+        &[r#"metadata.name: Invalid value: "wrong": must be spec.names.plural+"."+spec.group"#],
+    );
+    check(
+        "/spec/scope",
+        json!("Galaxy"),
+        &[r#"spec.scope: Unsupported value: "Galaxy": supported values: "Cluster", "Namespaced""#],
+    );
+    check(
+        "/spec/names/listKind",
+        json!("A"),
+        &[r#"spec.names.listKind: Invalid value: "A": kind and listKind may not be the same"#],
+    );
+    let label = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+                 character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
+                 validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+    check(
+        "/spec/names/shortNames",
+        json!(["Bad"]),
+        &[&format!(r#"spec.names.shortNames[0]: Invalid value: "Bad": {label}"#)],
+    );
+    check(
+        "/spec/versions/0/storage",
+        json!(false),
+        &["spec.versions: Invalid value: [{\"Name\":\"v1\",\"Served\":true,\"Storage\":false,\"Deprecated\":false,\
+             \"DeprecationWarning\":null,\"Schema\":null,\"Subresources\":null,\"AdditionalPrinterColumns\":null,\
+             \"SelectableFields\":null}]: must have exactly one version marked as storage version"],
+    );
+    check("/spec/versions/0/schema", Value::Null, &["spec.versions[0].schema.openAPIV3Schema: Required value"]);
+    check(
+        "/spec/preserveUnknownFields",
+        json!(true),
+        &["spec.preserveUnknownFields: Invalid value: true: cannot set to true, set \
+           x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"],
+    );
+    check(
+        "/spec/versions/0/deprecationWarning",
+        json!("old"),
+        &[r#"spec.versions[0].deprecationWarning: Invalid value: "old": can only be set for deprecated versions"#],
+    );
+}
+
+#[test]
+fn kubernetes_own_groups_need_approval() {
+    let mut crd = crd(json!({}));
+    crd["spec"]["group"] = json!("x.k8s.io");
+    crd["metadata"]["name"] = json!("as.x.k8s.io");
+    assert_eq!(
+        violations(&crd),
+        ["metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval \
+          annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111"]
+    );
+    for annotation in ["unapproved, for testing", "https://github.com/kubernetes/kubernetes/pull/1"] {
+        crd["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": annotation});
+        assert_eq!(violations(&crd), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn structural_rules() {
+    check_field(json!({}), &["x.type: Required value: must not be empty for specified object fields"]);
+    check_field(
+        json!({"type": "blob"}),
+        &[
+            r#"x.type: Unsupported value: "blob": supported values: "array", "boolean", "integer", "number", "object", "string""#,
+        ],
+    );
+    check_field(json!({"type": "array"}), &["x.items: Required value: must be specified"]);
+    check_field(
+        json!({"type": "string", "oneOf": [{"type": "string", "description": "d"}]}),
+        &[
+            "x.oneOf[0].description: Forbidden: must be empty to be structural",
+            "x.oneOf[0].type: Forbidden: must be empty to be structural",
+        ],
+    );
+    check_field(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}), &[]);
+    check_field(json!({"type": "object", "$ref": "#/x"}), &["x.$ref: Forbidden: $ref is not supported"]);
+    check_field(
+        json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true}),
+        &["x.uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"],
+    );
+    check_field(
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}}),
+        &["x.additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"],
+    );
+    check_field(
+        json!({"type": "string", "pattern": "("}),
+        &[
+            "x.pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `(`",
+        ],
+    );
+    check_field(
+        json!({"type": "object", "x-kubernetes-embedded-resource": true}),
+        &["x.properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without \
+           x-kubernetes-preserve-unknown-fields"],
+    );
+}
+
+#[test]
+fn the_root_and_its_metadata() {
+    let root = "/spec/versions/0/schema/openAPIV3Schema";
+    let at = "spec.validation.openAPIV3Schema";
+    check(
+        root,
+        json!({"type": "string"}),
+        &[&format!(r#"{at}.type: Invalid value: "string": must be object at the root"#)],
+    );
+    check(
+        root,
+        json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}),
+        &[&format!(
+            "{at}.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but \
+             metadata is implicitly specified"
+        )],
+    );
+    check(
+        root,
+        json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}}}}),
+        &[],
+    );
+    check(
+        root,
+        json!({"type": "object", "anyOf": [{"properties": {"a": {"minimum": 1}}}]}),
+        &[&format!("{at}.properties[a]: Required value: because it is defined in {at}.anyOf[0].properties[a]")],
+    );
+}
+
+#[test]
+fn defaults_must_fit() {
+    check_field(json!({"type": "integer", "default": null}), &[]);
+    check_field(
+        json!({"type": "integer", "default": "str"}),
+        &[r#"x.default: Invalid value: "string":  in body must be of type integer: "string""#],
+    );
+    check_field(
+        json!({"type": "object", "default": {"unknown": 1}}),
+        &[r#"x.default: Invalid value: {"unknown":1}: must not have unknown fields"#],
+    );
+}
+
+#[test]
+fn list_and_map_types() {
+    let item = json!({"type": "object", "properties": {"k": {"type": "string"}}});
+    check_field(
+        json!({"type": "array", "items": item, "x-kubernetes-list-type": "map"}),
+        &["x.x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map"],
+    );
+    check_field(
+        json!({"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}),
+        &["x.items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must \
+           have a default or be a required property"],
+    );
+    check_field(
+        json!({"type": "array", "items": item, "x-kubernetes-list-type": "set"}),
+        &["x.items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with \
+           x-kubernetes-list-type=set"],
+    );
+    check_field(
+        json!({"type": "string", "x-kubernetes-list-type": "odd"}),
+        &[
+            r#"x.type: Invalid value: "string": must be array if x-kubernetes-list-type is specified"#,
+            r#"x.x-kubernetes-list-type: Unsupported value: "odd": supported values: "atomic", "set", "map""#,
+        ],
+    );
+}
+
+#[test]
+fn rules_are_well_formed() {
+    let at = "x.x-kubernetes-validations[0]";
+    check_field(
+        json!({"type": "integer", "x-kubernetes-validations": [{"rule": " "}]}),
+        &[&format!("{at}.rule: Required value: rule is not specified")],
+    );
+    check_field(
+        json!({"type": "integer", "x-kubernetes-validations": [{"rule": "true", "reason": "Because", "fieldPath": ".nope"}]}),
+        &[
+            &format!(
+                "{at}.reason: Unsupported value: \"Because\": supported values: \"FieldValueDuplicate\", \
+                 \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\""
+            ),
+            &format!(r#"{at}.fieldPath: Invalid value: ".nope": must be a valid path"#),
+        ],
+    );
+}
+
+#[test]
+fn columns_subresources_and_selectable_fields() {
+    check(
+        "/spec/versions/0/additionalPrinterColumns",
+        json!([{"name": "X", "type": "blob", "format": "odd", "jsonPath": "spec"}]),
+        &[
+            r#"spec.additionalPrinterColumns[0].type: Invalid value: "blob": must be one of boolean,date,integer,number,string"#,
+            "spec.additionalPrinterColumns[0].format: Invalid value: \"odd\": must be one of \
+             byte,date,date-time,double,float,int32,int64,password",
+            r#"spec.additionalPrinterColumns[0].JSONPath: Invalid value: "spec": must be a simple json path starting with ."#,
+        ],
+    );
+    check(
+        "/spec/versions/0/subresources",
+        json!({"scale": {"specReplicasPath": ".status.x", "statusReplicasPath": ""}}),
+        &[
+            r#"spec.subresources.scale.specReplicasPath: Invalid value: ".status.x": should be a json path under .spec"#,
+            "spec.subresources.scale.statusReplicasPath: Required value",
+        ],
+    );
+    let mut crd = crd(json!({"l": {"type": "array", "items": {"type": "string"}}, "s": {"type": "string"}}));
+    crd["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.s"}, {"jsonPath": ".spec.s"}, {"jsonPath": ".spec.l"}, {"jsonPath": ".spec.missing"}]);
+    assert_eq!(
+        violations(&crd),
+        [
+            r#"spec.selectableFields[1].jsonPath: Duplicate value: ".spec.s""#,
+            "spec.selectableFields[2].jsonPath: Invalid value: \".spec.l\": must point to a field of type string, boolean \
+             or integer. Enum string fields and strings with formats are allowed.",
+            r#"spec.selectableFields[3].jsonPath: Invalid value: ".spec.missing": is an invalid path: does not refer to a valid field"#,
+        ]
+    );
+}
+
+#[test]
+fn conversion_webhooks_can_be_reached() {
+    let at = "spec.conversion";
+    check(
+        "/spec/conversion",
+        json!({"strategy": "Webhook"}),
+        &[
+            &format!("{at}.webhookClientConfig: Required value: required when strategy is set to Webhook"),
+            &format!("{at}.conversionReviewVersions: Required value"),
+        ],
+    );
+    check(
+        "/spec/conversion",
+        json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "http://u@h/?q"}, "conversionReviewVersions": ["v9"]}}),
+        &[
+            &format!(
+                "{at}.webhookClientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]"
+            ),
+            &format!(
+                "{at}.webhookClientConfig.url: Invalid value: \"u\": user information is not permitted in the URL"
+            ),
+            &format!(
+                "{at}.webhookClientConfig.url: Invalid value: \"q\": query parameters are not permitted in the URL"
+            ),
+            &format!(
+                "{at}.conversionReviewVersions: Invalid value: [\"v9\"]: must include at least one of v1, v1beta1"
+            ),
+        ],
+    );
+    check(
+        "/spec/conversion",
+        json!({"strategy": "None", "webhook": {"conversionReviewVersions": ["v1"]}}),
+        &[&format!("{at}.conversionReviewVersions: Forbidden: should not be set when strategy is not set to Webhook")],
+    );
+}
+
+#[track_caller]
+fn check_update(old: &Value, new: &Value, expected: &[&str]) {
+    let mut errors = FieldErrors::default();
+    validate_update(new, old, &mut errors);
+    let found: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_a_crd_may_not_change() {
+    let mut old = crd(json!({}));
+    let mut new = old.clone();
+    new["spec"]["scope"] = json!("Cluster");
+    check_update(&old, &new, &[]);
+    old["status"]["conditions"] = json!([{"type": "Established", "status": "True"}]);
+    new["spec"]["names"]["kind"] = json!("B");
+    check_update(
+        &old,
+        &new,
+        &[
+            r#"spec.scope: Invalid value: "Cluster": field is immutable"#,
+            r#"spec.names.kind: Invalid value: "B": field is immutable"#,
+        ],
+    );
+}
+
+#[test]
+fn a_stored_version_must_stay() {
+    let old = crd(json!({}));
+    let mut new = old.clone();
+    new["spec"]["versions"][0]["name"] = json!("v2");
+    new["status"]["storedVersions"] = json!(["v1", "v2"]);
+    check_update(
+        &old,
+        &new,
+        &[
+            "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version, \
+           and must remain in spec.versions until a storage migration ensures no data remains persisted in v1 and removes v1 \
+           from status.storedVersions",
+        ],
+    );
+}
+
+#[test]
+fn what_was_broken_before_may_stay_broken() {
+    let old = crd(json!({"x": {"type": "object", "default": {"unknown": 1}},
+        "y": {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"}}));
+    assert_eq!(violations(&old).len(), 2);
+    let mut new = old.clone();
+    new["spec"]["names"]["shortNames"] = json!(["a"]);
+    check_update(&old, &new, &[]);
+}
+
+#[test]
+fn schemas_that_differ_are_reported_at_their_version() {
+    let mut crd = crd(json!({"a": {"type": "string"}}));
+    let second = json!({"name": "v2", "served": true, "storage": false,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {}}}}});
+    crd["spec"]["versions"].as_array_mut().expect("a list").push(second);
+    assert_eq!(
+        violations(&crd),
+        [
+            "spec.versions[1].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields"
+        ]
+    );
+}
+
+/// JSON whose keys are mostly schema keywords.
+fn schema_like() -> impl proptest::strategy::Strategy<Value = Value> {
+    use proptest::prelude::*;
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        prop_oneof![
+            Just("object"),
+            Just("array"),
+            Just("string"),
+            Just("integer"),
+            Just("map"),
+            Just("set"),
+            Just("(")
+        ]
+        .prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ];
+    let key = prop_oneof![
+        Just("type"),
+        Just("properties"),
+        Just("items"),
+        Just("additionalProperties"),
+        Just("default"),
+        Just("allOf"),
+        Just("anyOf"),
+        Just("oneOf"),
+        Just("not"),
+        Just("required"),
+        Just("enum"),
+        Just("pattern"),
+        Just("format"),
+        Just("minimum"),
+        Just("maximum"),
+        Just("multipleOf"),
+        Just("nullable"),
+        Just("metadata"),
+        Just("a"),
+        Just("x-kubernetes-list-type"),
+        Just("x-kubernetes-list-map-keys"),
+        Just("x-kubernetes-validations"),
+        Just("x-kubernetes-embedded-resource"),
+        Just("x-kubernetes-int-or-string"),
+        Just("uniqueItems"),
+        Just("x-kubernetes-preserve-unknown-fields"),
+        Just("maxLength"),
+        Just("minItems"),
+        Just("maxProperties"),
+    ];
+    leaf.prop_recursive(6, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((key.clone(), inner), 0..6).prop_map(|pairs| Value::Object(
+                pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+            )),
+        ]
+    })
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_schema_and_no_object_makes_anything_panic(schema in schema_like(), object in schema_like(), old in schema_like()) {
+        let mut crd = crd(json!({}));
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+        violations(&crd);
+        let kind = crate::crd::CustomKind::new(&crd).expect("has a storage version");
+        let version = kind.storage_version();
+        let (mut object, mut old) = (object, old);
+        for value in [&mut object, &mut old] {
+            kind.decode(value, version);
+            version.default(value);
+        }
+        let mut errors = FieldErrors::default();
+        crate::schema::validate::validate_update(&object, &old, &version.schema, "", &mut errors);
+        crate::schema::validate::list_type::validate(&object, &version.schema, &mut errors);
+        crate::schema::validate::embedded::validate(&object, &version.schema, &Path::root(), &mut errors);
+    }
+}

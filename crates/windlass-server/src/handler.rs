@@ -1,0 +1,244 @@
+//! From an HTTP request to an HTTP response: the server's pipeline, top to bottom.
+//!
+//! ```text
+//! authenticate ▸ resolve the path ▸ authorise ▸ read the body ▸ registry ▸ render
+//! ```
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use jiff::Timestamp;
+
+use crate::api::Api;
+use crate::authn::User;
+use crate::body::Body;
+use crate::catalog::{Served, Snapshot};
+use crate::codec::negotiate::{self, Accepted, Endpoint};
+use crate::metrics::RequestLabels;
+use crate::registry::{self, Context};
+use crate::render::{self, RenderContext};
+use crate::request::{Query, ResourcePath, Target, Verb};
+use crate::status::Status;
+use crate::{authz, documents, health, table};
+
+/// Bodies may be this large.
+const BODY_LIMIT: usize = 3 << 20;
+
+/// What the connection itself proved about the client; put into a request's extensions by whoever
+/// accepted the connection.
+#[derive(Clone, Debug)]
+pub struct Peer(pub User);
+
+/// Answers one request.
+pub async fn handle<B>(api: &Arc<Api>, request: Request<B>) -> Response<Body>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut response = match authenticated(api, request).await {
+        Ok(response) => response,
+        Err(status) => render::status(&status, &Accepted::json()),
+    };
+    if let Ok(id) = HeaderValue::from_str(&crate::object::new_uid()) {
+        response.headers_mut().insert("audit-id", id);
+    }
+    response
+}
+
+async fn authenticated<B>(api: &Arc<Api>, request: Request<B>) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let peer = request.extensions().get::<Peer>().map(|peer| &peer.0);
+    let user = api.tokens.authenticate(request.headers(), peer)?;
+    match Target::parse(request.uri().path()) {
+        Target::Resource(path) => resource(api, user, path, request).await,
+        target => {
+            let path = request.uri().path();
+            authz::path(&user, &request.method().as_str().to_lowercase(), path)?;
+            let query = Query::parse(request.uri().query());
+            if let Some(response) = health::answer(api, path, &query) {
+                return Ok(response);
+            }
+            Ok(documents::answer(api, &target, path, request.headers()))
+        }
+    }
+}
+
+async fn resource<B>(
+    api: &Arc<Api>,
+    user: User,
+    path: ResourcePath,
+    request: Request<B>,
+) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let started = Instant::now();
+    let query = Query::parse(request.uri().query());
+    let watch = query.flag("watch").unwrap_or(false);
+    let verb = path.verb(request.method(), watch).ok_or_else(Status::method_not_allowed)?;
+    authz::resource(&user, verb, &path)?;
+    let snapshot = api.catalog.snapshot();
+    let served = match find(&snapshot, &path, verb, request.method()) {
+        Ok(served) => served,
+        Err(Missing::Group) => return Ok(health::text(StatusCode::NOT_FOUND, "404 page not found\n")),
+        Err(Missing::Resource) => return Err(Status::no_such_resource()),
+        Err(Missing::Verb) => return Err(Status::method_not_allowed()),
+    };
+    drop(snapshot);
+    let labels = labels(&path, verb);
+    let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
+    let warnings: Vec<String> = deprecation.into_iter().map(Into::into).collect();
+    let (parts, body) = request.into_parts();
+    let accepted = accepted(&parts.headers, parts.uri.query(), &served, verb)?;
+    let fallback = accepted.clone();
+    let result = async {
+        let body = if matches!(verb, Verb::Get | Verb::List | Verb::Watch) { Bytes::new() } else { read(body).await? };
+        let context = Context {
+            api: Arc::clone(api),
+            served,
+            user,
+            verb,
+            path,
+            query,
+            headers: parts.headers,
+            accepted,
+            body,
+            now: Timestamp::now(),
+            warnings,
+        };
+        let render_context = RenderContext::new(&context)?;
+        registry::serve(context).await.map(|answer| render::answer(&render_context, answer))
+    };
+    let mut response = match result.await {
+        Ok(response) => response,
+        Err(status) => render::status(&status, &fallback),
+    };
+    if verb == Verb::Watch && response.status().is_success() {
+        api.metrics.watching(&labels, 1);
+        let guard = WatchGuard { api: Arc::clone(api), labels: labels.clone() };
+        response = response.map(|body| body.guarded(guard));
+    }
+    api.metrics.answered(&labels, response.status().as_u16(), started.elapsed());
+    Ok(response)
+}
+
+/// Counts a watch as ended when its body goes.
+struct WatchGuard {
+    api: Arc<Api>,
+    labels: RequestLabels,
+}
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        self.api.metrics.watching(&self.labels, -1);
+    }
+}
+
+/// Why a path leads nowhere.
+enum Missing {
+    Group,
+    Resource,
+    Verb,
+}
+
+fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -> Result<Arc<Served>, Missing> {
+    let Some(served) = snapshot.find(&path.group, &path.version, &path.resource) else {
+        return Err(if snapshot.has_builtin_group(&path.group) { Missing::Resource } else { Missing::Group });
+    };
+    if path.namespace.is_some() && !served.namespaced {
+        return Err(Missing::Resource);
+    }
+    if path.namespace.is_none() && served.namespaced {
+        match (path.name.is_some(), verb) {
+            // Some namespaced resources are created without a path namespace: reviews are not among them.
+            (true, _) => return Err(Missing::Resource),
+            (false, Verb::List | Verb::Watch) => {}
+            (false, _) => return Err(Missing::Verb),
+        }
+    }
+    if let Some(name) = &path.subresource {
+        let subresource = served.subresource(name).ok_or(Missing::Resource)?;
+        let verb = match (verb, method) {
+            (Verb::List, _) => "get",
+            (verb, _) => verb.as_str(),
+        };
+        if !subresource.verbs.iter().any(|known| &**known == verb) {
+            return Err(Missing::Verb);
+        }
+        return Ok(Arc::clone(served));
+    }
+    let named = path.name.is_some();
+    let fits = match verb {
+        Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => named,
+        Verb::List | Verb::Create | Verb::DeleteCollection => !named,
+        Verb::Watch => true,
+    };
+    // A custom resource whose CRD is going away still takes changes, and refuses creates in its own words.
+    if !fits || !(served.custom || served.serves(verb.as_str())) {
+        return Err(Missing::Verb);
+    }
+    Ok(Arc::clone(served))
+}
+
+fn accepted(headers: &HeaderMap, query: Option<&str>, served: &Served, verb: Verb) -> Result<Accepted, Status> {
+    let header = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    let endpoint = Endpoint {
+        custom: served.custom,
+        list: matches!(verb, Verb::List | Verb::Watch),
+        table: table::supports(&served.resource),
+    };
+    let mut accepted = match verb {
+        Verb::Watch => negotiate::accept_stream(header, endpoint)?,
+        _ => negotiate::accept(header, endpoint)?,
+    };
+    let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok());
+    accepted.pretty |= negotiate::wants_pretty(query, agent);
+    Ok(accepted)
+}
+
+async fn read<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(format!("limit is {BODY_LIMIT}"))),
+        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+fn labels(path: &ResourcePath, verb: Verb) -> RequestLabels {
+    RequestLabels {
+        verb: match verb {
+            Verb::Get => "GET",
+            Verb::List => "LIST",
+            Verb::Watch => "WATCH",
+            Verb::Create => "POST",
+            Verb::Update => "PUT",
+            Verb::Patch => "PATCH",
+            Verb::Delete => "DELETE",
+            Verb::DeleteCollection => "DELETECOLLECTION",
+        },
+        group: path.group.clone(),
+        version: path.version.clone(),
+        resource: path.resource.clone(),
+        subresource: path.subresource.clone().unwrap_or_default(),
+        scope: match (&path.name, &path.namespace) {
+            (Some(_), _) => "resource",
+            (None, Some(_)) => "namespace",
+            (None, None) => "cluster",
+        },
+    }
+}

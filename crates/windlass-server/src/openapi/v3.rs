@@ -1,0 +1,89 @@
+//! OpenAPI v3: an index, and one document per group version.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
+use super::render::{Renderer, custom_kind, custom_list};
+use super::{Dialect, ObjectWriter, operations};
+use crate::resource::Resource;
+use crate::schema::builtin;
+use crate::version::GIT_VERSION;
+
+/// The path of a group version below `/openapi/v3/`: `api/v1`, `apis/apps/v1`.
+pub fn path(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// `/openapi/v3`: where the documents are, each with the [`fingerprint`] that lets clients cache it for ever.
+pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str, String)>) -> Value {
+    let paths: Map<String, Value> = documents
+        .into_iter()
+        .map(|(group, version, fingerprint)| {
+            let path = path(group, version);
+            let url = format!("/openapi/v3/{path}?hash={fingerprint}");
+            (path, json!({"serverRelativeURL": url}))
+        })
+        .collect();
+    json!({ "paths": paths })
+}
+
+/// What changes when the document of a group version does. Documents of built-in resources alone only change
+/// with the server, so they need not be built for it.
+pub fn fingerprint(group: &str, version: &str, resources: &[&Resource]) -> String {
+    let digest = if resources.iter().any(|resource| resource.custom) {
+        Sha256::digest(document(group, version, resources))
+    } else {
+        Sha256::digest(format!("{GIT_VERSION} {} {group}/{version}", env!("CARGO_PKG_VERSION")))
+    };
+    digest.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02X}");
+        text
+    })
+}
+
+/// The document of a group version, as JSON.
+pub fn document(group: &str, version: &str, resources: &[&Resource]) -> Bytes {
+    let mut out = ObjectWriter::new(Vec::with_capacity(64 << 10));
+    out.entry("openapi", &"3.0.0".into());
+    out.entry("info", &json!({"title": "Kubernetes", "version": GIT_VERSION}));
+    out.nested("paths", |paths| {
+        let (path, item) = operations::resource_list(group, version, Dialect::V3);
+        paths.entry(&path, &item);
+        for resource in resources {
+            for (path, item) in operations::paths(resource, Dialect::V3) {
+                paths.entry(&path, &item);
+            }
+        }
+    });
+    out.nested("components", |components| {
+        components.nested("schemas", |schemas| {
+            write_schemas(group, version, resources, schemas);
+        });
+        let bearer = json!({
+            "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication",
+        });
+        components.entry("securitySchemes", &json!({ "BearerToken": bearer }));
+    });
+    out.finish().into()
+}
+
+fn write_schemas(group: &str, version: &str, resources: &[&Resource], schemas: &mut ObjectWriter) {
+    let renderer = Renderer::builtin(Dialect::V3);
+    for name in referenced(resources.iter().copied()) {
+        let Some(id) = builtin::by_name(name) else { continue };
+        let mut schema = renderer.schema(builtin::definition(id));
+        let kinds = kinds_of(name, &[(group, version)]);
+        if !kinds.is_empty() {
+            schema.insert("x-kubernetes-group-version-kind".into(), kinds.into_iter().map(gvk_value).collect());
+        }
+        schemas.entry(name, &schema.into());
+    }
+    for resource in resources.iter().filter(|resource| resource.custom) {
+        schemas.entry(&kind_name(resource), &custom_kind(resource, Dialect::V3));
+        schemas.entry(&list_name(resource), &custom_list(resource, Dialect::V3));
+    }
+}

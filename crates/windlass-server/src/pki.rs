@@ -1,0 +1,196 @@
+//! The server's certificate authority: it signs the serving certificate and client certificates.
+//!
+//! Keys are ECDSA P-256. An authority can be kept in a directory (mode 0600 files), so that a
+//! kubeconfig stays valid over restarts.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+
+/// Why certificates could not be made or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PkiError {
+    /// A certificate could not be generated.
+    #[error("cannot make a certificate: {0}")]
+    Generate(#[from] rcgen::Error),
+    /// A stored key or certificate could not be read or written.
+    #[error("cannot access {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// TLS does not accept what was made or read.
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
+}
+
+/// A certificate authority.
+pub struct Authority {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, both as PEM.
+#[derive(Clone)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// A new authority.
+    pub fn generate() -> Result<Self, PkiError> {
+        let key = KeyPair::generate()?;
+        let params = authority_params();
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Self { certificate, issuer: Issuer::new(params, key) })
+    }
+
+    /// The authority kept in `dir` (`ca.crt`, `ca.key`), made there if it is not.
+    pub fn load_or_generate(dir: &Path) -> Result<Self, PkiError> {
+        let (certificate, key) = (dir.join("ca.crt"), dir.join("ca.key"));
+        if key.exists() {
+            let key = KeyPair::from_pem(&read(&key)?)?;
+            return Ok(Self { certificate: read(&certificate)?, issuer: Issuer::new(authority_params(), key) });
+        }
+        let authority = Self::generate()?;
+        // The key is written last: a half-made authority is made again.
+        write_private(&certificate, &authority.certificate)?;
+        write_private(&key, &authority.issuer.key().serialize_pem())?;
+        Ok(authority)
+    }
+
+    /// The authority's certificate, as PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// A client certificate: `user` is the common name, `group` the organisation.
+    pub fn client(&self, user: &str, group: &str) -> Result<Identity, PkiError> {
+        let mut params = leaf_params(user, ExtendedKeyUsagePurpose::ClientAuth);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        self.sign(&params)
+    }
+
+    /// A serving certificate for these names and addresses.
+    pub fn server(&self, names: &[String]) -> Result<Identity, PkiError> {
+        let mut params = leaf_params("kube-apiserver", ExtendedKeyUsagePurpose::ServerAuth);
+        params.subject_alt_names = CertificateParams::new(names.to_vec())?.subject_alt_names;
+        self.sign(&params)
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Result<Identity, PkiError> {
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok(Identity { certificate, key: key.serialize_pem() })
+    }
+
+    /// TLS for a server that serves as `identity` and asks clients for certificates of this authority;
+    /// clients without one are let through as anonymous.
+    pub fn server_config(&self, identity: &Identity) -> Result<rustls::ServerConfig, PkiError> {
+        let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate(&self.certificate)?).map_err(|e| tls(&e))?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()
+            .map_err(|e| tls(&e))?;
+        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(|e| tls(&e))?;
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| tls(&e))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(vec![certificate(&identity.certificate)?], key)
+            .map_err(|e| tls(&e))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificate(pem: &str) -> Result<CertificateDer<'static>, PkiError> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| PkiError::Tls(error.to_string()))
+}
+
+fn authority_params() -> CertificateParams {
+    let mut params = base_params("windlass-ca");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn leaf_params(common_name: &str, usage: ExtendedKeyUsagePurpose) -> CertificateParams {
+    let mut params = base_params(common_name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![usage];
+    params.use_authority_key_identifier_extension = true;
+    params
+}
+
+/// Valid from the start of last year, so that a clock that is a little off does no harm, for ten years.
+fn base_params(common_name: &str) -> CertificateParams {
+    let year = i32::from(jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).year());
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common_name);
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name;
+    params.not_before = rcgen::date_time_ymd(year - 1, 1, 1);
+    params.not_after = rcgen::date_time_ymd(year + 10, 1, 1);
+    params
+}
+
+fn read(path: &Path) -> Result<String, PkiError> {
+    std::fs::read_to_string(path).map_err(|source| PkiError::File { path: path.to_owned(), source })
+}
+
+/// Writes a file only its owner can read, in one step: a reader sees all of it or none.
+pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
+    let failed = |source| PkiError::File { path: path.to_owned(), source };
+    let temporary = path.with_extension(format!("tmp{}", std::process::id()));
+    let write = || -> std::io::Result<()> {
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    };
+    write().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_survives_a_restart() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let first = Authority::load_or_generate(dir.path()).expect("made");
+        let client = first.client("admin", "system:masters").expect("signed");
+        let again = Authority::load_or_generate(dir.path()).expect("read");
+        assert_eq!(first.certificate(), again.certificate());
+        assert!(client.certificate.contains("BEGIN CERTIFICATE"));
+        let server = again.server(&["127.0.0.1".into(), "localhost".into()]).expect("signed");
+        again.server_config(&server).expect("TLS accepts it");
+        assert!(!format!("{server:?}").contains("PRIVATE KEY"));
+    }
+}

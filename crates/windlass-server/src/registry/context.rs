@@ -1,0 +1,148 @@
+//! One request for a resource: who asks, what for, and what it has to go by.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::authn::User;
+use crate::body::Body;
+use crate::catalog::Served;
+use crate::codec::negotiate::Accepted;
+use crate::request::{Query, ResourcePath, Verb};
+use crate::status::{Qualified, Status};
+use crate::validation::metadata::Rules;
+use crate::versions;
+
+use super::{Stored, stored};
+
+/// One request for a resource.
+pub struct Context {
+    /// The server.
+    pub api: Arc<Api>,
+    /// The resource asked for.
+    pub served: Arc<Served>,
+    /// Who asks.
+    pub user: User,
+    /// What is to be done.
+    pub verb: Verb,
+    /// The path, resolved.
+    pub path: ResourcePath,
+    /// The query.
+    pub query: Query,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The form the client wants the answer in.
+    pub accepted: Accepted,
+    /// The body.
+    pub body: Bytes,
+    /// When the request came in.
+    pub now: Timestamp,
+    /// What the client is to be warned of.
+    pub warnings: Vec<String>,
+}
+
+/// What a request for a resource is answered with.
+pub enum Answer {
+    /// One object, as stored.
+    Object {
+        /// The HTTP status.
+        code: StatusCode,
+        /// The object.
+        object: Stored,
+        /// What the client is warned of.
+        warnings: Vec<String>,
+    },
+    /// A list, a watch, a Status: something already in the form the client wants.
+    Raw {
+        /// The HTTP status.
+        code: StatusCode,
+        /// The `Content-Type`.
+        content_type: &'static str,
+        /// The body.
+        body: Body,
+        /// What the client is warned of.
+        warnings: Vec<String>,
+    },
+    /// A Status that is not a failure.
+    Status {
+        /// The Status.
+        status: Box<Status>,
+        /// What the client is warned of.
+        warnings: Vec<String>,
+    },
+}
+
+impl Context {
+    /// The namespace of the path; empty for cluster-scoped resources.
+    pub fn namespace(&self) -> &str {
+        self.path.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// The name in the path; empty if there is none.
+    pub fn name(&self) -> &str {
+        self.path.name.as_deref().unwrap_or_default()
+    }
+
+    /// The subresource in the path; empty if there is none.
+    pub fn subresource(&self) -> &str {
+        self.path.subresource.as_deref().unwrap_or_default()
+    }
+
+    /// The key of the object that the path names.
+    pub fn key(&self) -> Bytes {
+        self.served.key(self.namespace(), self.name()).into()
+    }
+
+    /// The resource as messages name it.
+    pub fn qualified(&self) -> Qualified<'_> {
+        self.served.qualified()
+    }
+
+    /// The kind as validation errors name it: a custom resource's is the one its body claims.
+    pub fn qualified_kind_of<'a>(&'a self, object: &'a Value) -> Qualified<'a> {
+        let kind = self.served.qualified_kind();
+        let claimed = object.get("kind").and_then(Value::as_str).filter(|_| self.served.custom);
+        Qualified { name: claimed.unwrap_or(kind.name), ..kind }
+    }
+
+    /// 404 for the object that the path names.
+    pub fn not_found(&self) -> Status {
+        Status::not_found(self.qualified(), self.name())
+    }
+
+    /// What the kind asks of metadata.
+    pub fn metadata_rules(&self) -> Rules {
+        Rules::of(self.served.strategy(), self.served.namespaced)
+    }
+
+    /// The manager that writes are attributed to: the one given, or the client's product name.
+    pub fn manager(&self, given: Option<&str>) -> String {
+        if let Some(given) = given {
+            return given.to_owned();
+        }
+        let agent = self.headers.get(http::header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let product = agent.unwrap_or("unknown").split('/').next().unwrap_or_default();
+        product.chars().take(128).collect()
+    }
+
+    /// An object, in the form strategies handle, as the store takes it.
+    pub fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
+        let stored = versions::to_stored(&self.served, object)?;
+        Ok(stored::encode(&stored))
+    }
+
+    /// An object that was not stored, as the answer shows it.
+    pub fn unsaved(&self, object: &Value) -> Result<Stored, Status> {
+        let stored = versions::to_stored(&self.served, object)?;
+        Ok(Stored::unsaved(&stored))
+    }
+
+    /// One object as the answer, with the warnings gathered so far.
+    pub fn answer(&mut self, code: StatusCode, object: Stored) -> Answer {
+        Answer::Object { code, object, warnings: std::mem::take(&mut self.warnings) }
+    }
+}

@@ -1,0 +1,207 @@
+//! POST: a new object.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::Value;
+use windlass_store::{Expect, TxnResult, Write};
+
+use super::allocation::Claims;
+use super::{Answer, Context, Stored, decode, ownership};
+use crate::codec::typed::normalize;
+use crate::field::{FieldError, FieldErrors, Path};
+use crate::object::{self, metadata_mut};
+use crate::options::WriteOptions;
+use crate::status::Status;
+use crate::{admission, versions};
+
+/// How often a generated name is made anew when it is taken.
+const NAME_TRIES: usize = 8;
+
+/// Creates the object in the body.
+pub(super) async fn create(context: &mut Context) -> Result<Answer, Status> {
+    let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
+    let object = decode::object(context, options.field_validation)?;
+    if context.served.custom().is_some_and(|kind| kind.terminating) {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(Status::forbidden(context.qualified(), object::name(&object), why));
+    }
+    let stored = create_object(context, object, &options).await?;
+    Ok(context.answer(StatusCode::CREATED, stored))
+}
+
+/// Creates a decoded object: also what PUT and apply do when there is nothing yet.
+pub(super) async fn create_object(
+    context: &mut Context,
+    mut object: Value,
+    options: &WriteOptions,
+) -> Result<Stored, Status> {
+    place(context, &mut object)?;
+    if let Cow::Owned(handled) = versions::to_handled(&context.served, &object) {
+        object = handled;
+    }
+    if !object::text(&object, "resourceVersion").is_empty() {
+        return Err(Status::unclassified("resourceVersion should not be set on objects to be created"));
+    }
+    let generated = name(&mut object);
+    context.served.strategy().default(&mut object);
+    let manager = context.manager(options.field_manager.as_deref());
+    ownership::track(context, None, &mut object, &manager);
+    store_new(context, object, generated, options).await
+}
+
+/// The second half of a create: admission, preparation, validation and the store.
+pub(super) async fn store_new(
+    context: &mut Context,
+    mut object: Value,
+    generated: Option<String>,
+    options: &WriteOptions,
+) -> Result<Stored, Status> {
+    admission::mutate_create(context, &mut object).await?;
+    prepare(context, &mut object);
+    validate(context, &object)?;
+    context.served.strategy().canonicalize(&mut object);
+    let mut claims = Claims::of(context, &mut object, None)?;
+    let warnings = context.served.strategy().warnings(&object, None);
+    context.warnings.extend(warnings);
+    let mut attempt = 0;
+    loop {
+        match put(context, &object, &claims, options).await? {
+            Put::Stored(stored) => return Ok(stored),
+            Put::ClaimTaken(index) => claims.taken(context, &mut object, index)?,
+            Put::NameTaken(current) => match &generated {
+                Some(prefix) if attempt + 1 < NAME_TRIES => {
+                    attempt += 1;
+                    metadata_mut(&mut object).insert("name".into(), object::generate_name(prefix).into());
+                }
+                Some(_) => return Err(name_exhausted(context, &object)),
+                None => return Err(exists(context, &object, &current)),
+            },
+        }
+    }
+}
+
+/// Fills in the namespace of the path, which the body may repeat but not contradict.
+pub(super) fn place(context: &Context, object: &mut Value) -> Result<(), Status> {
+    let namespace = object::text(object, "namespace");
+    if !context.served.namespaced {
+        if namespace.is_empty() {
+            return Ok(());
+        }
+        return Err(Status::bad_request("namespace must not be set on cluster-scoped objects"));
+    }
+    if namespace.is_empty() {
+        let namespace = context.namespace().to_owned();
+        metadata_mut(object).insert("namespace".into(), namespace.into());
+    } else if namespace != context.namespace() {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// Makes a name from `generateName` if there is none; returns the prefix if it did.
+fn name(object: &mut Value) -> Option<String> {
+    if !object::name(object).is_empty() {
+        return None;
+    }
+    let prefix = object::text(object, "generateName").to_owned();
+    if prefix.is_empty() {
+        return None;
+    }
+    metadata_mut(object).insert("name".into(), object::generate_name(&prefix).into());
+    Some(prefix)
+}
+
+/// Sets what only the server may set.
+fn prepare(context: &Context, object: &mut Value) {
+    let strategy = context.served.strategy();
+    strategy.prepare_create(object);
+    restore_status(context, object);
+    let metadata = metadata_mut(object);
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        metadata.remove(field);
+    }
+    metadata.insert("uid".into(), object::new_uid().into());
+    metadata.insert("creationTimestamp".into(), object::time(context.now).into());
+    if strategy.has_generation() {
+        metadata.insert("generation".into(), 1.into());
+    }
+}
+
+/// A status that is always there in Go is there even when it says nothing: `{"loadBalancer": {}}`.
+fn restore_status(context: &Context, object: &mut Value) {
+    if object.get("status").is_some() || context.served.custom {
+        return;
+    }
+    let Some(schema) = context.served.schema().properties.get("status") else { return };
+    let Some(default) = schema.default_value() else { return };
+    if let (Ok(status), Value::Object(map)) = (normalize(default.clone(), schema), object) {
+        map.insert("status".into(), status);
+    }
+}
+
+fn validate(context: &Context, object: &Value) -> Result<(), Status> {
+    let strategy = context.served.strategy();
+    let mut errors = FieldErrors::default();
+    if object::name(object).is_empty() {
+        let metadata = Path::new("metadata");
+        errors.push(FieldError::required(&metadata.child("name"), "name or generateName is required"));
+    } else {
+        crate::validation::metadata::validate(object, context.metadata_rules(), &mut errors);
+    }
+    strategy.validate(object, &mut errors);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(context.qualified_kind_of(object), object::name(object), &errors))
+}
+
+/// What became of an attempt to store a new object.
+enum Put {
+    Stored(Stored),
+    /// There is such an object, and this is it.
+    NameTaken(Bytes),
+    /// Somebody holds what the object claims; the number of the claim.
+    ClaimTaken(usize),
+}
+
+async fn put(context: &Context, object: &Value, claims: &Claims, options: &WriteOptions) -> Result<Put, Status> {
+    let key = Bytes::from(context.served.key(context.namespace(), object::name(object)));
+    if options.dry_run {
+        return match context.api.store.get(&key).await.map_err(Status::internal)? {
+            Some(entry) => Ok(Put::NameTaken(entry.value)),
+            None => Ok(Put::Stored(context.unsaved(object)?)),
+        };
+    }
+    let mut writes = vec![Write::Put { key, expect: Expect::Absent, value: context.encode(object)? }];
+    writes.extend(claims.writes(context, object));
+    match context.api.store.txn(writes).await.map_err(Status::internal)? {
+        TxnResult::Committed { entries, .. } => {
+            let entry = entries.into_iter().next().flatten().expect("invariant: a put yields its entry");
+            Ok(Put::Stored(entry.into()))
+        }
+        TxnResult::Conflict { index: 0, current } => {
+            Ok(Put::NameTaken(current.map(|entry| entry.value).unwrap_or_default()))
+        }
+        TxnResult::Conflict { index, .. } => Ok(Put::ClaimTaken(index - 1)),
+    }
+}
+
+fn exists(context: &Context, object: &Value, current: &[u8]) -> Status {
+    let mut status = Status::already_exists(context.qualified(), object::name(object));
+    let metadata = crate::codec::peek::metadata(current);
+    if metadata.and_then(|metadata| metadata.field("deletionTimestamp")).is_some() {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    status
+}
+
+fn name_exhausted(context: &Context, object: &Value) -> Status {
+    let mut status = Status::already_exists(context.qualified(), object::name(object));
+    status.message.push_str(", the server was not able to generate a unique name for the object");
+    status.retry_after = Some(1);
+    status
+}

@@ -1,0 +1,286 @@
+//! DELETE: finalizers, grace periods, propagation, preconditions, collections.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use windlass_store::{Entry, Expect, Range, StoreError, TxnResult, Write};
+
+use super::list::select;
+use super::{Answer, Context, Stored, decode, stored};
+use crate::api::Api;
+use crate::catalog::Served;
+use crate::object::{self, metadata_mut};
+use crate::options::{DeleteOptions, ListOptions, Propagation};
+use crate::render;
+use crate::status::{Details, Qualified, Status};
+use crate::{admission, versions};
+
+const TRIES: usize = 100;
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+/// What a delete did.
+enum Deleted {
+    /// The object is gone.
+    Gone(Stored),
+    /// The object waits for its finalizers or its grace period.
+    Waiting(Stored),
+}
+
+/// Deletes the object that the path names.
+pub(super) async fn delete(context: &mut Context) -> Result<Answer, Status> {
+    let options = options(context)?;
+    let deleted = delete_one(context, &options).await?;
+    match deleted {
+        Deleted::Waiting(object) => {
+            let code = if options.legacy_no_orphans { StatusCode::ACCEPTED } else { StatusCode::OK };
+            Ok(context.answer(code, object))
+        }
+        Deleted::Gone(object) if returns_deleted(&context.served) => {
+            Ok(context.answer(StatusCode::OK, object))
+        }
+        Deleted::Gone(object) => {
+            let object = object.decode()?;
+            let mut status = Status::new(StatusCode::OK, "", "");
+            status.details = Some(Box::new(Details {
+                name: context.name().to_owned(),
+                group: context.served.group.to_string(),
+                kind: context.served.plural.to_string(),
+                uid: object::text(&object, "uid").to_owned(),
+                causes: Vec::new(),
+            }));
+            Ok(Answer::Status { status: Box::new(status), warnings: std::mem::take(&mut context.warnings) })
+        }
+    }
+}
+
+/// Deletes every object that the query selects, and answers with them as they were.
+pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, Status> {
+    let delete_options = options(context)?;
+    let page = select(context, ListOptions::parse(&context.query, false)?).await?;
+    for entry in &page.entries {
+        let metadata = crate::codec::peek::metadata(&entry.value);
+        let text = |field: &str| metadata.and_then(|m| m.field(field)?.as_str()).map(std::borrow::Cow::into_owned);
+        let saved = (context.path.name.clone(), context.path.namespace.clone());
+        context.path.name = text("name");
+        if context.served.namespaced {
+            context.path.namespace = text("namespace");
+        }
+        let deleted = delete_one(context, &delete_options).await;
+        (context.path.name, context.path.namespace) = saved;
+        match deleted {
+            Ok(_) => {}
+            Err(status) if status.code == StatusCode::NOT_FOUND => {}
+            Err(status) => return Err(status),
+        }
+    }
+    render::list(context, page.entries, &page.meta)
+}
+
+fn options(context: &mut Context) -> Result<DeleteOptions, Status> {
+    let body = decode::delete_options(context)?;
+    DeleteOptions::parse(&context.query, body.as_ref())
+}
+
+async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<Deleted, Status> {
+    let key = context.key();
+    for _ in 0..TRIES {
+        let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
+            return Err(context.not_found());
+        };
+        let live = versions::to_served(&context.served, &entry.value)?;
+        let live = versions::to_handled(&context.served, &live).into_owned();
+        check_preconditions(context, options, &live)?;
+        admission::may_delete(context)?;
+        let grace = grace_seconds(context, options, &live);
+        let mut object = live.clone();
+        set_finalizers(options, &mut object);
+        if !object::is_deleting(&live) {
+            context.served.strategy().prepare_delete(&mut object, &object::time(context.now));
+        }
+        let waits = grace > 0 || !may_go(context, &object);
+        if waits {
+            mark(context, &mut object, grace);
+        }
+        if options.dry_run {
+            let stored = context.unsaved(&object)?;
+            return Ok(if waits { Deleted::Waiting(stored) } else { Deleted::Gone(stored) });
+        }
+        let done = if waits {
+            wait(context, &entry, &live, &object).await?.map(Deleted::Waiting)
+        } else {
+            if is_pod(context) {
+                mark(context, &mut object, 0);
+            }
+            remove(context, &entry, &object).await?.map(Deleted::Gone)
+        };
+        if let Some(done) = done {
+            return Ok(done);
+        }
+    }
+    Err(Status::conflict(context.qualified(), context.name(), super::update::MODIFIED))
+}
+
+/// Kinds whose delete answers with the object instead of a Status: upstream's `ReturnDeletedObject`.
+fn returns_deleted(served: &Served) -> bool {
+    match &*served.group {
+        "" => matches!(
+            &*served.plural,
+            "namespaces"
+                | "persistentvolumeclaims"
+                | "persistentvolumes"
+                | "pods"
+                | "podtemplates"
+                | "resourcequotas"
+                | "serviceaccounts"
+                | "services"
+        ),
+        "resource.k8s.io" => true,
+        "storage.k8s.io" => &*served.plural != "csistoragecapacities",
+        _ => false,
+    }
+}
+
+/// Pods stop gracefully; one that goes at once says so.
+fn is_pod(context: &Context) -> bool {
+    context.served.group.is_empty() && &*context.served.plural == "pods"
+}
+
+/// Whether a deleting object has nothing left to wait for.
+pub(super) fn is_finished(context: &Context, object: &Value) -> bool {
+    let grace = object::metadata(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    grace == 0 && may_go(context, object)
+}
+
+/// Whether nothing holds the object.
+fn may_go(context: &Context, object: &Value) -> bool {
+    object::finalizers(object).is_empty() && !context.served.strategy().holds_deletion(object)
+}
+
+fn check_preconditions(context: &Context, options: &DeleteOptions, live: &Value) -> Result<(), Status> {
+    let kind = Qualified { group: &context.served.group, name: &context.served.kind };
+    let (uid, revision) = (object::text(live, "uid"), object::text(live, "resourceVersion"));
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
+        let why = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). \
+             The object might have been deleted and then recreated"
+        );
+        return Err(Status::conflict(kind, context.name(), why));
+    }
+    if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != revision) {
+        let why = format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+             ({revision}). The object might have been modified"
+        );
+        return Err(Status::conflict(kind, context.name(), why));
+    }
+    Ok(())
+}
+
+/// How long the object may take to stop: only kinds that stop gracefully take any time, and a second
+/// delete can only shorten it.
+fn grace_seconds(context: &Context, options: &DeleteOptions, live: &Value) -> i64 {
+    let wanted = context.served.strategy().grace_period(live, options.grace_seconds).unwrap_or(0);
+    match object::metadata(live).get("deletionGracePeriodSeconds").and_then(Value::as_i64) {
+        Some(running) if object::is_deleting(live) => wanted.min(running),
+        _ => wanted,
+    }
+}
+
+/// Adds or removes the finalizers through which the garbage collector acts on the propagation policy.
+fn set_finalizers(options: &DeleteOptions, object: &mut Value) {
+    let Some(propagation) = options.propagation else { return };
+    let mut finalizers: Vec<String> = object::finalizers(object)
+        .into_iter()
+        .filter(|f| *f != FOREGROUND && *f != ORPHAN)
+        .map(str::to_owned)
+        .collect();
+    match propagation {
+        Propagation::Foreground => finalizers.push(FOREGROUND.into()),
+        Propagation::Orphan => finalizers.push(ORPHAN.into()),
+        Propagation::Background => {}
+    }
+    let metadata = metadata_mut(object);
+    if finalizers.is_empty() {
+        metadata.remove("finalizers");
+    } else {
+        metadata.insert("finalizers".into(), json!(finalizers));
+    }
+}
+
+/// Marks the object as being deleted.
+fn mark(context: &Context, object: &mut Value, grace: i64) {
+    let first = !object::is_deleting(object);
+    let running = object::metadata(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    if first || running != Some(grace) {
+        let when = context.now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(context.now);
+        let metadata = metadata_mut(object);
+        metadata.insert("deletionTimestamp".into(), object::time(when).into());
+        // A CRD's deletion is upstream's own code, which does not record a grace period.
+        if &*context.served.kind != "CustomResourceDefinition" {
+            metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+        }
+    }
+    if first && context.served.strategy().has_generation() {
+        let generation = object::metadata(object).get("generation").and_then(Value::as_i64).unwrap_or(0);
+        metadata_mut(object).insert("generation".into(), (generation + 1).into());
+    }
+}
+
+async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) -> Result<Option<Stored>, Status> {
+    if object == live {
+        return Ok(Some(entry.clone().into()));
+    }
+    let value = context.encode(object)?;
+    let write = Write::Put { key: entry.key.clone(), expect: Expect::At(entry.modified), value };
+    match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
+        TxnResult::Committed { mut entries, .. } => Ok(entries.pop().flatten().map(Stored::from)),
+        TxnResult::Conflict { .. } => Ok(None),
+    }
+}
+
+async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
+    let last = context.encode(object)?;
+    let mut writes = vec![Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) }];
+    writes.extend(super::allocation::releases(context, object));
+    match context.api.store.txn(writes).await.map_err(Status::internal)? {
+        TxnResult::Committed { .. } => Ok(Some(context.unsaved(object)?)),
+        TxnResult::Conflict { .. } => Ok(None),
+    }
+}
+
+/// Deletes a pod if no disruption budget objects.
+pub(super) async fn evict(context: &mut Context, options: &DeleteOptions) -> Result<(), Status> {
+    delete_one(context, options).await.map(drop)
+}
+
+/// Deletes every object below a prefix, whatever it is; returns how many have to wait for finalizers.
+pub async fn delete_all(api: &Api, prefix: &str) -> Result<usize, StoreError> {
+    let now = object::time(jiff::Timestamp::now());
+    let snapshot = api.store.range(Range::prefix(prefix.to_owned()), None, 0).await?;
+    let mut waiting = 0;
+    for entry in snapshot.entries {
+        let Ok(mut object) = stored::decode(&entry.value) else { continue };
+        let (key, expect) = (entry.key.clone(), Expect::At(entry.modified));
+        if object::finalizers(&object).is_empty() {
+            let last = Some(stored::encode(&object));
+            if let TxnResult::Conflict { .. } = api.store.txn(vec![Write::Delete { key, expect, last }]).await? {
+                waiting += 1;
+            }
+            continue;
+        }
+        waiting += 1;
+        if !object::is_deleting(&object) {
+            let metadata = metadata_mut(&mut object);
+            metadata.insert("deletionTimestamp".into(), now.as_str().into());
+            metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+            let generation = metadata.get("generation").and_then(Value::as_i64);
+            if let Some(generation) = generation {
+                metadata.insert("generation".into(), (generation + 1).into());
+            }
+            let value = stored::encode(&object);
+            // A conflict means that somebody else is at it; the next round sees what came of it.
+            api.store.txn(vec![Write::Put { key, expect, value }]).await?;
+        }
+    }
+    Ok(waiting)
+}

@@ -1,0 +1,201 @@
+//! GET a collection: selectors, pages, revisions, and the list as a stream of bytes.
+
+use base64::Engine as _;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
+use serde_json::json;
+use windlass_store::{Entry, Range, StoreError};
+
+use super::get::wait_for;
+use super::matcher::Matcher;
+use super::{Answer, Context};
+use crate::codec::json;
+use crate::field::quote;
+use crate::options::{ListOptions, VersionMatch, parse_revision};
+use crate::render::{self, ListMeta};
+use crate::status::Status;
+
+/// How many entries are read at once while a selector is looking for matches.
+const SCAN: usize = 2000;
+
+/// What a list holds.
+pub(super) struct Page {
+    /// The matching objects, in key order.
+    pub entries: Vec<Entry>,
+    /// The list's own metadata.
+    pub meta: ListMeta,
+}
+
+/// Answers a list.
+pub(super) async fn list(context: &Context) -> Result<Answer, Status> {
+    let options = ListOptions::parse(&context.query, false)?;
+    let page = select(context, options).await?;
+    render::list(context, page.entries, &page.meta)
+}
+
+/// Reads the objects that a list or deletecollection is about.
+pub(super) async fn select(context: &Context, options: ListOptions) -> Result<Page, Status> {
+    let from_cache = options.resource_version.as_deref() == Some("0");
+    let limit = if from_cache { 0 } else { options.limit };
+    let at = revision_to_read(context, &options).await?;
+    let prefix = prefix(context);
+    let (at, start) = match &options.continue_token {
+        Some(token) => decode_token(token)?,
+        None => (at, None),
+    };
+    let matcher = Matcher::new(&context.served, options.labels, options.fields)?;
+    let mut range = Range::prefix(prefix.clone());
+    if let Some(start) = &start {
+        range = range.starting_at(format!("{prefix}{start}"));
+    }
+    if let (Some(name), true) = (matcher.only_name(), context.path.namespace.is_some() || !context.served.namespaced) {
+        // One key can match: read that one.
+        range = one_key(range, format!("{prefix}{name}"));
+    }
+    let mut found = read(context, &matcher, range, at, limit).await.map_err(|error| match error {
+        StoreError::Compacted { .. } => expired(start.as_deref()),
+        other => Status::internal(other),
+    })?;
+    let more = found.more.take();
+    let meta = ListMeta {
+        revision: found.revision,
+        remaining: more.as_ref().filter(|_| matcher.is_empty()).map(|more| more.remaining),
+        continue_token: more.map(|more| encode_token(found.revision, &more.last, &prefix)),
+    };
+    Ok(Page { entries: found.entries, meta })
+}
+
+struct Found {
+    revision: u64,
+    entries: Vec<Entry>,
+    more: Option<More>,
+}
+
+struct More {
+    last: Bytes,
+    remaining: usize,
+}
+
+async fn read(
+    context: &Context,
+    matcher: &Matcher,
+    mut range: Range,
+    mut at: Option<u64>,
+    limit: usize,
+) -> Result<Found, StoreError> {
+    if matcher.is_empty() {
+        let snapshot = context.api.store.range(range, at, limit).await?;
+        let last = snapshot.entries.last().filter(|_| snapshot.remaining > 0).map(|entry| entry.key.clone());
+        let more = last.map(|last| More { last, remaining: snapshot.remaining });
+        return Ok(Found { revision: snapshot.revision, entries: snapshot.entries, more });
+    }
+    let mut entries = Vec::new();
+    loop {
+        let scan = if limit == 0 { 0 } else { SCAN.max(limit) };
+        let snapshot = context.api.store.range(range.clone(), at, scan).await?;
+        at = Some(snapshot.revision);
+        let last = snapshot.entries.last().map(|entry| entry.key.clone());
+        let read = snapshot.entries.len();
+        for (i, entry) in snapshot.entries.into_iter().enumerate() {
+            if matcher.matches(&entry.value) {
+                let key = entry.key.clone();
+                entries.push(entry);
+                if entries.len() == limit {
+                    let remaining = read - i - 1 + snapshot.remaining;
+                    let more = (remaining > 0).then_some(More { last: key, remaining });
+                    return Ok(Found { revision: snapshot.revision, entries, more });
+                }
+            }
+        }
+        match last {
+            Some(last) if snapshot.remaining > 0 => range = range.starting_at(after(&last)),
+            _ => return Ok(Found { revision: snapshot.revision, entries, more: None }),
+        }
+    }
+}
+
+/// The key right behind `key`.
+fn after(key: &[u8]) -> Vec<u8> {
+    let mut next = key.to_vec();
+    next.push(0);
+    next
+}
+
+fn one_key(range: Range, key: String) -> Range {
+    let end = after(key.as_bytes());
+    let start = range.start.max(Bytes::from(key));
+    Range { end: Some(Bytes::from(end).max(start.clone())), start }
+}
+
+/// The prefix of the keys that the path is about.
+pub(super) fn prefix(context: &Context) -> String {
+    match &context.path.namespace {
+        Some(namespace) => format!("{}{namespace}/", context.served.prefix),
+        None => context.served.prefix.to_string(),
+    }
+}
+
+/// The revision to read at: `None` is the newest. Waits for a revision that is still to come.
+async fn revision_to_read(context: &Context, options: &ListOptions) -> Result<Option<u64>, Status> {
+    let Some(text) = options.resource_version.as_deref() else { return Ok(None) };
+    if options.continue_token.is_some() && text != "0" {
+        return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+    }
+    let revision = parse_revision(text).map_err(|why| {
+        Status::bad_request(format!("invalid resource version: resourceVersion: Invalid value: {}: {why}", quote(text)))
+    })?;
+    wait_for(context, revision).await?;
+    let exact = match options.version_match {
+        Some(how) => how == VersionMatch::Exact,
+        None => options.limit > 0 && revision > 0,
+    };
+    Ok(exact.then_some(revision))
+}
+
+fn tokens() -> GeneralPurpose {
+    let config = GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&URL_SAFE, config)
+}
+
+/// A continue token: where the next page starts, and the revision every page is read at.
+fn encode_token(revision: u64, last: &[u8], prefix: &str) -> String {
+    let start = String::from_utf8_lossy(&last[prefix.len().min(last.len())..]);
+    let start = format!("{start}\0");
+    tokens().encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start}).to_string())
+}
+
+fn decode_token(token: &str) -> Result<(Option<u64>, Option<String>), Status> {
+    let bad = |why: String| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let bytes = tokens().decode(token).map_err(|error| bad(error.to_string()))?;
+    let value = json::parse(&bytes).map_err(|error| bad(error.to_string()))?.value;
+    let text = |name: &str| value.get(name).and_then(serde_json::Value::as_str).unwrap_or_default();
+    if text("v") != "meta.k8s.io/v1" {
+        return Err(bad(format!("server does not recognize this encoded version {}", quote(text("v")))));
+    }
+    let start = text("start");
+    if start.is_empty() || start.contains("..") {
+        return Err(bad(format!("encoded start key is not valid: {}", quote(start))));
+    }
+    // -1 stands for "whatever is newest": what an expired token is replaced by.
+    match value.get("rv").and_then(serde_json::Value::as_i64) {
+        Some(-1) => Ok((None, Some(start.to_owned()))),
+        Some(revision) if revision > 0 => Ok((Some(revision.unsigned_abs()), Some(start.to_owned()))),
+        _ => Err(bad("incorrect encoded start resourceVersion".to_owned())),
+    }
+}
+
+fn expired(start: Option<&str>) -> Status {
+    let Some(start) = start else { return Status::expired("The resourceVersion for the provided list is too old.") };
+    let mut status = Status::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+         results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+         modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    status.continue_token = Some(tokens().encode(json!({"v": "meta.k8s.io/v1", "rv": -1, "start": start}).to_string()));
+    status
+}

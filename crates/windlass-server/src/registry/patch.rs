@@ -1,0 +1,134 @@
+//! PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::update::{Change, update};
+use super::{Answer, Context, create, decode, ownership};
+use crate::codec::body::StrictError;
+use crate::codec::negotiate::{self, PatchType};
+use crate::object::{self, metadata_mut};
+use crate::options::{FieldValidation, WriteOptions};
+use crate::patch::{go_print, json::JsonPatch, merge, strategic};
+use crate::status::Status;
+use crate::versions;
+
+/// Changes the object that the path names as the body says.
+pub(super) async fn patch(context: &mut Context) -> Result<Answer, Status> {
+    let content_type = context.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let patch_type = negotiate::patch_type(content_type, context.served.custom)?;
+    let options = WriteOptions::parse(&context.query, "PatchOptions", patch_type == PatchType::Apply)?;
+    match patch_type {
+        PatchType::Apply => server_side_apply(context, &options).await,
+        PatchType::Json => json_patch(context, &options).await,
+        PatchType::Merge | PatchType::Strategic => merge_patch(context, patch_type, &options).await,
+    }
+}
+
+async fn json_patch(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {
+    let (document, duplicates) = decode::patch_document(context)?;
+    let lenient = options.field_validation == FieldValidation::Ignore;
+    let patch = JsonPatch::decode(&document, lenient)?;
+    decode::report(context, options.field_validation, patch.strict_errors.clone())?;
+    let transform = |live: &Value| {
+        let mut object = live.clone();
+        patch.apply(&mut object)?;
+        Ok(object)
+    };
+    change(context, transform, &duplicates, None, options).await
+}
+
+async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOptions) -> Result<Answer, Status> {
+    let (document, duplicates) = decode::patch_document(context)?;
+    let served = std::sync::Arc::clone(&context.served);
+    let transform = |live: &Value| {
+        let mut object = live.clone();
+        match kind {
+            PatchType::Strategic => strategic::apply(served.schema(), &mut object, document.clone())?,
+            _ => merge::apply(&mut object, document.clone())?,
+        }
+        Ok(object)
+    };
+    // Errors about a strategic merge show the patch, others the object it makes.
+    let shown = (kind == PatchType::Strategic && options.field_validation == FieldValidation::Strict).then(|| {
+        let mut shown = String::new();
+        go_print(&document, &mut shown);
+        shown
+    });
+    change(context, transform, &duplicates, shown.as_deref(), options).await
+}
+
+async fn change(
+    context: &mut Context,
+    transform: impl Fn(&Value) -> Result<Value, Status>,
+    duplicates: &[StrictError],
+    shown: Option<&str>,
+    options: &WriteOptions,
+) -> Result<Answer, Status> {
+    let manager = context.manager(options.field_manager.as_deref());
+    let validation = options.field_validation;
+    let mut reported: Vec<String> = Vec::new();
+    let change = Change {
+        transform: |context: &Context, live: &Value| {
+            let patch = decode::Patch { apply: || transform(live), duplicates, shown };
+            let (mut object, strict) = decode::patched(context, &patch, validation)?;
+            reported = strict;
+            check_identity(context, &mut object)?;
+            Ok(object)
+        },
+        manager: Some(&manager),
+        options,
+        uid_is_precondition: false,
+    };
+    let updated = update(context, change).await?;
+    decode::warn(context, validation, reported);
+    Ok(context.answer(StatusCode::OK, updated.object))
+}
+
+/// A patch cannot rename or move an object.
+fn check_identity(context: &Context, object: &mut Value) -> Result<(), Status> {
+    let name = object::name(object);
+    if name.is_empty() {
+        let name = context.name();
+        let message = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        return Err(Status::bad_request(message));
+    }
+    if name != context.name() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            context.name()
+        )));
+    }
+    create::place(context, object)
+}
+
+async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {
+    let applied = decode::applied(context, options.field_validation)?;
+    let manager = context.manager(options.field_manager.as_deref());
+    let force = options.force.unwrap_or(false);
+    let merge = |context: &Context, live: Option<&Value>| {
+        let apply = || ownership::apply(context, live, &applied, &manager, force);
+        let patch = decode::Patch { apply, duplicates: &[], shown: None };
+        let (mut object, _) = decode::patched(context, &patch, FieldValidation::Ignore)?;
+        check_identity(context, &mut object)?;
+        Ok(object)
+    };
+    let transform = |context: &Context, live: &Value| merge(context, Some(live));
+    let change = Change { transform, manager: None, options, uid_is_precondition: false };
+    match update(context, change).await {
+        Err(status) if status.code == StatusCode::NOT_FOUND && context.subresource().is_empty() => {
+            let mut object = merge(context, None)?;
+            metadata_mut(&mut object).remove("resourceVersion");
+            if !object::text(&object, "uid").is_empty() {
+                let why = "uid mismatch: the provided object specified uid ";
+                let why = format!("{why}{}, and no existing object was found", object::text(&object, "uid"));
+                return Err(Status::conflict(context.qualified(), context.name(), why));
+            }
+            let mut object = versions::to_handled(&context.served, &object).into_owned();
+            context.served.strategy().default(&mut object);
+            let stored = create::store_new(context, object, None, options).await?;
+            Ok(context.answer(StatusCode::CREATED, stored))
+        }
+        updated => Ok(context.answer(StatusCode::OK, updated?.object)),
+    }
+}

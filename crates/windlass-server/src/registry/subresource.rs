@@ -1,0 +1,123 @@
+//! Subresources: views of an object, or actions on it.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Answer, Context, delete, get, patch, scale, update};
+use crate::codec::Expected;
+use crate::object::{self, metadata_mut};
+use crate::options::{DeleteOptions, WriteOptions};
+use crate::request::Verb;
+use crate::status::Status;
+
+/// Carries out a request for a subresource.
+pub(super) async fn serve(mut context: Context) -> Result<Answer, Status> {
+    match context.subresource() {
+        "scale" => scale::serve(&mut context).await,
+        "binding" => bind(&mut context).await,
+        "eviction" => evict(&mut context).await,
+        "log" | "exec" | "attach" | "portforward" | "proxy" => Err(no_node(&context).await),
+        _ => match context.verb {
+            Verb::Get | Verb::List => get::get(&context).await,
+            Verb::Update => update::replace(&mut context).await,
+            Verb::Patch => patch::patch(&mut context).await,
+            _ => Err(Status::method_not_allowed()),
+        },
+    }
+}
+
+/// Subresources that talk to the node a pod runs on: there is no such pod, or it has no node to talk to.
+async fn no_node(context: &Context) -> Status {
+    let object = match get::read(context).await.and_then(|stored| stored.decode()) {
+        Ok(object) => object,
+        Err(status) => return status,
+    };
+    match object.pointer("/spec/nodeName").and_then(Value::as_str) {
+        Some(node) if &*context.served.plural == "pods" => {
+            let node = crate::field::quote(node);
+            Status::internal(format!("the node {node} cannot be reached: this cluster runs no kubelet for it"))
+        }
+        _ if &*context.served.plural == "pods" => {
+            Status::bad_request(format!("pod {} does not have a host assigned", object::name(&object)))
+        }
+        _ => Status::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "ServiceUnavailable",
+            format!("no endpoints available for {} {}", context.served.singular, crate::field::quote(context.name())),
+        ),
+    }
+}
+
+/// Assigns a pod to a node.
+async fn bind(context: &mut Context) -> Result<Answer, Status> {
+    let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
+    let expected = Expected { group: "", version: "v1", kind: "Binding", custom: false };
+    let binding = super::decode::view(context, expected, options.field_validation)?;
+    let target = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if target.is_empty() {
+        let path = crate::field::Path::new("target");
+        let error = crate::field::FieldError::required(&path.child("name"), "");
+        let errors = crate::field::FieldErrors(vec![error]);
+        return Err(Status::invalid(crate::status::Qualified { group: "", name: "Binding" }, context.name(), &errors));
+    }
+    let annotations = binding.pointer("/metadata/annotations").cloned();
+    let now = object::time(context.now);
+    context.path.subresource = Some("binding".into());
+    let name = context.name().to_owned();
+    let qualified_name = context.served.plural.to_string();
+    let change = update::Change {
+        transform: |_: &Context, live: &Value| {
+            let assigned = live.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+            let qualified = crate::status::Qualified { group: "", name: &qualified_name };
+            if object::is_deleting(live) {
+                let why = format!("pod {name} is being deleted, cannot be assigned to a host");
+                return Err(Status::conflict(qualified, &name, why));
+            }
+            if !assigned.is_empty() {
+                let why = format!("pod {name} is already assigned to node {}", crate::field::quote(assigned));
+                return Err(Status::conflict(qualified, &name, why));
+            }
+            let mut pod = live.clone();
+            pod["spec"]["nodeName"] = target.as_str().into();
+            if let Some(Value::Object(annotations)) = &annotations {
+                let all = metadata_mut(&mut pod).entry("annotations").or_insert_with(|| json!({}));
+                for (key, value) in annotations {
+                    all[key] = value.clone();
+                }
+            }
+            let scheduled =
+                json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now, "lastProbeTime": null});
+            let conditions = pod["status"].as_object_mut().map(|s| s.entry("conditions").or_insert_with(|| json!([])));
+            if let Some(Value::Array(conditions)) = conditions {
+                conditions.retain(|condition| condition["type"] != "PodScheduled");
+                conditions.push(scheduled);
+            }
+            Ok(pod)
+        },
+        manager: None,
+        options: &options,
+        uid_is_precondition: false,
+    };
+    update::update(context, change).await?;
+    Ok(created(context))
+}
+
+/// Deletes a pod if its disruption budgets allow.
+async fn evict(context: &mut Context) -> Result<Answer, Status> {
+    let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
+    let expected = Expected { group: "policy", version: "v1", kind: "Eviction", custom: false };
+    let eviction = super::decode::view(context, expected, options.field_validation)?;
+    if object::name(&eviction) != context.name() {
+        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let mut delete_options = DeleteOptions::parse(&crate::request::Query::default(), eviction.get("deleteOptions"))?;
+    delete_options.dry_run |= options.dry_run;
+    delete::evict(context, &delete_options).await?;
+    Ok(created(context))
+}
+
+/// What a successful action is answered with.
+fn created(context: &mut Context) -> Answer {
+    let status = Status::new(StatusCode::CREATED, "", "");
+    Answer::Status { status: Box::new(status), warnings: std::mem::take(&mut context.warnings) }
+}

@@ -1,0 +1,244 @@
+//! Watching a collection: the state first if asked for, then changes, bookmarks in between.
+//!
+//! A [`Watcher`] is a cursor into the resource's [`Channel`]. It turns changes of objects into changes of
+//! the *selected set*: an object that starts to match is ADDED, one that stops matching is DELETED.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http::StatusCode;
+use serde_json::json;
+use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use windlass_store::{Entry, Range, Revision};
+
+use super::get::wait_for;
+use super::list::prefix;
+use super::matcher::Matcher;
+use super::{Answer, Context, Stored};
+use crate::body::Body;
+use crate::codec::negotiate::Format;
+use crate::codec::peek;
+use crate::field::quote;
+use crate::options::{ListOptions, parse_revision};
+use crate::render::EventWriter;
+use crate::status::Status;
+use crate::watch::{Change, Channel, Hub, WatchEvent};
+
+/// A watch without a timeout ends after a random time between this and twice this.
+const LEAST_TIMEOUT: Duration = Duration::from_secs(1800);
+/// How often a watcher that understands bookmarks gets one.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How much is sent in one piece.
+const CHUNK: usize = 64 * 1024;
+const BATCH: usize = 256;
+
+/// Answers a watch.
+pub(super) async fn watch(context: &Context) -> Result<Answer, Status> {
+    let mut options = ListOptions::parse(&context.query, true)?;
+    if let Some(name) = &context.path.name {
+        let selector = format!("metadata.name={name}");
+        options.fields = crate::selector::FieldSelector::parse(&selector).map_err(Status::bad_request)?;
+    }
+    let matcher = Matcher::new(&context.served, options.labels.clone(), options.fields.clone())?;
+    let watcher = Watcher::open(context, &options, matcher).await?;
+    let body = Body::stream(stream::unfold(watcher, |mut watcher| async move {
+        let bytes = watcher.next().await?;
+        Some((bytes, watcher))
+    }));
+    let content_type = match context.accepted.format {
+        Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        _ => "application/json",
+    };
+    Ok(Answer::Raw { code: StatusCode::OK, content_type, body, warnings: context.warnings.clone() })
+}
+
+struct Watcher {
+    channel: Arc<Channel>,
+    newest: Receiver<Revision>,
+    hub: Arc<Hub>,
+    matcher: Matcher,
+    prefix: String,
+    writer: EventWriter,
+    /// Everything up to this revision has been sent.
+    after: Revision,
+    initial: std::vec::IntoIter<Entry>,
+    /// Whether the end of the initial state is still to be announced.
+    announce: bool,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+    stop: CancellationToken,
+    since: Revision,
+    ended: bool,
+}
+
+impl Watcher {
+    async fn open(context: &Context, options: &ListOptions, matcher: Matcher) -> Result<Self, Status> {
+        let revision = match options.resource_version.as_deref() {
+            Some(text) => parse_revision(text).map_err(|why| {
+                Status::unclassified(format!("resourceVersion: Invalid value: {}: {why}", quote(text)))
+            })?,
+            None => 0,
+        };
+        let hub = Arc::clone(&context.api.hub);
+        let channel = hub.channel(&context.served.prefix).await.map_err(Status::internal)?;
+        let newest = channel.subscribe();
+        let with_state = options.send_initial_events.unwrap_or(revision == 0);
+        let prefix = prefix(context);
+        let (after, initial) = if with_state {
+            wait_for(context, revision).await?;
+            let snapshot = context.api.store.range(Range::prefix(prefix.clone()), None, 0).await;
+            let snapshot = snapshot.map_err(Status::internal)?;
+            (snapshot.revision, snapshot.entries)
+        } else if revision == 0 {
+            (*context.api.store.revision().borrow(), Vec::new())
+        } else {
+            (revision, Vec::new())
+        };
+        let timeout = match options.timeout_seconds {
+            Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(24 * 3600)),
+            _ => LEAST_TIMEOUT + LEAST_TIMEOUT.mul_f64(fastrand::f64()),
+        };
+        let now = Instant::now();
+        Ok(Self {
+            channel,
+            newest,
+            hub,
+            matcher,
+            prefix,
+            writer: EventWriter::new(context)?,
+            after,
+            initial: initial.into_iter(),
+            announce: options.send_initial_events == Some(true) && options.bookmarks,
+            bookmarks: options.bookmarks,
+            next_bookmark: now + BOOKMARK_EVERY,
+            deadline: now + timeout,
+            stop: context.served.ended.clone(),
+            since: context.served.since,
+            ended: false,
+        })
+    }
+
+    /// The next piece of the stream; `None` at its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        if let Some(bytes) = self.initial_state() {
+            return Some(bytes);
+        }
+        loop {
+            // Read before the ring is, so that a bookmark never promises more than was sent.
+            let progress = *self.hub.progress().borrow();
+            match self.channel.read(self.after, BATCH).and_then(|events| self.since(events)) {
+                Err(oldest) => {
+                    self.ended = true;
+                    let message = format!("too old resource version: {} ({oldest})", self.after);
+                    return Some(self.writer.error(&Status::expired(message)));
+                }
+                Ok(events) if events.is_empty() => self.after = self.after.max(progress),
+                Ok(events) => {
+                    let bytes = self.changes(&events);
+                    self.after = events.last().map_or(self.after, |last| last.event.revision);
+                    if !bytes.is_empty() {
+                        return Some(bytes);
+                    }
+                    continue;
+                }
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return None,
+                changed = self.newest.changed() => changed.ok()?,
+                () = tokio::time::sleep_until(self.deadline) => {
+                    self.ended = true;
+                    return self.bookmarks.then(|| self.writer.bookmark(self.after, false));
+                }
+                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
+                    self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                    return Some(self.writer.bookmark(self.after, false));
+                }
+            }
+        }
+    }
+
+    /// A resource has no history from before its CRD was created, even if its name was in use before.
+    fn since(&self, events: Vec<Arc<WatchEvent>>) -> Result<Vec<Arc<WatchEvent>>, Revision> {
+        if self.after < self.since { Err(self.since) } else { Ok(events) }
+    }
+
+    fn initial_state(&mut self) -> Option<Bytes> {
+        let mut out = Vec::new();
+        for entry in self.initial.by_ref() {
+            if self.matcher.matches(&entry.value) {
+                self.writer.write(Change::Added, &entry.into(), &mut out);
+                if out.len() >= CHUNK {
+                    return Some(out.into());
+                }
+            }
+        }
+        if std::mem::take(&mut self.announce) {
+            out.extend_from_slice(&self.writer.bookmark(self.after, true));
+        }
+        (!out.is_empty()).then(|| out.into())
+    }
+
+    /// The changes of the selected set that `events` amount to.
+    fn changes(&mut self, events: &[Arc<WatchEvent>]) -> Bytes {
+        let mut only: Option<Bytes> = None;
+        let mut out = Vec::new();
+        for event in events {
+            let Some((change, object)) = self.change(event) else { continue };
+            match object {
+                // The object as stored: one encoded line serves every watcher.
+                None if self.writer.sends_as_is(event.event.revision) => {
+                    let line = event.line(change);
+                    if only.is_none() && out.is_empty() {
+                        only = Some(line);
+                    } else {
+                        out.extend_from_slice(&only.take().unwrap_or_default());
+                        out.extend_from_slice(&line);
+                    }
+                }
+                object => {
+                    out.extend_from_slice(&only.take().unwrap_or_default());
+                    let bytes = object.unwrap_or_else(|| event.event.entry.value.clone());
+                    self.writer.write(change, &Stored { bytes, revision: event.event.revision }, &mut out);
+                }
+            }
+        }
+        only.unwrap_or_else(|| out.into())
+    }
+
+    /// What an event means for the selected set, and the object to show where it is not the stored one.
+    fn change(&self, event: &WatchEvent) -> Option<(Change, Option<Bytes>)> {
+        let event = &event.event;
+        if !event.key.starts_with(self.prefix.as_bytes()) {
+            return None;
+        }
+        let before = event.previous.as_ref().filter(|previous| self.matcher.matches(&previous.value));
+        let after = !event.deleted && self.matcher.matches(&event.entry.value);
+        match (before, after) {
+            (None, true) => Some((Change::Added, None)),
+            (Some(_), true) => Some((Change::Modified, None)),
+            (Some(_), false) if event.deleted => Some((Change::Deleted, None)),
+            (Some(previous), false) => Some((Change::Deleted, Some(at_revision(&previous.value, event.revision)))),
+            (None, false) => None,
+        }
+    }
+}
+
+/// An object with another resourceVersion: how an object looks that stopped matching.
+fn at_revision(object: &Bytes, revision: Revision) -> Bytes {
+    let version = peek::metadata(object).and_then(|metadata| metadata.field("resourceVersion"));
+    let Some(range) = version.map(|version| version.range()) else { return object.clone() };
+    let mut out = Vec::with_capacity(object.len() + 8);
+    out.extend_from_slice(&object[..range.start]);
+    out.extend_from_slice(json!(revision.to_string()).to_string().as_bytes());
+    out.extend_from_slice(&object[range.end..]);
+    out.into()
+}

@@ -1,0 +1,353 @@
+//! Answers in the form the client asked for.
+//!
+//! The common case, JSON in the storage version, serves stored bytes as they are: an object is one
+//! buffer, a list is a stream of its items' buffers. Everything else (Tables, metadata only, YAML,
+//! protobuf, another version) decodes each object and encodes it anew.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
+use http::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+use windlass_store::Entry;
+
+use crate::body::Body;
+use crate::catalog::Served;
+use crate::codec::negotiate::{Accepted, Format, Transform};
+use crate::codec::{self, write};
+use crate::registry::{Answer, Context, Stored};
+use crate::status::Status;
+use crate::table::{self, IncludeObject, MetaVersion};
+use crate::versions;
+use crate::watch::Change;
+
+/// Lists up to this size are sent in one piece.
+const WHOLE: usize = 64 * 1024;
+
+/// A list's own metadata.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ListMeta {
+    /// The revision the list is true at.
+    pub revision: u64,
+    /// Where the next page starts.
+    pub continue_token: Option<String>,
+    /// How many objects follow this page, where that is known.
+    pub remaining: Option<usize>,
+}
+
+impl ListMeta {
+    /// The metadata as clients read it.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        map.insert("resourceVersion".into(), self.revision.to_string().into());
+        if let Some(token) = &self.continue_token {
+            map.insert("continue".into(), token.as_str().into());
+        }
+        if let Some(remaining) = self.remaining {
+            map.insert("remainingItemCount".into(), remaining.into());
+        }
+        Value::Object(map)
+    }
+
+    fn for_table(&self) -> table::ListMeta<'_> {
+        table::ListMeta {
+            resource_version: self.revision.to_string().into(),
+            continue_token: self.continue_token.as_deref().map(Into::into),
+            remaining_item_count: self.remaining.map(|count| count as i64),
+        }
+    }
+}
+
+/// A list in the form the client asked for.
+pub(crate) fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Result<Answer, Status> {
+    let plain =
+        context.accepted.target.is_none() && context.accepted.format == Format::Json && !context.accepted.pretty;
+    let body = if plain { plain_list(context, entries, meta)? } else { built_list(context, &entries, meta)?.into() };
+    Ok(Answer::Raw {
+        code: StatusCode::OK,
+        content_type: context.accepted.format.media_type(),
+        body,
+        warnings: context.warnings.clone(),
+    })
+}
+
+/// A list of stored bytes. Items of built-in kinds come without `kind` and `apiVersion`, which every
+/// stored object begins with.
+fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta) -> Result<Body, Status> {
+    let served = &context.served;
+    for entry in entries.iter_mut().filter(|entry| !versions::as_is(served, entry.modified)) {
+        entry.value = versions::bytes(served, &entry.value, entry.modified)?;
+    }
+    let mut head = Vec::with_capacity(256);
+    head.extend_from_slice(b"{\"kind\":");
+    write::write_string(&served.list_kind, &mut head);
+    head.extend_from_slice(b",\"apiVersion\":");
+    write::write_string(&served.api_version(), &mut head);
+    head.extend_from_slice(b",\"metadata\":");
+    write::write_value(&meta.to_value(), &mut head);
+    head.extend_from_slice(b",\"items\":[");
+    let skip = if served.custom { None } else { Some(served.head.clone()) };
+    let total: usize = entries.iter().map(|entry| entry.value.len() + 1).sum();
+    let mut items = entries.into_iter().enumerate();
+    let mut next = move |out: &mut Vec<u8>| {
+        for (i, entry) in items.by_ref() {
+            if i > 0 {
+                out.push(b',');
+            }
+            match &skip {
+                Some(skip) if entry.value.starts_with(skip.as_bytes()) => {
+                    out.push(b'{');
+                    out.extend_from_slice(&entry.value[skip.len()..]);
+                }
+                _ => out.extend_from_slice(&entry.value),
+            }
+            if out.len() >= WHOLE {
+                return true;
+            }
+        }
+        out.extend_from_slice(b"]}\n");
+        false
+    };
+    if total + head.len() <= WHOLE {
+        head.reserve(total + 3);
+        next(&mut head);
+        return Ok(head.into());
+    }
+    let state = Some((head, next));
+    Ok(Body::stream(stream::unfold(state, |state| {
+        let step = state.map(|(mut out, mut next)| {
+            out.reserve(WHOLE + 4096);
+            let more = next(&mut out);
+            (Bytes::from(out), more.then(|| (Vec::new(), next)))
+        });
+        std::future::ready(step)
+    })))
+}
+
+/// A list whose items are decoded and encoded anew.
+fn built_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Result<Bytes, Status> {
+    let objects: Result<Vec<Value>, Status> =
+        entries.iter().map(|entry| versions::to_served(&context.served, &entry.value)).collect();
+    let objects = objects?;
+    let value = match context.accepted.transform() {
+        Some((Transform::Table, version)) => {
+            let options = table_options(context, version)?;
+            table::table(&context.served, &objects, &meta.for_table(), &options)?
+        }
+        Some((_, version)) => table::partial_list(&objects, &meta.for_table(), meta_version(version)),
+        None => {
+            let items = objects.into_iter().map(|mut object| {
+                if let (false, Value::Object(map)) = (context.served.custom, &mut object) {
+                    map.remove("kind");
+                    map.remove("apiVersion");
+                }
+                object
+            });
+            json!({
+                "kind": &*context.served.list_kind, "apiVersion": context.served.api_version(),
+                "metadata": meta.to_value(), "items": items.collect::<Vec<Value>>(),
+            })
+        }
+    };
+    encode(&value, &context.accepted)
+}
+
+fn meta_version(version: &str) -> MetaVersion {
+    if version == "v1beta1" { MetaVersion::V1Beta1 } else { MetaVersion::V1 }
+}
+
+fn table_options(context: &Context, version: &str) -> Result<table::Options, Status> {
+    let include = IncludeObject::parse(context.query.get("includeObject").unwrap_or_default())?;
+    Ok(table::Options { include, version: meta_version(version), ..table::Options::new(context.now) })
+}
+
+/// Encodes a value in the format the client asked for.
+pub(crate) fn encode(value: &Value, accepted: &Accepted) -> Result<Bytes, Status> {
+    match accepted.format {
+        Format::Json => {
+            let mut out = write::to_vec(value);
+            if accepted.pretty {
+                let compact = std::mem::take(&mut out);
+                write::indent(&compact, &mut out);
+            }
+            out.push(b'\n');
+            Ok(out.into())
+        }
+        Format::Yaml => Ok(codec::yaml::write(value).into()),
+        Format::Protobuf => codec::protobuf::encode(value)
+            .map(Bytes::from)
+            .map_err(|why| Status::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", why.to_string())),
+    }
+}
+
+/// One object in the form the client asked for.
+fn object(served: &Served, accepted: &Accepted, stored: &Stored, table: &table::Options) -> Result<Bytes, Status> {
+    if accepted.target.is_none() && accepted.format == Format::Json && !accepted.pretty {
+        return versions::bytes(served, &stored.bytes, stored.revision);
+    }
+    let object = versions::to_served(served, &stored.bytes)?;
+    let value = match accepted.transform() {
+        Some((Transform::Table, _)) => table::table(served, [&object], &table::ListMeta::of_object(&object), table)?,
+        Some((_, version)) => table::partial(&object, meta_version(version)),
+        None => object,
+    };
+    encode(&value, accepted)
+}
+
+/// The answer of the registry as an HTTP response.
+pub(crate) fn answer(context: &RenderContext, answer: Answer) -> Response<Body> {
+    let (mut response, warnings) = match answer {
+        Answer::Raw { code, content_type, body, warnings } => (raw(code, content_type, body), warnings),
+        Answer::Status { status: failure, warnings } => (status(&failure, &context.accepted), warnings),
+        Answer::Object { code, object: stored, warnings } => {
+            let body = object(&context.served, &context.accepted, &stored, &context.table);
+            let response = match body {
+                Ok(body) => raw(code, context.accepted.format.media_type(), body.into()),
+                Err(failure) => status(&failure, &context.accepted),
+            };
+            (response, warnings)
+        }
+    };
+    warn(&mut response, &warnings);
+    response
+}
+
+fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        if let Ok(value) = HeaderValue::from_str(&warning_text(warning)) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+}
+
+/// What rendering needs to know after the registry has used up the request.
+pub(crate) struct RenderContext {
+    served: Arc<Served>,
+    accepted: Accepted,
+    table: table::Options,
+}
+
+impl RenderContext {
+    /// Fails if the query asks for a table that cannot be made.
+    pub(crate) fn new(context: &Context) -> Result<Self, Status> {
+        let version = context.accepted.transform().map_or("v1", |(_, version)| version);
+        let table = table_options(context, version)?;
+        Ok(Self { served: Arc::clone(&context.served), accepted: context.accepted.clone(), table })
+    }
+}
+
+/// A warning as a header value: `299 - "text"`, with what a header cannot hold taken out.
+fn warning_text(text: &str) -> String {
+    let text: String = text.chars().filter(|c| !c.is_control()).collect();
+    format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// A Status as an HTTP response, in the format the client asked for.
+pub(crate) fn status(status: &Status, accepted: &Accepted) -> Response<Body> {
+    let value = status.to_value();
+    let plain = Accepted { target: None, ..accepted.clone() };
+    let (body, format) = match encode(&value, &plain) {
+        Ok(body) => (body, accepted.format),
+        Err(_) => (write::to_vec(&value).into(), Format::Json),
+    };
+    let mut response = raw(status.code, format.media_type(), body.into());
+    if let Some(seconds) = status.retry_after {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    warn(&mut response, &status.warnings);
+    response
+}
+
+/// A response with the headers that every answer has.
+pub(crate) fn raw(code: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// Writes watch events in the form the client asked for.
+pub(crate) struct EventWriter {
+    served: Arc<Served>,
+    accepted: Accepted,
+    table: table::Options,
+}
+
+impl EventWriter {
+    /// Fails if the query asks for a table that cannot be made.
+    pub(crate) fn new(context: &Context) -> Result<Self, Status> {
+        let RenderContext { served, accepted, table } = RenderContext::new(context)?;
+        let accepted = Accepted { pretty: false, ..accepted };
+        Ok(Self { served, accepted, table })
+    }
+
+    /// Whether an object last written at `revision` is sent as it is stored.
+    pub(crate) fn sends_as_is(&self, revision: u64) -> bool {
+        self.accepted.target.is_none()
+            && self.accepted.format == Format::Json
+            && versions::as_is(&self.served, revision)
+    }
+
+    /// Writes one event.
+    pub(crate) fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) {
+        match object(&self.served, &self.accepted, stored, &self.table) {
+            Ok(object) => {
+                self.frame(change.as_str(), &object, out);
+                // Column definitions are sent once a watch.
+                self.table.headers = false;
+            }
+            Err(status) => out.extend_from_slice(&self.error(&status)),
+        }
+    }
+
+    /// A bookmark: everything up to `revision` has been sent. The one that ends the initial state says so.
+    pub(crate) fn bookmark(&self, revision: u64, ends_initial_state: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if ends_initial_state {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = match self.accepted.transform() {
+            Some((Transform::Table, _)) => json!({
+                "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                "columnDefinitions": null, "rows": [],
+            }),
+            Some(_) => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
+            None => json!({
+                "kind": &*self.served.kind, "apiVersion": self.served.api_version(), "metadata": metadata,
+            }),
+        };
+        self.event("BOOKMARK", &object)
+    }
+
+    /// The event that ends a watch with a failure.
+    pub(crate) fn error(&self, status: &Status) -> Bytes {
+        self.event("ERROR", &status.to_value())
+    }
+
+    fn event(&self, kind: &str, object: &Value) -> Bytes {
+        let mut out = Vec::new();
+        let plain = Accepted { target: None, ..self.accepted.clone() };
+        match encode(object, &plain) {
+            Ok(object) => self.frame(kind, &object, &mut out),
+            Err(_) => self.frame(kind, &write::to_vec(object), &mut out),
+        }
+        out.into()
+    }
+
+    fn frame(&self, kind: &str, object: &[u8], out: &mut Vec<u8>) {
+        if self.accepted.format == Format::Protobuf {
+            codec::protobuf::write_watch_frame(kind, object, out);
+            return;
+        }
+        let object = object.strip_suffix(b"\n").unwrap_or(object);
+        out.extend_from_slice(b"{\"type\":\"");
+        out.extend_from_slice(kind.as_bytes());
+        out.extend_from_slice(b"\",\"object\":");
+        out.extend_from_slice(object);
+        out.extend_from_slice(b"}\n");
+    }
+}

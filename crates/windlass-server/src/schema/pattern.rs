@@ -1,0 +1,297 @@
+//! Regular expressions as Go's `regexp` package (RE2) reads them.
+//!
+//! CRD authors write patterns for Go. The `regex` crate is the same family, but its `\d`, `\w`, `\s`
+//! and `\b` know Unicode, its character classes nest, and `{` must be a repetition. [`translate`]
+//! rewrites what differs. A pattern compiles when it is first used: big CRDs have hundreds that no
+//! object ever meets.
+
+use std::fmt::Write as _;
+use std::iter::Peekable;
+use std::str::Chars;
+use std::sync::OnceLock;
+
+use regex::Regex;
+
+/// A pattern as its author wrote it, compiled on first use.
+pub struct Pattern {
+    source: Box<str>,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    /// The pattern `source`, which need not be well-formed.
+    pub fn new(source: &str) -> Self {
+        Self { source: source.into(), compiled: OnceLock::new() }
+    }
+
+    /// The pattern as written.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether `text` contains a match. A malformed pattern matches nothing.
+    pub fn matches(&self, text: &str) -> bool {
+        self.compiled.get_or_init(|| compile(&self.source).ok()).as_ref().is_some_and(|regex| regex.is_match(text))
+    }
+}
+
+impl std::fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Pattern").field(&self.source).finish()
+    }
+}
+
+/// Compiles a Go pattern; the error is worded as Go words it where we can tell.
+pub fn compile(source: &str) -> Result<Regex, String> {
+    let translated = translate(source)?;
+    Regex::new(&translated).map_err(|error| explain(source, &error.to_string()))
+}
+
+/// Says what is wrong with a Go pattern, without the cost of compiling it.
+pub fn check(source: &str) -> Result<(), String> {
+    let translated = translate(source)?;
+    regex_syntax::parse(&translated).map(|_| ()).map_err(|error| explain(source, &error.to_string()))
+}
+
+/// A Go pattern in the syntax of the `regex` crate.
+pub fn translate(source: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(source.len() + 8);
+    let mut rest = source.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => escape(&mut rest, &mut out, false)?,
+            '[' => class(source, &mut rest, &mut out)?,
+            '{' => {
+                let ahead: String = rest.clone().take_while(|c| *c != '}').collect();
+                if is_repetition(&ahead) && rest.clone().any(|c| c == '}') {
+                    let repeats = ahead.split(',').filter(|bound| !bound.is_empty());
+                    if repeats.into_iter().any(|bound| bound.parse::<u32>().is_ok_and(|n| n > 1000) || bound.len() > 9)
+                    {
+                        return Err(format!("error parsing regexp: invalid repeat count: `{{{ahead}}}`"));
+                    }
+                    out.push('{');
+                } else {
+                    out.push_str("\\{");
+                }
+            }
+            other => out.push(other),
+        }
+    }
+    Ok(out)
+}
+
+fn is_repetition(bounds: &str) -> bool {
+    let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    match bounds.split_once(',') {
+        None => digits(bounds),
+        Some((low, high)) => digits(low) && (high.is_empty() || digits(high)),
+    }
+}
+
+/// Translates what follows a backslash; inside a character class there are no anchors.
+fn escape(rest: &mut Peekable<Chars<'_>>, out: &mut String, in_class: bool) -> Result<(), String> {
+    let Some(c) = rest.next() else {
+        return Err("error parsing regexp: trailing backslash at end of expression: ``".to_owned());
+    };
+    match c {
+        'd' if in_class => out.push_str("0-9"),
+        'w' if in_class => out.push_str("0-9A-Za-z_"),
+        's' if in_class => out.push_str("\\t\\n\\x0C\\r "),
+        'd' => out.push_str("[0-9]"),
+        'w' => out.push_str("[0-9A-Za-z_]"),
+        's' => out.push_str("[\\t\\n\\x0C\\r ]"),
+        'D' => out.push_str("[^0-9]"),
+        'W' => out.push_str("[^0-9A-Za-z_]"),
+        'S' => out.push_str("[^\\t\\n\\x0C\\r ]"),
+        'b' if !in_class => out.push_str("(?-u:\\b)"),
+        'B' if !in_class => out.push_str("\\B"),
+        'A' if !in_class => out.push_str("\\A"),
+        'z' if !in_class => out.push_str("\\z"),
+        'Q' if !in_class => quoted(rest, out),
+        'p' | 'P' => unicode_class(c, rest, out),
+        'a' => out.push_str("\\x07"),
+        'f' => out.push_str("\\x0C"),
+        'n' => out.push_str("\\n"),
+        'r' => out.push_str("\\r"),
+        't' => out.push_str("\\t"),
+        'v' => out.push_str("\\x0B"),
+        'x' => out.push_str("\\x"),
+        '0'..='7' => octal(c, rest, out),
+        c if c.is_ascii_punctuation() || c == ' ' => literal(c, out),
+        c => return Err(format!("error parsing regexp: invalid escape sequence: `\\{c}`")),
+    }
+    Ok(())
+}
+
+fn quoted(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
+    while let Some(c) = rest.next() {
+        if c == '\\' && rest.peek() == Some(&'E') {
+            rest.next();
+            return;
+        }
+        literal(c, out);
+    }
+}
+
+fn unicode_class(kind: char, rest: &mut Peekable<Chars<'_>>, out: &mut String) {
+    if rest.peek() != Some(&'{') {
+        out.push('\\');
+        out.push(kind);
+        return;
+    }
+    rest.next();
+    let negated = rest.next_if_eq(&'^').is_some();
+    let negated = negated != (kind == 'P');
+    out.push_str(if negated { "\\P{" } else { "\\p{" });
+    for c in rest.by_ref() {
+        out.push(c);
+        if c == '}' {
+            break;
+        }
+    }
+}
+
+fn octal(first: char, rest: &mut Peekable<Chars<'_>>, out: &mut String) {
+    let mut value = first.to_digit(8).unwrap_or(0);
+    for _ in 0..2 {
+        let Some(digit) = rest.peek().and_then(|c| c.to_digit(8)) else { break };
+        value = value * 8 + digit;
+        rest.next();
+    }
+    let _ = write!(out, "\\x{{{value:x}}}");
+}
+
+fn literal(c: char, out: &mut String) {
+    if c.is_ascii_punctuation() && !matches!(c, '<' | '>') {
+        out.push('\\');
+    }
+    out.push(c);
+}
+
+/// Translates a character class: in Go it does not nest and has no set operators.
+fn class(source: &str, rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String> {
+    let missing = || format!("error parsing regexp: missing closing ]: `{}`", tail_from_class(source));
+    out.push('[');
+    if rest.next_if_eq(&'^').is_some() {
+        out.push('^');
+    }
+    let mut first = true;
+    loop {
+        let c = rest.next().ok_or_else(missing)?;
+        match c {
+            ']' if !first => {
+                out.push(']');
+                return Ok(());
+            }
+            '[' if rest.peek() == Some(&':') => posix_class(rest, out),
+            '\\' => escape(rest, out, true)?,
+            // A dash between two items is a range; anywhere else it is itself.
+            '-' if !first && !matches!(rest.peek(), None | Some(']')) && !out.ends_with('-') => out.push('-'),
+            c => literal(c, out),
+        }
+        first = false;
+    }
+}
+
+fn posix_class(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
+    let ahead: String = rest.clone().take_while(|c| *c != ']').collect();
+    if ahead.len() > 2 && ahead.ends_with(':') {
+        out.push('[');
+        for c in rest.by_ref() {
+            out.push(c);
+            if c == ']' {
+                return;
+            }
+        }
+    } else {
+        out.push_str("\\[");
+    }
+}
+
+fn tail_from_class(source: &str) -> &str {
+    source.rfind('[').map_or(source, |at| &source[at..])
+}
+
+/// Go's wording for the failures people really make.
+fn explain(source: &str, text: &str) -> String {
+    let what = if text.contains("unclosed group") {
+        "missing closing )"
+    } else if text.contains("unopened group") {
+        "unexpected )"
+    } else if text.contains("unclosed character class") {
+        return format!("error parsing regexp: missing closing ]: `{}`", tail_from_class(source));
+    } else if text.contains("repetition operator missing expression") {
+        return format!("error parsing regexp: missing argument to repetition operator: `{}`", repetition(source));
+    } else if text.contains("invalid character class range") {
+        "invalid character class range"
+    } else if text.contains("look-around") {
+        return format!("error parsing regexp: invalid or unsupported Perl syntax: `{}`", perl_syntax(source));
+    } else {
+        "invalid syntax"
+    };
+    format!("error parsing regexp: {what}: `{source}`")
+}
+
+fn repetition(source: &str) -> &str {
+    source.find(['*', '+', '?']).map_or(source, |at| &source[at..=at])
+}
+
+fn perl_syntax(source: &str) -> &str {
+    let at = ["(?=", "(?!", "(?<"].iter().filter_map(|start| source.find(start)).min().unwrap_or(0);
+    source.get(at..at + 3).unwrap_or(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn matching(pattern: &str, matching: &[&str], other: &[&str]) {
+        let pattern = Pattern::new(pattern);
+        assert_eq!(check(pattern.source()), Ok(()));
+        for text in matching {
+            assert!(pattern.matches(text), "{pattern:?} should match {text:?}");
+        }
+        for text in other {
+            assert!(!pattern.matches(text), "{pattern:?} should not match {text:?}");
+        }
+    }
+
+    #[test]
+    fn go_syntax_means_what_it_means_in_go() {
+        matching(r"^\d+$", &["12"], &["", "١٢"]);
+        matching(r"^[\w.-]+$", &["a.b-c_1"], &["é"]);
+        matching(r"^[[a]$", &["[", "a"], &["b"]);
+        matching(r"^[a&&b]+$", &["a&b"], &["c"]);
+        matching(r"^[+--]$", &["+", ",", "-"], &["."]);
+        matching(r"^a{,2}$", &["a{,2}"], &["aa"]);
+        matching(r"^a{2,}$", &["aaa"], &["a"]);
+        matching(r"^\Qa.b\E$", &["a.b"], &["axb"]);
+        matching(r"^[^\s]+$", &["\u{a0}"], &[" "]);
+        matching(r"^[[:alpha:]]+\/\-\_$", &["ab/-_"], &["1/-_"]);
+        matching(
+            r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]+))?$",
+            &["10Mi"],
+            &["x"],
+        );
+        matching(r"^\x41\101$", &["AA"], &[]);
+        matching(r"^[]a]$", &["]", "a"], &["b"]);
+    }
+
+    #[test]
+    fn malformed_patterns_are_explained() {
+        assert_eq!(check("[a").expect_err("malformed"), "error parsing regexp: missing closing ]: `[a`");
+        assert_eq!(check("(a").expect_err("malformed"), "error parsing regexp: missing closing ): `(a`");
+        assert_eq!(
+            check("*a").expect_err("malformed"),
+            "error parsing regexp: missing argument to repetition operator: `*`"
+        );
+        assert_eq!(
+            check("a(?=b)").expect_err("malformed"),
+            "error parsing regexp: invalid or unsupported Perl syntax: `(?=`"
+        );
+        assert_eq!(check("a{1001}").expect_err("malformed"), "error parsing regexp: invalid repeat count: `{1001}`");
+        assert!(compile("[a").is_err());
+        assert!(!Pattern::new("(a").matches("(a"));
+    }
+}

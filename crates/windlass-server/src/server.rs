@@ -1,0 +1,309 @@
+//! A server: its parts put together, in one process, with or without a socket.
+//!
+//! [`Server::service`] reaches the API with no socket and no TLS; [`Server::listen`] serves it over TLS.
+//! Both answer through the same [`handle`]. Dropping the server stops its tasks; [`Server::stop`] also
+//! lets requests finish and closes the store.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use windlass_store::{Memory, Store, StoreError};
+
+use crate::api::Api;
+use crate::authn::{Tokens, User};
+use crate::body::Body;
+use crate::catalog::Catalog;
+use crate::crd::controller::CrdController;
+use crate::handler::{Peer, handle};
+use crate::metrics::Metrics;
+use crate::pki::{Authority, PkiError};
+use crate::watch::Hub;
+use crate::{bootstrap, status};
+
+/// How long a stop waits for requests that are under way.
+const DRAIN: Duration = Duration::from_millis(500);
+/// How long a client may take for its TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Why a server could not start or serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The store does not answer.
+    #[error("the store does not answer: {0}")]
+    Store(#[from] StoreError),
+    /// Objects that every cluster has could not be created.
+    #[error("cannot set up the cluster: {0}")]
+    Bootstrap(#[from] status::Status),
+    /// Certificates could not be made.
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Puts a server together.
+#[must_use]
+pub struct ServerBuilder {
+    store: Option<Arc<dyn Store>>,
+    tokens: Tokens,
+}
+
+impl ServerBuilder {
+    /// Keeps objects in `store` instead of in memory.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Lets the bearer token `token` stand for `user`.
+    pub fn token(mut self, token: impl Into<String>, user: User) -> Self {
+        self.tokens.insert(token, user);
+        self
+    }
+
+    /// Starts the server's tasks; when this returns it can answer.
+    pub async fn start(self) -> Result<Server, ServerError> {
+        let store = self.store.unwrap_or_else(|| Arc::new(Memory::new()));
+        let hub = Arc::new(Hub::new(Arc::clone(&store)));
+        let api = Arc::new(Api {
+            store,
+            hub: Arc::clone(&hub),
+            catalog: Catalog::new(),
+            tokens: self.tokens,
+            metrics: Metrics::default(),
+            crds: CrdController::progress(),
+        });
+        bootstrap::create_defaults(&api).await?;
+        let controller = CrdController::open(Arc::clone(&api)).await?;
+        let tasks =
+            vec![tokio::spawn(async move { hub.run().await }), tokio::spawn(async move { controller.run().await })];
+        Ok(Server { api, tasks })
+    }
+}
+
+/// A running server.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+/// use k8s_openapi::api::core::v1::Namespace;
+///
+/// let server = windlass_server::Server::builder().start().await?;
+/// let client = kube::Client::new(server.service(), "default");
+/// let namespaces = kube::Api::<Namespace>::all(client).list(&Default::default()).await?;
+/// assert!(namespaces.items.iter().any(|ns| ns.metadata.name.as_deref() == Some("default")));
+/// server.stop().await?;
+/// # Ok(()) }
+/// ```
+pub struct Server {
+    api: Arc<Api>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// A server that keeps its objects in memory, unless told otherwise.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder { store: None, tokens: Tokens::default() }
+    }
+
+    /// The server's shared state.
+    pub fn api(&self) -> &Arc<Api> {
+        &self.api
+    }
+
+    /// The API as a tower service: no socket, no TLS, the caller is an administrator.
+    pub fn service(&self) -> Service {
+        self.service_as(User::admin())
+    }
+
+    /// The API as a tower service whose caller is `user`.
+    pub fn service_as(&self, user: User) -> Service {
+        Service { api: Arc::clone(&self.api), peer: Peer(user) }
+    }
+
+    /// Listens for TLS connections with certificates of `authority`, on a free port if `address` has none.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use windlass_server::{Server, pki::Authority};
+    ///
+    /// let server = Server::builder().start().await?;
+    /// let authority = Authority::generate()?;
+    /// let listener = server.listen("127.0.0.1:0".parse()?, &authority).await?;
+    /// println!("serving https://{}", listener.address());
+    /// listener.stop().await;
+    /// server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn listen(&self, address: SocketAddr, authority: &Authority) -> Result<Listener, ServerError> {
+        let failed = |source| ServerError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let local = listener.local_addr().map_err(failed)?;
+        let mut names: Vec<String> = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+            .into_iter()
+            .map(Into::into)
+            .collect();
+        names.extend(["kubernetes.default.svc.cluster.local", "127.0.0.1", "::1", "10.96.0.1"].map(Into::into));
+        if !address.ip().is_unspecified() && !address.ip().is_loopback() {
+            names.push(address.ip().to_string());
+        }
+        let config = authority.server_config(&authority.server(&names)?)?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let stop = CancellationToken::new();
+        let accept = Accept { api: Arc::clone(&self.api), acceptor, stop: stop.clone() };
+        let task = tokio::spawn(accept.run(listener));
+        Ok(Listener { address: local, api: Arc::clone(&self.api), stop, task })
+    }
+
+    /// Ends watches, stops the server's tasks and closes the store.
+    pub async fn stop(mut self) -> Result<(), ServerError> {
+        self.api.catalog.end_watches();
+        for task in self.tasks.drain(..) {
+            task.abort();
+            // A task that was aborted is what we wanted; one that panicked has been reported.
+            let _ = task.await;
+        }
+        Ok(self.api.store.close().await?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// A socket that the server listens on.
+#[must_use]
+pub struct Listener {
+    address: SocketAddr,
+    api: Arc<Api>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Listener {
+    /// The address, with the port that was picked.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no new connections, ends watches and lets other requests finish, for a moment.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.api.catalog.end_watches();
+        // The task only ends by its own will or by a panic, which has been reported.
+        let _ = self.task.await;
+    }
+}
+
+struct Accept {
+    api: Arc<Api>,
+    acceptor: TlsAcceptor,
+    stop: CancellationToken,
+}
+
+impl Accept {
+    async fn run(self, listener: TcpListener) {
+        let graceful = Arc::new(GracefulShutdown::new());
+        let connections = TaskTracker::new();
+        loop {
+            let stream = tokio::select! {
+                () = self.stop.cancelled() => break,
+                accepted = listener.accept() => accepted,
+            };
+            match stream {
+                Ok((stream, _)) => {
+                    let serve = serve(Arc::clone(&self.api), self.acceptor.clone(), stream, graceful.watcher());
+                    connections.spawn(serve);
+                }
+                // Out of file descriptors and the like: other connections may end and free some.
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+        drop(listener);
+        connections.close();
+        if let Some(graceful) = Arc::into_inner(graceful) {
+            let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+        }
+    }
+}
+
+/// Serves one connection.
+async fn serve(
+    api: Arc<Api>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    // Small answers should not wait for more to come.
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let peer = certificate.and_then(|certificate| User::from_certificate(certificate)).map(Peer);
+    let service = hyper::service::service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        let api = Arc::clone(&api);
+        if let Some(peer) = &peer {
+            request.extensions_mut().insert(peer.clone());
+        }
+        async move { Ok::<_, Infallible>(handle(&api, request).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http2().max_concurrent_streams(1000);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection.into_owned()).await {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// The API as a tower service, for clients in the same process.
+#[derive(Clone)]
+pub struct Service {
+    api: Arc<Api>,
+    peer: Peer,
+}
+
+impl<B> tower::Service<Request<B>> for Service
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let api = Arc::clone(&self.api);
+        request.extensions_mut().insert(self.peer.clone());
+        Box::pin(async move { Ok(handle(&api, request).await) })
+    }
+}

@@ -1,0 +1,153 @@
+//! The engine that keeps everything in memory: for tests, and for clusters that may be forgotten.
+//!
+//! It is [`History`] behind a lock. A transaction is carried out where its future is polled; there is
+//! no thread and no queue.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use crate::history::{self, History, HistoryBudget, Plan};
+use crate::{Entry, Event, Range, Revision, Snapshot, Store, StoreError, Txn, TxnResult};
+
+/// A store that lives as long as its process.
+///
+/// ```
+/// use windlass_store::{Expect, Memory, Range, Store, TxnResult, Value, Write};
+///
+/// # futures::executor::block_on(async {
+/// let store = Memory::new();
+/// let put = |value: &'static str, expect| {
+///     vec![Write::Put { key: "greeting".into(), expect, value: Value::plain(value) }]
+/// };
+/// let TxnResult::Committed { revision, .. } = store.txn(put("hello", Expect::Absent)).await? else {
+///     panic!("nobody else writes here");
+/// };
+/// assert_eq!(revision, 2, "an empty store is at revision 1");
+/// store.txn(put("good morning", Expect::At(revision))).await?;
+///
+/// // Somebody who has not seen the second write is told what is there instead.
+/// let late = store.txn(put("goodbye", Expect::At(revision))).await?;
+/// assert!(matches!(late, TxnResult::Conflict { current: Some(entry), .. } if entry.modified == 3));
+///
+/// // The past stays readable.
+/// let then = store.range(Range::prefix("greet"), Some(revision), 0).await?;
+/// assert_eq!(then.entries[0].value, "hello");
+/// # Ok::<(), windlass_store::StoreError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Memory {
+    state: RwLock<State>,
+    revision: watch::Sender<Revision>,
+}
+
+#[derive(Debug)]
+struct State {
+    history: History,
+    closed: bool,
+}
+
+impl Memory {
+    /// An empty store with the default history budget.
+    pub fn new() -> Self {
+        Self::with_options(HistoryBudget::default())
+    }
+
+    /// An empty store that keeps as much history as `budget` allows.
+    pub fn with_options(budget: HistoryBudget) -> Self {
+        let history = History::new(budget);
+        let revision = watch::Sender::new(history.revision());
+        Self { state: RwLock::new(State { history, closed: false }), revision }
+    }
+
+    fn carry_out(&self, txn: Txn) -> Result<TxnResult, StoreError> {
+        let mut state = self.state.write();
+        if state.closed {
+            return Err(StoreError::Closed);
+        }
+        let history = &mut state.history;
+        let (events, entries) = match history::plan(txn, history.revision() + 1, |key| history.get(key))? {
+            Plan::Commit { events, entries } => (events, entries),
+            Plan::Conflict { index, current } => return Ok(TxnResult::Conflict { index, current }),
+        };
+        history.apply(events.into_iter().map(Arc::new));
+        let revision = history.revision();
+        let dropped = history.trim();
+        drop(state);
+        drop(dropped);
+        // Another writer may have published a later revision in the meantime; it must not go back.
+        self.revision.send_if_modified(|newest| {
+            let newer = revision > *newest;
+            *newest = revision.max(*newest);
+            newer
+        });
+        Ok(TxnResult::Committed { revision, entries })
+    }
+
+    fn drop_below(&self, revision: Revision) -> Result<(), StoreError> {
+        {
+            let mut state = self.state.write();
+            if state.closed {
+                return Err(StoreError::Closed);
+            }
+            state.history.compact(revision)?;
+        }
+        // In pieces, so that readers get a turn in between.
+        loop {
+            let dropped = self.state.write().history.trim();
+            if dropped.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for Memory {
+    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnResult, StoreError>> {
+        Box::pin(async move { self.carry_out(txn) })
+    }
+
+    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+        Box::pin(async move { Ok(self.state.read().history.get(key)) })
+    }
+
+    fn range(&self, range: Range, at: Option<Revision>, limit: usize) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
+        Box::pin(async move { self.state.read().history.range(&range, at, limit) })
+    }
+
+    fn count(&self, range: Range) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(async move { Ok(self.state.read().history.count(&range)) })
+    }
+
+    fn events(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>> {
+        Box::pin(async move { self.state.read().history.events(after, limit) })
+    }
+
+    fn revision(&self) -> watch::Receiver<Revision> {
+        self.revision.subscribe()
+    }
+
+    fn compacted(&self) -> Revision {
+        self.state.read().history.compacted()
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move { self.drop_below(revision) })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.state.write().closed = true;
+            Ok(())
+        })
+    }
+}
