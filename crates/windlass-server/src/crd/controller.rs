@@ -61,13 +61,23 @@ impl CrdController {
     pub async fn run(mut self) {
         let Ok(channel) = self.api.hub.channel(PREFIX).await else { return };
         let mut newest = channel.subscribe();
+        let mut progress = self.api.hub.progress();
         loop {
             let step = match channel.read(self.seen, 256) {
                 Ok(events) if events.is_empty() => {
-                    if newest.changed().await.is_err() {
+                    let cleaning = self.known.values().any(|known| lifecycle::awaits_cleanup(&known.crd));
+                    // While objects of a CRD are going away, anything may be the last of them.
+                    let changed = tokio::select! {
+                        changed = newest.changed() => changed,
+                        changed = progress.changed(), if cleaning => changed,
+                    };
+                    if changed.is_err() {
                         return;
                     }
-                    continue;
+                    if !cleaning {
+                        continue;
+                    }
+                    self.settle().await
                 }
                 Ok(events) => {
                     for event in events {

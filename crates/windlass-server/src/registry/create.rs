@@ -118,16 +118,16 @@ fn name(object: &mut Value) -> Option<String> {
 /// Sets what only the server may set.
 fn prepare(context: &Context, object: &mut Value) {
     let strategy = context.served.strategy();
-    strategy.prepare_create(object);
-    restore_status(context, object);
     let metadata = metadata_mut(object);
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.remove(field);
     }
     metadata.insert("uid".into(), object::new_uid().into());
     metadata.insert("creationTimestamp".into(), object::time(context.now).into());
+    strategy.prepare_create(object);
+    restore_status(context, object);
     if strategy.has_generation() {
-        metadata.insert("generation".into(), 1.into());
+        metadata_mut(object).insert("generation".into(), 1.into());
     }
 }
 
