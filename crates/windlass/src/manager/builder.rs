@@ -10,6 +10,7 @@ use super::{Bound, Manager, ManagerError};
 use crate::cache::{CacheOptions, Caches};
 use crate::client::Client;
 use crate::events::{Broadcaster, EventApi};
+use crate::lease::LeaderElection;
 use crate::metrics::Registry;
 
 /// Describes a [`Manager`]. Made by [`Manager::builder`].
@@ -21,6 +22,7 @@ pub struct ManagerBuilder {
     metrics: Option<String>,
     caches: CacheOptions,
     events: EventApi,
+    election: Option<LeaderElection>,
     graceful_shutdown: Duration,
 }
 
@@ -39,6 +41,7 @@ impl ManagerBuilder {
             metrics: None,
             caches: CacheOptions::default(),
             events: EventApi::default(),
+            election: None,
             graceful_shutdown: Duration::from_secs(30),
         }
     }
@@ -91,6 +94,14 @@ impl ManagerBuilder {
         self
     }
 
+    /// Lets only the replica that holds a lease run the controllers that need it. Their writes
+    /// pass a [fence](crate::lease::Fence): none leaves once the lease may be another's. A replica
+    /// that loses the lease stands for election again.
+    pub fn leader_election(mut self, election: LeaderElection) -> Self {
+        self.election = Some(election);
+        self
+    }
+
     /// How long what is running may take to finish; 30 seconds by default.
     pub fn graceful_shutdown(mut self, timeout: Duration) -> Self {
         self.graceful_shutdown = timeout;
@@ -129,6 +140,7 @@ impl ManagerBuilder {
             controllers: Vec::new(),
             tasks: Vec::new(),
             names: HashSet::new(),
+            election: self.election,
             graceful_shutdown: self.graceful_shutdown,
         })
     }

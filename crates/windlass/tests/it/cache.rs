@@ -43,7 +43,7 @@ async fn listers_find_by_label_owner_and_own_index() {
     let thor = client.create(&pet("thor")).await.expect("created");
     let maps = client.lister::<ConfigMap>();
     maps.wait_synced().await.expect("synced");
-    maps.index("first-key", |map| map.data.iter().flat_map(|data| data.keys().next().cloned()).collect());
+    maps.index("first-key", |map| map.data.iter().filter_map(|data| data.keys().next().cloned()).collect());
     for n in 0..3 {
         let mut map = ConfigMap {
             metadata: ObjectMeta {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, Patch};
+use kube::api::{Api, ListParams, Patch};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::events::{Broadcaster, EventApi};
@@ -86,7 +86,7 @@ async fn events_are_written_and_become_a_series() {
     };
     let events: Api<Event> = Api::namespaced(bench.kube.clone(), "default");
     wait_for("a series of three", async || {
-        let list = events.list(&Default::default()).await.expect("listed").items;
+        let list = events.list(&ListParams::default()).await.expect("listed").items;
         list.iter().any(|event| {
             event.reason.as_deref() == Some("Hungry")
                 && event.regarding.as_ref().and_then(|r| r.uid.clone()) == thor.metadata.uid
@@ -94,7 +94,7 @@ async fn events_are_written_and_become_a_series() {
         })
     })
     .await;
-    assert_eq!(events.list(&Default::default()).await.expect("listed").items.len(), 1);
+    assert_eq!(events.list(&ListParams::default()).await.expect("listed").items.len(), 1);
     shutdown.cancel();
     writing.await.expect("joined");
 }
