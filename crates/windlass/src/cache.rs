@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use kube::Resource;
 use kube::api::{ApiResource, PartialObjectMeta};
 use kube::core::{Selector, SelectorExt};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -120,6 +120,8 @@ impl<K: Object> AnyInformer for Registered<K> {
 struct CachesInner {
     client: kube::Client,
     informers: Mutex<HashMap<InformerKey, Arc<dyn AnyInformer>>>,
+    /// Listers of kinds known at compile time, by type, so that a cached read costs no search.
+    listers: RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     namespaces: Vec<String>,
     resync: Option<Duration>,
     sync_timeout: Duration,
@@ -164,6 +166,7 @@ impl Caches {
             inner: Arc::new(CachesInner {
                 client,
                 informers: Mutex::new(HashMap::new()),
+                listers: RwLock::new(HashMap::new()),
                 namespaces: options.namespaces,
                 resync: options.resync,
                 sync_timeout: options.sync_timeout,
@@ -228,6 +231,20 @@ impl Caches {
 
     /// [`lister`](Self::lister) for a kind known only at run time.
     pub fn lister_with<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
+        // A type that needs nothing at run time stands for one kind.
+        let known = size_of::<K::DynamicType>() == 0;
+        let id = TypeId::of::<K>();
+        if known && let Some(lister) = self.inner.listers.read().get(&id).and_then(|any| any.downcast_ref()) {
+            return Lister::clone(lister);
+        }
+        let lister = self.find_lister(dt);
+        if known {
+            self.inner.listers.write().insert(id, Arc::new(lister.clone()));
+        }
+        lister
+    }
+
+    fn find_lister<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
         let resource = ApiResource::erase::<K>(dt);
         let existing = self.existing::<K>(&resource);
         if existing.is_empty() {
@@ -268,6 +285,8 @@ impl Caches {
             registered.start(&self.inner);
         }
         informers.insert(key, registered);
+        // A new informer may know more than those that its kind's lister reads.
+        self.inner.listers.write().remove(&TypeId::of::<K>());
         informer
     }
 

@@ -11,6 +11,7 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::api::{ApiResource, DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Request};
 use kube::core::{ObjectList, Status};
@@ -92,6 +93,28 @@ impl ClientError {
     pub fn is_invalid(&self) -> bool {
         self.status().is_some_and(Status::is_invalid)
     }
+}
+
+/// Attempts of [`retry_on_conflict`], as client-go's `DefaultRetry`.
+const CONFLICT_ATTEMPTS: usize = 5;
+/// Pause between them, give or take a tenth.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Does something again when another writer was faster. What is done must read the object anew
+/// each time, from the server.
+pub async fn retry_on_conflict<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ClientError>
+where
+    F: Future<Output = Result<T, ClientError>>,
+{
+    for _ in 1..CONFLICT_ATTEMPTS {
+        match attempt().await {
+            Err(error) if error.is_conflict() => {
+                tokio::time::sleep(CONFLICT_PAUSE.mul_f64(1.0 + 0.1 * fastrand::f64())).await;
+            }
+            done => return done,
+        }
+    }
+    attempt().await
 }
 
 struct Inner {
@@ -269,6 +292,40 @@ impl Client {
         K::DynamicType: Default,
     {
         self.objects().apply_status(object).await
+    }
+
+    /// Reads an object from the server, changes it and replaces it, again and again while others
+    /// write it too. `None` when there is no such object.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::{Client, ObjectKey, client::ClientError};
+    /// # async fn example(client: Client) -> Result<(), ClientError> {
+    /// let key = ObjectKey::new("default", "counter");
+    /// client.modify::<ConfigMap>(&key, |map| {
+    ///     map.data.get_or_insert_default().insert("seen".into(), "yes".into());
+    /// }).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn modify<K: Object>(
+        &self,
+        key: &ObjectKey,
+        change: impl Fn(&mut K) + Send + Sync,
+    ) -> Result<Option<K>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        let (objects, change) = (&self.objects::<K>(), &change);
+        retry_on_conflict(|| async move {
+            match objects.get_live(key).await? {
+                Some(mut object) => {
+                    change(&mut object);
+                    objects.update(&object).await.map(Some)
+                }
+                None => Ok(None),
+            }
+        })
+        .await
     }
 
     /// Deletes an object. False when there was none.

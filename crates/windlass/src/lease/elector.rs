@@ -176,32 +176,26 @@ impl Elector {
     /// Writes the lease, provided that it is as it was read (or not there).
     async fn write(&self, current: Option<Lease>, spec: LeaseSpec) -> Result<LeaseSpec, kube::Error> {
         let params = PostParams::default();
-        let lease = match current {
-            Some(mut lease) => {
-                lease.spec = Some(spec);
-                self.leases.replace(&self.config.name, &params, &lease).await?
-            }
-            None => {
-                let metadata = ObjectMeta {
-                    name: Some(self.config.name.clone()),
-                    namespace: Some(self.config.namespace.clone()),
-                    ..ObjectMeta::default()
-                };
-                self.leases.create(&params, &Lease { metadata, spec: Some(spec) }).await?
-            }
+        let lease = if let Some(mut lease) = current {
+            lease.spec = Some(spec);
+            self.leases.replace(&self.config.name, &params, &lease).await?
+        } else {
+            let lease = Lease { metadata: self.metadata(), spec: Some(spec) };
+            self.leases.create(&params, &lease).await?
         };
         Ok(lease.spec.unwrap_or_default())
     }
 
+    fn metadata(&self) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(self.config.name.clone()),
+            namespace: Some(self.config.namespace.clone()),
+            ..ObjectMeta::default()
+        }
+    }
+
     fn report(&self, what: &str) {
-        let lease = Lease {
-            metadata: ObjectMeta {
-                name: Some(self.config.name.clone()),
-                namespace: Some(self.config.namespace.clone()),
-                ..ObjectMeta::default()
-            },
-            spec: None,
-        };
+        let lease = Lease { metadata: self.metadata(), spec: None };
         self.recorder.normal(&lease, "LeaderElection", format!("{} {what}", self.config.identity));
     }
 }

@@ -71,6 +71,29 @@ async fn applying_the_same_again_changes_nothing() {
 }
 
 #[tokio::test]
+async fn writers_in_a_conflict_storm_all_get_through() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    client.create(&pet("thor")).await.expect("created");
+    let key = ObjectKey::new("default", "thor");
+    let mut writers = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let (client, key) = (client.clone(), key.clone());
+        writers.spawn(async move {
+            // A writer that loses five times in a row starts over, as a reconciler would.
+            while let Err(error) = client.modify(&key, |pet: &mut Pet| pet.spec.tricks.push(n.to_string())).await {
+                assert!(error.is_conflict(), "{error}");
+            }
+        });
+    }
+    writers.join_all().await;
+    let mut tricks = client.get::<Pet>(&key).await.expect("read").expect("there").spec.tricks.clone();
+    tricks.sort();
+    assert_eq!(tricks, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    client.caches().stop().await;
+}
+
+#[tokio::test]
 async fn events_are_written_and_become_a_series() {
     let bench = Bench::start().await;
     let thor: Pet = bench.create(&pet("thor")).await;
