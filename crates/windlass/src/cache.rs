@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::informer::{ApiSource, Change, Informer, ListWatch, Selection, Subscription, SyncError};
 use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{Object, is_cluster_scoped};
 
 /// Which objects of a kind are watched.
 ///
@@ -256,7 +256,9 @@ impl Caches {
 
     /// Reads what a scope selects of a kind.
     pub fn lister_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Lister<K> {
-        let scopes = if scope.namespace.is_some() || self.inner.namespaces.is_empty() {
+        let scopes = if is_cluster_scoped::<K>() {
+            vec![Scope { namespace: None, ..scope.clone() }]
+        } else if scope.namespace.is_some() || self.inner.namespaces.is_empty() {
             vec![scope.clone()]
         } else {
             let spread = |namespace: &String| scope.clone().namespace(namespace);

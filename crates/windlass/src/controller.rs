@@ -36,7 +36,6 @@ mod reconcile;
 mod source;
 mod worker;
 
-use std::any::TypeId;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,7 +54,7 @@ use crate::events::Recorder;
 use crate::informer::{Change, SyncError};
 use crate::key::ObjectKey;
 use crate::metrics::Registry;
-use crate::object::Object;
+use crate::object::{Object, is_cluster_scoped};
 use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
 use source::{KindSource, Source, StreamSource};
@@ -338,10 +337,6 @@ fn owner_key<O: Object>(object: &O, owner: &ApiResource, cluster_scoped: bool) -
     let reference = meta.owner_references.iter().flatten().find(is_owner)?;
     let namespace = if cluster_scoped { None } else { meta.namespace.as_deref() };
     Some(ObjectKey::new(namespace.unwrap_or_default(), &reference.name))
-}
-
-fn is_cluster_scoped<K: Object>() -> bool {
-    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
 }
 
 /// The keys a change concerns: those of the new state and, after an update, of the old one.

@@ -51,6 +51,27 @@ async fn conditions_of_two_writers_do_not_undo_each_other() {
 }
 
 #[tokio::test]
+async fn a_draft_of_both_parts_keeps_conditions_written_meanwhile() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = Arc::new(client.create(&pet("thor")).await.expect("created"));
+    let set = |draft: &mut Draft<Pet>, type_: &str| {
+        let status = draft.status.get_or_insert_with(PetStatus::default);
+        conditions::set(&mut status.conditions, conditions::new(type_, true, "Done", ""), Timestamp::now());
+    };
+    let mut other = Draft::new(Arc::clone(&thor));
+    set(&mut other, "Washed");
+    let mut draft = Draft::new(thor);
+    set(&mut draft, "Fed");
+    draft.spec.tricks.push("sit".into());
+    other.commit(&client).await.expect("committed");
+    draft.commit(&client).await.expect("committed");
+    let conditions = bench.pets().get("thor").await.expect("there").status.expect("a status").conditions;
+    assert!(conditions::is_true(&conditions, "Fed") && conditions::is_true(&conditions, "Washed"));
+    client.caches().stop().await;
+}
+
+#[tokio::test]
 async fn applying_the_same_again_changes_nothing() {
     let bench = Bench::start().await;
     let client = bench.client();
