@@ -8,7 +8,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, DeleteParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams,
+};
 use serde_json::json;
 use tower::ServiceExt;
 use windlass::{Client, Manager, ObjectKey};
@@ -148,6 +150,24 @@ async fn a_kind_that_is_not_served_is_named_and_awaited() {
     bench.install().await;
     bench.create(&pet("thor")).await;
     listed.await.expect("joined").expect("synced once the kind was there");
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn a_kind_known_at_run_time_is_watched_and_forgotten() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    bench.create(&pet("thor")).await;
+    let resource = ApiResource::erase::<Pet>(&());
+    let pets = client.objects_with::<DynamicObject>(resource.clone());
+    assert_eq!(pets.list().await.expect("read").len(), 1);
+    let metadata = client.objects_with::<PartialObjectMeta<DynamicObject>>(resource.clone());
+    assert_eq!(metadata.list().await.expect("read").len(), 1);
+    let old = pets.lister();
+    client.caches().forget::<DynamicObject>(&resource);
+    bench.create(&pet("tron")).await;
+    assert_eq!(pets.list().await.expect("watched anew").len(), 2);
+    assert_eq!(old.len(), 1, "the old lister learns nothing more");
     client.caches().stop().await;
 }
 
