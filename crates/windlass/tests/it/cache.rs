@@ -1,8 +1,8 @@
 //! Caches: own writes, indexes, cut watches, kinds that come and go.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -197,4 +197,43 @@ async fn several_namespaces_are_read_as_one() {
     };
     assert!(get("a").await && get("b").await && !get("default").await);
     running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_without_its_memory_is_followed() {
+    let old = Bench::start().await;
+    let current = Arc::new(Mutex::new(old.server.service()));
+    let routed = {
+        let current = Arc::clone(&current);
+        tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let service = current.lock().expect("not poisoned").clone();
+            service.oneshot(request)
+        })
+    };
+    let client = Client::standalone(kube::Client::new(routed, "default"), "it");
+    for n in 0..20 {
+        old.create(&pet(&format!("old-{n}"))).await;
+    }
+    let lister = client.lister::<Pet>();
+    lister.wait_synced().await.expect("synced");
+    assert_eq!(lister.len(), 20);
+    let deleted = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&deleted);
+    let subscription = lister.subscribe(move |change| {
+        if matches!(change, windlass::informer::Change::Deleted { .. }) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let new = Bench::start().await;
+    new.create(&pet("new")).await;
+    *current.lock().expect("not poisoned") = new.server.service();
+    old.server.stop().await.expect("stopped");
+    let key = ObjectKey::new("default", "new");
+    wait_for("the new state", async || lister.len() == 1 && lister.get(&key).is_some()).await;
+    assert_eq!(deleted.load(Ordering::Relaxed), 20, "every end was seen");
+    let thor = client.create(&pet("thor")).await.expect("created");
+    let cached = client.get::<Pet>(&ObjectKey::of(&thor)).await.expect("read").expect("there");
+    assert_eq!(cached.metadata.uid, thor.metadata.uid);
+    drop(subscription);
+    client.caches().stop().await;
 }
