@@ -3,6 +3,8 @@
 //! Runs inside the registry's retry loop, in upstream's order. Today that is the namespace life cycle;
 //! policies and webhooks join here.
 
+mod defaults;
+
 use serde_json::Value;
 
 use crate::codec::peek::{self, Raw};
@@ -12,8 +14,19 @@ use crate::status::{Cause, Qualified, Status};
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
+/// What may still change a new object before it is validated.
+pub(crate) async fn mutate_create(context: &Context, object: &mut Value) -> Result<(), Status> {
+    namespace_exists(context, object).await?;
+    defaults::create(context, object).await
+}
+
+/// What may still change an object before its change is validated.
+pub(crate) fn mutate_update(context: &Context, object: &mut Value) {
+    defaults::update(context, object);
+}
+
 /// Before a create: the namespace must exist and not be going away.
-pub(crate) async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Status> {
+async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Status> {
     if !context.served.namespaced {
         return Ok(());
     }

@@ -7,6 +7,7 @@ use windlass_store::{Entry, Expect, Range, StoreError, TxnResult, Write};
 use super::list::select;
 use super::{Answer, Context, Stored, decode, stored};
 use crate::api::Api;
+use crate::catalog::Served;
 use crate::object::{self, metadata_mut};
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::render;
@@ -34,7 +35,7 @@ pub(super) async fn delete(context: &mut Context) -> Result<Answer, Status> {
             let code = if options.legacy_no_orphans { StatusCode::ACCEPTED } else { StatusCode::OK };
             Ok(context.answer(code, object))
         }
-        Deleted::Gone(object) if context.served.strategy().returns_deleted() => {
+        Deleted::Gone(object) if returns_deleted(&context.served) => {
             Ok(context.answer(StatusCode::OK, object))
         }
         Deleted::Gone(object) => {
@@ -93,6 +94,9 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
         let grace = grace_seconds(context, options, &live);
         let mut object = live.clone();
         set_finalizers(options, &mut object);
+        if !object::is_deleting(&live) {
+            context.served.strategy().prepare_delete(&mut object, &object::time(context.now));
+        }
         let waits = grace > 0 || !may_go(context, &object);
         if waits {
             mark(context, &mut object, grace);
@@ -104,7 +108,9 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
         let done = if waits {
             wait(context, &entry, &live, &object).await?.map(Deleted::Waiting)
         } else {
-            context.served.strategy().mark_gone(&mut object, &object::time(context.now));
+            if is_pod(context) {
+                mark(context, &mut object, 0);
+            }
             remove(context, &entry, &object).await?.map(Deleted::Gone)
         };
         if let Some(done) = done {
@@ -112,6 +118,31 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
         }
     }
     Err(Status::conflict(context.qualified(), context.name(), super::update::MODIFIED))
+}
+
+/// Kinds whose delete answers with the object instead of a Status: upstream's `ReturnDeletedObject`.
+fn returns_deleted(served: &Served) -> bool {
+    match &*served.group {
+        "" => matches!(
+            &*served.plural,
+            "namespaces"
+                | "persistentvolumeclaims"
+                | "persistentvolumes"
+                | "pods"
+                | "podtemplates"
+                | "resourcequotas"
+                | "serviceaccounts"
+                | "services"
+        ),
+        "resource.k8s.io" => true,
+        "storage.k8s.io" => &*served.plural != "csistoragecapacities",
+        _ => false,
+    }
+}
+
+/// Pods stop gracefully; one that goes at once says so.
+fn is_pod(context: &Context) -> bool {
+    context.served.group.is_empty() && &*context.served.plural == "pods"
 }
 
 /// Whether a deleting object has nothing left to wait for.
@@ -186,12 +217,9 @@ fn mark(context: &Context, object: &mut Value, grace: i64) {
         metadata.insert("deletionTimestamp".into(), object::time(when).into());
         metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
     }
-    if first {
-        if context.served.strategy().has_generation() {
-            let generation = object::metadata(object).get("generation").and_then(Value::as_i64).unwrap_or(0);
-            metadata_mut(object).insert("generation".into(), (generation + 1).into());
-        }
-        context.served.strategy().prepare_delete(object);
+    if first && context.served.strategy().has_generation() {
+        let generation = object::metadata(object).get("generation").and_then(Value::as_i64).unwrap_or(0);
+        metadata_mut(object).insert("generation".into(), (generation + 1).into());
     }
 }
 
@@ -209,8 +237,9 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
 
 async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
     let last = context.encode(object)?;
-    let write = Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) };
-    match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
+    let mut writes = vec![Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) }];
+    writes.extend(super::allocation::releases(context, object));
+    match context.api.store.txn(writes).await.map_err(Status::internal)? {
         TxnResult::Committed { .. } => Ok(Some(context.unsaved(object)?)),
         TxnResult::Conflict { .. } => Ok(None),
     }

@@ -63,7 +63,7 @@ async fn patch(context: &mut Context) -> Result<Value, Status> {
         })
         .await;
     }
-    let document = decode::patch_document(context, options.field_validation)?;
+    let (document, _) = decode::patch_document(context)?;
     write(context, &options, |scale| {
         let mut scale = scale.clone();
         match kind {

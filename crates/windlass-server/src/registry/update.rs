@@ -4,13 +4,14 @@ use http::StatusCode;
 use serde_json::Value;
 use windlass_store::{Entry, Expect, TxnResult, Write};
 
+use super::allocation::{Claims, releases};
 use super::create::{create_object, place};
 use super::{Answer, Context, Stored, decode, ownership};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
 use crate::status::Status;
-use crate::{apply, versions};
+use crate::{admission, apply, versions};
 
 /// How often a change is tried again when somebody else was quicker.
 const TRIES: usize = 100;
@@ -97,9 +98,11 @@ where
         if let Some(manager) = change.manager {
             ownership::track(context, Some(&live), &mut object, manager);
         }
+        admission::mutate_update(context, &mut object);
         prepare(context, &live, &mut object);
         validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
+        let mut claims = Claims::of(context, &mut object, Some(&live))?;
         apply::keep_times_if_unchanged(&live, &mut object);
         if object == live {
             return Ok(Updated { object: entry.into(), created: false });
@@ -110,9 +113,15 @@ where
             let object = context.unsaved(&object)?;
             return Ok(Updated { object, created: false });
         }
-        if let Some(object) = put(context, &entry, &object).await? {
-            context.warnings.extend(warnings);
-            return Ok(Updated { object, created: false });
+        loop {
+            match put(context, &entry, &object, &claims).await? {
+                Put::Stored(object) => {
+                    context.warnings.extend(warnings);
+                    return Ok(Updated { object, created: false });
+                }
+                Put::ClaimTaken(index) => claims.taken(context, &mut object, index)?,
+                Put::Changed => break,
+            }
         }
     }
     Err(Status::conflict(context.qualified(), context.name(), MODIFIED))
@@ -122,21 +131,39 @@ where
 pub(super) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// Stores the changed object; `None` if somebody else was quicker. An object that was only waiting for
-/// its last finalizer to go is removed instead.
-async fn put(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
+/// What became of an attempt to store a changed object.
+enum Put {
+    Stored(Stored),
+    /// Somebody else was quicker.
+    Changed,
+    /// Somebody holds what the object claims; the number of the claim.
+    ClaimTaken(usize),
+}
+
+/// Stores the changed object. One that was only waiting for its last finalizer to go is removed instead.
+async fn put(context: &Context, entry: &Entry, object: &Value, claims: &Claims) -> Result<Put, Status> {
     let expect = Expect::At(entry.modified);
     let key = entry.key.clone();
     let value = context.encode(object)?;
     let finished = object::is_deleting(object) && super::delete::is_finished(context, object);
-    let write =
-        if finished { Write::Delete { key, expect, last: Some(value) } } else { Write::Put { key, expect, value } };
-    match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
-        TxnResult::Committed { mut entries, .. } => {
-            let stored = entries.pop().flatten().map(Stored::from);
-            Ok(Some(stored.unwrap_or_else(|| Stored::unsaved(object))))
+    let mut writes = Vec::with_capacity(1);
+    if finished {
+        writes.push(Write::Delete { key, expect, last: Some(value) });
+        writes.extend(releases(context, object));
+    } else {
+        writes.push(Write::Put { key, expect, value });
+        writes.extend(claims.writes(context, object));
+    }
+    match context.api.store.txn(writes).await.map_err(Status::internal)? {
+        TxnResult::Committed { entries, .. } => {
+            let stored = entries.into_iter().next().flatten().map(Stored::from);
+            Ok(Put::Stored(match stored {
+                Some(stored) => stored,
+                None => context.unsaved(object)?,
+            }))
         }
-        TxnResult::Conflict { .. } => Ok(None),
+        TxnResult::Conflict { index: 0, .. } => Ok(Put::Changed),
+        TxnResult::Conflict { index, .. } => Ok(Put::ClaimTaken(index - 1)),
     }
 }
 
@@ -220,5 +247,5 @@ fn validate(context: &Context, live: &Value, object: &Value) -> Result<(), Statu
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(context.served.qualified_kind(), object::name(live), &errors))
+    Err(Status::invalid(context.qualified_kind_of(object), object::name(live), &errors))
 }
