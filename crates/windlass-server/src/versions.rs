@@ -59,15 +59,11 @@ pub(crate) fn to_served(served: &Served, stored: &[u8]) -> Result<Value, Status>
 }
 
 /// An object of the served version in the form that strategies handle.
-pub(crate) fn to_handled<'a>(served: &Served, object: &'a Value) -> Cow<'a, Value> {
-    match &served.behaviour {
-        Behaviour::Builtin(_) if !is_stored(served) => {
-            let mut object = object.clone();
-            conversion::to_storage(&served.group, &served.version, &served.kind, &mut object);
-            Cow::Owned(object)
-        }
-        _ => Cow::Borrowed(object),
+pub(crate) fn into_handled(served: &Served, mut object: Value) -> Value {
+    if matches!(served.behaviour, Behaviour::Builtin(_)) && !is_stored(served) {
+        conversion::to_storage(&served.group, &served.version, &served.kind, &mut object);
     }
+    object
 }
 
 /// An object in the form that strategies handle in the served version.

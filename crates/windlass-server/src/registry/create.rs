@@ -1,7 +1,5 @@
 //! POST: a new object.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
@@ -13,6 +11,7 @@ use crate::codec::typed::normalize;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::WriteOptions;
+use crate::registry::strategy::certificate::set_requester;
 use crate::status::Status;
 use crate::{admission, versions};
 
@@ -38,13 +37,15 @@ pub(super) async fn create_object(
     options: &WriteOptions,
 ) -> Result<Stored, Status> {
     place(context, &mut object)?;
-    if let Cow::Owned(handled) = versions::to_handled(&context.served, &object) {
-        object = handled;
-    }
+    object = versions::into_handled(&context.served, object);
     if !object::text(&object, "resourceVersion").is_empty() {
         return Err(Status::unclassified("resourceVersion should not be set on objects to be created"));
     }
     let generated = name(&mut object);
+    if &*context.served.kind == "CertificateSigningRequest" {
+        let extra: Vec<(String, Vec<String>)> = context.user.extra.clone().into_iter().collect();
+        set_requester(&mut object, &context.user.name, &context.user.uid, &context.user.groups, &extra);
+    }
     context.served.strategy().default(&mut object);
     let manager = context.manager(options.field_manager.as_deref());
     ownership::track(context, None, &mut object, &manager);

@@ -88,7 +88,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
             return Err(context.not_found());
         };
         let live = versions::to_served(&context.served, &entry.value)?;
-        let live = versions::to_handled(&context.served, &live).into_owned();
+        let live = versions::into_handled(&context.served, live);
         check_preconditions(context, options, &live)?;
         admission::may_delete(context)?;
         let grace = grace_seconds(context, options, &live);

@@ -124,7 +124,7 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
                 let why = format!("{why}{}, and no existing object was found", object::text(&object, "uid"));
                 return Err(Status::conflict(context.qualified(), context.name(), why));
             }
-            let mut object = versions::to_handled(&context.served, &object).into_owned();
+            let mut object = versions::into_handled(&context.served, object);
             context.served.strategy().default(&mut object);
             let stored = create::store_new(context, object, None, options).await?;
             Ok(context.answer(StatusCode::CREATED, stored))

@@ -90,8 +90,8 @@ where
         };
         let live = versions::to_served(&context.served, &entry.value)?;
         let object = (change.transform)(context, &live)?;
-        let mut object = versions::to_handled(&context.served, &object).into_owned();
-        let live = versions::to_handled(&context.served, &live).into_owned();
+        let mut object = versions::into_handled(&context.served, object);
+        let live = versions::into_handled(&context.served, live);
         context.served.strategy().default(&mut object);
         check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;
         keep_system_fields(&live, &mut object);
