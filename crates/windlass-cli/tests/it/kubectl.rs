@@ -5,6 +5,7 @@ mod change;
 mod custom;
 mod kinds;
 mod look;
+mod pets;
 mod watch;
 
 use std::io::Write as _;

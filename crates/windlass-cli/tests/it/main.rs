@@ -11,4 +11,5 @@ mod arguments;
 mod background;
 mod foreground;
 mod kubectl;
+mod reference;
 mod restart;

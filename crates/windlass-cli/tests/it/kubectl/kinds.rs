@@ -22,9 +22,13 @@ fn kubectl_creates_every_kind_it_knows() {
         "clusterrole cr --verb=* --resource=nodes",
         "clusterrolebinding crb --clusterrole=cr --user=me",
         "priorityclass pc --value=10 --description=ten",
-        "poddisruptionbudget pdb --selector=app=web --min-available=1",
         "ingress i --rule=a.b/=svc:80",
+        "job j --image=busybox",
     ];
+    // Older ones ask for versions that Kubernetes no longer serves.
+    let newer =
+        ["poddisruptionbudget pdb --selector=app=web --min-available=1", "cronjob cj --image=x --schedule=@daily"];
+    let commands = commands.into_iter().chain(newer.into_iter().filter(|_| k.at_least(21)));
     for command in commands {
         has(&k.run(&format!("create {command}")), &[" created\n"]);
     }

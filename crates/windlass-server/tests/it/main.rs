@@ -1,0 +1,4 @@
+//! The server as its clients see it.
+#![allow(clippy::unwrap_used)]
+
+mod kube_client;
