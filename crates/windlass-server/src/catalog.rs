@@ -69,10 +69,13 @@ impl Deref for Served {
     }
 }
 
+/// Group, version, plural.
+type ByName = HashMap<Box<str>, HashMap<Box<str>, HashMap<Box<str>, Arc<Served>>>>;
+
 /// The resources served at one moment.
 pub struct Snapshot {
     served: Vec<Arc<Served>>,
-    by_name: HashMap<Box<str>, HashMap<Box<str>, HashMap<Box<str>, Arc<Served>>>>,
+    by_name: ByName,
     documents: Documents,
 }
 
@@ -113,7 +116,7 @@ impl Snapshot {
     }
 
     fn of(served: Vec<Arc<Served>>) -> Self {
-        let mut by_name: HashMap<Box<str>, HashMap<Box<str>, HashMap<Box<str>, Arc<Served>>>> = HashMap::new();
+        let mut by_name = ByName::new();
         for one in &served {
             by_name
                 .entry(one.group.clone())
@@ -133,6 +136,12 @@ impl Snapshot {
     /// Whether anything is served in a group.
     pub fn has_group(&self, group: &str) -> bool {
         self.by_name.contains_key(group)
+    }
+
+    /// Whether a group has built-in resources.
+    pub fn has_builtin_group(&self, group: &str) -> bool {
+        let versions = self.by_name.get(group).into_iter().flat_map(HashMap::values);
+        versions.flat_map(HashMap::values).any(|served| served.custom().is_none())
     }
 
     /// Whether anything is served in a version of a group.

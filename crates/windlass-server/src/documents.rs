@@ -33,7 +33,7 @@ pub(crate) fn answer(api: &Api, target: &Target, path: &str, headers: &HeaderMap
             let name = format!("discovery {group}/{version}");
             document(&snapshot, &name, |discovery| discovery.resource_list(group, version))
         }
-        Target::GroupVersion(group, _) if snapshot.has_group(group) => {
+        Target::GroupVersion(group, _) if snapshot.has_builtin_group(group) => {
             render::status(&Status::no_such_resource(), &Accepted::json())
         }
         Target::Other => other(api, path, accept),

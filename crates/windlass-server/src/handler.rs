@@ -97,6 +97,8 @@ where
     };
     drop(snapshot);
     let labels = labels(&path, verb);
+    let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
+    let warnings: Vec<String> = deprecation.into_iter().map(Into::into).collect();
     let (parts, body) = request.into_parts();
     let accepted = accepted(&parts.headers, parts.uri.query(), &served, verb)?;
     let fallback = accepted.clone();
@@ -113,7 +115,7 @@ where
             accepted,
             body,
             now: Timestamp::now(),
-            warnings: Vec::new(),
+            warnings,
         };
         let render_context = RenderContext::new(&context)?;
         registry::serve(context).await.map(|answer| render::answer(&render_context, answer))
@@ -152,7 +154,7 @@ enum Missing {
 
 fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -> Result<Arc<Served>, Missing> {
     let Some(served) = snapshot.find(&path.group, &path.version, &path.resource) else {
-        return Err(if snapshot.has_group(&path.group) { Missing::Resource } else { Missing::Group });
+        return Err(if snapshot.has_builtin_group(&path.group) { Missing::Resource } else { Missing::Group });
     };
     if path.namespace.is_some() && !served.namespaced {
         return Err(Missing::Resource);

@@ -8,6 +8,7 @@
 //! One file per verb. Everything is the same for built-in kinds and custom resources; what differs
 //! comes from the kind's schema and its [`Strategy`](strategy::Strategy).
 
+mod allocation;
 mod context;
 mod create;
 mod decode;
@@ -33,17 +34,28 @@ use crate::status::Status;
 
 /// Carries out a request for a resource.
 pub async fn serve(mut context: Context) -> Result<Answer, Status> {
+    let answer = answer(&mut context).await;
+    if context.verb.is_write() && &*context.served.group == "admissionregistration.k8s.io" && answer.is_ok() {
+        crate::admission::take_effect(&context.api).await?;
+    }
+    answer.map_err(|mut status| {
+        status.warnings.append(&mut context.warnings);
+        status
+    })
+}
+
+async fn answer(context: &mut Context) -> Result<Answer, Status> {
     if context.path.subresource.is_some() {
         return subresource::serve(context).await;
     }
     match context.verb {
-        Verb::Get => get::get(&context).await,
-        Verb::List => list::list(&context).await,
-        Verb::Watch => watch::watch(&context).await,
-        Verb::Create => create::create(&mut context).await,
-        Verb::Update => update::replace(&mut context).await,
-        Verb::Patch => patch::patch(&mut context).await,
-        Verb::Delete => delete::delete(&mut context).await,
-        Verb::DeleteCollection => delete::delete_collection(&mut context).await,
+        Verb::Get => get::get(context).await,
+        Verb::List => list::list(context).await,
+        Verb::Watch => watch::watch(context).await,
+        Verb::Create => create::create(context).await,
+        Verb::Update => update::replace(context).await,
+        Verb::Patch => patch::patch(context).await,
+        Verb::Delete => delete::delete(context).await,
+        Verb::DeleteCollection => delete::delete_collection(context).await,
     }
 }

@@ -210,12 +210,16 @@ pub(crate) fn answer(context: &RenderContext, answer: Answer) -> Response<Body> 
             (response, warnings)
         }
     };
+    warn(&mut response, &warnings);
+    response
+}
+
+fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
-        if let Ok(value) = HeaderValue::from_str(&warning_text(&warning)) {
+        if let Ok(value) = HeaderValue::from_str(&warning_text(warning)) {
             response.headers_mut().append(WARNING, value);
         }
     }
-    response
 }
 
 /// What rendering needs to know after the registry has used up the request.
@@ -252,6 +256,7 @@ pub(crate) fn status(status: &Status, accepted: &Accepted) -> Response<Body> {
     if let Some(seconds) = status.retry_after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    warn(&mut response, &status.warnings);
     response
 }
 

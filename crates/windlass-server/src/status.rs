@@ -26,6 +26,8 @@ pub struct Status {
     pub retry_after: Option<u32>,
     /// `metadata.continue`, which an expired list carries so that the client can go on.
     pub continue_token: Option<String>,
+    /// What the client is warned of besides.
+    pub warnings: Vec<String>,
 }
 
 /// `Status.details`.
@@ -87,7 +89,15 @@ impl Qualified<'_> {
 impl Status {
     /// A failure with no details.
     pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason: reason.into(), message: message.into(), details: None, retry_after: None, continue_token: None }
+        Self {
+            code,
+            reason: reason.into(),
+            message: message.into(),
+            details: None,
+            retry_after: None,
+            continue_token: None,
+            warnings: Vec::new(),
+        }
     }
 
     /// 400.

@@ -13,3 +13,4 @@ pub mod net;
 pub mod quantity;
 pub mod selector;
 pub mod values;
+pub mod webhook;

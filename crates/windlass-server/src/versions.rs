@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use windlass_store::Revision;
 
+use crate::api::Api;
 use crate::catalog::{Behaviour, Served};
 use crate::codec::{json, write};
 use crate::crd::Conversion;
@@ -87,6 +88,18 @@ pub(crate) fn to_stored<'a>(served: &Served, object: &'a Value) -> Result<Cow<'a
         }
         _ => Ok(Cow::Borrowed(object)),
     }
+}
+
+/// An object of one served version in another served version of its kind.
+pub(crate) async fn between(_: &Api, from: &Served, to: &Served, mut object: Value) -> Result<Value, Status> {
+    match &from.behaviour {
+        Behaviour::Builtin(_) => {
+            conversion::to_storage(&from.group, &from.version, &from.kind, &mut object);
+            conversion::from_storage(&to.group, &to.version, &to.kind, &mut object);
+        }
+        Behaviour::Custom(_) => convert(from, &mut object, &to.version)?,
+    }
+    Ok(object)
 }
 
 /// Converts a custom resource to another version of its kind.

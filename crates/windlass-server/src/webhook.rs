@@ -179,11 +179,7 @@ impl Client {
     }
 
     /// Reads an answer and keeps the connection for the next call.
-    async fn answer(
-        &self,
-        response: Response<Incoming>,
-        sender: SendRequest<Full<Bytes>>,
-    ) -> Result<Value, CallError> {
+    async fn answer(&self, response: Response<Incoming>, sender: SendRequest<Full<Bytes>>) -> Result<Value, CallError> {
         let (parts, body) = response.into_parts();
         let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let body = Limited::new(body, ANSWER_LIMIT).collect().await.map_err(|error| {
@@ -278,12 +274,13 @@ fn decode(code: StatusCode, content_type: &str, body: &[u8]) -> Result<Value, St
         let content_type = if content_type.is_empty() { "application/json" } else { content_type };
         return Err(format!("0-length response with status code: {} and content type: {content_type}", code.as_u16()));
     }
-    let value = json::parse(body)
-        .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?
-        .value;
+    let value =
+        json::parse(body).map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?.value;
     if !value.is_object() {
         let found = if value.is_array() { "array" } else { "value" };
-        return Err(format!("couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value"));
+        return Err(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value"
+        ));
     }
     if value.text("kind").is_empty() {
         return Err(format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body)));
@@ -340,9 +337,19 @@ mod tests {
             let code = StatusCode::from_u16(code).expect("a code");
             assert_eq!(decode(code, kind, body.as_bytes()).expect_err(body), expected);
         };
-        check(200, "application/json", "", "0-length response with status code: 200 and content type: application/json");
+        check(
+            200,
+            "application/json",
+            "",
+            "0-length response with status code: 200 and content type: application/json",
+        );
         check(200, "", "{}", "Object 'Kind' is missing in '{}'");
-        check(500, "application/json", "x", "an error on the server (\"unknown\") has prevented the request from succeeding");
+        check(
+            500,
+            "application/json",
+            "x",
+            "an error on the server (\"unknown\") has prevented the request from succeeding",
+        );
         check(500, "text/plain", " x\n", "an error on the server (\"x\") has prevented the request from succeeding");
         check(404, "", "", "the server could not find the requested resource");
         check(302, "", "", "the server responded with the status code 302 but did not return more information");

@@ -45,6 +45,10 @@ impl Strategy for Definition {
         crd.copy_field("spec", old);
     }
 
+    fn prepare_delete(&self, crd: &mut Value, now: &str) {
+        super::lifecycle::begin_deletion(crd, now);
+    }
+
     fn desired_state_changed(&self, crd: &Value, old: &Value) -> bool {
         crd.at("spec") != old.at("spec")
     }

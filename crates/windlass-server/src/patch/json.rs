@@ -86,6 +86,11 @@ impl<'a> JsonPatch<'a> {
         Ok(Self { operations, strict_errors })
     }
 
+    /// Whether it changes nothing because it has no operations.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
     /// Runs every operation on `document`, in order.
     pub fn apply(&self, document: &mut Value) -> Result<(), Status> {
         self.apply_or_explain(document).map_err(|_| does_not_apply())
@@ -173,8 +178,7 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
                      limit {MAX_COPIED_BYTES}"
                 )));
             }
-            add(target, &key, copy)
-                .map_err(|why| why.within(format_args!("error while adding value during copy")))
+            add(target, &key, copy).map_err(|why| why.within(format_args!("error while adding value during copy")))
         }
         "test" => {
             let path = path().map_err(|why| why.within(format_args!("test operation failed to decode path")))?;
@@ -319,9 +323,9 @@ fn remove(target: &mut Value, key: &str) -> Outcome<Value> {
 
 /// An index below `len`, as Go's `strconv.Atoi` reads it; negative ones count from the end.
 fn existing_index(key: &str, len: usize) -> Outcome<usize> {
-    let index: i64 = key.parse().map_err(|_| {
-        DoesNotApply(format!("strconv.Atoi: parsing {}: invalid syntax", crate::field::quote(key)))
-    })?;
+    let index: i64 = key
+        .parse()
+        .map_err(|_| DoesNotApply(format!("strconv.Atoi: parsing {}: invalid syntax", crate::field::quote(key))))?;
     let from_start = if index < 0 { index + len as i64 } else { index };
     let invalid = || DoesNotApply(format!("Unable to access invalid index: {index}: invalid index referenced"));
     usize::try_from(from_start).ok().filter(|i| *i < len).ok_or_else(invalid)

@@ -102,6 +102,13 @@ impl Context {
         self.served.qualified()
     }
 
+    /// The kind as validation errors name it: a custom resource's is the one its body claims.
+    pub fn qualified_kind_of<'a>(&'a self, object: &'a Value) -> Qualified<'a> {
+        let kind = self.served.qualified_kind();
+        let claimed = object.get("kind").and_then(Value::as_str).filter(|_| self.served.custom);
+        Qualified { name: claimed.unwrap_or(kind.name), ..kind }
+    }
+
     /// 404 for the object that the path names.
     pub fn not_found(&self) -> Status {
         Status::not_found(self.qualified(), self.name())

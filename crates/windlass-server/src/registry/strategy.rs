@@ -33,23 +33,28 @@ use crate::field::FieldErrors;
 use crate::validation::access::AccessMut;
 use crate::validation::metadata::Rules;
 
+pub mod autoscaler;
 pub mod config_map;
 pub mod conversion;
 pub mod daemon_set;
 pub mod deployment;
+pub mod disruption;
 pub mod event;
 pub mod job;
 pub mod lease;
 pub mod namespace;
+pub mod networking;
 pub mod persistent_volume_claim;
 pub mod pod;
 pub mod quota;
+pub mod rbac;
 pub mod replication_controller;
 pub mod scale;
 pub mod secret;
 pub mod service;
 pub mod service_account;
 pub mod stateful_set;
+pub mod webhook_configuration;
 mod workload;
 
 /// How `metadata.name` must look.
@@ -187,22 +192,16 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// Whether a delete answers with the object instead of a Status.
-    fn returns_deleted(&self) -> bool {
-        false
-    }
-
     /// Whether something beyond `metadata.finalizers` keeps the object from going, e.g. a namespace's
     /// `spec.finalizers`.
     fn holds_deletion(&self, _object: &Value) -> bool {
         false
     }
 
-    /// Called once, when an object that has to wait is marked as being deleted.
-    fn prepare_delete(&self, _object: &mut Value) {}
+    /// Called when an object is deleted for the first time, before it is known whether it has to wait:
+    /// may add finalizers.
+    fn prepare_delete(&self, _object: &mut Value, _now: &str) {}
 
-    /// Called on an object that goes at once, before its last state is answered and sent to watchers.
-    fn mark_gone(&self, _object: &mut Value, _time: &str) {}
     /// How long a delete waits, given what the client asked for; `None` deletes at once. Asked when
     /// a delete starts and when a shorter one follows.
     fn grace_period(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
@@ -285,6 +284,23 @@ pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
         ("apps", "DaemonSet") => &daemon_set::DaemonSet,
         ("batch", "Job") => &job::Job,
         ("batch", "CronJob") => &job::CronJob,
+        ("networking.k8s.io", "Ingress") => &networking::Ingress,
+        ("networking.k8s.io", "IngressClass") => &networking::IngressClass,
+        ("networking.k8s.io", "NetworkPolicy") => &networking::NetworkPolicy,
+        ("rbac.authorization.k8s.io", "Role") => &rbac::Role { namespaced: true },
+        ("rbac.authorization.k8s.io", "ClusterRole") => &rbac::Role { namespaced: false },
+        ("rbac.authorization.k8s.io", "RoleBinding") => &rbac::RoleBinding { namespaced: true },
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => &rbac::RoleBinding { namespaced: false },
+        ("policy", "PodDisruptionBudget") => &disruption::PodDisruptionBudget,
+        ("scheduling.k8s.io", "PriorityClass") => &disruption::PriorityClass,
+        ("node.k8s.io", "RuntimeClass") => &disruption::RuntimeClass,
+        ("autoscaling", "HorizontalPodAutoscaler") => &autoscaler::HorizontalPodAutoscaler,
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => {
+            &webhook_configuration::WebhookConfiguration { mutating: true }
+        }
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => {
+            &webhook_configuration::WebhookConfiguration { mutating: false }
+        }
         ("", "Event") => &event::Event,
         ("events.k8s.io", "Event") => &event::StrictEvent,
         ("coordination.k8s.io", "Lease") => &lease::Lease,

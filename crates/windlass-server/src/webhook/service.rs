@@ -54,8 +54,9 @@ pub(super) async fn resolve(store: &dyn Store, reference: &Reference) -> Result<
     let prefix = format!("/registry/endpointslices/{namespace}/");
     let slices = store.range(Range::prefix(prefix), None, 0).await.map_err(|error| error.to_string())?;
     let slices = slices.entries.iter().filter_map(|entry| json::parse(&entry.value).ok()).map(|parsed| parsed.value);
-    let slices: Vec<Value> =
-        slices.filter(|slice| slice.below(&["metadata", "labels"]).text("kubernetes.io/service-name") == name).collect();
+    let slices: Vec<Value> = slices
+        .filter(|slice| slice.below(&["metadata", "labels"]).text("kubernetes.io/service-name") == name)
+        .collect();
     let mut found: Vec<(String, u16)> = slices.iter().flat_map(|slice| of_slice(slice, port_name)).collect();
     if found.is_empty() {
         let endpoints = read(store, &format!("/registry/services/endpoints/{namespace}/{name}")).await?;

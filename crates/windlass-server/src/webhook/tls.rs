@@ -135,9 +135,7 @@ pub(super) fn explain(error: &std::io::Error) -> String {
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. } => {
-                "x509: certificate has expired or is not yet valid".into()
-            }
+            | CertificateError::NotValidYetContext { .. } => "x509: certificate has expired or is not yet valid".into(),
             CertificateError::NotValidForNameContext { expected, presented } => mismatch(expected, presented),
             other => format!("x509: {other}"),
         },
@@ -156,7 +154,9 @@ fn mismatch(expected: &ServerName<'_>, presented: &[String]) -> String {
     // The names come as `DnsName("a")` and `IpAddress(1.2.3.4)`.
     let names: Vec<&str> = presented
         .iter()
-        .map(|name| name.split_once('(').map_or(name.as_str(), |(_, rest)| rest.trim_end_matches(')').trim_matches('"')))
+        .map(|name| {
+            name.split_once('(').map_or(name.as_str(), |(_, rest)| rest.trim_end_matches(')').trim_matches('"'))
+        })
         .collect();
     format!("x509: certificate is valid for {}, not {expected}", names.join(", "))
 }
