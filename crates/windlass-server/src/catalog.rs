@@ -26,6 +26,8 @@ pub struct Served {
     pub head: Box<str>,
     /// Objects last written at or before this revision were written under an older schema.
     pub current_since: Revision,
+    /// The revision at which the resource came into being; it has no history before that.
+    pub since: Revision,
     /// Cancelled when the resource is no longer served, or the server stops: ends its watches.
     pub ended: CancellationToken,
 }
@@ -41,7 +43,7 @@ pub enum Behaviour {
 impl Served {
     fn new(resource: Resource, behaviour: Behaviour) -> Self {
         let head = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version());
-        Self { resource, behaviour, head: head.into(), current_since: 0, ended: CancellationToken::new() }
+        Self { resource, behaviour, head: head.into(), current_since: 0, since: 0, ended: CancellationToken::new() }
     }
 
     /// The custom kind, if it is one.
@@ -101,16 +103,15 @@ pub struct Custom {
     pub kind: Arc<CustomKind>,
     /// Objects last written at or before this revision were written under an older schema.
     pub current_since: Revision,
+    /// The revision at which the CRD was created.
+    pub since: Revision,
 }
 
 impl Snapshot {
-    fn new(custom: Vec<Custom>) -> Self {
-        let builtin = builtins()
-            .iter()
-            .map(|resource| (resource.clone(), Behaviour::Builtin(strategy::of(&resource.group, &resource.kind)), 0));
-        let custom = custom.into_iter().map(|c| (c.resource, Behaviour::Custom(c.kind), c.current_since));
-        let served = builtin.chain(custom).map(|(resource, behaviour, current_since)| {
-            Arc::new(Served { current_since, ..Served::new(resource, behaviour) })
+    fn builtin() -> Self {
+        let served = builtins().iter().map(|resource| {
+            let strategy = strategy::of(&resource.group, &resource.kind);
+            Arc::new(Served::new(resource.clone(), Behaviour::Builtin(strategy)))
         });
         Self::of(served.collect())
     }
@@ -173,7 +174,7 @@ pub struct Catalog {
 impl Catalog {
     /// Just the built-in kinds.
     pub fn new() -> Self {
-        Self { current: ArcSwap::from_pointee(Snapshot::new(Vec::new())) }
+        Self { current: ArcSwap::from_pointee(Snapshot::builtin()) }
     }
 
     /// What is served now.
@@ -196,8 +197,8 @@ impl Catalog {
         let mut served: Vec<Arc<Served>> = old.served.iter().filter(|s| s.custom().is_none()).cloned().collect();
         served.extend(custom.into_iter().map(|custom| {
             same(&custom).unwrap_or_else(|| {
-                let Custom { resource, kind, current_since } = custom;
-                Arc::new(Served { current_since, ..Served::new(resource, Behaviour::Custom(kind)) })
+                let Custom { resource, kind, current_since, since } = custom;
+                Arc::new(Served { current_since, since, ..Served::new(resource, Behaviour::Custom(kind)) })
             })
         }));
         let kept: std::collections::HashSet<*const Served> = served.iter().map(Arc::as_ptr).collect();

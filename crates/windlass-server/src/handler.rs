@@ -93,6 +93,7 @@ where
         Ok(served) => served,
         Err(Missing::Group) => return Ok(health::text(StatusCode::NOT_FOUND, "404 page not found\n")),
         Err(Missing::Resource) => return Err(Status::no_such_resource()),
+        Err(Missing::Object(status)) => return Err(*status),
         Err(Missing::Verb) => return Err(Status::method_not_allowed()),
     };
     drop(snapshot);
@@ -149,6 +150,7 @@ impl Drop for WatchGuard {
 enum Missing {
     Group,
     Resource,
+    Object(Box<Status>),
     Verb,
 }
 
@@ -168,7 +170,12 @@ fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -
         }
     }
     if let Some(name) = &path.subresource {
-        let subresource = served.subresource(name).ok_or(Missing::Resource)?;
+        let Some(subresource) = served.subresource(name) else {
+            // Upstream looks for the object of a custom resource before it finds no such subresource.
+            let object = path.name.as_deref().filter(|_| served.custom && matches!(name.as_str(), "status" | "scale"));
+            let missing = object.map(|object| Box::new(Status::not_found(served.qualified(), object)));
+            return Err(missing.map_or(Missing::Resource, Missing::Object));
+        };
         let verb = match (verb, method) {
             (Verb::List, _) => "get",
             (verb, _) => verb.as_str(),
@@ -184,7 +191,8 @@ fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -
         Verb::List | Verb::Create | Verb::DeleteCollection => !named,
         Verb::Watch => true,
     };
-    if !fits || !served.serves(verb.as_str()) {
+    // A custom resource whose CRD is going away still takes changes, and refuses creates in its own words.
+    if !fits || !(served.custom || served.serves(verb.as_str())) {
         return Err(Missing::Verb);
     }
     Ok(Arc::clone(served))

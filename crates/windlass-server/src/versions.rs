@@ -12,6 +12,7 @@ use windlass_store::Revision;
 
 use crate::api::Api;
 use crate::catalog::{Behaviour, Served};
+use crate::codec::typed::normalize;
 use crate::codec::{json, write};
 use crate::crd::Conversion;
 use crate::registry::strategy::conversion;
@@ -45,7 +46,11 @@ pub(crate) fn to_served(served: &Served, stored: &[u8]) -> Result<Value, Status>
         .map_err(|error| Status::internal(format!("a stored object cannot be read: {error}")))?
         .value;
     match &served.behaviour {
-        Behaviour::Builtin(_) => conversion::from_storage(&served.group, &served.version, &served.kind, &mut value),
+        Behaviour::Builtin(_) if is_stored(served) => {}
+        Behaviour::Builtin(_) => {
+            conversion::from_storage(&served.group, &served.version, &served.kind, &mut value);
+            value = normalize(value, served.schema()).map_err(Status::internal)?;
+        }
         Behaviour::Custom(kind) => {
             kind.from_storage(&mut value);
             convert(served, &mut value, &served.version)?;

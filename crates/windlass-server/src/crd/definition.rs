@@ -15,6 +15,10 @@ use crate::validation::access::{Access, AccessMut};
 pub struct Definition;
 
 impl Strategy for Definition {
+    fn standard_finalizers(&self) -> bool {
+        false
+    }
+
     fn unconditional_update(&self) -> bool {
         false
     }

@@ -24,6 +24,10 @@ const NAME_TRIES: usize = 8;
 pub(super) async fn create(context: &mut Context) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
     let object = decode::object(context, options.field_validation)?;
+    if context.served.custom().is_some_and(|kind| kind.terminating) {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(Status::forbidden(context.qualified(), object::name(&object), why));
+    }
     let stored = create_object(context, object, &options).await?;
     Ok(context.answer(StatusCode::CREATED, stored))
 }
@@ -115,16 +119,16 @@ fn name(object: &mut Value) -> Option<String> {
 /// Sets what only the server may set.
 fn prepare(context: &Context, object: &mut Value) {
     let strategy = context.served.strategy();
-    strategy.prepare_create(object);
-    restore_status(context, object);
     let metadata = metadata_mut(object);
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.remove(field);
     }
     metadata.insert("uid".into(), object::new_uid().into());
     metadata.insert("creationTimestamp".into(), object::time(context.now).into());
+    strategy.prepare_create(object);
+    restore_status(context, object);
     if strategy.has_generation() {
-        metadata.insert("generation".into(), 1.into());
+        metadata_mut(object).insert("generation".into(), 1.into());
     }
 }
 

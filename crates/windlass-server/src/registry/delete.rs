@@ -216,7 +216,10 @@ fn mark(context: &Context, object: &mut Value, grace: i64) {
         let when = context.now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(context.now);
         let metadata = metadata_mut(object);
         metadata.insert("deletionTimestamp".into(), object::time(when).into());
-        metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+        // A CRD's deletion is upstream's own code, which does not record a grace period.
+        if &*context.served.kind != "CustomResourceDefinition" {
+            metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+        }
     }
     if first && context.served.strategy().has_generation() {
         let generation = object::metadata(object).get("generation").and_then(Value::as_i64).unwrap_or(0);

@@ -57,6 +57,15 @@ async fn patch(context: &mut Context) -> Result<Value, Status> {
     let schema = schema()?;
     if kind == PatchType::Apply {
         let applied = decode::applied(context, FieldValidation::Ignore)?;
+        if context.served.custom {
+            // Upstream cannot do this either.
+            return Err(Status::unclassified(format!(
+                "failed to convert new object ({}/{}; autoscaling/v1, Kind=Scale) to proper version: request to \
+                 convert CR to an invalid group/version: autoscaling/v1",
+                object::text(&applied, "namespace"),
+                object::name(&applied)
+            )));
+        }
         return write(context, &options, |scale| {
             let mut scale = scale.clone();
             merge::apply(&mut scale, applied.clone())?;

@@ -72,6 +72,7 @@ struct Watcher {
     next_bookmark: Instant,
     deadline: Instant,
     stop: CancellationToken,
+    since: Revision,
     ended: bool,
 }
 
@@ -117,6 +118,7 @@ impl Watcher {
             next_bookmark: now + BOOKMARK_EVERY,
             deadline: now + timeout,
             stop: context.served.ended.clone(),
+            since: context.served.since,
             ended: false,
         })
     }
@@ -132,7 +134,7 @@ impl Watcher {
         loop {
             // Read before the ring is, so that a bookmark never promises more than was sent.
             let progress = *self.hub.progress().borrow();
-            match self.channel.read(self.after, BATCH) {
+            match self.channel.read(self.after, BATCH).and_then(|events| self.since(events)) {
                 Err(oldest) => {
                     self.ended = true;
                     let message = format!("too old resource version: {} ({oldest})", self.after);
@@ -162,6 +164,11 @@ impl Watcher {
                 }
             }
         }
+    }
+
+    /// A resource has no history from before its CRD was created, even if its name was in use before.
+    fn since(&self, events: Vec<Arc<WatchEvent>>) -> Result<Vec<Arc<WatchEvent>>, Revision> {
+        if self.after < self.since { Err(self.since) } else { Ok(events) }
     }
 
     fn initial_state(&mut self) -> Option<Bytes> {

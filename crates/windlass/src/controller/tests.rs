@@ -1,0 +1,1 @@
+//! Controllers without a server.

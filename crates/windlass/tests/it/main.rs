@@ -1,0 +1,11 @@
+//! Operators against the embedded API server, in process.
+
+#![allow(unreachable_pub)]
+
+mod bench;
+
+mod cache;
+mod controller;
+mod finalizer;
+mod helpers;
+mod manager;
