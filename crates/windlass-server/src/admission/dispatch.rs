@@ -218,15 +218,14 @@ pub(super) async fn validate(
     let mut forms: Vec<Versioned> = Vec::new();
     for hook in hooks {
         let Some(invocation) = matching::invocation(request, hook, object, old).await? else { continue };
-        let form = match forms.iter().position(|form| form.is(&invocation.served)) {
-            Some(form) => form,
-            None => {
-                let own = Versioned { served: Arc::clone(&request.served), object: object.cloned(), old: old.cloned() };
-                let form =
-                    if own.is(&invocation.served) { own } else { own.to_version(request, &invocation.served).await? };
-                forms.push(form);
-                forms.len() - 1
-            }
+        let known = forms.iter().position(|form| form.is(&invocation.served));
+        let form = if let Some(form) = known {
+            form
+        } else {
+            let own = Versioned { served: Arc::clone(&request.served), object: object.cloned(), old: old.cloned() };
+            let is_own = own.is(&invocation.served);
+            forms.push(if is_own { own } else { own.to_version(request, &invocation.served).await? });
+            forms.len() - 1
         };
         if conditions_hold(request, &invocation, &forms[form])? {
             relevant.push((invocation, form));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::request::{Kind, Request};
+use super::request::{GroupVersionKind, Request};
 use super::webhook::{Hook, Rule, Scope};
 use crate::catalog::Served;
 use crate::object;
@@ -16,7 +16,7 @@ use crate::validation::selector::Selector;
 pub(super) struct Invocation {
     pub(super) hook: Arc<Hook>,
     pub(super) served: Arc<Served>,
-    pub(super) kind: Kind,
+    pub(super) kind: GroupVersionKind,
 }
 
 /// Whether `hook` is to be asked; conditions are not looked at. `object` and `old` are the objects as far as
@@ -31,7 +31,7 @@ pub(super) async fn invocation(
     if !selects_objects(&hook.object_selector, object, old) || !selects_namespace(request, hook, object).await? {
         return Ok(None);
     }
-    let kind = Kind::of(&served, &request.subresource);
+    let kind = GroupVersionKind::of(&served, &request.subresource);
     Ok(Some(Invocation { hook: Arc::clone(hook), served, kind }))
 }
 

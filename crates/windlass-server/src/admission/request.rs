@@ -54,7 +54,7 @@ impl Act<'_> {
 
 /// A group, a version and a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct GroupVersionKind {
     /// The API group; empty for the core group.
     pub group: Box<str>,
     /// The API version.
@@ -63,7 +63,7 @@ pub(crate) struct Kind {
     pub kind: Box<str>,
 }
 
-impl Kind {
+impl GroupVersionKind {
     /// The kind of objects that a subresource takes; that of the resource itself for most.
     pub(crate) fn of(served: &Served, subresource: &str) -> Self {
         match served.subresource(subresource) {
@@ -87,7 +87,7 @@ pub(crate) struct Request {
     pub user: User,
     pub operation: &'static str,
     pub subresource: String,
-    pub kind: Kind,
+    pub kind: GroupVersionKind,
     /// Whether the objects are of another kind than the resource: a Scale, a Binding.
     pub is_view: bool,
     pub name: String,
@@ -105,7 +105,7 @@ impl Request {
     pub(crate) fn new(context: &Context, act: Act<'_>, object: Option<&Value>) -> Self {
         let served = Arc::clone(&context.served);
         let subresource = context.subresource().to_owned();
-        let kind = Kind::of(&served, &subresource);
+        let kind = GroupVersionKind::of(&served, &subresource);
         let name = match (context.verb, object) {
             // Members of a collection are deleted without being named.
             (Verb::DeleteCollection, _) => String::new(),
@@ -195,7 +195,7 @@ fn options(context: &Context, act: Act<'_>) -> Value {
 
 /// What a client wants of a connection, as an object of the kind that the subresource takes.
 pub(super) fn connect_options(context: &Context) -> Value {
-    let kind = Kind::of(&context.served, context.subresource());
+    let kind = GroupVersionKind::of(&context.served, context.subresource());
     let mut map = Map::new();
     map.insert("kind".into(), (*kind.kind).into());
     map.insert("apiVersion".into(), (*kind.version).into());

@@ -174,10 +174,10 @@ async fn put(context: &Context, object: &Value, claims: &Claims, options: &Write
     if options.dry_run {
         return match context.api.store.get(&key).await.map_err(Status::internal)? {
             Some(entry) => Ok(Put::NameTaken(entry.value)),
-            None => Ok(Put::Stored(context.unsaved(object)?)),
+            None => Ok(Put::Stored(context.unsaved(object).await?)),
         };
     }
-    let mut writes = vec![Write::Put { key, expect: Expect::Absent, value: context.encode(object)? }];
+    let mut writes = vec![Write::Put { key, expect: Expect::Absent, value: context.encode(object).await? }];
     writes.extend(claims.writes(context, object));
     match context.api.store.txn(writes).await.map_err(Status::internal)? {
         TxnResult::Committed { entries, .. } => {

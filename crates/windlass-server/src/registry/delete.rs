@@ -71,7 +71,7 @@ pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, S
             Err(status) => return Err(status),
         }
     }
-    render::list(context, page.entries, &page.meta)
+    render::list(context, page.entries, &page.meta).await
 }
 
 fn options(context: &mut Context) -> Result<DeleteOptions, Status> {
@@ -86,7 +86,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
-        let live = versions::to_served(&context.served, &entry.value)?;
+        let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
         let live = versions::to_handled(&context.served, &live).into_owned();
         check_preconditions(context, options, &live)?;
         if admits {
@@ -103,7 +103,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
             mark(context, &mut object, grace);
         }
         if options.dry_run {
-            let stored = context.unsaved(&object)?;
+            let stored = context.unsaved(&object).await?;
             return Ok(if waits { Deleted::Waiting(stored) } else { Deleted::Gone(stored) });
         }
         let done = if waits {
@@ -231,7 +231,7 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
     if object == live {
         return Ok(Some(entry.clone().into()));
     }
-    let value = context.encode(object)?;
+    let value = context.encode(object).await?;
     let write = Write::Put { key: entry.key.clone(), expect: Expect::At(entry.modified), value };
     match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
         TxnResult::Committed { mut entries, .. } => Ok(entries.pop().flatten().map(Stored::from)),
@@ -240,12 +240,12 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
 }
 
 async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
-    let last = context.encode(object)?;
+    let last = context.encode(object).await?;
     let mut writes =
         vec![Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) }];
     writes.extend(super::allocation::releases(context, object));
     match context.api.store.txn(writes).await.map_err(Status::internal)? {
-        TxnResult::Committed { .. } => Ok(Some(context.unsaved(object)?)),
+        TxnResult::Committed { .. } => Ok(Some(context.unsaved(object).await?)),
         TxnResult::Conflict { .. } => Ok(None),
     }
 }

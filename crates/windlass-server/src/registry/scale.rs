@@ -26,7 +26,7 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
     let scale = match context.verb {
         Verb::Get | Verb::List => {
             let stored = get::read(context).await?;
-            let live = versions::to_served(&context.served, &stored.bytes)?;
+            let live = versions::to_served(&context.api, &context.served, &stored.bytes).await?;
             read(context, &live)?
         }
         Verb::Update => {
@@ -104,13 +104,12 @@ impl View for ScaleView<'_> {
 
     fn write(&self, object: &mut Value, view: &Value) -> Result<(), Status> {
         let replicas = view.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-        match self.served.custom().and_then(|kind| kind.version(&self.served.version)).and_then(|v| v.scale.as_ref()) {
-            Some(paths) => paths.set(object, replicas).map_err(Status::internal),
-            None => {
-                builtin::set(object, replicas);
-                Ok(())
-            }
+        let version = self.served.custom().and_then(|kind| kind.version(&self.served.version));
+        if let Some(paths) = version.and_then(|version| version.scale.as_ref()) {
+            return paths.set(object, replicas).map_err(Status::internal);
         }
+        builtin::set(object, replicas);
+        Ok(())
     }
 }
 
@@ -145,7 +144,7 @@ async fn write(
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         let mut object = live.clone();
         if let Some(paths) = custom {
-            paths.set(&mut object, replicas).map_err(Status::internal)?
+            paths.set(&mut object, replicas).map_err(Status::internal)?;
         } else {
             let mut errors = crate::field::FieldErrors::default();
             builtin::validate(&scale, &mut errors);
@@ -164,6 +163,6 @@ async fn write(
     let change = Change { transform, manager: Some(&manager), options, uid_is_precondition: false, admitted };
     // The change goes through the object's own rules; only the ownership says that it came through here.
     let Updated { object, .. } = update(context, change).await?;
-    let live = versions::to_served(&context.served, &object.bytes)?;
+    let live = versions::to_served(&context.api, &context.served, &object.bytes).await?;
     read(context, &live)
 }

@@ -111,7 +111,7 @@ where
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
-        let live = versions::to_served(&context.served, &entry.value)?;
+        let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
         let object = (change.transform)(context, &live)?;
         let mut object = versions::to_handled(&context.served, &object).into_owned();
         let live = versions::to_handled(&context.served, &live).into_owned();
@@ -134,7 +134,7 @@ where
         let warnings = context.served.strategy().warnings(&object, Some(&live));
         if change.options.dry_run {
             context.warnings.extend(warnings);
-            let object = context.unsaved(&object)?;
+            let object = context.unsaved(&object).await?;
             return Ok(Updated { object, created: false });
         }
         loop {
@@ -200,7 +200,7 @@ enum Put {
 async fn put(context: &Context, entry: &Entry, object: &Value, claims: &Claims) -> Result<Put, Status> {
     let expect = Expect::At(entry.modified);
     let key = entry.key.clone();
-    let value = context.encode(object)?;
+    let value = context.encode(object).await?;
     let finished = object::is_deleting(object) && super::delete::is_finished(context, object);
     let mut writes = Vec::with_capacity(1);
     if finished {
@@ -215,7 +215,7 @@ async fn put(context: &Context, entry: &Entry, object: &Value, claims: &Claims) 
             let stored = entries.into_iter().next().flatten().map(Stored::from);
             Ok(Put::Stored(match stored {
                 Some(stored) => stored,
-                None => context.unsaved(object)?,
+                None => context.unsaved(object).await?,
             }))
         }
         TxnResult::Conflict { index: 0, .. } => Ok(Put::Changed),

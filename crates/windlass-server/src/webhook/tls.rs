@@ -34,7 +34,7 @@ pub(super) fn connector(bundle: &str) -> Result<TlsConnector, String> {
         let built = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
         Some(built.map_err(|error| format!("unable to load root certificates: {error}"))?)
     };
-    let verifier = Verifier { verifier, trusted, provider: Arc::clone(&provider) };
+    let verifier = Verifier { authorities: verifier, trusted, provider: Arc::clone(&provider) };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
@@ -58,7 +58,7 @@ fn parse(pem: &[u8]) -> Result<(Arc<RootCertStore>, Vec<CertificateDer<'static>>
 #[derive(Debug)]
 struct Verifier {
     /// `None` if there is nobody to trust.
-    verifier: Option<Arc<WebPkiServerVerifier>>,
+    authorities: Option<Arc<WebPkiServerVerifier>>,
     trusted: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
@@ -77,8 +77,8 @@ impl ServerCertVerifier for Verifier {
             rustls::client::verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
             return Ok(ServerCertVerified::assertion());
         }
-        let Some(verifier) = &self.verifier else { return Err(CertificateError::UnknownIssuer.into()) };
-        verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        let Some(authorities) = &self.authorities else { return Err(CertificateError::UnknownIssuer.into()) };
+        authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
     }
 
     fn verify_tls12_signature(
