@@ -111,8 +111,7 @@ impl Home {
 /// Whether the process is there and is a windlass, not one that got the number later.
 fn is_windlass(pid: i32) -> bool {
     std::fs::read(format!("/proc/{pid}/cmdline"))
-        .map(|line| line.split(|b| *b == 0).any(|arg| arg == b"--foreground") && !is_zombie(pid))
-        .unwrap_or(false)
+        .is_ok_and(|line| line.split(|b| *b == 0).any(|arg| arg == b"--foreground") && !is_zombie(pid))
 }
 
 fn is_zombie(pid: i32) -> bool {

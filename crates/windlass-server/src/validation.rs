@@ -13,4 +13,3 @@ pub mod net;
 pub mod quantity;
 pub mod selector;
 pub mod values;
-pub mod webhook;

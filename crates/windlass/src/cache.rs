@@ -5,6 +5,8 @@
 //! by label, by owner, or by an index of one's own. What a lister returns is shared and never
 //! older than the process's own last write of that object.
 
+mod lister;
+
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,16 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use kube::Resource;
 use kube::api::{ApiResource, PartialObjectMeta};
-use kube::core::{Selector, SelectorExt};
-use parking_lot::Mutex;
+use kube::core::Selector;
+use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::informer::{ApiSource, Change, Informer, ListWatch, Selection, Subscription, SyncError};
+pub use lister::Lister;
+
+use crate::informer::{ApiSource, Informer, ListWatch, Selection, SyncError};
 use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{Object, is_cluster_scoped};
 
 /// Which objects of a kind are watched.
 ///
@@ -82,6 +85,7 @@ struct InformerKey {
 /// An informer of any kind, as the registry handles it.
 trait AnyInformer: Send + Sync {
     fn start(&self, caches: &CachesInner);
+    fn stop(&self);
     fn wait_synced(&self, timeout: Duration) -> BoxFuture<'_, Result<(), SyncError>>;
     fn is_synced(&self) -> bool;
     fn decode_errors(&self) -> (String, u64);
@@ -91,13 +95,18 @@ trait AnyInformer: Send + Sync {
 struct Registered<K: Object> {
     informer: Arc<Informer<K>>,
     source: Arc<dyn ListWatch<K>>,
+    shutdown: CancellationToken,
 }
 
 impl<K: Object> AnyInformer for Registered<K> {
     fn start(&self, caches: &CachesInner) {
         if self.informer.claim_start() {
-            caches.tasks.spawn(Arc::clone(&self.informer).run(Arc::clone(&self.source), caches.shutdown.clone()));
+            caches.tasks.spawn(Arc::clone(&self.informer).run(Arc::clone(&self.source), self.shutdown.clone()));
         }
+    }
+
+    fn stop(&self) {
+        self.shutdown.cancel();
     }
 
     fn wait_synced(&self, timeout: Duration) -> BoxFuture<'_, Result<(), SyncError>> {
@@ -117,9 +126,26 @@ impl<K: Object> AnyInformer for Registered<K> {
     }
 }
 
+/// Listers made so far, valid for one set of informers.
+#[derive(Default)]
+struct Listers {
+    generation: u64,
+    by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+}
+
+impl Listers {
+    /// The set of informers changed: a lister made before may read too few, or stopped ones.
+    fn invalidate(&mut self) {
+        self.generation += 1;
+        self.by_type.clear();
+    }
+}
+
 struct CachesInner {
     client: kube::Client,
     informers: Mutex<HashMap<InformerKey, Arc<dyn AnyInformer>>>,
+    /// Listers of kinds known at compile time, by type, so that a cached read costs no search.
+    listers: RwLock<Listers>,
     namespaces: Vec<String>,
     resync: Option<Duration>,
     sync_timeout: Duration,
@@ -164,6 +190,7 @@ impl Caches {
             inner: Arc::new(CachesInner {
                 client,
                 informers: Mutex::new(HashMap::new()),
+                listers: RwLock::default(),
                 namespaces: options.namespaces,
                 resync: options.resync,
                 sync_timeout: options.sync_timeout,
@@ -228,6 +255,42 @@ impl Caches {
 
     /// [`lister`](Self::lister) for a kind known only at run time.
     pub fn lister_with<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
+        // A type that needs nothing at run time stands for one kind.
+        let known = size_of::<K::DynamicType>() == 0;
+        let id = TypeId::of::<K>();
+        let generation = {
+            let listers = self.inner.listers.read();
+            if known && let Some(lister) = listers.by_type.get(&id).and_then(|any| any.downcast_ref()) {
+                return Lister::clone(lister);
+            }
+            listers.generation
+        };
+        let lister = self.find_lister(dt);
+        if known {
+            let mut listers = self.inner.listers.write();
+            if listers.generation == generation {
+                listers.by_type.insert(id, Arc::new(lister.clone()));
+            }
+        }
+        lister
+    }
+
+    /// Stops watching a kind, as when its definition is gone. Listers of it keep what they know
+    /// and learn nothing more; a new lister watches anew.
+    pub fn forget<K: Object>(&self, dt: &K::DynamicType) {
+        let resource = ApiResource::erase::<K>(dt);
+        let mut informers = self.inner.informers.lock();
+        informers.retain(|key, informer| {
+            let keep = key.object_type != TypeId::of::<K>() || key.resource != resource;
+            if !keep {
+                informer.stop();
+            }
+            keep
+        });
+        self.inner.listers.write().invalidate();
+    }
+
+    fn find_lister<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
         let resource = ApiResource::erase::<K>(dt);
         let existing = self.existing::<K>(&resource);
         if existing.is_empty() {
@@ -239,7 +302,9 @@ impl Caches {
 
     /// Reads what a scope selects of a kind.
     pub fn lister_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Lister<K> {
-        let scopes = if scope.namespace.is_some() || self.inner.namespaces.is_empty() {
+        let scopes = if is_cluster_scoped::<K>() {
+            vec![Scope { namespace: None, ..scope.clone() }]
+        } else if scope.namespace.is_some() || self.inner.namespaces.is_empty() {
             vec![scope.clone()]
         } else {
             let spread = |namespace: &String| scope.clone().namespace(namespace);
@@ -262,12 +327,14 @@ impl Caches {
         let registered = Arc::new(Registered {
             informer: Informer::new(resource, selection, scope.labels.clone(), self.inner.resync),
             source: Arc::new(source),
+            shutdown: self.inner.shutdown.child_token(),
         });
         let informer = Arc::clone(&registered.informer);
         if self.inner.started.load(Ordering::Acquire) {
             registered.start(&self.inner);
         }
         informers.insert(key, registered);
+        self.inner.listers.write().invalidate();
         informer
     }
 
@@ -328,176 +395,4 @@ impl Caches {
 
 fn downcast<K: Object>(informer: &dyn AnyInformer) -> Option<Arc<Informer<K>>> {
     informer.as_any().downcast_ref().cloned()
-}
-
-/// Reads objects of one kind from the cache. Clones share the cache.
-///
-/// ```no_run
-/// # use std::sync::Arc;
-/// # use k8s_openapi::api::core::v1::Pod;
-/// # use windlass::{ObjectKey, cache::Lister};
-/// # fn example(pods: Lister<Pod>) {
-/// let one: Option<Arc<Pod>> = pods.get(&ObjectKey::new("default", "web-0"));
-/// let web: Vec<Arc<Pod>> = pods.labelled("app", "web");
-/// pods.index("node", |pod: &Pod| {
-///     pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect()
-/// });
-/// let on_node = pods.find("node", "node-1");
-/// # }
-/// ```
-pub struct Lister<K: Object> {
-    informers: Arc<[Arc<Informer<K>>]>,
-    sync_timeout: Duration,
-}
-
-impl<K: Object> Clone for Lister<K> {
-    fn clone(&self) -> Self {
-        Self { informers: Arc::clone(&self.informers), sync_timeout: self.sync_timeout }
-    }
-}
-
-impl<K: Object> std::fmt::Debug for Lister<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lister")
-            .field("kind", &self.informers.first().map(|i| i.describe()))
-            .field("objects", &self.len())
-            .finish_non_exhaustive()
-    }
-}
-
-impl<K: Object> Lister<K> {
-    fn new(informers: Vec<Arc<Informer<K>>>, sync_timeout: Duration) -> Self {
-        Self { informers: informers.into(), sync_timeout }
-    }
-
-    /// One object.
-    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.informers
-            .iter()
-            .filter(|informer| informer.namespace().is_none() || informer.namespace() == key.namespace())
-            .find_map(|informer| informer.read(|store| store.get(key)))
-    }
-
-    /// All objects, in no particular order.
-    pub fn list(&self) -> Vec<Arc<K>> {
-        self.filter(|_| true)
-    }
-
-    /// All objects of a namespace.
-    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.filter(|object| object.meta().namespace.as_deref() == Some(namespace))
-    }
-
-    /// All objects that a predicate accepts. The predicate must not use the cache of this kind.
-    pub fn filter(&self, accept: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        self.gather(|store| store.iter().filter(|object| accept(object)).cloned().collect())
-    }
-
-    /// All objects whose labels a selector matches.
-    pub fn matching(&self, selector: &Selector) -> Vec<Arc<K>> {
-        let none = std::collections::BTreeMap::new();
-        self.filter(|object| selector.matches(object.meta().labels.as_ref().unwrap_or(&none)))
-    }
-
-    /// All objects with a label of this value, through an index made at the first call.
-    pub fn labelled(&self, label: &str, value: &str) -> Vec<Arc<K>> {
-        let name = format!("label/{label}");
-        let label = label.to_owned();
-        self.ensure_index(&name, move |object: &K| {
-            let labels = object.meta().labels.as_ref();
-            labels.and_then(|labels| labels.get(&label)).cloned().into_iter().collect()
-        });
-        self.by_index(&name, value)
-    }
-
-    /// All objects owned by another (controller or not), through an index made at the first call.
-    pub fn owned_by<O: Resource>(&self, owner: &O) -> Vec<Arc<K>> {
-        let Some(uid) = owner.meta().uid.as_deref() else {
-            return Vec::new();
-        };
-        self.ensure_index("owner", |object: &K| {
-            let owners = object.meta().owner_references.iter().flatten();
-            owners.map(|owner| owner.uid.clone()).collect()
-        });
-        self.by_index("owner", uid)
-    }
-
-    /// Adds an index: `values` names what an object is filed under. A name that exists is kept.
-    /// Indexes may be added at any time; what is known is filed at once.
-    pub fn index(&self, name: &str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
-        self.ensure_index(&format!("user/{name}"), values);
-    }
-
-    /// All objects filed under a value of an index added with [`index`](Self::index); none if
-    /// there is no such index.
-    pub fn find(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        self.by_index(&format!("user/{index}"), value)
-    }
-
-    /// Number of objects.
-    pub fn len(&self) -> usize {
-        self.informers.iter().map(|informer| informer.read(crate::informer::Store::len)).sum()
-    }
-
-    /// Whether there are no objects.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether the kind has been listed completely once.
-    pub fn is_synced(&self) -> bool {
-        self.informers.iter().all(|informer| informer.is_synced())
-    }
-
-    /// Waits until the kind has been listed completely once. The error names the kind and what
-    /// stands in the way.
-    pub async fn wait_synced(&self) -> Result<(), SyncError> {
-        for informer in &*self.informers {
-            if !informer.is_synced() && !informer.is_started() {
-                return Err(SyncError::NotStarted { kind: informer.describe() });
-            }
-            informer.wait_synced(self.sync_timeout).await?;
-        }
-        Ok(())
-    }
-
-    /// Calls a handler for every object that is known and then for every change, until the
-    /// subscription is dropped. The handler must not block, and must not subscribe.
-    pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
-        let handler = Arc::new(handler);
-        let subscriptions: Vec<_> = self
-            .informers
-            .iter()
-            .map(|informer| {
-                let handler = Arc::clone(&handler);
-                informer.subscribe(move |change| handler(change))
-            })
-            .collect();
-        Subscription::joined(subscriptions)
-    }
-
-    fn ensure_index(&self, name: &str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
-        let values = Arc::new(values);
-        for informer in &*self.informers {
-            let values = Arc::clone(&values);
-            informer.ensure_index(name, move || values);
-        }
-    }
-
-    fn by_index(&self, name: &str, value: &str) -> Vec<Arc<K>> {
-        self.gather(|store| store.by_index(name, value))
-    }
-
-    fn gather(&self, read: impl Fn(&crate::informer::Store<K>) -> Vec<Arc<K>>) -> Vec<Arc<K>> {
-        let mut found: Vec<Arc<K>> = Vec::new();
-        for informer in &*self.informers {
-            found.extend(informer.read(&read));
-        }
-        if self.informers.len() > 1 {
-            // Informers with different selectors may both know an object.
-            let mut seen = std::collections::HashSet::new();
-            found.retain(|object| seen.insert(ObjectKey::of(&**object)));
-        }
-        found
-    }
 }

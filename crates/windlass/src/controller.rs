@@ -36,11 +36,10 @@ mod reconcile;
 mod source;
 mod worker;
 
-use std::any::TypeId;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::Stream;
 use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ApiResource;
@@ -55,10 +54,10 @@ use crate::events::Recorder;
 use crate::informer::{Change, SyncError};
 use crate::key::ObjectKey;
 use crate::metrics::Registry;
-use crate::object::Object;
+use crate::object::{Object, is_cluster_scoped};
 use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
-use source::{KindSource, Source};
+use source::{KindSource, Source, StreamSource};
 
 /// Which objects of a kind a controller watches, and which changes count.
 #[derive(Debug)]
@@ -203,6 +202,30 @@ impl<K: Object> Controller<K> {
         self
     }
 
+    /// Also wakes the keys of a stream, for what happens outside the cluster. The function is called
+    /// whenever the controller starts; a stream that ends is not started again before that.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use futures::{StreamExt, stream};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::{Controller, ObjectKey};
+    /// let controller = Controller::<ConfigMap>::new("settings").source(|| {
+    ///     stream::repeat(ObjectKey::new("default", "settings")).then(async |key| {
+    ///         tokio::time::sleep(Duration::from_secs(60)).await;
+    ///         key
+    ///     })
+    /// });
+    /// ```
+    pub fn source<F, S>(mut self, stream: F) -> Self
+    where
+        F: Fn() -> S + Send + Sync + 'static,
+        S: Stream<Item = ObjectKey> + Send + 'static,
+    {
+        self.sources.push(Box::new(StreamSource::new(stream)));
+        self
+    }
+
     /// How many keys are reconciled at the same time; 1 unless set.
     pub fn concurrency(mut self, workers: usize) -> Self {
         self.options.concurrency = workers.max(1);
@@ -237,7 +260,7 @@ impl<K: Object> Controller<K> {
             name: self.name.into(),
             sources: sources.into(),
             options: self.options,
-            reconciler: Box::new(worker::Typed::<R> { reconciler: Arc::new(reconciler), marker: PhantomData }),
+            reconciler: Box::new(worker::Typed(Arc::new(reconciler))),
         }
     }
 }
@@ -314,10 +337,6 @@ fn owner_key<O: Object>(object: &O, owner: &ApiResource, cluster_scoped: bool) -
     let reference = meta.owner_references.iter().flatten().find(is_owner)?;
     let namespace = if cluster_scoped { None } else { meta.namespace.as_deref() };
     Some(ObjectKey::new(namespace.unwrap_or_default(), &reference.name))
-}
-
-fn is_cluster_scoped<K: Object>() -> bool {
-    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
 }
 
 /// The keys a change concerns: those of the new state and, after an update, of the old one.

@@ -74,7 +74,8 @@
 //! 4. [`informer`] and [`queue`]: the machinery underneath, usable on its own.
 //! 5. Helpers for reconcilers: [`finalizer`] (clean up before an object goes), [`patch`] (send
 //!    only what changed), [`conditions`], [`owner`], [`events`].
-//! 6. [`metrics`]: under controller-runtime's names.
+//! 6. [`lease`]: of all replicas one works, and no write leaves the others.
+//! 7. [`metrics`]: under controller-runtime's names.
 
 pub mod manager;
 
@@ -93,6 +94,7 @@ pub mod finalizer;
 pub mod owner;
 pub mod patch;
 
+pub mod lease;
 pub mod metrics;
 
 mod key;

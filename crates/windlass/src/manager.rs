@@ -1,7 +1,8 @@
 //! The manager: everything an operator runs, started and stopped in order.
 //!
 //! It starts the probes and metrics servers, then the caches, waits until they are complete, then
-//! starts tasks and controllers. It stops in the reverse order, and gives what is running
+//! starts tasks and controllers; with [leader election](ManagerBuilder::leader_election), those
+//! controllers that need to lead wait for the lease. It stops in the reverse order, and gives what is running
 //! [30 seconds](ManagerBuilder::graceful_shutdown) to finish. Every task belongs to it: once
 //! [`run`](Manager::run) has returned, or its future was dropped, nothing is left behind.
 //!
@@ -25,6 +26,7 @@
 
 mod builder;
 mod http;
+mod leading;
 mod probes;
 mod signals;
 
@@ -44,8 +46,10 @@ use crate::client::Client;
 use crate::controller::{CompleteController, Environment};
 use crate::events::{Broadcaster, Recorder};
 use crate::informer::SyncError;
+use crate::lease::LeaderElection;
 use crate::metrics::Registry;
 use crate::object::Object;
+use leading::Leading;
 use probes::Checks;
 
 /// Why a manager could not be built, or stopped other than on request.
@@ -119,6 +123,7 @@ pub struct Manager {
     controllers: Vec<Arc<CompleteController>>,
     tasks: Vec<Task>,
     names: HashSet<String>,
+    election: Option<LeaderElection>,
     graceful_shutdown: Duration,
 }
 
@@ -235,6 +240,7 @@ impl Manager {
             checks,
             controllers,
             tasks,
+            election,
             graceful_shutdown,
             ..
         } = self;
@@ -262,7 +268,11 @@ impl Manager {
             Some(Ok(())) => {
                 spawn_tasks(&mut work, tasks, &work_shutdown);
                 let environment = Environment { client: client.clone(), recorder: Recorder::discard(), metrics };
-                spawn_controllers(&mut work, &controllers, &environment, &broadcaster, &work_shutdown);
+                let (controllers, others): (Vec<_>, Vec<_>) =
+                    controllers.into_iter().partition(|controller| controller.needs_leader());
+                spawn_controllers(&mut work, &others, &environment, &broadcaster, &work_shutdown);
+                let leading = Leading { controllers, environment, broadcaster: Arc::clone(&broadcaster), election };
+                work.spawn(leading.run(work_shutdown.clone()));
                 let kube = client.kube().clone();
                 let (events, events_shutdown) = (Arc::clone(&broadcaster), servers_shutdown.clone());
                 servers.spawn(async move {
@@ -349,9 +359,7 @@ fn spawn_controllers(
     broadcaster: &Broadcaster,
     shutdown: &CancellationToken,
 ) {
-    // Those that work in every replica first.
-    let (leading, others): (Vec<_>, Vec<_>) = controllers.iter().partition(|controller| controller.needs_leader());
-    for controller in others.into_iter().chain(leading) {
+    for controller in controllers {
         let mut environment = environment.clone();
         environment.recorder = broadcaster.recorder(controller.name());
         let running = controller.run(environment, shutdown.clone());

@@ -1,5 +1,6 @@
 //! What a type must offer to be watched, cached and written.
 
+use std::any::TypeId;
 use std::fmt::Debug;
 
 use kube::Resource;
@@ -45,6 +46,11 @@ pub(crate) fn describe(resource: &ApiResource) -> String {
     } else {
         format!("{}.{}/{}", resource.plural, resource.group, resource.version)
     }
+}
+
+/// Whether a type says that its objects are in no namespace. Dynamic types do not say.
+pub(crate) fn is_cluster_scoped<K: Object>() -> bool {
+    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
 }
 
 /// The resource version as a number. Versions of one kind are ordered; `None` for servers that

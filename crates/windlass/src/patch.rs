@@ -95,7 +95,10 @@ impl<K: Object> Draft<K> {
         let mut latest: Option<K> = None;
         if let Some(patch) = object_diff {
             let patched = objects.patch(&key, &Patch::Merge(patch)).await?;
-            after["metadata"]["resourceVersion"] = json!(patched.meta().resource_version);
+            // A status that others changed meanwhile must still be noticed as a conflict.
+            if encode(&patched)["status"] == before["status"] {
+                after["metadata"]["resourceVersion"] = json!(patched.meta().resource_version);
+            }
             latest = Some(patched);
             committed.object = true;
         }

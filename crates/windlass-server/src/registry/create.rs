@@ -75,6 +75,10 @@ pub(super) async fn store_new(
                 Some(prefix) if attempt + 1 < NAME_TRIES => {
                     attempt += 1;
                     metadata_mut(&mut object).insert("name".into(), object::generate_name(prefix).into());
+                    // Some kinds repeat their name in labels.
+                    context.served.strategy().default(&mut object);
+                    context.served.strategy().prepare_create(&mut object);
+                    context.served.strategy().canonicalize(&mut object);
                 }
                 Some(_) => return Err(name_exhausted(context, &object)),
                 None => return Err(exists(context, &object, &current)),

@@ -131,7 +131,10 @@ where
         if object == live {
             return Ok(Updated { object: entry.into(), created: false });
         }
-        let warnings = context.served.strategy().warnings(&object, Some(&live));
+        let warnings = match context.subresource() {
+            "status" => Vec::new(),
+            _ => context.served.strategy().warnings(&object, Some(&live)),
+        };
         if change.options.dry_run {
             context.warnings.extend(warnings);
             let object = context.unsaved(&object).await?;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 
 use super::{Watch, keys_of};
 use crate::cache::{Caches, Lister};
@@ -14,11 +16,43 @@ use crate::queue::{Priority, Queue};
 /// A source of keys, of any kind.
 pub(super) trait Source: Send + Sync {
     /// Makes sure that the kind is being watched.
-    fn register(&self, caches: &Caches);
+    fn register(&self, _caches: &Caches) {}
     /// Puts keys in the queue until the subscription is dropped.
-    fn subscribe(&self, caches: &Caches, queue: Queue<ObjectKey>) -> Subscription;
+    fn subscribe(&self, _caches: &Caches, _queue: Queue<ObjectKey>) -> Subscription {
+        Subscription::joined(Vec::new())
+    }
     /// Waits until everything that exists has been put in the queue.
-    fn wait_synced<'a>(&'a self, caches: &'a Caches) -> BoxFuture<'a, Result<(), SyncError>>;
+    fn wait_synced<'a>(&'a self, _caches: &'a Caches) -> BoxFuture<'a, Result<(), SyncError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// What puts keys in the queue by itself, until it is dropped.
+    fn feed(&self, _queue: Queue<ObjectKey>) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+}
+
+type StreamFn = Box<dyn Fn() -> BoxStream<'static, ObjectKey> + Send + Sync>;
+
+/// Keys that come from elsewhere.
+pub(super) struct StreamSource(StreamFn);
+
+impl StreamSource {
+    pub(super) fn new<S>(stream: impl Fn() -> S + Send + Sync + 'static) -> Self
+    where
+        S: Stream<Item = ObjectKey> + Send + 'static,
+    {
+        Self(Box::new(move || stream().boxed()))
+    }
+}
+
+impl Source for StreamSource {
+    fn feed(&self, queue: Queue<ObjectKey>) -> Option<BoxFuture<'static, ()>> {
+        let keys = (self.0)();
+        Some(Box::pin(keys.for_each(move |key| {
+            queue.add(key, Priority::NORMAL);
+            std::future::ready(())
+        })))
+    }
 }
 
 type MapFn<K> = Arc<dyn Fn(&K) -> Vec<ObjectKey> + Send + Sync>;

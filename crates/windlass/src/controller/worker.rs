@@ -3,7 +3,6 @@
 //! Every worker belongs to the run: cancelling the token lets them finish what they are doing,
 //! dropping the run's future aborts them.
 
-use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,14 +37,11 @@ pub(super) trait AnyReconciler: Send + Sync {
     fn run(&self, run: Run) -> BoxFuture<'static, Result<(), SyncError>>;
 }
 
-pub(super) struct Typed<R> {
-    pub(super) reconciler: Arc<R>,
-    pub(super) marker: PhantomData<fn() -> R>,
-}
+pub(super) struct Typed<R>(pub(super) Arc<R>);
 
 impl<R: Reconcile> AnyReconciler for Typed<R> {
     fn run(&self, run: Run) -> BoxFuture<'static, Result<(), SyncError>> {
-        let reconciler = Arc::clone(&self.reconciler);
+        let reconciler = Arc::clone(&self.0);
         Box::pin(run.run(reconciler))
     }
 }
@@ -83,6 +79,14 @@ impl Run {
             metrics,
         });
         let mut workers = JoinSet::new();
+        for source in &*self.sources {
+            if let Some(feed) = source.feed(queue.clone()) {
+                let shutdown = self.shutdown.clone();
+                workers.spawn(async move {
+                    shutdown.run_until_cancelled(feed).await;
+                });
+            }
+        }
         for _ in 0..self.options.concurrency {
             let worker = Arc::clone(&worker);
             workers.spawn(async move { worker.work().await });

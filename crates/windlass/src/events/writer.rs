@@ -30,6 +30,8 @@ pub enum EventApi {
 
 /// How often a write is tried.
 const ATTEMPTS: u32 = 4;
+/// How long what is waiting at shutdown may take to be written.
+const DRAIN: Duration = Duration::from_secs(2);
 /// Bytes of a note that the API accepts.
 const NOTE_BYTES: usize = 1024;
 
@@ -75,6 +77,11 @@ impl Broadcaster {
             return;
         };
         let mut writer = Writer { client, api: self.api, instance: instance(), correlator: Correlator::default() };
+        let drain = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(DRAIN).await;
+        };
+        tokio::pin!(drain);
         loop {
             // Cancel-safe: `recv` takes a record only when it returns one.
             let record = tokio::select! {
@@ -85,7 +92,11 @@ impl Broadcaster {
             let Some(record) = record else {
                 break;
             };
-            writer.write(record).await;
+            // A server that does not answer must not keep the process from stopping.
+            tokio::select! {
+                () = writer.write(record) => {}
+                () = &mut drain => break,
+            }
         }
     }
 }

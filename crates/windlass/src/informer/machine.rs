@@ -11,7 +11,9 @@
 //! ```
 //!
 //! The machine holds no objects. The [task](super::task) performs the [`Step`] it asks for and
-//! tells it what came of it. The cache is never dropped: going back to the start only means that
+//! tells it what came of it. A watch that was cut before its time is resumed only after the server
+//! confirmed that its history reaches that far: one restored from a backup, or restarted without
+//! its memory, would accept the watch and say nothing for a long time. The cache is never dropped: going back to the start only means that
 //! the next list replaces what is there.
 
 use std::time::Duration;
@@ -19,6 +21,7 @@ use std::time::Duration;
 use kube::core::Status;
 
 use super::backoff::Backoff;
+use crate::object::parse_version;
 
 /// What the informer's task does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub(crate) enum Step {
     StreamList,
     /// Fetch a page of the list; a first page (no token) starts a new replacement.
     List { continue_token: Option<String> },
+    /// Ask for the server's current version.
+    Verify,
     /// Open a watch from a version.
     Watch { resource_version: String },
     /// Read the next event of the open stream.
@@ -99,6 +104,8 @@ enum State {
     /// Listed; the watch from there is not open.
     Resume {
         resource_version: String,
+        /// Whether the server may be another by now.
+        verify: bool,
     },
     Watching {
         resource_version: String,
@@ -109,6 +116,8 @@ enum State {
 
 /// After this many attempts without progress a watch is given up for a fresh list.
 const RESUME_ATTEMPTS: u32 = 6;
+/// A watch that ends sooner was cut; the server's own limit is at least 240 seconds.
+const EARLY: Duration = Duration::from_secs(200);
 /// After this many cuts before the end of the initial state, one page at a time is safer.
 const STREAM_CUTS: u32 = 2;
 
@@ -139,7 +148,8 @@ impl Machine {
             State::Start if self.streaming && self.stream_cuts < STREAM_CUTS => Step::StreamList,
             State::Start => Step::List { continue_token: None },
             State::Paging { continue_token } => Step::List { continue_token: continue_token.clone() },
-            State::Resume { resource_version } => Step::Watch { resource_version: resource_version.clone() },
+            State::Resume { verify: true, .. } => Step::Verify,
+            State::Resume { resource_version, .. } => Step::Watch { resource_version: resource_version.clone() },
             State::StreamingInitial | State::Watching { .. } => Step::Read,
         }
     }
@@ -149,17 +159,28 @@ impl Machine {
         let last = continue_token.is_none();
         self.state = if last {
             self.stream_cuts = 0;
-            State::Resume { resource_version: resource_version.to_owned() }
+            State::Resume { resource_version: resource_version.to_owned(), verify: false }
         } else {
             State::Paging { continue_token }
         };
         last
     }
 
+    /// The server's current version, as asked for.
+    pub(crate) fn verified(&mut self, current: &str) {
+        if let State::Resume { resource_version, verify } = &mut self.state {
+            *verify = false;
+            let (ours, theirs) = (parse_version(resource_version), parse_version(current));
+            if ours.zip(theirs).is_some_and(|(ours, theirs)| theirs < ours) {
+                self.state = State::Start;
+            }
+        }
+    }
+
     /// The watch asked for is open.
     pub(crate) fn opened(&mut self) {
         self.state = match std::mem::replace(&mut self.state, State::Start) {
-            State::Resume { resource_version } => State::Watching { resource_version, spoke: false },
+            State::Resume { resource_version, .. } => State::Watching { resource_version, spoke: false },
             _ => State::StreamingInitial,
         };
     }
@@ -197,7 +218,7 @@ impl Machine {
             self.stream_cuts += 1;
             return self.slow_down(jitter);
         };
-        self.state = State::Resume { resource_version };
+        self.state = State::Resume { resource_version, verify: lived < EARLY };
         // Servers end watches on purpose now and then; only a stream that was cut before it said
         // anything is a reason to slow down.
         if spoke || lived >= Duration::from_secs(5) {
@@ -223,10 +244,10 @@ impl Machine {
                 self.backoff.next(jitter);
             }
             (
-                State::Watching { resource_version, .. } | State::Resume { resource_version },
+                State::Watching { resource_version, .. } | State::Resume { resource_version, .. },
                 Failure::Other | Failure::Unsupported,
             ) => {
-                self.state = State::Resume { resource_version };
+                self.state = State::Resume { resource_version, verify: true };
                 self.slow_down(jitter);
                 self.give_up_resuming();
             }

@@ -23,6 +23,9 @@ pub(crate) trait ListWatch<K>: Send + Sync + 'static {
     /// One page of the list.
     fn list<'a>(&'a self, continue_token: Option<&'a str>) -> BoxFuture<'a, Result<Page<K>, kube::Error>>;
 
+    /// The server's current version of the collection.
+    fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>>;
+
     /// A watch from a version, or, without one, a watch that starts with the current state.
     fn watch<'a>(
         &'a self,
@@ -115,24 +118,28 @@ impl<K: Object> ApiSource<K> {
             kind: PhantomData,
         }
     }
+
+    async fn page(&self, continue_token: Option<&str>, limit: u32) -> Result<Page<K>, kube::Error> {
+        let params = ListParams {
+            label_selector: self.selection.labels.clone(),
+            field_selector: self.selection.fields.clone(),
+            limit: Some(limit),
+            continue_token: continue_token.map(str::to_owned),
+            ..ListParams::default()
+        };
+        let request = if K::metadata_api() { self.request.list_metadata(&params) } else { self.request.list(&params) }
+            .map_err(kube::Error::BuildRequest)?;
+        decode_page(&send(&self.client, request).await?)
+    }
 }
 
 impl<K: Object> ListWatch<K> for ApiSource<K> {
     fn list<'a>(&'a self, continue_token: Option<&'a str>) -> BoxFuture<'a, Result<Page<K>, kube::Error>> {
-        let params = ListParams {
-            label_selector: self.selection.labels.clone(),
-            field_selector: self.selection.fields.clone(),
-            limit: Some(PAGE_SIZE),
-            continue_token: continue_token.map(str::to_owned),
-            ..ListParams::default()
-        };
-        async move {
-            let request =
-                if K::metadata_api() { self.request.list_metadata(&params) } else { self.request.list(&params) }
-                    .map_err(kube::Error::BuildRequest)?;
-            decode_page(&send(&self.client, request).await?)
-        }
-        .boxed()
+        self.page(continue_token, PAGE_SIZE).boxed()
+    }
+
+    fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
+        async move { Ok(self.page(None, 1).await?.resource_version) }.boxed()
     }
 
     fn watch<'a>(

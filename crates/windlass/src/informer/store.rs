@@ -52,13 +52,22 @@ pub(crate) struct Store<K> {
     writes: HashMap<ObjectKey, Written<K>>,
     indexes: HashMap<String, Index<K>>,
     epoch: u32,
+    /// Whether a list was ever complete: what appears before that is no news.
+    complete: bool,
     /// The version the watch has reached.
     version: u64,
 }
 
 impl<K: Resource> Store<K> {
     pub(crate) fn new() -> Self {
-        Self { objects: HashMap::new(), writes: HashMap::new(), indexes: HashMap::new(), epoch: 0, version: 0 }
+        Self {
+            objects: HashMap::new(),
+            writes: HashMap::new(),
+            indexes: HashMap::new(),
+            epoch: 0,
+            complete: false,
+            version: 0,
+        }
     }
 
     // Reads.
@@ -135,12 +144,14 @@ impl<K: Resource> Store<K> {
 
     // What the watch says.
 
-    /// Puts an object in its place. Up to two changes: an object deleted and made again while
-    /// nobody looked is a deletion and an addition.
-    pub(crate) fn upsert(&mut self, object: K, initial: bool) -> [Option<Change<K>>; 2] {
+    /// Puts an object in its place; `listed` when it is part of a list rather than an event. Up to
+    /// two changes: an object deleted and made again while nobody looked is a deletion and an
+    /// addition.
+    pub(crate) fn upsert(&mut self, object: K, listed: bool) -> [Option<Change<K>>; 2] {
         let key = ObjectKey::of(&object);
         let object = Arc::new(object);
-        if !initial && let Some(version) = version_of(&*object) {
+        let initial = listed && !self.complete;
+        if !listed && let Some(version) = version_of(&*object) {
             self.advance(version);
         }
         self.settle(&key, &object);
@@ -188,6 +199,7 @@ impl<K: Resource> Store<K> {
 
     /// The list is complete as of `version`: what it did not contain is gone.
     pub(crate) fn finish_replace(&mut self, version: &str) -> Vec<Change<K>> {
+        self.complete = true;
         let epoch = self.epoch;
         let gone: Vec<ObjectKey> =
             self.objects.iter().filter(|(_, entry)| entry.epoch != epoch).map(|(key, _)| key.clone()).collect();

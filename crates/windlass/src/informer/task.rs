@@ -34,6 +34,10 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
                 informer.store.write().begin_replace();
                 stream = open(informer, source, &mut machine, None).await;
             }
+            Step::Verify => match source.version().await {
+                Ok(current) => machine.verified(&current),
+                Err(error) => fail(informer, &mut machine, &error),
+            },
             Step::Watch { resource_version } => {
                 stream = open(informer, source, &mut machine, Some(&resource_version)).await;
             }

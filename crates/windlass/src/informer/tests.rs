@@ -67,6 +67,10 @@ impl ListWatch<ConfigMap> for Script {
         .boxed()
     }
 
+    fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
+        async { Ok("1000".to_owned()) }.boxed()
+    }
+
     fn watch<'a>(
         &'a self,
         from: Option<&'a str>,

@@ -10,6 +10,7 @@ use super::{Bound, Manager, ManagerError};
 use crate::cache::{CacheOptions, Caches};
 use crate::client::Client;
 use crate::events::{Broadcaster, EventApi};
+use crate::lease::LeaderElection;
 use crate::metrics::Registry;
 
 /// Describes a [`Manager`]. Made by [`Manager::builder`].
@@ -21,6 +22,7 @@ pub struct ManagerBuilder {
     metrics: Option<String>,
     caches: CacheOptions,
     events: EventApi,
+    election: Option<LeaderElection>,
     graceful_shutdown: Duration,
 }
 
@@ -39,6 +41,7 @@ impl ManagerBuilder {
             metrics: None,
             caches: CacheOptions::default(),
             events: EventApi::default(),
+            election: None,
             graceful_shutdown: Duration::from_secs(30),
         }
     }
@@ -63,7 +66,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Watches these namespaces only. Without any, all of them.
+    /// Watches these namespaces only; cached reads of others find nothing. Without any, all of
+    /// them. Kinds that are in no namespace are watched as a whole.
     pub fn namespaces<I, S>(mut self, namespaces: I) -> Self
     where
         I: IntoIterator<Item = S>,
@@ -88,6 +92,14 @@ impl ManagerBuilder {
     /// Which API events are written to.
     pub fn events(mut self, api: EventApi) -> Self {
         self.events = api;
+        self
+    }
+
+    /// Lets only the replica that holds a lease run the controllers that need it. Their writes
+    /// pass a [fence](crate::lease::Fence): none leaves once the lease may be another's. A replica
+    /// that loses the lease stands for election again.
+    pub fn leader_election(mut self, election: LeaderElection) -> Self {
+        self.election = Some(election);
         self
     }
 
@@ -129,6 +141,7 @@ impl ManagerBuilder {
             controllers: Vec::new(),
             tasks: Vec::new(),
             names: HashSet::new(),
+            election: self.election,
             graceful_shutdown: self.graceful_shutdown,
         })
     }

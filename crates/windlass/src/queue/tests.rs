@@ -255,3 +255,89 @@ async fn many_workers_share_the_keys_and_all_stop() {
     assert_eq!(seen.iter().sum::<usize>(), 100);
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }
+
+/// A step of a random history.
+#[derive(Debug, Clone)]
+enum Op {
+    Add(u8, i32, u64),
+    Pop,
+    Finish(usize, Verdict),
+    Wait(u64),
+}
+
+fn op() -> impl proptest::strategy::Strategy<Value = Op> {
+    use proptest::prelude::*;
+
+    let verdict = prop_oneof![
+        Just(Verdict::Done),
+        Just(Verdict::Retry),
+        (0u64..50).prop_map(|delay| Verdict::RequeueAfter(ms(delay))),
+    ];
+    prop_oneof![
+        3 => (0u8..6, -2i32..3, prop_oneof![Just(0), 0u64..100]).prop_map(|(key, priority, delay)| Op::Add(key, priority, delay)),
+        3 => Just(Op::Pop),
+        3 => (0usize..4, verdict).prop_map(|(index, verdict)| Op::Finish(index, verdict)),
+        1 => (0u64..60).prop_map(Op::Wait),
+    ]
+}
+
+proptest::proptest! {
+    /// Whatever happens, no key is handed out twice at once and none that was added is lost.
+    #[test]
+    fn keys_are_neither_doubled_nor_lost(ops in proptest::collection::vec(op(), 0..200)) {
+        let mut queue = WorkQueue::default();
+        let mut now = Instant::now();
+        let mut working: Vec<u8> = Vec::new();
+        // Keys that must still come out, and when at the latest.
+        let mut due: HashMap<u8, Instant> = HashMap::new();
+        let expect = |due: &mut HashMap<u8, Instant>, key: u8, at: Instant| {
+            let known = due.entry(key).or_insert(at);
+            *known = (*known).min(at);
+        };
+        for op in ops {
+            match op {
+                Op::Add(key, priority, delay) => {
+                    queue.add_after(key, ms(delay), Priority(priority), now);
+                    expect(&mut due, key, now + ms(delay));
+                }
+                Op::Pop => {
+                    if let Some(item) = queue.pop(now) {
+                        proptest::prop_assert!(!working.contains(&item.key), "handed out twice");
+                        let at = due.remove(&item.key);
+                        proptest::prop_assert!(at.is_some_and(|at| at <= now), "handed out early");
+                        working.push(item.key);
+                    } else {
+                        let late = due.iter().find(|(key, at)| **at <= now && !working.contains(key));
+                        proptest::prop_assert_eq!(late, None, "due but not handed out");
+                    }
+                }
+                Op::Finish(index, verdict) => {
+                    if index < working.len() {
+                        let key = working.swap_remove(index);
+                        queue.finish(&key, verdict, now);
+                        match verdict {
+                            Verdict::Done => {}
+                            Verdict::RequeueAfter(delay) => expect(&mut due, key, now + delay),
+                            Verdict::Retry => {
+                                let at = queue.entries[&key].retry_at.unwrap();
+                                proptest::prop_assert!(at > now);
+                                expect(&mut due, key, at);
+                            }
+                        }
+                    }
+                }
+                Op::Wait(millis) => now += ms(millis),
+            }
+        }
+        for key in working.drain(..) {
+            queue.finish(&key, Verdict::Done, now);
+        }
+        now += Duration::from_secs(2000);
+        while let Some(item) = queue.pop(now) {
+            due.remove(&item.key);
+            queue.finish(&item.key, Verdict::Done, now);
+        }
+        proptest::prop_assert!(due.is_empty(), "lost: {:?}", due);
+        proptest::prop_assert!(queue.entries.is_empty(), "nothing is remembered at rest");
+    }
+}

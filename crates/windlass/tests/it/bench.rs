@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,7 @@ impl Bench {
         let crds: Api<CustomResourceDefinition> = Api::all(self.kube.clone());
         crds.create(&PostParams::default(), &Pet::crd()).await.expect("the definition is accepted");
         let pets = self.pets();
-        wait_for("pets are served", async || pets.list(&Default::default()).await.is_ok()).await;
+        wait_for("pets are served", async || pets.list(&ListParams::default()).await.is_ok()).await;
     }
 
     pub fn pets(&self) -> Api<Pet> {

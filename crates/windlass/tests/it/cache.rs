@@ -1,14 +1,16 @@
 //! Caches: own writes, indexes, cut watches, kinds that come and go.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
 use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, DeleteParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams,
+};
 use serde_json::json;
 use tower::ServiceExt;
 use windlass::{Client, Manager, ObjectKey};
@@ -43,7 +45,7 @@ async fn listers_find_by_label_owner_and_own_index() {
     let thor = client.create(&pet("thor")).await.expect("created");
     let maps = client.lister::<ConfigMap>();
     maps.wait_synced().await.expect("synced");
-    maps.index("first-key", |map| map.data.iter().flat_map(|data| data.keys().next().cloned()).collect());
+    maps.index("first-key", |map| map.data.iter().filter_map(|data| data.keys().next().cloned()).collect());
     for n in 0..3 {
         let mut map = ConfigMap {
             metadata: ObjectMeta {
@@ -152,6 +154,24 @@ async fn a_kind_that_is_not_served_is_named_and_awaited() {
 }
 
 #[tokio::test]
+async fn a_kind_known_at_run_time_is_watched_and_forgotten() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    bench.create(&pet("thor")).await;
+    let resource = ApiResource::erase::<Pet>(&());
+    let pets = client.objects_with::<DynamicObject>(resource.clone());
+    assert_eq!(pets.list().await.expect("read").len(), 1);
+    let metadata = client.objects_with::<PartialObjectMeta<DynamicObject>>(resource.clone());
+    assert_eq!(metadata.list().await.expect("read").len(), 1);
+    let old = pets.lister();
+    client.caches().forget::<DynamicObject>(&resource);
+    bench.create(&pet("tron")).await;
+    assert_eq!(pets.list().await.expect("watched anew").len(), 2);
+    assert_eq!(old.len(), 1, "the old lister learns nothing more");
+    client.caches().stop().await;
+}
+
+#[tokio::test]
 async fn several_namespaces_are_read_as_one() {
     let bench = Bench::start().await;
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(bench.kube.clone());
@@ -177,4 +197,43 @@ async fn several_namespaces_are_read_as_one() {
     };
     assert!(get("a").await && get("b").await && !get("default").await);
     running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_without_its_memory_is_followed() {
+    let old = Bench::start().await;
+    let current = Arc::new(Mutex::new(old.server.service()));
+    let routed = {
+        let current = Arc::clone(&current);
+        tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let service = current.lock().expect("not poisoned").clone();
+            service.oneshot(request)
+        })
+    };
+    let client = Client::standalone(kube::Client::new(routed, "default"), "it");
+    for n in 0..20 {
+        old.create(&pet(&format!("old-{n}"))).await;
+    }
+    let lister = client.lister::<Pet>();
+    lister.wait_synced().await.expect("synced");
+    assert_eq!(lister.len(), 20);
+    let deleted = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&deleted);
+    let subscription = lister.subscribe(move |change| {
+        if matches!(change, windlass::informer::Change::Deleted { .. }) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let new = Bench::start().await;
+    new.create(&pet("new")).await;
+    *current.lock().expect("not poisoned") = new.server.service();
+    old.server.stop().await.expect("stopped");
+    let key = ObjectKey::new("default", "new");
+    wait_for("the new state", async || lister.len() == 1 && lister.get(&key).is_some()).await;
+    assert_eq!(deleted.load(Ordering::Relaxed), 20, "every end was seen");
+    let thor = client.create(&pet("thor")).await.expect("created");
+    let cached = client.get::<Pet>(&ObjectKey::of(&thor)).await.expect("read").expect("there");
+    assert_eq!(cached.metadata.uid, thor.metadata.uid);
+    drop(subscription);
+    client.caches().stop().await;
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use windlass::controller::{Watch, from_fn};
 use windlass::{Context, Controller, ObjectKey, Outcome, ReconcileError, owner, predicate};
@@ -93,6 +93,34 @@ async fn owned_and_mapped_objects_wake_their_key() {
     let mut woken = log.entries()[before..].to_vec();
     woken.sort();
     assert_eq!(woken, ["default/odin", "default/tron"]);
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_stream_and_metadata_of_another_kind_wake_keys() {
+    let bench = Bench::start().await;
+    let log: Log<String> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
+        seen.push(key.to_string());
+        async { Ok(Outcome::Done) }
+    });
+    let outside = || futures::stream::iter([ObjectKey::new("default", "outside")]);
+    manager
+        .add(Controller::<Pet>::new("pet").source(outside).owns::<PartialObjectMeta<ConfigMap>>().complete(reconciler))
+        .expect("added");
+    let running = Running::start(manager);
+    wait_for("the stream", async || log.contains(&"default/outside".into())).await;
+    let thor = bench.create(&pet("thor")).await;
+    wait_for("the pet", async || log.contains(&"default/thor".into())).await;
+    let before = log.len();
+    let mut owned = ConfigMap::default();
+    owned.metadata.name = Some("bowl".into());
+    owner::set_controller(&mut owned, &thor).expect("owner");
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    maps.create(&PostParams::default(), &owned).await.expect("created");
+    wait_for("the owner", async || log.len() > before).await;
     running.stop().await.expect("stopped");
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, Patch};
+use kube::api::{Api, ListParams, Patch};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::events::{Broadcaster, EventApi};
@@ -51,6 +51,27 @@ async fn conditions_of_two_writers_do_not_undo_each_other() {
 }
 
 #[tokio::test]
+async fn a_draft_of_both_parts_keeps_conditions_written_meanwhile() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = Arc::new(client.create(&pet("thor")).await.expect("created"));
+    let set = |draft: &mut Draft<Pet>, type_: &str| {
+        let status = draft.status.get_or_insert_with(PetStatus::default);
+        conditions::set(&mut status.conditions, conditions::new(type_, true, "Done", ""), Timestamp::now());
+    };
+    let mut other = Draft::new(Arc::clone(&thor));
+    set(&mut other, "Washed");
+    let mut draft = Draft::new(thor);
+    set(&mut draft, "Fed");
+    draft.spec.tricks.push("sit".into());
+    other.commit(&client).await.expect("committed");
+    draft.commit(&client).await.expect("committed");
+    let conditions = bench.pets().get("thor").await.expect("there").status.expect("a status").conditions;
+    assert!(conditions::is_true(&conditions, "Fed") && conditions::is_true(&conditions, "Washed"));
+    client.caches().stop().await;
+}
+
+#[tokio::test]
 async fn applying_the_same_again_changes_nothing() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -71,6 +92,29 @@ async fn applying_the_same_again_changes_nothing() {
 }
 
 #[tokio::test]
+async fn writers_in_a_conflict_storm_all_get_through() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    client.create(&pet("thor")).await.expect("created");
+    let key = ObjectKey::new("default", "thor");
+    let mut writers = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let (client, key) = (client.clone(), key.clone());
+        writers.spawn(async move {
+            // A writer that loses five times in a row starts over, as a reconciler would.
+            while let Err(error) = client.modify(&key, |pet: &mut Pet| pet.spec.tricks.push(n.to_string())).await {
+                assert!(error.is_conflict(), "{error}");
+            }
+        });
+    }
+    writers.join_all().await;
+    let mut tricks = client.get::<Pet>(&key).await.expect("read").expect("there").spec.tricks.clone();
+    tricks.sort();
+    assert_eq!(tricks, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    client.caches().stop().await;
+}
+
+#[tokio::test]
 async fn events_are_written_and_become_a_series() {
     let bench = Bench::start().await;
     let thor: Pet = bench.create(&pet("thor")).await;
@@ -86,7 +130,7 @@ async fn events_are_written_and_become_a_series() {
     };
     let events: Api<Event> = Api::namespaced(bench.kube.clone(), "default");
     wait_for("a series of three", async || {
-        let list = events.list(&Default::default()).await.expect("listed").items;
+        let list = events.list(&ListParams::default()).await.expect("listed").items;
         list.iter().any(|event| {
             event.reason.as_deref() == Some("Hungry")
                 && event.regarding.as_ref().and_then(|r| r.uid.clone()) == thor.metadata.uid
@@ -94,7 +138,7 @@ async fn events_are_written_and_become_a_series() {
         })
     })
     .await;
-    assert_eq!(events.list(&Default::default()).await.expect("listed").items.len(), 1);
+    assert_eq!(events.list(&ListParams::default()).await.expect("listed").items.len(), 1);
     shutdown.cancel();
     writing.await.expect("joined");
 }

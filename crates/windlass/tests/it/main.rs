@@ -8,4 +8,5 @@ mod cache;
 mod controller;
 mod finalizer;
 mod helpers;
+mod lease;
 mod manager;

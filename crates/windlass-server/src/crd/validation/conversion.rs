@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::Options;
 use crate::field::{FieldError, FieldErrors, Path};
+use crate::registry::strategy::webhook::{webhook_service, webhook_url};
 use crate::validation::access::Access;
-use crate::validation::webhook::{webhook_service, webhook_url};
 use crate::validation::{names, values};
 
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];

@@ -27,10 +27,6 @@ impl Strategy for Role {
         NameRule::PathSegment
     }
 
-    fn standard_finalizers(&self) -> bool {
-        false
-    }
-
     fn create_on_update(&self) -> bool {
         true
     }
@@ -49,10 +45,6 @@ impl Strategy for Role {
 impl Strategy for RoleBinding {
     fn name_rule(&self) -> NameRule {
         NameRule::PathSegment
-    }
-
-    fn standard_finalizers(&self) -> bool {
-        false
     }
 
     fn create_on_update(&self) -> bool {

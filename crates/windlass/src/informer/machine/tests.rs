@@ -4,7 +4,7 @@
 use super::*;
 
 const SHORT: Duration = Duration::from_millis(1);
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(250);
 
 fn object(resource_version: &str) -> Signal<'_> {
     Signal::Object { resource_version }
@@ -87,6 +87,8 @@ fn a_cut_after_events_reconnects_at_once_even_every_millisecond() {
         let version = version.to_string();
         machine.signal(&object(&version));
         machine.ended(SHORT, 0.0);
+        assert_eq!(machine.step(), Step::Verify);
+        machine.verified("1000");
         assert_eq!(machine.step(), watch(&version));
         machine.opened();
     }
@@ -100,6 +102,7 @@ fn a_silent_cut_slows_down_and_finally_lists_again() {
     loop {
         match machine.step() {
             Step::Wait(_) => waits += 1,
+            Step::Verify => machine.verified("10"),
             Step::Watch { resource_version } => {
                 assert_eq!(resource_version, "10");
                 machine.opened();
@@ -121,6 +124,8 @@ fn a_refused_watch_keeps_its_version() {
     machine.ended(LONG, 0.0);
     machine.failed(Failure::Other, 0.0);
     assert_eq!(machine.step(), Step::Wait(Duration::from_millis(200)));
+    assert_eq!(machine.step(), Step::Verify);
+    machine.verified("11");
     assert_eq!(machine.step(), watch("11"));
 }
 
@@ -160,4 +165,14 @@ fn statuses_are_told_apart() {
     check(404, "NotFound", Failure::NotFound);
     check(403, "Forbidden", Failure::Other);
     check(500, "InternalError", Failure::Other);
+}
+
+#[test]
+fn a_server_whose_history_is_shorter_is_listed_again() {
+    let mut machine = watching();
+    machine.signal(&object("11"));
+    machine.ended(SHORT, 0.0);
+    assert_eq!(machine.step(), Step::Verify);
+    machine.verified("3");
+    assert_eq!(machine.step(), Step::StreamList);
 }
