@@ -103,7 +103,8 @@ pub(crate) async fn validate(
     let served = Arc::clone(&context.served);
     let object = object.map(|object| as_shown(&served, &request, object));
     let old = old.map(|old| as_shown(&served, &request, old));
-    dispatch::validate(&request, &hooks, object.as_deref(), old.as_deref(), &mut context.warnings).await
+    // Boxed, here and below: few writes wait for webhooks, and all would be as large as one that does.
+    Box::pin(dispatch::validate(&request, &hooks, object.as_deref(), old.as_deref(), &mut context.warnings)).await
 }
 
 /// What may still refuse a delete: namespaces that stay, and webhooks of both kinds.
@@ -157,10 +158,10 @@ async fn ask(
     let is_view = webhooks.request().is_view;
     let shown_old = old.map(|old| as_shown(&served, webhooks.request(), old).into_owned());
     let Some(object) = object else {
-        return webhooks.round(None, shown_old.as_ref(), &mut context.warnings).await;
+        return Box::pin(webhooks.round(None, shown_old.as_ref(), &mut context.warnings)).await;
     };
     let mut shown = as_shown(&served, webhooks.request(), object).into_owned();
-    let again = webhooks.round(Some(&mut shown), shown_old.as_ref(), &mut context.warnings).await?;
+    let again = Box::pin(webhooks.round(Some(&mut shown), shown_old.as_ref(), &mut context.warnings)).await?;
     keep_managed_fields(context, object, &mut shown);
     *object = if is_view { shown } else { versions::to_handled(&served, &shown).into_owned() };
     Ok(again)

@@ -311,15 +311,20 @@ impl EventWriter {
             && versions::as_is(&self.served, revision)
     }
 
-    /// Writes one event.
-    pub(crate) async fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) {
+    /// Writes one event. Returns whether the watch goes on: an object that cannot be shown ends it with an
+    /// error.
+    pub(crate) async fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) -> bool {
         match object(&self.api, &self.served, &self.accepted, stored, &self.table).await {
             Ok(object) => {
                 self.frame(change.as_str(), &object, out);
                 // Column definitions are sent once a watch.
                 self.table.headers = false;
+                true
             }
-            Err(status) => out.extend_from_slice(&self.error(&status)),
+            Err(status) => {
+                out.extend_from_slice(&self.error(&status));
+                false
+            }
         }
     }
 

@@ -128,7 +128,7 @@ where
         let mut claims = Claims::of(context, &mut object, Some(&live))?;
         apply::keep_times_if_unchanged(&live, &mut object);
         admit(context, &change, &object, &live).await?;
-        if object == live {
+        if object == live && !is_outdated(context, &entry, &object).await? {
             return Ok(Updated { object: entry.into(), created: false });
         }
         let warnings = match context.subresource() {
@@ -152,6 +152,16 @@ where
         }
     }
     Err(Status::conflict(context.qualified(), context.name(), MODIFIED))
+}
+
+/// Whether an object that did not change is to be written all the same, because it would now be stored
+/// otherwise: that is how objects move to a new storage version.
+async fn is_outdated(context: &Context, entry: &Entry, object: &Value) -> Result<bool, Status> {
+    if !context.served.custom || entry.modified > context.served.current_since {
+        return Ok(false);
+    }
+    let stored = super::stored::decode(&entry.value)?;
+    Ok(stored != *versions::to_stored(&context.api, &context.served, object).await?)
 }
 
 /// Lets admission change the new object.

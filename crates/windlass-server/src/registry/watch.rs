@@ -175,8 +175,8 @@ impl Watcher {
         let mut out = Vec::new();
         for entry in self.initial.by_ref() {
             if self.matcher.matches(&entry.value) {
-                self.writer.write(Change::Added, &entry.into(), &mut out).await;
-                if out.len() >= CHUNK {
+                self.ended = !self.writer.write(Change::Added, &entry.into(), &mut out).await;
+                if self.ended || out.len() >= CHUNK {
                     return Some(out.into());
                 }
             }
@@ -208,7 +208,10 @@ impl Watcher {
                     out.extend_from_slice(&only.take().unwrap_or_default());
                     let bytes = object.unwrap_or_else(|| event.event.entry.value.clone());
                     let stored = Stored { bytes, revision: event.event.revision };
-                    self.writer.write(change, &stored, &mut out).await;
+                    self.ended = !self.writer.write(change, &stored, &mut out).await;
+                    if self.ended {
+                        break;
+                    }
                 }
             }
         }

@@ -1,7 +1,5 @@
 //! Custom resources whose versions a webhook converts.
 
-use std::time::Duration;
-
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Empty};
 use serde_json::{Value, json};
@@ -55,10 +53,7 @@ async fn define(server: &Server, hook: &Hook) {
         "conversion": {"strategy": "Webhook", "webhook": webhook},
     }});
     create(server, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
-    let mut progress = server.api().crds.subscribe();
-    while get(server, V2).await.code != 200 {
-        tokio::time::timeout(Duration::from_secs(10), progress.changed()).await.unwrap().unwrap();
-    }
+    assert_eq!(get(server, V2).await.code, 200, "a kind is served as soon as it is defined");
 }
 
 fn host(version: &str, name: &str, spec: &Value) -> Value {
@@ -123,6 +118,29 @@ async fn a_watch_shows_the_version_it_asks_for() {
 }
 
 #[tokio::test]
+async fn an_object_moves_to_a_new_storage_version_when_it_is_written() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    create(&server, V1, &host("v1", "a", &json!({"host": "x"}))).await;
+    let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/hosts.example.com";
+    let mut versions = get(&server, crd).await.body["spec"]["versions"].clone();
+    (versions[0]["storage"], versions[1]["storage"]) = (false.into(), true.into());
+    assert_eq!(send(&server, Method::PATCH, crd, &json!({"spec": {"versions": versions}})).await.code, 200);
+    let key = "/registry/example.com/hosts/default/a";
+    let stored = async || {
+        let entry = server.api().store.get(key.as_bytes()).await.unwrap().unwrap();
+        serde_json::from_slice::<Value>(&entry.value).unwrap()
+    };
+    assert_eq!(stored().await["apiVersion"], "example.com/v1");
+    let same = get(&server, &format!("{V1}/a")).await.body;
+    assert_eq!(send(&server, Method::PUT, &format!("{V1}/a"), &same).await.code, 200);
+    assert_eq!(stored().await["apiVersion"], "example.com/v2");
+    assert_eq!(stored().await["spec"], json!({"hostname": "x"}));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn what_cannot_be_converted_fails_in_the_webhooks_words() {
     let server = start().await;
     let hook = renaming().await;
@@ -132,6 +150,10 @@ async fn what_cannot_be_converted_fails_in_the_webhooks_words() {
     assert_eq!(failed.code, 500);
     assert_eq!(failed.message(), "conversion webhook for example.com/v1, Kind=Host failed: cannot convert poison");
     assert_eq!(get(&server, V2).await.code, 500);
+    let request = Request::builder().uri(format!("{V2}?watch=true")).body(Empty::<bytes::Bytes>::new()).unwrap();
+    let events = server.service().oneshot(request).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+    let error: Value = serde_json::from_slice(&events).unwrap();
+    assert_eq!((&error["type"], &error["object"]["message"]), (&json!("ERROR"), &json!(failed.message())));
     drop(hook);
     let down = post(&server, V2, &host("v2", "a", &json!({"hostname": "x"}))).await;
     assert_eq!(down.code, 500);
