@@ -1,0 +1,6 @@
+//! The embedded cluster as its users see it: through the API, in one process.
+#![allow(clippy::unwrap_used)]
+
+mod helpers;
+mod namespaces;
+mod stopping;
