@@ -4,15 +4,13 @@
 //! One [`Manager`] runs them all. They start after the server and are not waited for: a cluster is
 //! ready before they have looked around.
 
-#[allow(dead_code)]
 mod metadata;
 
-#[allow(dead_code)]
 mod discovery;
-#[allow(dead_code)]
 mod inventory;
 mod work;
 
+mod garbage;
 mod namespace;
 mod root_ca;
 mod service_account;
@@ -43,11 +41,13 @@ pub enum BuiltIn {
     ServiceAccount,
     /// Gives every namespace a ConfigMap `kube-root-ca.crt`.
     RootCa,
+    /// Deletes what has lost its last owner.
+    GarbageCollector,
 }
 
 impl BuiltIn {
     /// Every built-in controller.
-    pub const ALL: &[Self] = &[Self::Namespace, Self::ServiceAccount, Self::RootCa];
+    pub const ALL: &[Self] = &[Self::Namespace, Self::ServiceAccount, Self::RootCa, Self::GarbageCollector];
 }
 
 /// Which built-in controllers a cluster runs.
@@ -164,6 +164,9 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::RootCa) {
         root_ca::add(&mut manager, setup.authority)?;
+    }
+    if controllers.contains(BuiltIn::GarbageCollector) {
+        garbage::add(&mut manager, &mut inventory)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -153,7 +153,8 @@ impl Inventory {
     }
 }
 
-fn is_watched(served: &Served) -> bool {
+/// Whether a kind is one whose objects matter here.
+pub(crate) fn is_watched(served: &Served) -> bool {
     let events = served.resource.plural == "events" && matches!(&*served.resource.group, "" | "events.k8s.io");
     !events && served.supports(&["delete", "list", "watch"])
 }
