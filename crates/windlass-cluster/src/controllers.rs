@@ -12,6 +12,7 @@ mod work;
 
 mod garbage;
 mod namespace;
+mod protection;
 mod root_ca;
 mod service_account;
 
@@ -43,11 +44,22 @@ pub enum BuiltIn {
     RootCa,
     /// Deletes what has lost its last owner.
     GarbageCollector,
+    /// Lets PersistentVolumeClaims go when no pod uses them.
+    ClaimProtection,
+    /// Lets PersistentVolumes go when no claim is bound to them.
+    VolumeProtection,
 }
 
 impl BuiltIn {
     /// Every built-in controller.
-    pub const ALL: &[Self] = &[Self::Namespace, Self::ServiceAccount, Self::RootCa, Self::GarbageCollector];
+    pub const ALL: &[Self] = &[
+        Self::Namespace,
+        Self::ServiceAccount,
+        Self::RootCa,
+        Self::GarbageCollector,
+        Self::ClaimProtection,
+        Self::VolumeProtection,
+    ];
 }
 
 /// Which built-in controllers a cluster runs.
@@ -167,6 +179,12 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::GarbageCollector) {
         garbage::add(&mut manager, &mut inventory)?;
+    }
+    if controllers.contains(BuiltIn::ClaimProtection) {
+        protection::add_claims(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::VolumeProtection) {
+        protection::add_volumes(&mut manager)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

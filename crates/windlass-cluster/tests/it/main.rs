@@ -5,3 +5,4 @@ mod garbage;
 mod helpers;
 mod namespaces;
 mod stopping;
+mod volumes;
