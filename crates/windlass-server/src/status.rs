@@ -87,7 +87,15 @@ impl Qualified<'_> {
 impl Status {
     /// A failure with no details.
     pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, retry_after: None, continue_token: None, warnings: Vec::new() }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            retry_after: None,
+            continue_token: None,
+            warnings: Vec::new(),
+        }
     }
 
     /// 400.

@@ -35,9 +35,7 @@ pub(super) async fn delete(context: &mut Context) -> Result<Answer, Status> {
             let code = if options.legacy_no_orphans { StatusCode::ACCEPTED } else { StatusCode::OK };
             Ok(context.answer(code, object))
         }
-        Deleted::Gone(object) if returns_deleted(&context.served) => {
-            Ok(context.answer(StatusCode::OK, object))
-        }
+        Deleted::Gone(object) if returns_deleted(&context.served) => Ok(context.answer(StatusCode::OK, object)),
         Deleted::Gone(object) => {
             let object = object.decode()?;
             let mut status = Status::new(StatusCode::OK, "", "");
@@ -240,7 +238,8 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
 
 async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
     let last = context.encode(object)?;
-    let mut writes = vec![Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) }];
+    let mut writes =
+        vec![Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) }];
     writes.extend(super::allocation::releases(context, object));
     match context.api.store.txn(writes).await.map_err(Status::internal)? {
         TxnResult::Committed { .. } => Ok(Some(context.unsaved(object)?)),

@@ -201,7 +201,6 @@ pub trait Strategy: Send + Sync + 'static {
     /// may add finalizers.
     fn prepare_delete(&self, _object: &mut Value, _now: &str) {}
 
-
     /// How long a delete waits, given what the client asked for; `None` deletes at once. Asked when
     /// a delete starts and when a shorter one follows.
     fn grace_period(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
