@@ -20,8 +20,8 @@ use crate::output;
 
 /// How long a scene is shown on a terminal before the next one begins.
 const SCENE: Duration = Duration::from_millis(900);
-/// How wide a table in a file may be.
-const PAGE: usize = 120;
+/// How wide a table in a file may be, its indentation left aside.
+const PAGE: usize = 78;
 
 /// See the [module documentation](self).
 pub(crate) struct Display {
@@ -120,7 +120,7 @@ impl Display {
     pub(crate) fn kept(&self, kubeconfig: &Path) {
         let kubectl = format!("kubectl --kubeconfig {}", printable(&kubeconfig.display().to_string()));
         let lines: Vec<String> =
-            ["get pets --watch", "get pet thor -o yaml", "edit pet tron", "describe pet thor", "delete pets --all"]
+            ["get pets --watch", "get pets -o yaml", "edit pet tron", "describe pet thor", "delete pets --all"]
                 .iter()
                 .map(|command| format!("{kubectl} {command}"))
                 .collect();
@@ -160,7 +160,8 @@ impl Display {
         match &self.form {
             Form::Live(live) => live.finish(all, worked),
             Form::Plain => {
-                output::line(format_args!("done in {}; `demo --keep` leaves it running for kubectl", duration(worked)))
+                let worked = duration(worked);
+                output::line(format_args!("done in {worked}; `demo --keep` leaves it running for kubectl"));
             }
             Form::Json(document) => {
                 let told = lock(document);

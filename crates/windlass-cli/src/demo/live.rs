@@ -49,6 +49,8 @@ struct Region {
     open: bool,
     doing: Option<String>,
     pets: Pets,
+    /// There is nothing to see any more.
+    curtain: bool,
     frame: usize,
     /// The widths of the lines that were drawn last.
     drawn: Vec<usize>,
@@ -64,7 +66,8 @@ impl Live {
         region.open = true;
         write(HIDE_CURSOR);
         let title = self.paint.ink(Ink::Bold, "windlass demo");
-        let subtitle = self.paint.ink(Ink::Dim, "a cluster, a pet store and its operator in one process");
+        let subtitle = fit("a cluster, a pet store and its operator in one process", size().0.saturating_sub(17));
+        let subtitle = self.paint.ink(Ink::Dim, &subtitle);
         self.say(&mut region, &[String::new(), format!("  {title}  {subtitle}"), String::new()]);
     }
 
@@ -101,6 +104,7 @@ impl Live {
     pub(crate) fn interrupted(&self) {
         let mut region = self.region();
         region.doing = None;
+        region.curtain = true;
         let line = format!("  {} interrupted", self.paint.ink(Ink::Yellow, "!"));
         self.say(&mut region, &[line]);
     }
@@ -185,7 +189,7 @@ impl Live {
             let doing = fit(doing, columns.saturating_sub(4));
             lines.push(format!("  {} {doing}", self.paint.ink(Ink::Yellow, &spinner.to_string())));
         }
-        if region.pets.rows().len() > 0 {
+        if region.pets.rows().len() > 0 && !region.curtain {
             let look = Look { paint: self.paint, room: columns.saturating_sub(2), busy: Some(spinner) };
             let mut table = table::lines(region.pets.rows(), look);
             // The region never fills the terminal.

@@ -163,6 +163,6 @@ impl Cast<'_> {
         pets.wait_for(|pets| pets.all(resources, Phase::Gone)).await?;
         let left = self.store.with_inventory(|inventory| inventory.len());
         ensure!(left == 0, "the Pets are gone, but the store still has {left} entries");
-        Ok(((), "entries first, then the Pets; the store is empty".to_owned()))
+        Ok(((), "first from the store, then the cluster".to_owned()))
     }
 }
