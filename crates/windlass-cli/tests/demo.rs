@@ -296,22 +296,26 @@ impl Screen {
 
 #[tokio::test]
 async fn on_a_terminal_one_table_is_drawn_again_and_again() {
-    for columns in [64, 80, 120] {
-        let (stdout, written) = terminal(columns);
-        let demo = Demo::start(&[], &[("TERM", "xterm")], stdout.into());
-        let ended = demo.end().await;
-        assert!(ended.status.success(), "{ended:?}");
-        assert_eq!(ended.err, "");
-        let written = written.await.unwrap();
-        assert!(written.contains("\x1b[32m"), "there are colours");
-        assert!(written.matches("NAME").count() > 10, "the table is drawn more than once");
-
-        let screen = Screen::of(&written, columns.into());
-        assert!(!screen.cursor_hidden);
-        let text = screen.text();
-        let count = |mark: &str| text.iter().filter(|line| line.trim_start().starts_with(mark)).count();
-        assert_eq!((count("✓"), count("·"), count("NAME"), count("Done: ")), (9, 2, 1, 1), "{text:#?}");
+    let demos = [64, 80, 120].map(|columns| tokio::spawn(fits_a_terminal(columns)));
+    for demo in demos {
+        demo.await.unwrap();
     }
+}
+
+async fn fits_a_terminal(columns: u16) {
+    let (stdout, written) = terminal(columns);
+    let ended = Demo::start(&[], &[("TERM", "xterm")], stdout.into()).end().await;
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(ended.err, "");
+    let written = written.await.unwrap();
+    assert!(written.contains("\x1b[32m"), "there are colours");
+    assert!(written.matches("NAME").count() > 10, "the table is drawn more than once");
+
+    let screen = Screen::of(&written, columns.into());
+    assert!(!screen.cursor_hidden);
+    let text = screen.text();
+    let count = |mark: &str| text.iter().filter(|line| line.trim_start().starts_with(mark)).count();
+    assert_eq!((count("✓"), count("·"), count("NAME"), count("Done: ")), (9, 2, 1, 1), "{text:#?}");
 }
 
 #[tokio::test]

@@ -49,10 +49,12 @@ pub(crate) async fn tell(stage: &mut Stage, pets: &watch::Sender<Pets>, display:
     display.pause().await;
 
     let resources = step(display, "applying Thor and Tron", "Thor and Tron applied", cast.apply()).await?;
-    step(display, "waiting for ids from the store", "both have ids", cast.ready(&resources)).await?;
+    let ready = step(display, "waiting for ids from the store", "both have ids", cast.ready(&resources)).await;
+    ready.map_err(|error| cast.explain(error))?;
     display.scene(&pets.borrow());
     display.pause().await;
-    step(display, "renaming Thor to Thorbert", "Thor is Thorbert", cast.rename()).await?;
+    let renamed = step(display, "renaming Thor to Thorbert", "Thor is Thorbert", cast.rename()).await;
+    renamed.map_err(|error| cast.explain(error))?;
     display.scene(&pets.borrow());
     display.pause().await;
 
@@ -61,7 +63,8 @@ pub(crate) async fn tell(stage: &mut Stage, pets: &watch::Sender<Pets>, display:
         display.kept(stage.write_kubeconfig()?);
         std::future::pending::<()>().await;
     }
-    step(display, "deleting both", "both deleted", cast.delete(&resources)).await?;
+    let deleted = step(display, "deleting both", "both deleted", cast.delete(&resources)).await;
+    deleted.map_err(|error| cast.explain(error))?;
     display.scene(&pets.borrow());
     display.pause().await;
     Ok(())
@@ -164,5 +167,14 @@ impl Cast<'_> {
         let left = self.store.with_inventory(|inventory| inventory.len());
         ensure!(left == 0, "the Pets are gone, but the store still has {left} entries");
         Ok(((), "first from the store, then the cluster".to_owned()))
+    }
+    /// Adds what the operator says is wrong with the Pets.
+    fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        let pets = self.pets.borrow();
+        let complaints: Vec<String> = pets
+            .rows()
+            .filter_map(|row| row.message.as_ref().map(|message| format!("{} says: {message}", row.resource)))
+            .collect();
+        if complaints.is_empty() { error } else { error.context(complaints.join("; ")) }
     }
 }
