@@ -16,6 +16,7 @@ pub(super) async fn serve(mut context: Context) -> Result<Answer, Status> {
         "scale" => scale::serve(&mut context).await,
         "binding" => bind(&mut context).await,
         "eviction" => evict(&mut context).await,
+        "token" => crate::reviews::request_token(&mut context).await,
         "log" | "exec" | "attach" | "portforward" | "proxy" => Err(no_node(&context).await),
         _ => match context.verb {
             Verb::Get | Verb::List => get::get(&context).await,
@@ -46,6 +47,16 @@ async fn no_node(context: &Context) -> Status {
             format!("no endpoints available for {} {}", context.served.singular, crate::field::quote(context.name())),
         ),
     }
+}
+
+/// Assigns the pod that the body names to a node: `bindings` is `pods/binding` without the name in the path.
+pub(crate) async fn bind_named(context: &mut Context) -> Result<Answer, Status> {
+    let binding = super::decode::object(context, crate::options::FieldValidation::Ignore)?;
+    let pods = context.api.catalog.snapshot().find("", "v1", "pods").cloned();
+    context.served = pods.ok_or_else(Status::no_such_resource)?;
+    context.path.resource = "pods".into();
+    context.path.name = Some(object::name(&binding).to_owned());
+    bind(context).await
 }
 
 /// Assigns a pod to a node.

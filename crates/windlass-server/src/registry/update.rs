@@ -99,6 +99,7 @@ where
             ownership::track(context, Some(&live), &mut object, manager);
         }
         admission::mutate_update(context, &mut object);
+        crate::authz::check_escalation(context, &object, Some(&live))?;
         prepare(context, &live, &mut object);
         validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
