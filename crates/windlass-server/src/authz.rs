@@ -11,6 +11,8 @@ mod escalation;
 mod follow;
 mod policy;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use bootstrap::create_defaults;
 pub(crate) use escalation::check as check_escalation;
