@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass::manager::ManagerError;
+use windlass_server::authn::TokenKey;
 use windlass_server::pki::{Authority, PkiError};
 use windlass_server::{Listener, Server, ServerError};
 use windlass_store::{Durable, DurableOptions, OpenError, Recovery, Store};
@@ -82,6 +83,7 @@ impl ClusterBuilder {
                 recovery = Some(found);
                 let pki = dir.join("pki");
                 create_private(&pki)?;
+                builder = builder.token_key(TokenKey::load_or_generate(&pki)?);
                 Authority::load_or_generate(&pki)?
             }
             None => Authority::generate()?,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use windlass_store::Store;
 
 use crate::admission::Webhooks;
-use crate::authn::Tokens;
+use crate::authn::{TokenKey, Tokens};
+use crate::authz::Rbac;
 use crate::catalog::Catalog;
 use crate::crd::controller::Progress;
 use crate::metrics::Metrics;
@@ -22,6 +23,10 @@ pub struct Api {
     pub catalog: Catalog,
     /// Who bearer tokens stand for.
     pub tokens: Tokens,
+    /// Signs the tokens of service accounts.
+    pub token_key: TokenKey,
+    /// Who may do what.
+    pub rbac: Rbac,
     /// What was done.
     pub metrics: Metrics,
     /// The revision up to which CRDs have taken effect.

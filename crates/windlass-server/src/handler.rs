@@ -23,7 +23,7 @@ use crate::registry::{self, Context};
 use crate::render::{self, RenderContext};
 use crate::request::{Query, ResourcePath, Target, Verb};
 use crate::status::Status;
-use crate::{authz, documents, health, table};
+use crate::{authn, authz, documents, health, table};
 
 /// Bodies may be this large.
 const BODY_LIMIT: usize = 3 << 20;
@@ -57,12 +57,12 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let peer = request.extensions().get::<Peer>().map(|peer| &peer.0);
-    let user = api.tokens.authenticate(request.headers(), peer)?;
+    let user = authn::authenticate(api, request.headers(), peer).await?;
     match Target::parse(request.uri().path()) {
         Target::Resource(path) => resource(api, user, path, request).await,
         target => {
             let path = request.uri().path();
-            authz::path(&user, &request.method().as_str().to_lowercase(), path)?;
+            authz::path(api, &user, &request.method().as_str().to_lowercase(), path)?;
             let query = Query::parse(request.uri().query());
             if let Some(response) = health::answer(api, path, &query) {
                 return Ok(response);
@@ -87,7 +87,7 @@ where
     let query = Query::parse(request.uri().query());
     let watch = query.flag("watch").unwrap_or(false);
     let verb = path.verb(request.method(), watch).ok_or_else(Status::method_not_allowed)?;
-    authz::resource(&user, verb, &path)?;
+    authz::resource(api, &user, verb, &path, &query)?;
     let snapshot = api.catalog.snapshot();
     let served = match find(&snapshot, &path, verb, request.method()) {
         Ok(served) => served,
@@ -98,6 +98,7 @@ where
     };
     drop(snapshot);
     let labels = labels(&path, verb);
+    let changes_policy = path.group == authz::GROUP && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
     let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
     let warnings: Vec<String> = deprecation.into_iter().map(Into::into).collect();
     let (parts, body) = request.into_parts();
@@ -120,6 +121,9 @@ where
         };
         let render_context = RenderContext::new(&context)?;
         let answer = registry::serve(context).await?;
+        if changes_policy {
+            api.rbac.catch_up(api).await;
+        }
         Ok(render::answer(&render_context, answer).await)
     };
     let mut response = match result.await {

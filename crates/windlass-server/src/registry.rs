@@ -26,8 +26,11 @@ mod update;
 mod watch;
 
 pub use context::{Answer, Context};
+pub(crate) use create::place;
+pub(crate) use decode::{object as decode_object, view as decode_view};
 pub use delete::delete_all;
 pub use stored::Stored;
+pub(crate) use subresource::bind_named;
 
 use std::time::Duration;
 
@@ -77,6 +80,9 @@ async fn take_effect(context: &Context, revision: Option<Revision>) -> Result<()
 async fn answer(context: &mut Context) -> Result<Answer, Status> {
     if context.path.subresource.is_some() {
         return subresource::serve(context).await;
+    }
+    if crate::reviews::serves(&context) {
+        return crate::reviews::serve(context).await;
     }
     match context.verb {
         Verb::Get => get::get(context).await,

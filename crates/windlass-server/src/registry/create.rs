@@ -60,6 +60,7 @@ pub(super) async fn store_new(
 ) -> Result<Stored, Status> {
     admission::mutate_create(context, &mut object, options).await?;
     let generated = name(&mut object);
+    crate::authz::check_escalation(context, &object, None)?;
     prepare(context, &mut object);
     validate(context, &object)?;
     context.served.strategy().canonicalize(&mut object);
@@ -89,7 +90,7 @@ pub(super) async fn store_new(
 }
 
 /// Fills in the namespace of the path, which the body may repeat but not contradict.
-pub(super) fn place(context: &Context, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn place(context: &Context, object: &mut Value) -> Result<(), Status> {
     let namespace = object::text(object, "namespace");
     if !context.served.namespaced {
         if namespace.is_empty() {

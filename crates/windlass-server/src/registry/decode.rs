@@ -14,7 +14,7 @@ use crate::schema::{Schema, builtin};
 use crate::status::{Qualified, Status};
 
 /// The object in the body, of the kind that the path names.
-pub(super) fn object(context: &mut Context, validation: FieldValidation) -> Result<Value, Status> {
+pub(crate) fn object(context: &mut Context, validation: FieldValidation) -> Result<Value, Status> {
     let served = std::sync::Arc::clone(&context.served);
     let expected = Expected::from(&served.resource);
     let format = negotiate::body_format(content_type(context), expected.custom)?;
@@ -42,7 +42,7 @@ fn unknown_version(body: &[u8], format: Format, expected: Expected<'_>) -> Vec<S
 }
 
 /// The body as an object of another built-in kind: a Scale, a Binding, an Eviction.
-pub(super) fn view(
+pub(crate) fn view(
     context: &mut Context,
     expected: Expected<'_>,
     validation: FieldValidation,

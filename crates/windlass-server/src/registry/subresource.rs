@@ -17,6 +17,7 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
         "scale" => scale::serve(context).await,
         "binding" => bind(context).await,
         "eviction" => evict(context).await,
+        "token" => crate::reviews::request_token(context).await,
         "log" => Err(no_node(context).await),
         "exec" | "attach" | "portforward" | "proxy" => {
             admission::connect(context).await?;
@@ -51,6 +52,16 @@ async fn no_node(context: &Context) -> Status {
             format!("no endpoints available for {} {}", context.served.singular, crate::field::quote(context.name())),
         ),
     }
+}
+
+/// Assigns the pod that the body names to a node: `bindings` is `pods/binding` without the name in the path.
+pub(crate) async fn bind_named(context: &mut Context) -> Result<Answer, Status> {
+    let binding = super::decode::object(context, crate::options::FieldValidation::Ignore)?;
+    let pods = context.api.catalog.snapshot().find("", "v1", "pods").cloned();
+    context.served = pods.ok_or_else(Status::no_such_resource)?;
+    context.path.resource = "pods".into();
+    context.path.name = Some(object::name(&binding).to_owned());
+    bind(context).await
 }
 
 /// Assigns a pod to a node.

@@ -122,6 +122,7 @@ where
         mutate(context, &change, &mut object, &live).await?;
         check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;
         keep_system_fields(&live, &mut object);
+        crate::authz::check_escalation(context, &object, Some(&live))?;
         prepare(context, &live, &mut object);
         validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
