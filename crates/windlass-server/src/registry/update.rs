@@ -98,13 +98,13 @@ where
             ownership::track(context, Some(&live), &mut object, manager);
         }
         prepare(context, &live, &mut object);
-        validate(context, &live, &object)?;
+        let mut warnings = validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
         apply::keep_times_if_unchanged(&live, &mut object);
         if object == live {
             return Ok(Updated { object: entry.into(), created: false });
         }
-        let warnings = context.served.strategy().warnings(&object, Some(&live));
+        warnings.extend(context.served.strategy().warnings(&object, Some(&live)));
         if change.options.dry_run {
             context.warnings.extend(warnings);
             let object = context.unsaved(&object)?;
@@ -208,17 +208,14 @@ fn prepare(context: &Context, live: &Value, object: &mut Value) {
     }
 }
 
-fn validate(context: &Context, live: &Value, object: &Value) -> Result<(), Status> {
+/// Checks the changed object. Returns what is tolerated.
+fn validate(context: &Context, live: &Value, object: &Value) -> Result<Vec<String>, Status> {
     let strategy = context.served.strategy();
-    let mut errors = FieldErrors::default();
+    let (mut errors, mut warnings) = (FieldErrors::default(), Vec::new());
     crate::validation::metadata::validate_update(object, live, context.metadata_rules(), &mut errors);
-    match context.subresource() {
-        "" => strategy.validate_update(object, live, &mut errors),
-        "status" => strategy.validate_status_update(object, live, &mut errors),
-        other => strategy.validate_subresource(other, object, live, &mut errors),
-    }
+    strategy.check_update(context.subresource(), object, live, &mut errors, &mut warnings);
     if errors.is_empty() {
-        return Ok(());
+        return Ok(warnings);
     }
     Err(Status::invalid(context.served.qualified_kind(), object::name(live), &errors))
 }
