@@ -123,7 +123,7 @@ where
         check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;
         keep_system_fields(&live, &mut object);
         prepare(context, &live, &mut object);
-        validate(context, &live, &object)?;
+        let mut warnings = validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
         let mut claims = Claims::of(context, &mut object, Some(&live))?;
         apply::keep_times_if_unchanged(&live, &mut object);
@@ -131,10 +131,9 @@ where
         if object == live && !is_outdated(context, &entry, &object).await? {
             return Ok(Updated { object: entry.into(), created: false });
         }
-        let warnings = match context.subresource() {
-            "status" => Vec::new(),
-            _ => context.served.strategy().warnings(&object, Some(&live)),
-        };
+        if context.subresource() != "status" {
+            warnings.extend(context.served.strategy().warnings(&object, Some(&live)));
+        }
         if change.options.dry_run {
             context.warnings.extend(warnings);
             let object = context.unsaved(&object).await?;
@@ -304,17 +303,14 @@ fn prepare(context: &Context, live: &Value, object: &mut Value) {
     }
 }
 
-fn validate(context: &Context, live: &Value, object: &Value) -> Result<(), Status> {
+/// Checks the changed object. Returns what is tolerated.
+fn validate(context: &Context, live: &Value, object: &Value) -> Result<Vec<String>, Status> {
     let strategy = context.served.strategy();
-    let mut errors = FieldErrors::default();
+    let (mut errors, mut warnings) = (FieldErrors::default(), Vec::new());
     crate::validation::metadata::validate_update(object, live, context.metadata_rules(), &mut errors);
-    match context.subresource() {
-        "" => strategy.validate_update(object, live, &mut errors),
-        "status" => strategy.validate_status_update(object, live, &mut errors),
-        other => strategy.validate_subresource(other, object, live, &mut errors),
-    }
+    strategy.check_update(context.subresource(), object, live, &mut errors, &mut warnings);
     if errors.is_empty() {
-        return Ok(());
+        return Ok(warnings);
     }
     Err(Status::invalid(context.qualified_kind_of(object), object::name(live), &errors))
 }
