@@ -5,7 +5,7 @@ use serde_json::Value;
 use windlass_store::{Entry, Expect, TxnResult, Write};
 
 use super::allocation::{Claims, releases};
-use super::create::{create_object, place};
+use super::create::{compile_expressions, create_object, place};
 use super::{Answer, Context, Stored, decode, ownership};
 use crate::admission::{self, Act};
 use crate::field::{FieldError, FieldErrors, Path};
@@ -309,6 +309,7 @@ fn validate(context: &Context, live: &Value, object: &Value) -> Result<Vec<Strin
     let (mut errors, mut warnings) = (FieldErrors::default(), Vec::new());
     crate::validation::metadata::validate_update(object, live, context.metadata_rules(), &mut errors);
     strategy.check_update(context.subresource(), object, live, &mut errors, &mut warnings);
+    compile_expressions(strategy, object, Some(live), &mut errors);
     if errors.is_empty() {
         return Ok(warnings);
     }
