@@ -9,9 +9,11 @@
 //!
 //! Where no webhook is registered, the part of webhooks is one atomic load.
 
+mod authorizer;
 mod conditions;
 mod defaults;
 mod dispatch;
+pub(crate) mod expression;
 mod matching;
 mod request;
 mod review;

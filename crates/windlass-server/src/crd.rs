@@ -9,10 +9,11 @@
 //! Everything here is pure: objects are JSON values, time is passed in, and what needs other objects
 //! (the names other CRDs have) or the network (conversion webhooks) is the caller's business.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
+use crate::cel::rules::Rules;
 use crate::discovery::compare_versions;
 use crate::registry::strategy::Strategy;
 use crate::schema::structural::Reader;
@@ -78,6 +79,8 @@ pub struct CustomVersion {
     pub selectable_fields: Vec<Box<str>>,
     /// What users of a deprecated version are told.
     pub deprecation: Option<Box<str>>,
+    /// The CEL rules, compiled when they are first needed.
+    rules: OnceLock<Option<Rules>>,
 }
 
 /// How objects get from one version to another.
@@ -186,7 +189,15 @@ impl CustomVersion {
             scale: subresources.has("scale").then(|| ScalePaths::new(subresources.at("scale"))),
             selectable_fields: selectable.map(|path| path.strip_prefix('.').unwrap_or(path).into()).collect(),
             deprecation: version.flag("deprecated").then(|| deprecation(group, kind, version, all)),
+            rules: OnceLock::new(),
         }
+    }
+}
+
+impl CustomVersion {
+    /// The compiled CEL rules, if the schema has any.
+    fn rules(&self) -> Option<&Rules> {
+        self.rules.get_or_init(|| if self.has_rules { Rules::new(&self.schema) } else { None }).as_ref()
     }
 }
 

@@ -19,6 +19,7 @@ pub mod authz;
 pub mod body;
 mod bootstrap;
 pub mod catalog;
+mod cel;
 pub mod codec;
 pub mod crd;
 pub mod discovery;

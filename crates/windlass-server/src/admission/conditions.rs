@@ -1,59 +1,51 @@
 //! `matchConditions`: CEL expressions that must all hold for a webhook to be called.
-//!
-//! This is the only place where webhooks meet the expression language: [`Conditions::hold`] gets the
-//! variables and says yes, no, or what went wrong.
 
 use serde_json::Value;
 
+use super::expression::{Condition, Failure, Variables};
 use crate::validation::access::Access;
 
-/// The conditions of one webhook.
+/// What the conditions of one webhook may cost together.
+const BUDGET: u64 = 10_000_000 / 4;
+
+/// The conditions of one webhook, compiled.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
-    expressions: Vec<Box<str>>,
-}
-
-/// What expressions may refer to.
-#[derive(Clone, Copy)]
-pub(crate) struct Variables<'a> {
-    /// `object`: the new object; null when something is deleted.
-    pub object: &'a Value,
-    /// `oldObject`: the object as it was; null when something is created.
-    pub old_object: &'a Value,
-    /// `request`: the AdmissionRequest, without its objects.
-    pub request: &'a Value,
+    conditions: Vec<Condition>,
 }
 
 impl Conditions {
     /// Reads `matchConditions` of a webhook.
     pub(crate) fn new(webhook: &Value) -> Self {
-        let expressions = webhook.list("matchConditions").iter().map(|condition| condition.text("expression").into());
-        Self { expressions: expressions.collect() }
+        let conditions = webhook.list("matchConditions").iter();
+        Self { conditions: conditions.map(|condition| Condition::new(condition.text("expression"))).collect() }
     }
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.expressions.is_empty()
+        self.conditions.is_empty()
     }
 
     /// Whether all hold. One that is false decides, whatever errors others have.
     pub(crate) fn hold(&self, variables: Variables<'_>) -> Result<bool, String> {
-        let mut errors = Vec::new();
-        for expression in &self.expressions {
-            match evaluate(expression, variables) {
-                Ok(true) => {}
-                Ok(false) => return Ok(false),
-                Err(why) => errors.push(why),
+        let mut budget = BUDGET;
+        let mut outcomes = Vec::with_capacity(self.conditions.len());
+        for condition in &self.conditions {
+            match condition.holds(variables, &mut budget) {
+                Err(Failure::Exhausted(why)) => return Err(why),
+                Err(Failure::Failed(why)) => outcomes.push(Err(why)),
+                Ok(holds) => outcomes.push(Ok(holds)),
             }
         }
-        match errors.len() {
-            0 => Ok(true),
-            1 => Err(errors.remove(0)),
-            _ => Err(format!("[{}]", errors.join(", "))),
+        if outcomes.contains(&Ok(false)) {
+            return Ok(false);
+        }
+        let mut errors: Vec<String> = outcomes.into_iter().filter_map(Result::err).collect();
+        errors.dedup();
+        match &errors[..] {
+            [] => Ok(true),
+            [one] => Err(one.clone()),
+            several => Err(format!("[{}]", several.join(", "))),
         }
     }
-}
-
-fn evaluate(expression: &str, _: Variables<'_>) -> Result<bool, String> {
-    Err(format!("expression '{expression}' resulted in error: this server does not evaluate expressions yet"))
 }

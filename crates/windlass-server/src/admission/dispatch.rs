@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use serde_json::Value;
 
-use super::conditions::Variables;
+use super::expression::Variables;
 use super::matching::{self, Invocation};
 use super::request::Request;
 use super::review::{self, Encoded, Response, Version};
@@ -278,6 +278,7 @@ fn conditions_hold(request: &Request, invocation: &Invocation, objects: &Version
         object: objects.object.as_ref().unwrap_or(&Value::Null),
         old_object: objects.old.as_ref().unwrap_or(&Value::Null),
         request: &review::variable(request, invocation),
+        user: &request.user,
     };
     match hook.conditions.hold(variables) {
         Ok(hold) => Ok(hold),

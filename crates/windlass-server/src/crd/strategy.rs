@@ -64,37 +64,39 @@ impl Strategy for CustomVersion {
         self.validate_scale(object, errors);
         embedded::validate(object, &self.schema, &Path::root(), errors);
         list_type::validate(object, &self.schema, errors);
-        self.validate_rules(object, None, before, errors);
+        self.validate_rules(object, None, before, errors, &mut Vec::new());
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        if self.wrong_type(object, errors) {
-            return;
-        }
-        let before = errors.0.len();
-        validate::validate_update(object, old, &self.schema, "", errors);
-        self.validate_scale(object, errors);
-        embedded::validate(object, &self.schema, &Path::root(), errors);
-        self.validate_list_types(object, old, errors);
-        self.validate_rules(object, Some(old), before, errors);
+        self.check_update("", object, old, errors, &mut Vec::new());
     }
 
     fn validate_status_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        self.check_update("status", object, old, errors, &mut Vec::new());
+    }
+
+    /// Rules that fail on what did not change only warn.
+    fn check_update(
+        &self,
+        subresource: &str,
+        object: &Value,
+        old: &Value,
+        errors: &mut FieldErrors,
+        warnings: &mut Vec<String>,
+    ) {
         if self.wrong_type(object, errors) {
             return;
         }
         let before = errors.0.len();
-        if let (Some(status), Some(schema)) = (object.get("status"), self.schema.properties.get("status")) {
-            match old.get("status") {
-                Some(old) => validate::validate_update(status, old, schema, "status", errors),
-                None => validate::validate(status, schema, "status", errors),
-            }
-        }
-        if let Some(scale) = &self.scale {
-            scale.validate_status(object, errors);
+        if subresource == "status" {
+            self.validate_status(object, old, errors);
+        } else {
+            validate::validate_update(object, old, &self.schema, "", errors);
+            self.validate_scale(object, errors);
+            embedded::validate(object, &self.schema, &Path::root(), errors);
         }
         self.validate_list_types(object, old, errors);
-        self.validate_rules(object, Some(old), before, errors);
+        self.validate_rules(object, Some(old), before, errors, warnings);
     }
 
     fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
@@ -135,12 +137,34 @@ impl CustomVersion {
         }
     }
 
+    fn validate_status(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        if let (Some(status), Some(schema)) = (object.get("status"), self.schema.properties.get("status")) {
+            match old.get("status") {
+                Some(old) => validate::validate_update(status, old, schema, "status", errors),
+                None => validate::validate(status, schema, "status", errors),
+            }
+        }
+        if let Some(scale) = &self.scale {
+            scale.validate_status(object, errors);
+        }
+    }
+
     /// Rules only look at objects whose shape is right.
-    fn validate_rules(&self, _object: &Value, _old: Option<&Value>, before: usize, errors: &mut FieldErrors) {
-        if self.has_rules && errors.0[before..].iter().any(|error| blocks_rules(error.kind)) {
+    fn validate_rules(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        before: usize,
+        errors: &mut FieldErrors,
+        warnings: &mut Vec<String>,
+    ) {
+        let Some(rules) = self.rules() else { return };
+        if errors.0[before..].iter().any(|error| blocks_rules(error.kind)) {
             let detail = "some validation rules were not checked because the object was invalid; \
                           correct the existing errors to complete validation";
             errors.push(FieldError::invalid(&Path::root(), Value::Null, detail));
+        } else {
+            rules.validate(&self.schema, object, old, errors, warnings);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::validation::{names, values};
 mod conversion;
 mod defaults;
 pub mod field_path;
+mod rules;
 mod schema;
 mod structural;
 
@@ -42,6 +43,8 @@ struct Options {
     map_list_keys: bool,
     /// The CA bundle need not be well-formed.
     invalid_ca_bundle: bool,
+    /// CEL expressions may be as expensive as they are, because they were there before.
+    tolerate_cost: bool,
 }
 
 impl Options {
@@ -56,6 +59,7 @@ impl Options {
             atomic_sets: true,
             map_list_keys: true,
             invalid_ca_bundle: true,
+            tolerate_cost: false,
         }
     }
 
@@ -74,7 +78,16 @@ impl Options {
             atomic_sets: schemas().all(schema::sets_are_atomic),
             map_list_keys: schemas().all(schema::map_list_keys_are_there),
             invalid_ca_bundle: !established || conversion::has_invalid_ca_bundle(webhook),
+            tolerate_cost: false,
         }
+    }
+}
+
+impl Options {
+    /// The rules for one version: a schema that stays as it was may be as expensive as it was.
+    fn about(self, version: &Value, old: Option<&Value>) -> Self {
+        let unchanged = old_version(old, version).is_some_and(|old| old.at("schema") == version.at("schema"));
+        Self { tolerate_cost: unchanged, ..self }
     }
 }
 
@@ -186,6 +199,7 @@ fn validate_spec(spec: &Value, old: Option<&Value>, options: Options, errors: &m
         deprecation_warning(version, &at, errors);
         if !shared.schema {
             let status = version.at("subresources").has("status");
+            let options = options.about(version, old);
             schema::validate(version.at("schema"), status, options, &at.child("schema"), errors);
         }
         if !shared.subresources {
@@ -216,6 +230,7 @@ fn validate_spec(spec: &Value, old: Option<&Value>, options: Options, errors: &m
     if let Some(first) = versions.first() {
         if shared.schema {
             let status = versions.iter().any(|version| version.at("subresources").has("status"));
+            let options = options.about(first, old);
             schema::validate(first.at("schema"), status, options, &path.child("validation"), errors);
         }
         if shared.subresources {

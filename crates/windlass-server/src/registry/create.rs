@@ -12,6 +12,7 @@ use crate::codec::typed::normalize;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::WriteOptions;
+use crate::registry::strategy::Strategy;
 use crate::registry::strategy::certificate::set_requester;
 use crate::status::Status;
 use crate::versions;
@@ -160,10 +161,31 @@ fn validate(context: &Context, object: &Value) -> Result<(), Status> {
         crate::validation::metadata::validate(object, context.metadata_rules(), &mut errors);
     }
     strategy.validate(object, &mut errors);
+    compile_expressions(strategy, object, None, &mut errors);
     if errors.is_empty() {
         return Ok(());
     }
     Err(Status::invalid(context.qualified_kind_of(object), object::name(object), &errors))
+}
+
+/// Refuses expressions that do not compile. Those of `old` are there already.
+pub(super) fn compile_expressions(
+    strategy: &dyn Strategy,
+    object: &Value,
+    old: Option<&Value>,
+    errors: &mut FieldErrors,
+) {
+    let expressions = strategy.expressions(object);
+    if expressions.is_empty() {
+        return;
+    }
+    let known = old.map(|old| strategy.expressions(old)).unwrap_or_default();
+    for expression in expressions.iter().filter(|e| known.iter().all(|known| known.text != e.text)) {
+        if let Some(why) = admission::expression::problem(expression) {
+            let field = Path::new(&expression.field);
+            errors.push(FieldError::invalid(&field, expression.text.trim(), why));
+        }
+    }
 }
 
 /// What became of an attempt to store a new object.

@@ -220,6 +220,24 @@ pub trait Strategy: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Checks an update through the main endpoint or a subresource. What is wrong but tolerated,
+    /// because it was there before, becomes a warning. This is what the registry calls; most kinds
+    /// tolerate nothing and implement the three methods above.
+    fn check_update(
+        &self,
+        subresource: &str,
+        object: &Value,
+        old: &Value,
+        errors: &mut FieldErrors,
+        _warnings: &mut Vec<String>,
+    ) {
+        match subresource {
+            "" => self.validate_update(object, old, errors),
+            "status" => self.validate_status_update(object, old, errors),
+            other => self.validate_subresource(other, object, old, errors),
+        }
+    }
+
     /// Brings a valid object into its canonical form, just before it is stored.
     fn canonicalize(&self, _object: &mut Value) {}
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use windlass_store::{Entry, Expect, TxnResult, Write};
 
 use super::allocation::{Claims, releases};
-use super::create::{create_object, place};
+use super::create::{compile_expressions, create_object, place};
 use super::{Answer, Context, Stored, decode, ownership};
 use crate::admission::{self, Act};
 use crate::field::{FieldError, FieldErrors, Path};
@@ -124,7 +124,7 @@ where
         keep_system_fields(&live, &mut object);
         crate::authz::check_escalation(context, &object, Some(&live))?;
         prepare(context, &live, &mut object);
-        validate(context, &live, &object)?;
+        let mut warnings = validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
         let mut claims = Claims::of(context, &mut object, Some(&live))?;
         apply::keep_times_if_unchanged(&live, &mut object);
@@ -132,10 +132,9 @@ where
         if object == live && !is_outdated(context, &entry, &object).await? {
             return Ok(Updated { object: entry.into(), created: false });
         }
-        let warnings = match context.subresource() {
-            "status" => Vec::new(),
-            _ => context.served.strategy().warnings(&object, Some(&live)),
-        };
+        if context.subresource() != "status" {
+            warnings.extend(context.served.strategy().warnings(&object, Some(&live)));
+        }
         if change.options.dry_run {
             context.warnings.extend(warnings);
             let object = context.unsaved(&object).await?;
@@ -305,17 +304,15 @@ fn prepare(context: &Context, live: &Value, object: &mut Value) {
     }
 }
 
-fn validate(context: &Context, live: &Value, object: &Value) -> Result<(), Status> {
+/// Checks the changed object. Returns what is tolerated.
+fn validate(context: &Context, live: &Value, object: &Value) -> Result<Vec<String>, Status> {
     let strategy = context.served.strategy();
-    let mut errors = FieldErrors::default();
+    let (mut errors, mut warnings) = (FieldErrors::default(), Vec::new());
     crate::validation::metadata::validate_update(object, live, context.metadata_rules(), &mut errors);
-    match context.subresource() {
-        "" => strategy.validate_update(object, live, &mut errors),
-        "status" => strategy.validate_status_update(object, live, &mut errors),
-        other => strategy.validate_subresource(other, object, live, &mut errors),
-    }
+    strategy.check_update(context.subresource(), object, live, &mut errors, &mut warnings);
+    compile_expressions(strategy, object, Some(live), &mut errors);
     if errors.is_empty() {
-        return Ok(());
+        return Ok(warnings);
     }
     Err(Status::invalid(context.qualified_kind_of(object), object::name(live), &errors))
 }

@@ -45,25 +45,27 @@ fn run(value: &Value, old: Option<Old<'_>>, schema: &Schema, prefix: &str, error
 /// The old value that correlates with the one being checked, and the schema that says how what is
 /// below it correlates.
 #[derive(Clone, Copy)]
-struct Old<'a> {
-    value: &'a Value,
-    schema: &'a Schema,
+pub(crate) struct Old<'a> {
+    /// The old value.
+    pub(crate) value: &'a Value,
+    /// Its schema.
+    pub(crate) schema: &'a Schema,
 }
 
 impl<'a> Old<'a> {
-    fn field(self, name: &str) -> Option<Old<'a>> {
+    pub(crate) fn field(self, name: &str) -> Option<Old<'a>> {
         let value = self.value.get(name)?;
         Some(Old { value, schema: self.schema.field(name)? })
     }
 
-    fn item(self, item: &Value) -> Option<Old<'a>> {
+    pub(crate) fn item(self, item: &Value) -> Option<Old<'a>> {
         let ListType::Map(keys) = &self.schema.list_type else { return None };
         let value = self.value.as_array()?.iter().find(|old| same_keys(old, item, keys))?;
         Some(Old { value, schema: self.schema.items.as_deref()? })
     }
 
     /// Whether the new value is the old one. Lists of type `map` compare regardless of order.
-    fn equals(self, value: &Value) -> bool {
+    pub(crate) fn equals(self, value: &Value) -> bool {
         match (self.value, value) {
             (Value::Object(old), Value::Object(new)) => {
                 old.len() == new.len()

@@ -16,9 +16,26 @@ pub struct Found<'a> {
 
 /// Follows `path` from `schema`. `brackets` says whether `['name']` is allowed.
 pub fn resolve<'a>(path: &str, schema: &'a Map<String, Value>, brackets: bool) -> Result<Found<'a>, String> {
+    let mut at = schema;
+    let steps = walk(path, brackets, |name| {
+        at = below(at, name).ok_or("does not refer to a valid field")?;
+        Ok(())
+    })?;
+    Ok(Found { steps, schema: at })
+}
+
+/// The names a path consists of, wherever it leads.
+pub(crate) fn steps(path: &str) -> Result<Vec<String>, String> {
+    walk(path, true, |_| Ok(()))
+}
+
+fn walk(
+    path: &str,
+    brackets: bool,
+    mut step: impl FnMut(&str) -> Result<(), &'static str>,
+) -> Result<Vec<String>, String> {
     let mut tokens = tokens(path).into_iter();
     let mut steps = Vec::new();
-    let mut at = schema;
     let end = || "unexpected end of JSON path".to_owned();
     while let Some(token) = tokens.next() {
         let name = match token {
@@ -36,10 +53,10 @@ pub fn resolve<'a>(path: &str, schema: &'a Map<String, Value>, brackets: bool) -
             }
             other => return Err(format!("expected [ or . but got: {other}")),
         };
-        at = below(at, &name).ok_or("does not refer to a valid field")?;
+        step(&name)?;
         steps.push(name);
     }
-    Ok(Found { steps, schema: at })
+    Ok(steps)
 }
 
 fn below<'a>(schema: &'a Map<String, Value>, name: &str) -> Option<&'a Map<String, Value>> {

@@ -3,9 +3,12 @@
 
 use serde_json::{Map, Value};
 
+use super::rules::{Found, Scope};
 use super::{Options, defaults, field_path, structural};
+use crate::cel::rules::declare_root;
 use crate::crd::definition::visit;
 use crate::field::{FieldError, FieldErrors, Path};
+use crate::schema::structural::Reader;
 use crate::validation::access::Access;
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
@@ -22,6 +25,7 @@ pub(super) fn validate(validation: &Value, status: bool, options: Options, path:
         errors.push(FieldError::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
     }
     let mut unsupported = None;
+    let mut checks_rules = false;
     if options.structural {
         unsupported = structural::unsupported(schema);
         if unsupported.is_none() {
@@ -29,10 +33,18 @@ pub(super) fn validate(validation: &Value, status: bool, options: Options, path:
             structural::validate(schema, &path, errors);
             if errors.0.len() == before {
                 defaults::validate(schema, options.pruned_defaults, &path, errors);
+                checks_rules = errors.0.len() == before;
             }
         }
     }
-    Check { options, errors }.node(schema, Place { root: true, ..Place::default() }, &path);
+    let read = (checks_rules && has_rules(validation.at("openAPIV3Schema")))
+        .then(|| Reader::new().root(validation.at("openAPIV3Schema")));
+    let declared = read.as_ref().and_then(declare_root);
+    let scope = read.as_ref().map(|read| Scope::root(read, declared.as_ref()));
+    let mut check = Check { options, errors, rules: Found::new(options.tolerate_cost) };
+    check.node(schema, Place { root: true, scope, ..Place::default() }, &path);
+    let Check { errors, rules, .. } = check;
+    rules.finish(&path, errors);
     if let (Some(problem), true) = (unsupported, errors.0.len() == before) {
         errors.push(FieldError::invalid(&path, "", problem));
     }
@@ -81,29 +93,35 @@ fn root_with_status(schema: &Map<String, Value>, path: &Path<'_>, errors: &mut F
 
 /// What is known about where a schema sits.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Place<'a> {
     /// It is the object's own.
     root: bool,
     /// It is inside the metadata of an object.
     inside_meta: bool,
     /// Why it may have no default.
     no_default: Option<&'static str>,
+    /// What its CEL rules can see; `None` where rules are not checked.
+    scope: Option<Scope<'a>>,
+    /// The list around it whose items have no old values.
+    uncorrelated: Option<&'a Path<'a>>,
 }
 
 struct Check<'a> {
     options: Options,
     errors: &'a mut FieldErrors,
+    rules: Found,
 }
 
 impl Check<'_> {
-    fn node(&mut self, schema: &Map<String, Value>, place: Place, path: &Path<'_>) {
-        let inner = Place { root: false, ..place };
+    fn node(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
+        let before = self.errors.0.len();
+        let inner = Place { root: false, scope: None, ..place };
         self.keywords(schema, place, path);
         if flag(schema, "uniqueItems") {
             let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
             self.errors.push(FieldError::forbidden(&path.child("uniqueItems"), detail));
         }
-        self.additional_properties(schema, inner, path);
+        self.additional_properties(schema, Place { root: false, ..place }, path);
         self.properties(schema, place, path);
         if let Some(Value::Object(not)) = schema.get("not") {
             self.node(not, inner, &path.child("not"));
@@ -117,14 +135,22 @@ impl Check<'_> {
             }
         }
         if let Some(Value::Object(items)) = schema.get("items") {
-            self.node(items, inner, &path.child("items"));
+            let scope = place.scope.and_then(|scope| scope.items(schema));
+            let correlated = text(schema, "x-kubernetes-list-type") == "map";
+            let uncorrelated = if correlated { place.uncorrelated } else { Some(path) };
+            self.node(items, Place { scope, uncorrelated, ..inner }, &path.child("items"));
         }
         self.extensions(schema, path);
         self.validations(schema, path);
+        if let (Some(scope), false) = (place.scope, list(schema, "x-kubernetes-validations").is_empty()) {
+            if self.errors.0.len() == before {
+                self.rules.check(schema, scope, place.uncorrelated, path);
+            }
+        }
     }
 
     /// Keywords that OpenAPI has and Kubernetes does not.
-    fn keywords(&mut self, schema: &Map<String, Value>, place: Place, path: &Path<'_>) {
+    fn keywords(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
         let ty = text(schema, "type");
         if self.options.valid_types && !ty.is_empty() && !TYPES.contains(&ty) {
             self.errors.push(FieldError::not_supported(&path.child("type"), ty, TYPES));
@@ -157,7 +183,7 @@ impl Check<'_> {
         }
     }
 
-    fn additional_properties(&mut self, schema: &Map<String, Value>, place: Place, path: &Path<'_>) {
+    fn additional_properties(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
         let additional = match schema.get("additionalProperties") {
             None | Some(Value::Null) => return,
             Some(additional) => additional,
@@ -174,17 +200,20 @@ impl Check<'_> {
             place
         };
         if let Value::Object(additional) = additional {
+            let scope = place.scope.and_then(|scope| scope.additional(schema));
+            let place = Place { scope, ..place };
             self.node(additional, place, &path);
         }
     }
 
-    fn properties(&mut self, schema: &Map<String, Value>, place: Place, path: &Path<'_>) {
+    fn properties(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
         let Some(Value::Object(properties)) = schema.get("properties") else { return };
         let path = path.child("properties");
         let object = place.root || flag(schema, "x-kubernetes-embedded-resource");
         for (name, below) in properties {
             let Value::Object(below) = below else { continue };
-            let mut inner = Place { root: false, ..place };
+            let scope = place.scope.and_then(|scope| scope.property(name, schema));
+            let mut inner = Place { root: false, scope, ..place };
             let no_default = match name.as_str() {
                 "metadata" => "in top-level metadata",
                 "kind" => "in top-level kind",
@@ -409,6 +438,11 @@ fn map_list_items(schema: &Map<String, Value>, path: &Path<'_>, errors: &mut Fie
             errors.push(FieldError::forbidden(&path.child("nullable"), detail));
         }
     }
+}
+
+/// Whether there is a CEL rule anywhere in a schema.
+fn has_rules(schema: &Value) -> bool {
+    !all(schema, |schema| list(schema, "x-kubernetes-validations").is_empty())
 }
 
 /// Whether every type in a schema is one OpenAPI v3 knows.

@@ -1,0 +1,165 @@
+//! What a schema says about values, in the terms of expressions: upstream's `DeclType`.
+//!
+//! A [`Declared`] has the type that rules are checked against, and what is needed to estimate how much
+//! they can cost: how many elements a value can have, and how many bytes it takes at least.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::escape::escape;
+use super::types::{Object, Type};
+use crate::schema::{Schema, SchemaRef, Type as JsonType};
+
+/// The largest request the server takes.
+pub(crate) const MAX_REQUEST: u64 = 3 * 1024 * 1024;
+/// The longest `metadata.name`.
+const MAX_NAME: u64 = 253;
+
+/// The declaration of a value.
+#[derive(Clone, Debug)]
+pub(crate) struct Declared {
+    /// Its type. An object's fields are part of it.
+    pub(crate) ty: Type,
+    /// What a list's items or a map's values are.
+    pub(crate) element: Option<Arc<Declared>>,
+    /// How many items, entries or bytes there can be.
+    pub(crate) max_elements: u64,
+    /// The fewest bytes its JSON takes.
+    pub(crate) min_size: u64,
+}
+
+impl Declared {
+    fn simple(ty: Type, min_size: u64, max_elements: u64) -> Self {
+        Self { ty, element: None, max_elements, min_size }
+    }
+
+    /// A value nothing is known about.
+    pub(crate) fn dynamic() -> Self {
+        Self::simple(Type::Dyn, 1, 0)
+    }
+
+    /// The fields of an object.
+    pub(crate) fn fields(&self) -> Option<&BTreeMap<Box<str>, Declared>> {
+        match &self.ty {
+            Type::Object(object) => Some(&object.fields),
+            _ => None,
+        }
+    }
+
+    /// The declaration of a field, by its escaped name.
+    pub(crate) fn field(&self, name: &str) -> Option<&Declared> {
+        self.fields()?.get(name)
+    }
+
+    /// How often a value like this fits into one request.
+    pub(crate) fn max_cardinality(&self) -> u64 {
+        MAX_REQUEST / (self.min_size + 1)
+    }
+}
+
+/// The declaration of a map's keys.
+pub(super) static KEY: Declared = Declared { ty: Type::String, element: None, max_elements: 0, min_size: 2 };
+
+/// Declares what a schema describes; `name` is what its type is called. `None` if rules cannot see it.
+pub(crate) fn declare(schema: &Schema, name: &str) -> Option<Declared> {
+    let rules = schema.rules.as_deref();
+    let max_length = rules.and_then(|rules| rules.max_length);
+    match schema.ty {
+        JsonType::IntOrString => {
+            let max = max_length.map_or(MAX_REQUEST - 2, |max| max.saturating_mul(4));
+            Some(Declared::simple(Type::Dyn, 1, max))
+        }
+        JsonType::Array => {
+            let item = declare(schema.items.as_deref()?, &format!("{name}.@idx"))?;
+            let max = rules.and_then(|rules| rules.max_items).unwrap_or((MAX_REQUEST - 2) / (item.min_size + 1));
+            Some(Declared {
+                ty: Type::list(item.ty.clone()),
+                element: Some(Arc::new(item)),
+                max_elements: max,
+                min_size: 2,
+            })
+        }
+        JsonType::Object => match schema.additional.as_deref().filter(|additional| is_schema(additional)) {
+            Some(additional) => {
+                let value = declare(additional, &format!("{name}.@elem"))?;
+                let fitting = (MAX_REQUEST - 2) / (value.min_size + 6);
+                let max = rules.and_then(|rules| rules.max_properties).unwrap_or(fitting);
+                Some(Declared {
+                    ty: Type::map(Type::String, value.ty.clone()),
+                    element: Some(Arc::new(value)),
+                    max_elements: max,
+                    min_size: 2,
+                })
+            }
+            None => Some(object(schema, name)),
+        },
+        JsonType::String => Some(string(schema, max_length)),
+        JsonType::Boolean => Some(Declared::simple(Type::Bool, 4, 0)),
+        JsonType::Number => Some(Declared::simple(Type::Double, 1, 0)),
+        JsonType::Integer => Some(Declared::simple(Type::Int, 1, 0)),
+        JsonType::Any | JsonType::Quantity => None,
+    }
+}
+
+/// Whether `additionalProperties` is a schema; a mere `true` or `false` declares nothing.
+pub(super) fn is_schema(additional: &Schema) -> bool {
+    additional.ty != JsonType::Any || additional.preserve_unknown
+}
+
+fn object(schema: &Schema, name: &str) -> Declared {
+    let mut fields = BTreeMap::new();
+    let mut min_size = 2;
+    for (field, below) in &schema.properties {
+        let escaped = escape(field);
+        let declared = match below {
+            SchemaRef::Definition { .. } => Some(metadata(schema, &format!("{name}.metadata"))),
+            _ => declare(below, &format!("{name}.{}", escaped.as_deref().unwrap_or(field))),
+        };
+        let Some(declared) = declared else { continue };
+        if schema.required.contains(field) && below.default.is_none() {
+            min_size += field.len() as u64 + declared.min_size + 4;
+        }
+        if let Some(escaped) = escaped {
+            fields.insert(escaped.into(), declared);
+        }
+    }
+    let ty = Type::Object(Arc::new(Object { name: name.into(), fields }));
+    Declared { ty, element: None, max_elements: 0, min_size }
+}
+
+/// Of an object's metadata, rules see the name and the prefix of generated names.
+fn metadata(schema: &Schema, name: &str) -> Declared {
+    let demands = schema.rules.as_deref().and_then(|rules| rules.metadata.as_deref());
+    let text = |field: &str, most: u64| {
+        let own = demands.and_then(|demands| demands.field(field)).and_then(|field| field.rules.as_deref());
+        let max = own.and_then(|rules| rules.max_length).map_or(most, |max| max.min(most));
+        (Box::from(field), Declared::simple(Type::String, 2, max * 4))
+    };
+    let fields = BTreeMap::from([text("name", MAX_NAME), text("generateName", MAX_NAME - 1)]);
+    Declared {
+        ty: Type::Object(Arc::new(Object { name: name.into(), fields })),
+        element: None,
+        max_elements: 0,
+        min_size: 2,
+    }
+}
+
+fn string(schema: &Schema, max_length: Option<u64>) -> Declared {
+    match schema.format.as_deref() {
+        Some("byte") => Declared::simple(Type::Bytes, 2, max_length.unwrap_or(MAX_REQUEST - 2)),
+        Some("duration") => Declared::simple(Type::Duration, 3, 32),
+        Some("date") => Declared::simple(Type::Timestamp, 12, 12),
+        Some("date-time") => Declared::simple(Type::Timestamp, 21, 32),
+        _ => {
+            let longest = || schema.enumeration.iter().filter_map(Value::as_str).map(|text| text.len() as u64).max();
+            let max = match max_length {
+                Some(max) => max.saturating_mul(4),
+                None if schema.enumeration.is_empty() => MAX_REQUEST - 2,
+                None => longest().unwrap_or(0),
+            };
+            Declared::simple(Type::String, 2, max)
+        }
+    }
+}

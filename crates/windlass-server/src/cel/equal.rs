@@ -1,0 +1,224 @@
+//! When two values are equal, and which comes first.
+
+use std::cmp::Ordering;
+
+use serde_json::Value as Json;
+
+use super::eval::Meter;
+use super::value::{Error, Key, List, Map, Shape, Value};
+use crate::schema::ListType;
+
+/// Whether two values are equal. Values of different types are not, but for numbers; what comes from a
+/// schema's list or map cannot be compared with anything else.
+pub(super) fn equal<'a>(left: &Value<'a>, right: &Value<'a>, meter: &mut Meter) -> Result<bool, Error> {
+    meter.work(1)?;
+    if let Some(order) = numbers(left, right) {
+        return Ok(order == Some(Ordering::Equal));
+    }
+    Ok(match (left, right) {
+        (Value::Null, Value::Null) => true,
+        (Value::Null, _) | (_, Value::Null) => false,
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (Value::String(a), Value::String(b)) => {
+            meter.work(a.len().min(b.len()) / 64)?;
+            a == b
+        }
+        (Value::Bytes(a), Value::Bytes(b)) => a == b,
+        (Value::Timestamp(a), Value::Timestamp(b)) => a.key() == b.key(),
+        (Value::Duration(a), Value::Duration(b)) => a == b,
+        (Value::Type(a), Value::Type(b)) => a == b,
+        (Value::List(a), Value::List(b)) => lists(a, b, meter)?,
+        (Value::List(List::Json(_, Shape::Schema(_))), _) => return Err(Error::no_overload()),
+        (Value::Map(a), Value::Map(b)) => maps(a, b, meter)?,
+        (Value::Map(Map::Json(_, Shape::Schema(_) | Shape::Metadata)), _) => return Err(Error::no_overload()),
+        (Value::Optional(a), Value::Optional(b)) => match (a, b) {
+            (None, None) => true,
+            (Some(a), Some(b)) => equal(a, b, meter)?,
+            _ => false,
+        },
+        (Value::Url(a), Value::Url(b)) => a == b,
+        (Value::Quantity(a), Value::Quantity(b)) => a.cmp(b) == Ordering::Equal,
+        (Value::Ip(a), Value::Ip(b)) => a == b,
+        (Value::Cidr(a), Value::Cidr(b)) => a == b,
+        (Value::Format(a), Value::Format(b)) => std::ptr::eq(*a, *b),
+        (Value::Semver(a), Value::Semver(b)) => a.compare(b) == Ordering::Equal,
+        (Value::Preserved(a), Value::Preserved(b)) => {
+            meter.work(weight(a).min(weight(b)))?;
+            a == b
+        }
+        (Value::Preserved(_), _) => false,
+        (Value::Object(a), Value::Object(b)) => {
+            if a.name != b.name || a.fields.len() != b.fields.len() {
+                return Ok(false);
+            }
+            for (name, value) in &a.fields {
+                match b.fields.get(name) {
+                    Some(other) if equal(value, other, meter)? => {}
+                    _ => return Ok(false),
+                }
+            }
+            true
+        }
+        (
+            Value::Url(_) | Value::Quantity(_) | Value::Ip(_) | Value::Cidr(_) | Value::Format(_) | Value::Semver(_),
+            _,
+        ) => return Err(Error::no_overload()),
+        _ => false,
+    })
+}
+
+/// How much there is to compare.
+fn weight(json: &Json) -> usize {
+    match json {
+        Json::Array(items) => 1 + items.iter().map(weight).sum::<usize>(),
+        Json::Object(map) => 1 + map.values().map(weight).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+fn lists<'a>(a: &List<'a>, b: &List<'a>, meter: &mut Meter) -> Result<bool, Error> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    let typed = matches!(a, List::Json(_, Shape::Schema(_)));
+    match a.list_type() {
+        ListType::Set if typed => return same_elements(a, b, meter),
+        ListType::Map(keys) if typed => return same_entries(a, b, keys, meter),
+        _ => {}
+    }
+    for index in 0..a.len() {
+        match (a.get(index), b.get(index)) {
+            (Ok(a), Ok(b)) => match equal(&a, &b, meter) {
+                Ok(true) => {}
+                // Lists that expressions made go on after an element that cannot be compared.
+                Err(Error::Failed(_)) if !typed => {}
+                other => return other,
+            },
+            (Err(error), _) | (_, Err(error)) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Whether two sets have the same elements.
+fn same_elements<'a>(a: &List<'a>, b: &List<'a>, meter: &mut Meter) -> Result<bool, Error> {
+    'outer: for item in a.iter() {
+        let item = item?;
+        for other in b.iter() {
+            if equal(&item, &other?, meter)? {
+                continue 'outer;
+            }
+        }
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// Whether two lists have equal items under equal keys.
+fn same_entries<'a>(a: &List<'a>, b: &List<'a>, keys: &[Box<str>], meter: &mut Meter) -> Result<bool, Error> {
+    'outer: for item in a.iter() {
+        let item = item?;
+        for other in b.iter() {
+            let other = other?;
+            if same_keys(&item, &other, keys, meter)? {
+                if !equal(&item, &other, meter)? {
+                    return Ok(false);
+                }
+                continue 'outer;
+            }
+        }
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// Whether two items of a map list are the same one.
+pub(super) fn same_keys<'a>(a: &Value<'a>, b: &Value<'a>, keys: &[Box<str>], meter: &mut Meter) -> Result<bool, Error> {
+    let key = |value: &Value<'a>, name: &str| match value {
+        Value::Map(Map::Json(map, _)) => map.get(name).cloned(),
+        Value::Map(Map::Made(map)) => match map.get(&Key::String(super::value::Text::Shared(name.into()))) {
+            Some(Value::String(text)) => Some(Json::String((**text).to_owned())),
+            Some(Value::Int(int)) => Some((*int).into()),
+            Some(Value::Bool(bool)) => Some((*bool).into()),
+            _ => None,
+        },
+        _ => None,
+    };
+    meter.work(keys.len())?;
+    Ok(keys.iter().all(|name| key(a, name) == key(b, name)))
+}
+
+fn maps<'a>(a: &Map<'a>, b: &Map<'a>, meter: &mut Meter) -> Result<bool, Error> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    if let (Map::Json(left, shape @ (Shape::Schema(_) | Shape::Metadata)), Map::Json(right, _)) = (a, b) {
+        for (name, value) in *left {
+            match shape.field(name) {
+                Some(below) => {
+                    let other = right.get(name);
+                    match (value.is_null(), other.is_none_or(Json::is_null)) {
+                        (true, true) => continue,
+                        (false, false) => {}
+                        _ => return Ok(false),
+                    }
+                    let Some(other) = other else { return Ok(false) };
+                    let (value, other) = (super::value::adapt(value, below)?, super::value::adapt(other, below)?);
+                    if !equal(&value, &other, meter)? {
+                        return Ok(false);
+                    }
+                }
+                None => {
+                    meter.work(weight(value))?;
+                    if right.get(name).is_some_and(|other| other != value) {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        return Ok(true);
+    }
+    for key in a.keys() {
+        let (Some(value), Some(other)) = (a.find(&key)?, b.find(&key)?) else { return Ok(false) };
+        match equal(&value, &other, meter) {
+            Ok(true) | Err(Error::Failed(_)) => {}
+            other => return other,
+        }
+    }
+    Ok(true)
+}
+
+/// How two numbers compare: `None` if they are not both numbers, `Some(None)` if one is not a number.
+pub(super) fn numbers(left: &Value<'_>, right: &Value<'_>) -> Option<Option<Ordering>> {
+    let whole = |value: &Value<'_>| match value {
+        Value::Int(int) => Some(i128::from(*int)),
+        Value::Uint(uint) => Some(i128::from(*uint)),
+        _ => None,
+    };
+    match (left, right) {
+        (Value::Double(a), Value::Double(b)) => Some(a.partial_cmp(b)),
+        (Value::Double(a), b) => whole(b).map(|b| with_double(b, *a).map(Ordering::reverse)),
+        (a, Value::Double(b)) => whole(a).map(|a| with_double(a, *b)),
+        (a, b) => Some(Some(whole(a)?.cmp(&whole(b)?))),
+    }
+}
+
+/// How a whole number compares with a float: as floats, but for floats beyond all whole numbers.
+fn with_double(whole: i128, double: f64) -> Option<Ordering> {
+    (whole as f64).partial_cmp(&double)
+}
+
+/// Which of two values comes first.
+pub(super) fn compare(left: &Value<'_>, right: &Value<'_>) -> Result<Ordering, Error> {
+    if let Some(order) = numbers(left, right) {
+        return order.ok_or_else(|| Error::new("NaN values cannot be ordered"));
+    }
+    match (left, right) {
+        (Value::Bool(a), Value::Bool(b)) => Ok(a.cmp(b)),
+        (Value::String(a), Value::String(b)) => Ok(a.cmp(b)),
+        (Value::Bytes(a), Value::Bytes(b)) => Ok(a.cmp(b)),
+        (Value::Timestamp(a), Value::Timestamp(b)) => Ok(a.key().cmp(&b.key())),
+        (Value::Duration(a), Value::Duration(b)) => Ok(a.cmp(b)),
+        _ => Err(Error::no_overload()),
+    }
+}

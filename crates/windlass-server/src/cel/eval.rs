@@ -1,0 +1,536 @@
+//! Evaluation. Every step is charged as cel-go charges it; beyond the limit evaluation ends.
+//!
+//! Besides that official cost there is fuel: it counts the work the official cost leaves out, such as
+//! copying a long list or comparing deep values, so that no expression runs long.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use regex::Regex;
+
+use super::ast::Const;
+use super::charge::equality;
+use super::cost::{LIST, MAP, OBJECT};
+use super::equal::equal;
+use super::plan::{Attribute, Base, Call, Fixed, FoldNode, Node, Qualifier, QualifierKey};
+use super::value::{Error, Key, List, Made, Map, Outcome, Text, Value};
+
+/// How much uncharged work one evaluation may do.
+const FUEL: u64 = 20_000_000;
+
+/// One evaluation.
+pub(super) struct Evaluator<'a, 'v> {
+    globals: &'v mut dyn Globals<'a>,
+    locals: Vec<Slot<'a>>,
+    cost: u64,
+    limit: u64,
+    meter: Meter,
+}
+
+/// The variables of an evaluation, by index.
+pub(crate) trait Globals<'a> {
+    /// The variable's value. `budget` is what computing it may cost at most; the cost is added.
+    fn get(&mut self, index: usize) -> Outcome<'a>;
+}
+
+/// Work that is not charged, and patterns that were compiled on the way.
+pub(super) struct Meter {
+    fuel: u64,
+    regexes: HashMap<Box<str>, Result<Regex, String>>,
+}
+
+impl Meter {
+    pub(super) fn new() -> Self {
+        Self { fuel: FUEL, regexes: HashMap::new() }
+    }
+
+    /// Uses up fuel.
+    pub(super) fn work(&mut self, amount: usize) -> Result<(), Error> {
+        match self.fuel.checked_sub(amount as u64) {
+            Some(left) => {
+                self.fuel = left;
+                Ok(())
+            }
+            None => {
+                self.fuel = 0;
+                Err(Error::Exhausted)
+            }
+        }
+    }
+
+    /// A pattern that an expression computed.
+    pub(super) fn regex(&mut self, source: &str) -> Result<Result<Regex, String>, Error> {
+        if let Some(known) = self.regexes.get(source) {
+            return Ok(known.clone());
+        }
+        self.work(20_000 + source.len() * 100)?;
+        let compiled = crate::schema::pattern::compile(source);
+        self.regexes.insert(source.into(), compiled.clone());
+        Ok(compiled)
+    }
+}
+
+/// A local variable.
+enum Slot<'a> {
+    /// Not computed yet.
+    Lazy(&'a Node),
+    Known(Outcome<'a>),
+}
+
+impl<'a, 'v> Evaluator<'a, 'v> {
+    pub(super) fn new(globals: &'v mut dyn Globals<'a>, limit: u64) -> Self {
+        Self { globals, locals: Vec::new(), cost: 0, limit, meter: Meter::new() }
+    }
+
+    /// Evaluates, and says what it cost.
+    pub(super) fn run(mut self, node: &'a Node) -> (Outcome<'a>, u64) {
+        let outcome = self.eval(node);
+        (outcome, self.cost)
+    }
+
+    fn charge(&mut self, cost: u64) -> Result<(), Error> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limit {
+            return Err(Error::Exhausted);
+        }
+        self.meter.work(1)
+    }
+
+    fn eval(&mut self, node: &'a Node) -> Outcome<'a> {
+        match node {
+            Node::Fixed(fixed) => self.fixed(fixed),
+            Node::Attribute(attribute) => {
+                let outcome = self.resolve(attribute);
+                if !matches!(outcome, Err(Error::Exhausted)) && !matches!(attribute.base, Base::Choice(_)) {
+                    self.charge(1)?;
+                }
+                outcome
+            }
+            Node::Test(attribute) => self.test(attribute),
+            Node::And(terms) => self.logic(terms, false),
+            Node::Or(terms) => self.logic(terms, true),
+            Node::Equal(terms) => self.equality(terms, true),
+            Node::NotEqual(terms) => self.equality(terms, false),
+            Node::Call(call) => self.call(call),
+            Node::InSet(arg, set) => {
+                let value = self.eval(arg)?;
+                self.meter.work(set.len())?;
+                Ok(Value::Bool(set.iter().any(|item| is_constant(&value, item))))
+            }
+            Node::OrElse(pair, unwrap) => {
+                let [optional, other] = &**pair;
+                match self.eval(optional)? {
+                    Value::Optional(Some(value)) if *unwrap => Ok((*value).clone()),
+                    present @ Value::Optional(Some(_)) => Ok(present),
+                    Value::Optional(None) => self.eval(other),
+                    _ => Err(Error::no_overload()),
+                }
+            }
+            Node::List(items) => self.list(items),
+            Node::Map(entries) => self.map(entries),
+            Node::Object(name, fields) => self.object(name, fields),
+            Node::Fold(fold) => self.fold(fold),
+            Node::Append(slot, item, fixed) => self.append(*slot, item, *fixed),
+        }
+    }
+
+    fn fixed(&mut self, fixed: &'a Fixed) -> Outcome<'a> {
+        Ok(match fixed {
+            Fixed::Const(value) => Value::constant(value),
+            Fixed::Timestamp(time) => Value::Timestamp(*time),
+            Fixed::Duration(nanos) => Value::Duration(*nanos),
+            Fixed::Type(name) => Value::Type((&**name).into()),
+            Fixed::List(items) => {
+                self.meter.work(items.len())?;
+                Value::list(items.iter().map(|item| self.fixed(item)).collect::<Result<_, _>>()?)
+            }
+            Fixed::Map(entries) => {
+                self.meter.work(entries.len())?;
+                let mut map = BTreeMap::new();
+                for (key, value) in entries {
+                    let key = self.fixed(key)?;
+                    let key = Key::of(&key).ok_or_else(|| unsupported_key(&key))?;
+                    map.insert(key, self.fixed(value)?);
+                }
+                Value::Map(Map::Made(Rc::new(map)))
+            }
+        })
+    }
+
+    fn local(&mut self, slot: usize) -> Outcome<'a> {
+        let outcome = match &self.locals[slot] {
+            Slot::Known(outcome) => return outcome.clone(),
+            Slot::Lazy(node) => {
+                let node = *node;
+                self.eval(node)
+            }
+        };
+        self.locals[slot] = Slot::Known(outcome.clone());
+        outcome
+    }
+
+    /// Follows an attribute's path.
+    fn resolve(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
+        let base = self.base(&attribute.base)?;
+        self.qualify(base, &attribute.qualifiers)
+    }
+
+    fn base(&mut self, base: &'a Base) -> Outcome<'a> {
+        match base {
+            Base::Global(index) => self.globals.get(*index),
+            Base::Local(slot) => self.local(*slot),
+            Base::Operand(node) => self.eval(node),
+            Base::Choice(choice) => {
+                let (condition, yes, no) = &**choice;
+                match self.eval(condition)? {
+                    Value::Bool(true) => self.resolve(yes),
+                    Value::Bool(false) => self.resolve(no),
+                    _ => Err(Error::no_overload()),
+                }
+            }
+        }
+    }
+
+    fn qualify(&mut self, base: Value<'a>, qualifiers: &'a [Qualifier]) -> Outcome<'a> {
+        if qualifiers.is_empty() {
+            return Ok(base);
+        }
+        let (mut value, mut optional) = match base {
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(value)) => ((*value).clone(), true),
+            other => (other, false),
+        };
+        for qualifier in qualifiers {
+            optional |= qualifier.optional;
+            let key = self.key(&qualifier.key)?;
+            match lookup(&value, &key) {
+                Ok(Some(found)) => {
+                    self.charge(1)?;
+                    value = found;
+                }
+                Ok(None) if optional => return Ok(Value::Optional(None)),
+                Ok(None) => {
+                    self.charge(1)?;
+                    return Err(missing(&value, &key));
+                }
+                Err(error) => {
+                    self.charge(1)?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(if optional { Value::some(value) } else { value })
+    }
+
+    fn key(&mut self, key: &'a QualifierKey) -> Outcome<'a> {
+        match key {
+            QualifierKey::Field(field) => Ok(Value::String(Text::Borrowed(field))),
+            QualifierKey::Fixed(fixed) => self.fixed(fixed),
+            QualifierKey::Attribute(attribute) => self.resolve(attribute),
+            QualifierKey::Computed(node) => self.eval(node),
+        }
+    }
+
+    /// `has(...)`. The variable itself is not charged.
+    fn test(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
+        let Some((last, before)) = attribute.qualifiers.split_last() else { return Err(Error::no_overload()) };
+        let base = self.base(&attribute.base)?;
+        let (value, optional) = match self.qualify(base, before)? {
+            Value::Optional(None) => return Ok(Value::Bool(false)),
+            Value::Optional(Some(value)) => ((*value).clone(), true),
+            other => (other, false),
+        };
+        let key = self.key(&last.key)?;
+        let found = lookup(&value, &key);
+        if !optional || matches!(found, Ok(Some(_))) {
+            self.charge(1)?;
+        }
+        Ok(Value::Bool(found?.is_some()))
+    }
+
+    fn logic(&mut self, terms: &'a [Node; 2], decisive: bool) -> Outcome<'a> {
+        let mut failed = None;
+        for term in terms {
+            match self.eval(term) {
+                Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(decisive)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => failed = failed.or(Some(Error::no_overload())),
+                Err(Error::Exhausted) => return Err(Error::Exhausted),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Value::Bool(!decisive)),
+        }
+    }
+
+    fn equality(&mut self, terms: &'a [Node; 2], wanted: bool) -> Outcome<'a> {
+        let left = self.eval(&terms[0]);
+        if matches!(left, Err(Error::Exhausted)) {
+            return left;
+        }
+        let right = self.eval(&terms[1]);
+        if matches!(right, Err(Error::Exhausted)) {
+            return right;
+        }
+        let (left, right) = match (left, right) {
+            (Ok(left), Ok(right)) => (left, right),
+            (left, right) => {
+                self.charge(1)?;
+                return Err(left.err().or(right.err()).unwrap_or_else(Error::no_overload));
+            }
+        };
+        self.charge(equality(&left, &right, wanted))?;
+        match equal(&left, &right, &mut self.meter) {
+            Ok(same) => Ok(Value::Bool(same == wanted)),
+            Err(Error::Failed(_)) if !wanted => Ok(Value::Bool(true)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn call(&mut self, call: &'a Call) -> Outcome<'a> {
+        if call.lenient {
+            let outcome = self.eval(&call.args[0]);
+            self.charge(1)?;
+            return match outcome {
+                Ok(Value::Bool(value)) => Ok(Value::Bool(value)),
+                Err(Error::Exhausted) => Err(Error::Exhausted),
+                _ => Ok(Value::Bool(true)),
+            };
+        }
+        let mut args = Vec::with_capacity(call.args.len());
+        let mut failed = None;
+        for arg in &call.args {
+            match self.eval(arg) {
+                Ok(value) => args.push(value),
+                Err(Error::Exhausted) => return Err(Error::Exhausted),
+                // With two arguments both are evaluated, with more the first failure ends it.
+                Err(error) if call.args.len() > 2 => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(error) = failed {
+            self.charge(1)?;
+            return Err(error);
+        }
+        // Arguments that make a call too expensive are charged before the work is done.
+        if self.cost.saturating_add(call.charge.cost(&args, None)?) > self.limit {
+            return self.charge(self.limit).and(Err(Error::Exhausted));
+        }
+        let mut context = Context { function: call.function, meter: &mut self.meter, regex: call.regex.as_ref() };
+        let outcome = (call.builtin)(&mut context, &args);
+        if matches!(outcome, Err(Error::Exhausted)) {
+            return outcome;
+        }
+        self.charge(call.charge.cost(&args, outcome.as_ref().ok())?)?;
+        outcome
+    }
+
+    fn list(&mut self, items: &'a [(Node, bool)]) -> Outcome<'a> {
+        let mut values = Vec::with_capacity(items.len());
+        for (node, optional) in items {
+            let value = self.eval(node)?;
+            match value {
+                Value::Optional(None) if *optional => {}
+                Value::Optional(Some(value)) if *optional => values.push((*value).clone()),
+                value if *optional => {
+                    let shown = super::library::format_string::go_value(&value);
+                    let message = format!("cannot initialize optional list element from non-optional value {shown}");
+                    return Err(Error::new(message));
+                }
+                value => values.push(value),
+            }
+        }
+        self.charge(LIST)?;
+        Ok(Value::list(values))
+    }
+
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
+        let mut map = BTreeMap::new();
+        for (key, value, optional) in entries {
+            let key = self.eval(key)?;
+            let value = self.eval(value)?;
+            let key = Key::of(&key).ok_or_else(|| unsupported_key(&key))?;
+            match value {
+                Value::Optional(None) if *optional => {
+                    map.remove(&key);
+                }
+                Value::Optional(Some(value)) if *optional => {
+                    map.insert(key, (*value).clone());
+                }
+                _ if *optional => {
+                    return Err(Error::new("cannot initialize optional entry from non-optional value"));
+                }
+                value => {
+                    map.insert(key, value);
+                }
+            }
+        }
+        self.charge(MAP)?;
+        Ok(Value::Map(Map::Made(Rc::new(map))))
+    }
+
+    fn object(&mut self, name: &str, fields: &'a [(Box<str>, Node, bool)]) -> Outcome<'a> {
+        let mut made = BTreeMap::new();
+        for (field, node, optional) in fields {
+            match self.eval(node)? {
+                Value::Optional(None) if *optional => {}
+                Value::Optional(Some(value)) if *optional => {
+                    made.insert(field.clone(), (*value).clone());
+                }
+                value => {
+                    made.insert(field.clone(), value);
+                }
+            }
+        }
+        self.charge(OBJECT)?;
+        Ok(Value::Object(Rc::new(Made { name: name.into(), fields: made })))
+    }
+
+    fn append(&mut self, slot: usize, item: &'a Node, fixed: bool) -> Outcome<'a> {
+        // The accumulator, then the list of one, then putting them together.
+        self.charge(1)?;
+        let item = self.eval(item);
+        if matches!(item, Err(Error::Exhausted)) {
+            return item;
+        }
+        let cost = if fixed || item.is_err() { 1 } else { 1 + LIST };
+        self.charge(cost)?;
+        let before = self.local(slot)?;
+        let item = item?;
+        // Only the slot and `before` hold the list now; drop the slot's to append in place.
+        self.locals[slot] = Slot::Known(Ok(Value::Null));
+        let Value::List(List::Made(mut items)) = before else { return Err(Error::no_overload()) };
+        Rc::make_mut(&mut items).push(item);
+        Ok(Value::List(List::Made(items)))
+    }
+
+    fn fold(&mut self, fold: &'a FoldNode) -> Outcome<'a> {
+        let range = self.eval(&fold.range)?;
+        self.locals.truncate(fold.slot);
+        self.locals.push(Slot::Lazy(&fold.init));
+        for _ in 0..if fold.two { 2 } else { 1 } {
+            self.locals.push(Slot::Known(Ok(Value::Null)));
+        }
+        let outcome = self.iterate(fold, &range).and_then(|()| self.eval(&fold.result));
+        self.locals.truncate(fold.slot);
+        outcome
+    }
+
+    fn iterate(&mut self, fold: &'a FoldNode, range: &Value<'a>) -> Result<(), Error> {
+        match range {
+            Value::List(list) => {
+                for index in 0..list.len() {
+                    let item = list.get(index);
+                    let (first, second) =
+                        if fold.two { (Ok(Value::Int(index as i64)), Some(item)) } else { (item, None) };
+                    if !self.turn(fold, first, second)? {
+                        break;
+                    }
+                }
+            }
+            Value::Map(map) => {
+                let keys = map.keys();
+                self.meter.work(keys.len())?;
+                for key in keys {
+                    let value = if fold.two {
+                        Some(map.find(&key).and_then(|value| value.ok_or_else(|| missing(range, &key))))
+                    } else {
+                        None
+                    };
+                    if !self.turn(fold, Ok(key), value)? {
+                        break;
+                    }
+                }
+            }
+            other => {
+                let name = other.type_name();
+                return Err(Error::new(format!("got '{name}', expected iterable type")));
+            }
+        }
+        Ok(())
+    }
+
+    /// One turn of a loop. Says whether there is another.
+    fn turn(&mut self, fold: &'a FoldNode, first: Outcome<'a>, second: Option<Outcome<'a>>) -> Result<bool, Error> {
+        self.meter.work(1)?;
+        self.locals[fold.slot + 1] = Slot::Known(first);
+        if let Some(second) = second {
+            self.locals[fold.slot + 2] = Slot::Known(second);
+        }
+        match self.eval(&fold.condition) {
+            Ok(Value::Bool(false)) => return Ok(false),
+            Err(Error::Exhausted) => return Err(Error::Exhausted),
+            _ => {}
+        }
+        let step = self.eval(&fold.step);
+        if matches!(step, Err(Error::Exhausted)) {
+            return Err(Error::Exhausted);
+        }
+        self.locals[fold.slot] = Slot::Known(step);
+        Ok(true)
+    }
+}
+
+/// What a function may use besides its arguments.
+pub(super) struct Context<'c> {
+    /// The function's name.
+    pub(super) function: &'static str,
+    pub(super) meter: &'c mut Meter,
+    /// The pattern, if it is known.
+    pub(super) regex: Option<&'c Regex>,
+}
+
+/// What is at a key, index or field.
+fn lookup<'a>(value: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, Error> {
+    match value {
+        Value::Map(map) => map.find(key),
+        Value::List(list) => {
+            let index = match key {
+                Value::Int(index) => *index,
+                Value::Uint(index) => i64::try_from(*index).map_err(|_| bad_index(key))?,
+                Value::Double(index) if index.fract() == 0.0 && index.abs() < 9e18 => *index as i64,
+                Value::Double(_) => return Err(bad_index(key)),
+                other => {
+                    return Err(Error::new(format!("unsupported index type '{}' in list", other.type_name())));
+                }
+            };
+            match usize::try_from(index) {
+                Ok(index) if index < list.len() => list.get(index).map(Some),
+                _ => Ok(None),
+            }
+        }
+        Value::Object(object) => match key {
+            Value::String(field) => Ok(object.fields.get(&**field).cloned()),
+            _ => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+fn bad_index(key: &Value<'_>) -> Error {
+    Error::new(format!("unsupported index value {} in list", super::library::format_string::go_value(key)))
+}
+
+fn missing(value: &Value<'_>, key: &Value<'_>) -> Error {
+    let key = super::library::format_string::go_value(key);
+    match value {
+        Value::List(_) => Error::new(format!("index out of bounds: {key}")),
+        _ => Error::new(format!("no such key: {key}")),
+    }
+}
+
+fn unsupported_key(key: &Value<'_>) -> Error {
+    Error::new(format!("unsupported key type: {}", key.type_name()))
+}
+
+/// Whether a value is a constant; numbers of different types compare.
+fn is_constant(value: &Value<'_>, constant: &Const) -> bool {
+    match (value, constant) {
+        (Value::Bool(a), Const::Bool(b)) => a == b,
+        (Value::String(a), Const::String(b)) => **a == **b,
+        (a, b) => super::equal::numbers(a, &Value::constant(b))
+            .is_some_and(|order| order.is_some_and(std::cmp::Ordering::is_eq)),
+    }
+}

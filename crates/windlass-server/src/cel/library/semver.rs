@@ -1,0 +1,165 @@
+//! Semantic versions, as `blang/semver` parses them.
+
+use std::cmp::Ordering;
+
+use super::{Builtin, Value, no_overload};
+use crate::cel::eval::Context;
+use crate::cel::value::{Error, Outcome};
+use crate::field::quote;
+
+/// A version. Build metadata does not count.
+#[derive(Debug)]
+pub(crate) struct Semver {
+    major: u64,
+    minor: u64,
+    patch: u64,
+    before: Vec<Label>,
+}
+
+/// A part of what comes before a release.
+#[derive(Debug)]
+enum Label {
+    Number(u64),
+    Text(Box<str>),
+}
+
+impl Semver {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("Version string empty".to_owned());
+        }
+        let parts: Vec<&str> = text.splitn(3, '.').collect();
+        let [major, minor, rest] = parts.as_slice() else {
+            return Err("No Major.Minor.Patch elements found".to_owned());
+        };
+        let (rest, build) = rest.split_once('+').map_or((*rest, None), |(rest, build)| (rest, Some(build)));
+        let (patch, before) = rest.split_once('-').map_or((rest, None), |(patch, before)| (patch, Some(before)));
+        let version = Self {
+            major: number(major, "Major", "major")?,
+            minor: number(minor, "Minor", "minor")?,
+            patch: number(patch, "Patch", "patch")?,
+            before: match before {
+                Some(before) => before.split('.').map(label).collect::<Result<_, _>>()?,
+                None => Vec::new(),
+            },
+        };
+        for part in build.into_iter().flat_map(|build| build.split('.')) {
+            if part.is_empty() {
+                return Err("Build meta data is empty".to_owned());
+            }
+            if !is_word(part) {
+                return Err(format!("Invalid character(s) found in build meta data {}", quote(part)));
+            }
+        }
+        Ok(version)
+    }
+
+    /// Parses leniently: a leading `v`, missing parts and leading zeros are fine.
+    fn parse_lenient(text: &str) -> Result<Self, String> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let mut parts: Vec<String> = text.splitn(3, '.').map(str::to_owned).collect();
+        for part in &mut parts {
+            if part.len() > 1 {
+                let trimmed = part.trim_start_matches('0');
+                let zero = !trimmed.starts_with(|c: char| c.is_ascii_digit());
+                *part = if zero { format!("0{trimmed}") } else { trimmed.to_owned() };
+            }
+        }
+        if parts.len() < 3 {
+            if parts.last().is_some_and(|part| part.contains(['+', '-'])) {
+                return Err("short version cannot contain PreRelease/Build meta data".to_owned());
+            }
+            parts.resize(3, "0".to_owned());
+        }
+        Self::parse(&parts.join("."))
+    }
+
+    pub(in crate::cel) fn compare(&self, other: &Self) -> Ordering {
+        let release = |version: &Self| (version.major, version.minor, version.patch);
+        release(self).cmp(&release(other)).then_with(|| match (self.before.is_empty(), other.before.is_empty()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            (false, false) => {
+                let differing = self.before.iter().zip(&other.before).map(|(a, b)| a.compare(b));
+                let first = differing.into_iter().find(|ordering| ordering.is_ne());
+                first.unwrap_or_else(|| self.before.len().cmp(&other.before.len()))
+            }
+        })
+    }
+}
+
+impl Label {
+    fn compare(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Number(a), Self::Number(b)) => a.cmp(b),
+            (Self::Number(_), Self::Text(_)) => Ordering::Less,
+            (Self::Text(_), Self::Number(_)) => Ordering::Greater,
+            (Self::Text(a), Self::Text(b)) => a.cmp(b),
+        }
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+fn number(text: &str, title: &str, name: &str) -> Result<u64, String> {
+    if !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(format!("Invalid character(s) found in {name} number {}", quote(text)));
+    }
+    if text.len() > 1 && text.starts_with('0') {
+        return Err(format!("{title} number must not contain leading zeroes {}", quote(text)));
+    }
+    text.parse().map_err(|_| {
+        let why = if text.is_empty() { "invalid syntax" } else { "value out of range" };
+        format!("strconv.ParseUint: parsing {}: {why}", quote(text))
+    })
+}
+
+fn label(text: &str) -> Result<Label, String> {
+    if text.is_empty() {
+        return Err("Prerelease is empty".to_owned());
+    }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        if text.len() > 1 && text.starts_with('0') {
+            let quoted = quote(text);
+            return Err(format!("Numeric PreRelease version must not contain leading zeroes {quoted}"));
+        }
+        return text
+            .parse()
+            .map(Label::Number)
+            .map_err(|_| format!("strconv.ParseUint: parsing {}: value out of range", quote(text)));
+    }
+    if is_word(text) {
+        Ok(Label::Text(text.into()))
+    } else {
+        Err(format!("Invalid character(s) found in prerelease {}", quote(text)))
+    }
+}
+
+pub(super) fn find(name: &str) -> Option<Builtin> {
+    Some(match name {
+        "semver" => |context, args| Ok(Value::Semver(parse(context, args)?.map_err(Error::new)?.into())),
+        "isSemver" => |context, args| Ok(Value::Bool(parse(context, args)?.is_ok())),
+        "major" | "minor" | "patch" => part,
+        _ => return None,
+    })
+}
+
+fn parse(context: &Context<'_>, args: &[Value<'_>]) -> Result<Result<Semver, String>, Error> {
+    match args {
+        [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Ok(Semver::parse(text)),
+        [Value::String(text), Value::Bool(true)] => Ok(Semver::parse_lenient(text)),
+        _ => Err(no_overload(context, args)),
+    }
+}
+
+fn part<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::Semver(version)] = args else { return Err(no_overload(context, args)) };
+    Ok(Value::Int(match context.function {
+        "major" => version.major,
+        "minor" => version.minor,
+        _ => version.patch,
+    } as i64))
+}

@@ -1,0 +1,589 @@
+//! `x-kubernetes-validations`: the rules of a schema, compiled, and checking objects against them.
+//!
+//! After `apiextensions-apiserver/pkg/apiserver/schema/cel`: every rule is evaluated wherever its
+//! schema applies, with `self` and, if there is a value to compare with, `oldSelf`. What evaluation
+//! may cost is bounded per rule and per object. A rule that fails on a value that did not change is
+//! reported as a warning only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::declare::{Declared, declare};
+use super::escape::escape;
+use super::types::Type;
+use super::value::{Error, Outcome, Shape, Value, adapt};
+use super::{CALL_LIMIT, CompileError, Environment, Globals, Program, compile};
+use crate::crd::validation::field_path;
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
+use crate::schema::validate::{Old, same_keys};
+use crate::schema::{ListType, Schema, SchemaRef, Type as JsonType, Validation};
+
+/// What all rules together may cost for one object.
+const OBJECT_BUDGET: i64 = 10_000_000;
+/// The longest message an expression may make.
+const MAX_MESSAGE: usize = 5 * 1024;
+/// The name of the type that rules are about, as far as anybody sees it.
+const SELF_TYPE: &str = "selfType";
+
+/// The rules of a schema and of everything below it.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    rules: Vec<Rule>,
+    items: Option<Box<Rules>>,
+    properties: BTreeMap<Box<str>, Rules>,
+    additional: Option<Box<Rules>>,
+    all_of: Vec<Rules>,
+}
+
+/// One rule.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    validation: Validation,
+    /// Where failures are reported, below the value.
+    field_path: Option<String>,
+    compiled: Compiled,
+}
+
+/// What came of compiling a rule.
+#[derive(Debug, Default)]
+pub(crate) struct Compiled {
+    /// The rule; `None` if it is empty or wrong.
+    pub(crate) program: Option<Program>,
+    /// What is wrong with it.
+    pub(crate) problem: Option<String>,
+    /// The expression that makes the message.
+    pub(crate) message: Option<Program>,
+    /// What is wrong with that.
+    pub(crate) message_problem: Option<String>,
+    /// Whether the rule compares with an old value.
+    pub(crate) uses_old: bool,
+}
+
+/// What a rule at a place of a schema can refer to.
+pub(crate) struct Place {
+    plain: Environment,
+    optional: Environment,
+}
+
+impl Place {
+    /// The place that `declared` describes.
+    pub(crate) fn new(declared: &Declared) -> Self {
+        let declared = Arc::new(declared.clone());
+        let own = declared.ty.clone();
+        let environment = Environment::new().with("self", own.clone()).about(declared);
+        Self {
+            plain: environment.clone().with("oldSelf", own.clone()),
+            optional: environment.with("oldSelf", Type::optional(own)),
+        }
+    }
+
+    /// Compiles a rule and its message.
+    pub(crate) fn compile(&self, validation: &Validation) -> Compiled {
+        let mut compiled = Compiled::default();
+        if validation.rule.trim().is_empty() {
+            return compiled;
+        }
+        let environment = if validation.optional_old_self { &self.optional } else { &self.plain };
+        match compile(&validation.rule, environment) {
+            Ok(program) if !matches!(program.ty, Type::Bool) => {
+                compiled.problem = Some("cel expression must evaluate to a bool".to_owned());
+                return compiled;
+            }
+            Ok(program) => {
+                compiled.uses_old = program.mentions("oldSelf");
+                compiled.program = Some(program);
+            }
+            Err(error) => {
+                compiled.uses_old = matches!(error, CompileError::Program(_)) && validation.rule.contains("oldSelf");
+                compiled.problem = Some(match error {
+                    CompileError::Invalid(issues) => format!("compilation failed: {issues}"),
+                    CompileError::Program(problem) => format!("program instantiation failed: {problem}"),
+                });
+                return compiled;
+            }
+        }
+        let expression = validation.message_expression.as_deref().filter(|expression| !expression.is_empty());
+        match expression.map(|expression| compile(expression, environment)) {
+            None => {}
+            Some(Ok(program)) if !matches!(program.ty, Type::String) => {
+                compiled.message_problem = Some("messageExpression must evaluate to a string".to_owned());
+            }
+            Some(Ok(program)) => compiled.message = Some(program),
+            Some(Err(CompileError::Invalid(issues))) => {
+                compiled.message_problem = Some(format!("messageExpression compilation failed: {issues}"));
+            }
+            Some(Err(CompileError::Program(problem))) => {
+                compiled.message_problem = Some(format!("messageExpression instantiation failed: {problem}"));
+            }
+        }
+        compiled
+    }
+}
+
+/// Declares what the schema of a whole object describes.
+pub(crate) fn declare_root(schema: &Schema) -> Option<Declared> {
+    declare(schema, SELF_TYPE)
+}
+
+impl Rules {
+    /// Compiles the rules of a whole object's schema. `None` if there are none.
+    pub(crate) fn new(schema: &Schema) -> Option<Self> {
+        let declared = declare_root(schema);
+        Self::build(schema, schema, declared.as_ref())
+    }
+
+    /// Compiles the rules that `source` holds about values of `schema`. They differ only below an
+    /// `allOf`, which may restrict values but not describe them.
+    fn build(source: &Schema, schema: &Schema, declared: Option<&Declared>) -> Option<Self> {
+        let own = source.rules.as_deref();
+        let mut rules = Self::default();
+        if let Some(validations) = own.map(|own| &own.validations).filter(|validations| !validations.is_empty()) {
+            let place = declared.map(Place::new);
+            rules.rules = validations.iter().map(|validation| Rule::new(validation, schema, place.as_ref())).collect();
+        }
+        let element = declared.and_then(|declared| declared.element.as_deref());
+        if let (Some(source), Some(schema)) = (source.items.as_deref(), schema.items.as_deref()) {
+            rules.items = Self::build(source, schema, element).map(Box::new);
+        }
+        if let (Some(source), Some(schema)) = (source.additional.as_deref(), schema.additional.as_deref()) {
+            rules.additional = Self::build(source, schema, element).map(Box::new);
+        }
+        for (name, source_below) in &source.properties {
+            let Some(below) = schema.properties.get(name) else { continue };
+            let (source_below, below) = match (source_below, below) {
+                // What the author demands of metadata is kept apart.
+                (_, SchemaRef::Definition { .. }) => match (metadata_demands(source), metadata_demands(schema)) {
+                    (Some(source), Some(schema)) => (source, schema),
+                    _ => continue,
+                },
+                (source, below) => (&**source, &**below),
+            };
+            let fresh;
+            let declared = match escape(name) {
+                Some(escaped) => match declared.and_then(|declared| declared.field(&escaped)) {
+                    Some(declared) => declared,
+                    None => continue,
+                },
+                None => match declare(below, SELF_TYPE) {
+                    Some(declared) => {
+                        fresh = declared;
+                        &fresh
+                    }
+                    None => continue,
+                },
+            };
+            if let Some(found) = Self::build(source_below, below, Some(declared)) {
+                rules.properties.insert(name.clone(), found);
+            }
+        }
+        if let Some(own) = own {
+            rules.all_of = own.all_of.iter().filter_map(|source| Self::build(source, schema, declared)).collect();
+        }
+        (!rules.is_empty()).then_some(rules)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+            && self.items.is_none()
+            && self.properties.is_empty()
+            && self.additional.is_none()
+            && self.all_of.is_empty()
+    }
+
+    /// Checks an object, and says what is wrong with it and what was wrong before.
+    pub(crate) fn validate(
+        &self,
+        schema: &Schema,
+        object: &Json,
+        old: Option<&Json>,
+        errors: &mut FieldErrors,
+        warnings: &mut Vec<String>,
+    ) {
+        let mut check = Check { budget: OBJECT_BUDGET, errors, warnings };
+        let same = Same { own: old.map(|value| Old { value, schema }), parent: None };
+        // It makes no difference here whether the budget was used up.
+        let _ = check.node(self, schema, object, old, same, &Path::root());
+    }
+}
+
+/// What the author of a schema demands of metadata.
+fn metadata_demands(schema: &Schema) -> Option<&Schema> {
+    schema.rules.as_deref()?.metadata.as_deref()
+}
+
+impl Rule {
+    fn new(validation: &Validation, schema: &Schema, place: Option<&Place>) -> Self {
+        let compiled = match place {
+            Some(place) => place.compile(validation),
+            None => Compiled {
+                problem: Some("failed to convert to declType for CEL validation rules".to_owned()),
+                ..Compiled::default()
+            },
+        };
+        let field_path =
+            validation.field_path.as_deref().filter(|path| !path.is_empty()).and_then(|path| normalized(path, schema));
+        Self { validation: validation.clone(), field_path, compiled }
+    }
+
+    /// The rule as messages show it.
+    fn shown(&self) -> &str {
+        match self.validation.message.as_deref() {
+            Some(message) if !message.is_empty() => message.trim(),
+            _ => self.validation.rule.trim(),
+        }
+    }
+
+    fn message(&self) -> String {
+        match self.validation.message.as_deref() {
+            Some(message) if !message.is_empty() => message.trim().to_owned(),
+            _ => format!("failed rule: {}", self.shown()),
+        }
+    }
+
+    fn error(&self, path: &Path<'_>, value: &Json, schema: &Schema, detail: String) -> FieldError {
+        let omitted = matches!(schema.ty, JsonType::Object | JsonType::Array);
+        let shown = |kind: ErrorKind, detail: String| {
+            if omitted {
+                FieldError::without_value(kind, path, detail)
+            } else {
+                FieldError::new(kind, path, value, detail)
+            }
+        };
+        match self.validation.reason.as_deref() {
+            Some("FieldValueForbidden") => FieldError::forbidden(path, detail),
+            Some("FieldValueRequired") => FieldError::required(path, detail),
+            Some("FieldValueDuplicate") => shown(ErrorKind::Duplicate, String::new()),
+            _ => shown(ErrorKind::Invalid, detail),
+        }
+    }
+}
+
+/// A rule's field path as errors show it.
+fn normalized(path: &str, schema: &Schema) -> Option<String> {
+    let mut out = String::new();
+    let mut at = Some(schema);
+    for step in field_path::steps(path).ok()? {
+        let schema = at?;
+        if schema.properties.is_empty() {
+            out.push('[');
+            out.push_str(&step);
+            out.push(']');
+            at = schema.additional.as_deref();
+            at?;
+        } else {
+            if !out.is_empty() {
+                out.push('.');
+            }
+            out.push_str(&step);
+            at = Some(schema.properties.get(step.as_str())?);
+        }
+    }
+    Some(out)
+}
+
+/// The old value that a value is compared with to see whether it changed, or the nearest above it.
+#[derive(Clone, Copy)]
+struct Same<'a> {
+    own: Option<Old<'a>>,
+    parent: Option<(Old<'a>, &'a Json)>,
+}
+
+impl<'a> Same<'a> {
+    fn field(self, name: &str, value: &'a Json) -> Self {
+        match self.own {
+            None => self,
+            // A type is always shown at the same version, so its change cannot be seen.
+            Some(_) if self.parent.is_none() && matches!(name, "apiVersion" | "kind") => {
+                Self { own: None, parent: None }
+            }
+            Some(own) => Self { own: own.field(name), parent: Some((own, value)) },
+        }
+    }
+
+    fn item(self, item: &Json, value: &'a Json) -> Self {
+        match self.own {
+            None => self,
+            Some(own) => Self { own: own.item(item), parent: Some((own, value)) },
+        }
+    }
+
+    /// Whether nothing changed here.
+    fn unchanged(self, value: &Json) -> bool {
+        match (self.own, self.parent) {
+            (Some(own), _) => own.equals(value),
+            (None, Some((parent, value))) => parent.equals(value),
+            (None, None) => false,
+        }
+    }
+}
+
+struct Check<'c> {
+    budget: i64,
+    errors: &'c mut FieldErrors,
+    warnings: &'c mut Vec<String>,
+}
+
+/// Checking goes on, or the budget is used up.
+type Flow = std::ops::ControlFlow<()>;
+const CONTINUE: Flow = Flow::Continue(());
+const BREAK: Flow = Flow::Break(());
+
+impl Check<'_> {
+    fn node(
+        &mut self,
+        rules: &Rules,
+        schema: &Schema,
+        value: &Json,
+        old: Option<&Json>,
+        same: Same<'_>,
+        path: &Path<'_>,
+    ) -> Flow {
+        if value.is_null() {
+            return CONTINUE;
+        }
+        let old = old.filter(|old| !old.is_null());
+        self.rules(rules, schema, value, old, same, path)?;
+        for below in &rules.all_of {
+            self.node(below, schema, value, old, Same { own: None, parent: same.parent }, path)?;
+        }
+        match value {
+            Json::Array(items) => self.items(rules, schema, items, value, old, same, path),
+            Json::Object(map) => self.fields(rules, schema, map, value, old, same, path),
+            _ => CONTINUE,
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn items(
+        &mut self,
+        rules: &Rules,
+        schema: &Schema,
+        items: &[Json],
+        value: &Json,
+        old: Option<&Json>,
+        same: Same<'_>,
+        path: &Path<'_>,
+    ) -> Flow {
+        let (Some(below), Some(item_schema)) = (rules.items.as_deref(), schema.items.as_deref()) else {
+            return CONTINUE;
+        };
+        for (index, item) in items.iter().enumerate() {
+            let old_item = match &schema.list_type {
+                ListType::Map(keys) => {
+                    let old = old.and_then(Json::as_array);
+                    old.and_then(|old| old.iter().find(|old| same_keys(old, item, keys)))
+                }
+                _ => None,
+            };
+            self.node(below, item_schema, item, old_item, same.item(item, value), &path.index(index))?;
+        }
+        CONTINUE
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn fields(
+        &mut self,
+        rules: &Rules,
+        schema: &Schema,
+        map: &serde_json::Map<String, Json>,
+        value: &Json,
+        old: Option<&Json>,
+        same: Same<'_>,
+        path: &Path<'_>,
+    ) -> Flow {
+        let old = |name: &str| old.and_then(|old| old.get(name));
+        if let (Some(below), Some(schema)) = (rules.additional.as_deref(), schema.additional.as_deref()) {
+            for (name, field) in map {
+                self.node(below, schema, field, old(name), same.field(name, value), &path.key(name))?;
+            }
+        }
+        for (name, below) in &rules.properties {
+            let Some(field) = map.get(&**name) else { continue };
+            let field_schema = match schema.properties.get(name) {
+                Some(SchemaRef::Definition { .. }) => metadata_demands(schema),
+                Some(field_schema) => Some(&**field_schema),
+                None => None,
+            };
+            let Some(field_schema) = field_schema else { continue };
+            self.node(below, field_schema, field, old(name), same.field(name, value), &path.child(name))?;
+        }
+        CONTINUE
+    }
+
+    fn rules(
+        &mut self,
+        rules: &Rules,
+        schema: &Schema,
+        value: &Json,
+        old: Option<&Json>,
+        same: Same<'_>,
+        path: &Path<'_>,
+    ) -> Flow {
+        if rules.rules.is_empty() {
+            return CONTINUE;
+        }
+        if self.budget <= 0 {
+            self.out_of_budget(schema, path);
+            return BREAK;
+        }
+        for rule in &rules.rules {
+            if let Some(problem) = &rule.compiled.problem {
+                self.invalid(schema, path, format!("rule compile error: {problem}"));
+                continue;
+            }
+            let Some(program) = &rule.compiled.program else { continue };
+            if rule.compiled.uses_old && old.is_none() && !rule.validation.optional_old_self {
+                continue;
+            }
+            self.rule(rule, program, schema, value, old, same, path)?;
+        }
+        CONTINUE
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn rule(
+        &mut self,
+        rule: &Rule,
+        program: &Program,
+        schema: &Schema,
+        value: &Json,
+        old: Option<&Json>,
+        same: Same<'_>,
+        path: &Path<'_>,
+    ) -> Flow {
+        let mut globals =
+            Selves { value, old, shape: Shape::Schema(schema), optional: rule.validation.optional_old_self };
+        let (outcome, cost) = program.eval(&mut globals, CALL_LIMIT);
+        if cost as i64 > self.budget {
+            self.out_of_budget(schema, path);
+            return BREAK;
+        }
+        self.budget -= cost as i64;
+        match outcome {
+            Ok(Value::Bool(true)) => CONTINUE,
+            Ok(_) => self.failed(rule, schema, value, &mut globals, same, path),
+            Err(Error::Exhausted) => {
+                let shown = rule.shown();
+                let detail = format!(
+                    "'{}': no further validation rules will be run due to call cost exceeds limit for rule: {shown}",
+                    Error::Exhausted
+                );
+                self.invalid(schema, path, detail);
+                BREAK
+            }
+            Err(Error::Failed(problem)) => {
+                let shown = rule.shown();
+                let detail = if problem.starts_with("no such overload") {
+                    format!(
+                        "'{problem}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
+                    )
+                } else {
+                    format!("{problem} evaluating rule: {shown}")
+                };
+                self.invalid(schema, path, detail);
+                CONTINUE
+            }
+        }
+    }
+
+    fn failed<'a>(
+        &mut self,
+        rule: &'a Rule,
+        schema: &'a Schema,
+        value: &'a Json,
+        globals: &mut Selves<'a>,
+        same: Same<'_>,
+        path: &Path<'_>,
+    ) -> Flow {
+        let field = rule.field_path.as_deref().unwrap_or_default();
+        let below = path.child(field);
+        let at = if field.is_empty() { path } else { &below };
+        let mut detail = None;
+        let mut flow = CONTINUE;
+        if let Some(message) = &rule.compiled.message {
+            let (outcome, cost) = message.eval(globals, CALL_LIMIT);
+            let source = rule.validation.message_expression.as_deref().unwrap_or_default();
+            let exhausted = if cost as i64 > self.budget {
+                Some("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned())
+            } else if matches!(outcome, Err(Error::Exhausted)) {
+                let source = crate::field::quote(source);
+                Some(format!(
+                    "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"
+                ))
+            } else {
+                None
+            };
+            if let Some(detail) = exhausted {
+                flow = BREAK;
+                let error = FieldError::shown(ErrorKind::Invalid, at, type_name(schema), detail);
+                self.report(rule, error, same, value);
+                return flow;
+            }
+            self.budget -= cost as i64;
+            detail = usable(outcome);
+        }
+        let error = rule.error(at, value, schema, detail.unwrap_or_else(|| rule.message()));
+        self.report(rule, error, same, value);
+        flow
+    }
+
+    /// What was wrong before is only worth a warning.
+    fn report(&mut self, rule: &Rule, error: FieldError, same: Same<'_>, value: &Json) {
+        if !rule.compiled.uses_old && same.unchanged(value) {
+            self.warnings.push(error.to_string());
+        } else {
+            self.errors.push(error);
+        }
+    }
+
+    fn invalid(&mut self, schema: &Schema, path: &Path<'_>, detail: String) {
+        self.errors.push(FieldError::shown(ErrorKind::Invalid, path, type_name(schema), detail));
+    }
+
+    fn out_of_budget(&mut self, schema: &Schema, path: &Path<'_>) {
+        let detail = "validation failed due to running out of cost budget, no further validation rules will be run";
+        self.invalid(schema, path, detail.to_owned());
+    }
+}
+
+/// A message that can be shown.
+fn usable(outcome: Outcome<'_>) -> Option<String> {
+    let Ok(Value::String(text)) = outcome else { return None };
+    let text = text.trim();
+    (!text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n')).then(|| text.to_owned())
+}
+
+/// A schema's type, quoted.
+fn type_name(schema: &Schema) -> &'static str {
+    match schema.ty {
+        JsonType::Object => "\"object\"",
+        JsonType::Array => "\"array\"",
+        JsonType::String | JsonType::Quantity => "\"string\"",
+        JsonType::Integer => "\"integer\"",
+        JsonType::Number => "\"number\"",
+        JsonType::Boolean => "\"boolean\"",
+        JsonType::Any | JsonType::IntOrString => "\"\"",
+    }
+}
+
+/// `self` and `oldSelf`.
+struct Selves<'a> {
+    value: &'a Json,
+    old: Option<&'a Json>,
+    shape: Shape<'a>,
+    optional: bool,
+}
+
+impl<'a> Globals<'a> for Selves<'a> {
+    fn get(&mut self, index: usize) -> Outcome<'a> {
+        match (index, self.old) {
+            (0, _) => adapt(self.value, self.shape),
+            (_, Some(old)) if self.optional => adapt(old, self.shape).map(Value::some),
+            (_, Some(old)) => adapt(old, self.shape),
+            (_, None) if self.optional => Ok(Value::Optional(None)),
+            (_, None) => Err(Error::new("no such attribute(s): oldSelf")),
+        }
+    }
+}
