@@ -34,8 +34,8 @@ mod unify;
 pub(crate) mod value;
 
 use declare::Declared;
-pub(crate) use eval::Globals;
 use eval::Evaluator;
+pub(crate) use eval::Globals;
 use types::Type;
 use value::Outcome;
 
@@ -163,8 +163,7 @@ fn depth(text: &str) -> usize {
 }
 
 fn compile_here(text: &str, environment: &Environment) -> Result<Program, CompileError> {
-    let mut parsed =
-        parser::parse(text, false).map_err(|issues| CompileError::Invalid(issues.display(text)))?;
+    let mut parsed = parser::parse(text, false).map_err(|issues| CompileError::Invalid(issues.display(text)))?;
     let mut issues = source::Issues::default();
     let checked = check::check(&mut parsed.root, &parsed.offsets, environment, &mut issues);
     if issues.is_empty() {
@@ -180,8 +179,8 @@ fn compile_here(text: &str, environment: &Environment) -> Result<Program, Compil
     parsed.root.visit(&mut |expr| {
         if let ast::Kind::Ident(name) = &expr.kind {
             let name = name.strip_prefix('.').unwrap_or(name);
-            if !idents.iter().any(|known: &Box<str>| **known == *name) {
-                idents.push(name.into());
+            if !idents.contains(&name) {
+                idents.push(name);
             }
         }
     });
@@ -189,7 +188,7 @@ fn compile_here(text: &str, environment: &Environment) -> Result<Program, Compil
         plan,
         ty: checked.ty(parsed.root.id).clone(),
         max_cost: cost::estimate(&parsed.root, &checked, environment.declared.as_deref()),
-        idents,
+        idents: idents.into_iter().map(Into::into).collect(),
     })
 }
 

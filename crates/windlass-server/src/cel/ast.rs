@@ -16,11 +16,22 @@ pub(super) struct Expr {
 pub(super) enum Kind {
     Const(Const),
     Ident(String),
-    Select { operand: Box<Expr>, field: String, test_only: bool },
-    Call { target: Option<Box<Expr>>, function: String, args: Vec<Expr> },
+    Select {
+        operand: Box<Expr>,
+        field: String,
+        test_only: bool,
+    },
+    Call {
+        target: Option<Box<Expr>>,
+        function: String,
+        args: Vec<Expr>,
+    },
     List(Vec<Item>),
     Map(Vec<Entry>),
-    Struct { name: String, fields: Vec<Field> },
+    Struct {
+        name: String,
+        fields: Vec<Field>,
+    },
     Fold(Box<Fold>),
     /// What stands where the text could not be understood.
     Broken,
@@ -107,7 +118,9 @@ impl Expr {
                 if let Some(target) = target {
                     target.visit(visit);
                 }
-                args.iter().for_each(|arg| arg.visit(visit));
+                for arg in args {
+                    arg.visit(visit);
+                }
             }
             Kind::List(items) => items.iter().for_each(|item| item.value.visit(visit)),
             Kind::Map(entries) => {

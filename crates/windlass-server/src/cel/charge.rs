@@ -25,7 +25,10 @@ pub(super) enum Charge {
     /// Walking through everything in the first argument.
     Walk,
     /// Whether an address is in a network; the flags are for networks and for texts.
-    Network { cidr: bool, text: bool },
+    Network {
+        cidr: bool,
+        text: bool,
+    },
     /// Checking against a named format.
     Validate,
     /// Making a list as long as the result.
@@ -52,8 +55,14 @@ impl Charge {
             "starts_with_string" | "ends_with_string" => Self::Read(1, 1.0),
             "string_to_bytes" | "bytes_to_string" | "strings_quote" | "string_format" => Self::Read(0, 1.0),
             "in_list" => Self::Search,
-            "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-            | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" => Self::Compare,
+            "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes" => Self::Compare,
             "add_string" | "add_bytes" => Self::Concatenate,
             "matches" | "matches_string" => Self::Match,
             "contains_string" => Self::Contains,
@@ -79,10 +88,9 @@ impl Charge {
             "check" => Self::Fixed(350_000),
             "fieldSelector" | "labelSelector" => Self::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Self::Walk,
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR" | "quantity"
-            | "isQuantity" | "semver" | "isSemver" => Self::Read(0, 1.0),
             "ip" if overload == "cidr_ip" => Self::Fixed(1),
-            "ip" => Self::Read(0, 1.0),
+            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "ip" | "isIP" | "isCIDR"
+            | "quantity" | "isQuantity" | "semver" | "isSemver" => Self::Read(0, 1.0),
             "replace" | "split" | "ip.isCanonical" => Self::Read(0, 2.0),
             "join" => Self::Joined,
             "find" | "findAll" => Self::Match,

@@ -238,11 +238,9 @@ impl Parser {
         }
         let kind = match &expr.kind {
             Kind::Const(_) | Kind::Ident(_) | Kind::Broken => expr.kind.clone(),
-            Kind::Select { operand, field, test_only } => Kind::Select {
-                operand: Box::new(self.copy(operand)),
-                field: field.clone(),
-                test_only: *test_only,
-            },
+            Kind::Select { operand, field, test_only } => {
+                Kind::Select { operand: Box::new(self.copy(operand)), field: field.clone(), test_only: *test_only }
+            }
             Kind::Call { target, function, args } => Kind::Call {
                 target: target.as_ref().map(|target| Box::new(self.copy(target))),
                 function: function.clone(),

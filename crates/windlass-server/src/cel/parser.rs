@@ -16,7 +16,8 @@ const MAX_DEPTH: usize = 250;
 /// How many nodes an expression may have once its macros are expanded.
 const MAX_NODES: usize = 100_000;
 
-const OPERANDS: &str = "'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER";
+const OPERANDS: &str =
+    "'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER";
 
 /// A parsed expression: its tree, and where each node is written.
 #[derive(Debug)]
@@ -193,15 +194,8 @@ impl Parser {
     }
 
     fn relation(&mut self) -> Result_<Expr> {
-        const OPERATORS: [(&str, &str); 7] = [
-            ("<", "_<_"),
-            ("<=", "_<=_"),
-            (">=", "_>=_"),
-            (">", "_>_"),
-            ("==", "_==_"),
-            ("!=", "_!=_"),
-            ("in", "@in"),
-        ];
+        const OPERATORS: [(&str, &str); 7] =
+            [("<", "_<_"), ("<=", "_<=_"), (">=", "_>=_"), (">", "_>_"), ("==", "_==_"), ("!=", "_!=_"), ("in", "@in")];
         self.binary(Rule::Relation, 1, &OPERATORS, Self::sum)
     }
 
@@ -299,17 +293,20 @@ impl Parser {
                 return Err(self.syntax(&format!("mismatched input '{}' expecting IDENTIFIER", name.text)));
             }
             TokenKind::End => {
-                return Err(self.syntax(&format!("no viable alternative at input '{}'", if optional { ".?" } else { "." })));
+                return Err(
+                    self.syntax(&format!("no viable alternative at input '{}'", if optional { ".?" } else { "." }))
+                );
             }
             _ => return Err(self.syntax(&format!("no viable alternative at input '.{}'", name.shown()))),
         };
         self.at += 1;
-        if name.kind == TokenKind::Ident && !optional {
-            if let Some(open) = self.take_if("(") {
-                let id = self.id(open.offset);
-                let args = self.arguments()?;
-                return Ok(self.call_or_macro(id, &field, Some(operand), args));
-            }
+        if name.kind == TokenKind::Ident
+            && !optional
+            && let Some(open) = self.take_if("(")
+        {
+            let id = self.id(open.offset);
+            let args = self.arguments()?;
+            return Ok(self.call_or_macro(id, &field, Some(operand), args));
         }
         let id = self.id(offset);
         if optional {
@@ -480,15 +477,14 @@ impl Parser {
                 Ok(value) if value.is_finite() => Ok(Const::Double(value)),
                 _ => Err("invalid double literal".to_owned()),
             },
-            TokenKind::String => unescape(&token.text, false).map(|bytes| {
-                Const::String(String::from_utf8_lossy(&bytes).into_owned().into())
-            }),
+            TokenKind::String => unescape(&token.text, false)
+                .map(|bytes| Const::String(String::from_utf8_lossy(&bytes).into_owned().into())),
             TokenKind::Bytes => unescape(&token.text[1..], true).map(|bytes| Const::Bytes(bytes.into())),
             TokenKind::Symbol if token.text == "true" => Ok(Const::Bool(true)),
             TokenKind::Symbol if token.text == "false" => Ok(Const::Bool(false)),
             TokenKind::Symbol if token.text == "null" => Ok(Const::Null),
             _ => {
-                let next = self.tokens.get(self.at + 1).is_some_and(|next| starts_operand(next));
+                let next = self.tokens.get(self.at + 1).is_some_and(starts_operand);
                 let what = if next && token.kind != TokenKind::End { "extraneous" } else { "mismatched" };
                 return Err(self.syntax(&format!("{what} input '{}' expecting {{{OPERANDS}}}", token.shown())));
             }

@@ -39,8 +39,11 @@ fn show(value: &Value<'_>) -> String {
             format!("[{}]", items.join(", "))
         }
         Value::Map(map) => {
-            let entries: Vec<String> =
-                map.keys().iter().map(|key| format!("{}: {}", show(key), show(&map.find(key).unwrap().unwrap()))).collect();
+            let entries: Vec<String> = map
+                .keys()
+                .iter()
+                .map(|key| format!("{}: {}", show(key), show(&map.find(key).unwrap().unwrap())))
+                .collect();
             format!("{{{}}}", entries.join(", "))
         }
         Value::Optional(None) => "none".to_owned(),
@@ -168,12 +171,18 @@ fn libraries() {
         ("quantity('50m').isInteger() || quantity('1.5').asApproximateFloat() != 1.5", "false"),
         ("quantity('50k').add(20).sub(quantity('20')) == quantity('50000')", "true"),
         ("sign(quantity('-1'))", "-1"),
-        ("quantity('10 Mo')", "error: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
+        (
+            "quantity('10 Mo')",
+            "error: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
         ("ip('192.168.0.1').family() == 4 && ip('fe80::1').isLinkLocalUnicast() && isIP('::1')", "true"),
         ("ip.isCanonical('2001:DB8::1')", "false"),
         ("cidr('192.168.0.0/24').containsIP('192.168.0.9') && !cidr('10.0.0.0/8').containsCIDR('10.0.0.0/7')", "true"),
         ("string(cidr('192.168.0.1/24').masked())", "192.168.0.0/24"),
-        ("ip('1.2.3')", "error: IP Address \"1.2.3\" parse error during conversion from string: ParseAddr(\"1.2.3\"): IPv4 address too short"),
+        (
+            "ip('1.2.3')",
+            "error: IP Address \"1.2.3\" parse error during conversion from string: ParseAddr(\"1.2.3\"): IPv4 address too short",
+        ),
         ("semver('1.2.3').isLessThan(semver('1.2.4')) && semver('v1.2', true).minor() == 2", "true"),
         ("isSemver('1.2') || !isSemver('1.2.3-rc.1+b')", "false"),
         ("format.dns1123Label().validate('a') == optional.none() && format.named('uuid').hasValue()", "true"),
@@ -185,10 +194,19 @@ fn libraries() {
 fn wrong_expressions_are_explained() {
     check(&[
         ("y", "ERROR: <input>:1:1: undeclared reference to 'y' (in container '')\n | y\n | ^"),
-        ("1 + 'a'", "ERROR: <input>:1:3: found no matching overload for '_+_' applied to '(int, string)'\n | 1 + 'a'\n | ..^"),
-        ("'a'.startsWith(1)", "ERROR: <input>:1:15: found no matching overload for 'startsWith' applied to 'string.(int)'\n | 'a'.startsWith(1)\n | ..............^"),
+        (
+            "1 + 'a'",
+            "ERROR: <input>:1:3: found no matching overload for '_+_' applied to '(int, string)'\n | 1 + 'a'\n | ..^",
+        ),
+        (
+            "'a'.startsWith(1)",
+            "ERROR: <input>:1:15: found no matching overload for 'startsWith' applied to 'string.(int)'\n | 'a'.startsWith(1)\n | ..............^",
+        ),
         ("[1, 'a']", "ERROR: <input>:1:5: expected type 'int' but found 'string'\n | [1, 'a']\n | ....^"),
-        ("1.all(a, true)", "ERROR: <input>:1:1: expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)\n | 1.all(a, true)\n | ^"),
+        (
+            "1.all(a, true)",
+            "ERROR: <input>:1:1: expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)\n | 1.all(a, true)\n | ^",
+        ),
         ("'a'.f", "ERROR: <input>:1:4: type 'string' does not support field selection\n | 'a'.f\n | ...^"),
         ("has(x)", "ERROR: <input>:1:5: invalid argument to has() macro\n | has(x)\n | ....^"),
         ("x.", "ERROR: <input>:1:3: Syntax error: no viable alternative at input '.'\n | x.\n | ..^"),
@@ -196,8 +214,14 @@ fn wrong_expressions_are_explained() {
         ("'a'.matches('(')", "ERROR: <input>:1:13: invalid matches argument\n | 'a'.matches('(')\n | ............^"),
         ("int('a')", "program: type conversion error from 'string' to 'int'"),
         ("x.a && 1", "ERROR: <input>:1:8: expected type 'bool' but found 'int'\n | x.a && 1\n | .......^"),
-        ("'%d'.format(['a'])", "ERROR: <input>:1:14: error during formatting: decimal clause can only be used on integers, was given string\n | '%d'.format(['a'])\n | .............^"),
-        ("1 +", "ERROR: <input>:1:4: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | 1 +\n | ...^"),
+        (
+            "'%d'.format(['a'])",
+            "ERROR: <input>:1:14: error during formatting: decimal clause can only be used on integers, was given string\n | '%d'.format(['a'])\n | .............^",
+        ),
+        (
+            "1 +",
+            "ERROR: <input>:1:4: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | 1 +\n | ...^",
+        ),
     ]);
 }
 

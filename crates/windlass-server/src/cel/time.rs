@@ -69,10 +69,8 @@ impl Timestamp {
     /// RFC 3339 with as many decimals as there are.
     pub(super) fn display(self) -> String {
         let at = self.calendar(i64::from(self.offset));
-        let mut out = format!(
-            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
-            at.year, at.month, at.day, at.hour, at.minute, at.second
-        );
+        let mut out =
+            format!("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}", at.year, at.month, at.day, at.hour, at.minute, at.second);
         if self.nanos > 0 {
             let _ = write!(out, ".{}", format!("{:09}", self.nanos).trim_end_matches('0'));
         }
@@ -224,9 +222,8 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
-static AMOUNTS: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"([0-9]+)[\t\n\x0C\r ]*([A-Za-zµ]+)").expect("invariant: the pattern is well-formed")
-});
+static AMOUNTS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"([0-9]+)[\t\n\x0C\r ]*([A-Za-zµ]+)").expect("invariant: the pattern is well-formed"));
 
 /// A `duration` value: a Go duration, or amounts with words as units.
 pub(super) fn parse_lenient_duration(text: &str) -> Option<i64> {

@@ -1,8 +1,8 @@
 //! What calls can cost: cel-go's own functions, its extension libraries, and Kubernetes' libraries
 //! (`apiserver/pkg/cel/library/cost.go`).
 
-use super::{Argument, Const, Coster, Entries, Expr, Kind, LIST, REGEX_FACTOR, Range, STRING_FACTOR, Type};
 use super::super::cost::declared_size;
+use super::{Argument, Const, Coster, Entries, Expr, Kind, LIST, REGEX_FACTOR, Range, STRING_FACTOR, Type};
 
 /// The cost of a call and the size of its result.
 type Estimate = (Range, Option<Range>);
@@ -18,7 +18,7 @@ impl<'a> Coster<'a> {
         costs: &[Range],
     ) -> Estimate {
         let sum = costs.iter().fold(Range::ZERO, |sum, cost| sum.add(*cost));
-        if let Some((cost, size)) = self.extension(overload, target, args) {
+        if let Some((cost, size)) = extension(overload, target, args) {
             return (cost.add(sum), size);
         }
         if let Some((cost, size)) = self.library(function, overload, target, args) {
@@ -53,17 +53,14 @@ impl<'a> Coster<'a> {
             }
             ("strings_quote", [arg]) => {
                 let size = size(arg);
-                let result =
-                    Range { min: size.min.wrapping_add(2), max: size.max.wrapping_mul(2).wrapping_add(2) };
+                let result = Range { min: size.min.wrapping_add(2), max: size.max.wrapping_mul(2).wrapping_add(2) };
                 (traversal(size).add(sum), Some(result))
             }
             ("starts_with_string" | "ends_with_string", [arg]) => (traversal(size(arg)).add(sum), None),
             ("in_list", [_, list]) => (size(list).times(1.0).add(sum), None),
             ("matches_string", [regex]) => (matching(size(target?), size(regex)).add(sum), None),
             ("matches", [text, regex]) => (matching(size(text), size(regex)).add(sum), None),
-            ("contains_string", [arg]) => {
-                (traversal(size(target?)).multiply(traversal(size(arg))).add(sum), None)
-            }
+            ("contains_string", [arg]) => (traversal(size(target?)).multiply(traversal(size(arg))).add(sum), None),
             ("logical_or" | "logical_and", _) => {
                 let (left, right) = (costs.first()?, costs.get(1)?);
                 (Range { min: left.min, max: left.add(*right).max }, None)
@@ -85,42 +82,21 @@ impl<'a> Coster<'a> {
                 (own.add(sum), Some(result))
             }
             (
-                "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-                | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" | "equals" | "not_equals",
+                "less_string"
+                | "greater_string"
+                | "less_equals_string"
+                | "greater_equals_string"
+                | "less_bytes"
+                | "greater_bytes"
+                | "less_equals_bytes"
+                | "greater_equals_bytes"
+                | "equals"
+                | "not_equals",
                 [left, right],
             ) => {
                 let max = size(left).max.min(size(right).max);
                 (traversal(Range { min: u64::from(max > 0), max }).add(sum), None)
             }
-            _ => return None,
-        })
-    }
-
-    /// cel-go's extension libraries: sets and lists.
-    fn extension(&mut self, overload: &str, target: Option<&Argument<'a>>, args: &[Argument<'a>]) -> Option<Estimate> {
-        let list = |factor: f64, size: Range| (size.times(factor).add(Range::exactly(1 + LIST)), Some(size));
-        Some(match (overload, args) {
-            ("list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list", [a, b]) => {
-                let factor = if overload == "list_sets_equivalent_list" { 2.0 } else { 1.0 };
-                (sized(a).multiply(sized(b)).times(factor).add(Range::exactly(1)), None)
-            }
-            ("list_slice", [start, end]) => {
-                let start = number(start, 0);
-                let end = number(end, sized(target?).max);
-                list(1.0, Range::exactly(end.wrapping_sub(start)))
-            }
-            ("lists_range", [count]) => list(1.0, Range::exactly(number(count, u64::MAX))),
-            ("list_reverse", []) => list(1.0, sized(target?)),
-            ("list_flatten" | "list_flatten_int", _) => {
-                let depth = args.first().map_or(1, |depth| number(depth, u64::MAX));
-                list(depth as f64, sized(target?))
-            }
-            ("list_distinct", []) => {
-                let size = sized(target?);
-                list(2.0, size.multiply(size))
-            }
-            (_, []) if overload.ends_with("_sort") => sort(overload, sized(target?), list),
-            (_, [keys]) if overload.ends_with("_sortByAssociatedKeys") => sort(overload, sized(keys), list),
             _ => return None,
         })
     }
@@ -137,12 +113,44 @@ impl<'a> Coster<'a> {
         let nominal = Some((Range::exactly(1), None));
         match function {
             "check" => Some((Range::exactly(350_000), None)),
-            "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed"
-            | "reason" | "error" | "errored" | "format.named" | "sign" | "asInteger" | "isInteger"
-            | "asApproximateFloat" | "isGreaterThan" | "isLessThan" | "compareTo" | "add" | "sub" | "major"
-            | "minor" | "patch" | "getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath"
-            | "getQuery" | "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback"
-            | "isLinkLocalMulticast" | "isLinkLocalUnicast" | "isGlobalUnicast" => nominal,
+            "serviceAccount"
+            | "path"
+            | "group"
+            | "resource"
+            | "subresource"
+            | "namespace"
+            | "name"
+            | "allowed"
+            | "reason"
+            | "error"
+            | "errored"
+            | "format.named"
+            | "sign"
+            | "asInteger"
+            | "isInteger"
+            | "asApproximateFloat"
+            | "isGreaterThan"
+            | "isLessThan"
+            | "compareTo"
+            | "add"
+            | "sub"
+            | "major"
+            | "minor"
+            | "patch"
+            | "getScheme"
+            | "getHostname"
+            | "getHost"
+            | "getPort"
+            | "getEscapedPath"
+            | "getQuery"
+            | "masked"
+            | "prefixLength"
+            | "family"
+            | "isUnspecified"
+            | "isLoopback"
+            | "isLinkLocalMulticast"
+            | "isLinkLocalUnicast"
+            | "isGlobalUnicast" => nominal,
             "fieldSelector" | "labelSelector" => match args {
                 [selector] => Some((selector_cost(sized(selector)), None)),
                 _ => None,
@@ -154,7 +162,7 @@ impl<'a> Coster<'a> {
                 };
                 let mut each = Range::exactly(1);
                 if matches!(element, Type::String | Type::Bytes) {
-                    each = each.add(traversal(self.element_size(target)));
+                    each = each.add(traversal(element_size(target)));
                 }
                 Some((sized(target).multiply(each), None))
             }
@@ -183,7 +191,7 @@ impl<'a> Coster<'a> {
                 let list = sized(target);
                 let mut size = Range::ZERO;
                 if element_type(target.ty).is_some() {
-                    size = list.multiply(self.element_size(target));
+                    size = list.multiply(element_size(target));
                 }
                 if let Some(separator) = args.first() {
                     let separators = Range { min: list.min.saturating_sub(1), max: list.max.saturating_sub(1) };
@@ -222,13 +230,42 @@ impl<'a> Coster<'a> {
             _ => None,
         }
     }
+}
 
-    /// The size of one element of a list.
-    fn element_size(&self, list: &Argument<'a>) -> Range {
-        let Some(at) = list.path else { return Range::UNKNOWN };
-        let element = at.and_then(|declared| declared.element.as_deref());
-        declared_size(Some(element)).unwrap_or(Range::UNKNOWN)
-    }
+/// cel-go's extension libraries: sets and lists.
+fn extension(overload: &str, target: Option<&Argument<'_>>, args: &[Argument<'_>]) -> Option<Estimate> {
+    let list = |factor: f64, size: Range| (size.times(factor).add(Range::exactly(1 + LIST)), Some(size));
+    Some(match (overload, args) {
+        ("list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list", [a, b]) => {
+            let factor = if overload == "list_sets_equivalent_list" { 2.0 } else { 1.0 };
+            (sized(a).multiply(sized(b)).times(factor).add(Range::exactly(1)), None)
+        }
+        ("list_slice", [start, end]) => {
+            let start = number(start, 0);
+            let end = number(end, sized(target?).max);
+            list(1.0, Range::exactly(end.wrapping_sub(start)))
+        }
+        ("lists_range", [count]) => list(1.0, Range::exactly(number(count, u64::MAX))),
+        ("list_reverse", []) => list(1.0, sized(target?)),
+        ("list_flatten" | "list_flatten_int", _) => {
+            let depth = args.first().map_or(1, |depth| number(depth, u64::MAX));
+            list(depth as f64, sized(target?))
+        }
+        ("list_distinct", []) => {
+            let size = sized(target?);
+            list(2.0, size.multiply(size))
+        }
+        (_, []) if overload.ends_with("_sort") => sort(overload, sized(target?), list),
+        (_, [keys]) if overload.ends_with("_sortByAssociatedKeys") => sort(overload, sized(keys), list),
+        _ => return None,
+    })
+}
+
+/// The size of one element of a list.
+fn element_size(list: &Argument<'_>) -> Range {
+    let Some(at) = list.path else { return Range::UNKNOWN };
+    let element = at.and_then(|declared| declared.element.as_deref());
+    declared_size(Some(element)).unwrap_or(Range::UNKNOWN)
 }
 
 /// The size of an argument, as far as anything is known.
@@ -239,7 +276,7 @@ fn sized(argument: &Argument<'_>) -> Range {
 /// The first parameter of a type that has any.
 fn element_type(ty: &Type) -> Option<&Type> {
     match ty {
-        Type::List(of) | Type::Optional(of) | Type::Type(Some(of)) => Some(of),
+        Type::List(of) | Type::Optional(of) | Type::Meta(Some(of)) => Some(of),
         Type::Map(entry) => Some(&entry.0),
         _ => None,
     }

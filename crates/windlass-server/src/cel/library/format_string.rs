@@ -208,7 +208,7 @@ fn scientific(value: f64) -> String {
     let text = format!("{value:.PRECISION$e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    let mut out = format!("{mantissa}\u{202f}×\u{202f}10");
+    let mut out = format!("{mantissa}×10");
     if exponent < 0 {
         out.push('⁻');
     }
@@ -227,8 +227,7 @@ fn scientific(value: f64) -> String {
 fn shown(value: &Value<'_>, top: bool) -> Result<String, String> {
     Ok(match value {
         Value::List(list) => {
-            let items =
-                list.iter().map(|item| shown(&item.map_err(|error| error.to_string())?, false));
+            let items = list.iter().map(|item| shown(&item.map_err(|error| error.to_string())?, false));
             format!("[{}]", items.collect::<Result<Vec<_>, _>>()?.join(", "))
         }
         Value::Map(map) => shown_map(map)?,
@@ -253,11 +252,7 @@ fn shown(value: &Value<'_>, top: bool) -> Result<String, String> {
 }
 
 fn no_formatting(value: &Value<'_>, top: bool) -> String {
-    if top {
-        refusal('s', value.type_name())
-    } else {
-        format!("no formatting function for {}", value.type_name())
-    }
+    if top { refusal('s', value.type_name()) } else { format!("no formatting function for {}", value.type_name()) }
 }
 
 fn shown_map(map: &Map<'_>) -> Result<String, String> {

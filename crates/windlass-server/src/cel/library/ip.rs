@@ -59,9 +59,7 @@ pub(super) fn find(name: &str) -> Option<Builtin> {
             _ => Err(no_overload(context, args)),
         },
         "ip.isCanonical" => |context, args| match args {
-            [Value::String(text)] => {
-                parse_ip(text).map(|ip| Value::Bool(ip.to_string() == **text)).map_err(Error::new)
-            }
+            [Value::String(text)] => parse_ip(text).map(|ip| Value::Bool(ip.to_string() == **text)).map_err(Error::new),
             _ => Err(no_overload(context, args)),
         },
         "cidr" => |context, args| match args {
@@ -125,8 +123,7 @@ fn inspect<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
         }),
         _ => {
             let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
-            let special =
-                ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || link_local || broadcast;
+            let special = ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || link_local || broadcast;
             Value::Bool(!special)
         }
     })
@@ -194,8 +191,7 @@ fn parse_cidr(text: &str) -> Result<Cidr, String> {
     let outer = "network address parse error during conversion from string";
     let refuse = |why: String| format!("{outer}: {outer}: netip.ParsePrefix({}): {why}", quote(text));
     let Some((address_text, bits)) = text.rsplit_once('/') else { return Err(refuse("no '/'".to_owned())) };
-    let address = address(address_text)
-        .map_err(|why| refuse(format!("ParseAddr({}): {why}", quote(address_text))))?;
+    let address = address(address_text).map_err(|why| refuse(format!("ParseAddr({}): {why}", quote(address_text))))?;
     if address_text.contains('%') {
         return Err(refuse("IPv6 zones cannot be present in a prefix".to_owned()));
     }

@@ -3,8 +3,8 @@
 use super::{Builtin, Value, no_overload, strings};
 use crate::cel::value::Error;
 use crate::registry::strategy::NameRule;
-use crate::schema::format::{Format, supported};
 use crate::schema::Type;
+use crate::schema::format::{Format, supported};
 use crate::validation::names;
 
 /// A format.

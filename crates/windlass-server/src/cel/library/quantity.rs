@@ -32,9 +32,7 @@ impl Quantity {
     fn plus(&self, other: &Self, sign: i64) -> Self {
         let nanos = self.nanos.saturating_add(other.nanos.saturating_mul(i128::from(sign)));
         let exact = match (self.exact, other.exact) {
-            (Some(a), Some((value, scale))) => {
-                value.checked_mul(sign).and_then(|value| add_exact(a, (value, scale)))
-            }
+            (Some(a), Some((value, scale))) => value.checked_mul(sign).and_then(|value| add_exact(a, (value, scale))),
             _ => None,
         };
         Self { nanos, exact }

@@ -146,9 +146,7 @@ pub(super) fn find(name: &str) -> Option<Builtin> {
         "url" => |context, args| match args {
             [Value::String(text)] => match parse(text) {
                 Ok(url) => Ok(Value::Url(url.into())),
-                Err(problem) => {
-                    Err(Error::new(format!("URL parse error during conversion from string: {problem}")))
-                }
+                Err(problem) => Err(Error::new(format!("URL parse error during conversion from string: {problem}"))),
             },
             _ => Err(no_overload(context, args)),
         },
