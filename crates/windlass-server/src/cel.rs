@@ -179,8 +179,8 @@ fn compile_here(text: &str, environment: &Environment) -> Result<Program, Compil
     parsed.root.visit(&mut |expr| {
         if let ast::Kind::Ident(name) = &expr.kind {
             let name = name.strip_prefix('.').unwrap_or(name);
-            if !idents.iter().any(|known: &Box<str>| **known == *name) {
-                idents.push(name.into());
+            if !idents.contains(&name) {
+                idents.push(name);
             }
         }
     });
@@ -188,7 +188,7 @@ fn compile_here(text: &str, environment: &Environment) -> Result<Program, Compil
         plan,
         ty: checked.ty(parsed.root.id).clone(),
         max_cost: cost::estimate(&parsed.root, &checked, environment.declared.as_deref()),
-        idents,
+        idents: idents.into_iter().map(Into::into).collect(),
     })
 }
 

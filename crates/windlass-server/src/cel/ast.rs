@@ -118,7 +118,9 @@ impl Expr {
                 if let Some(target) = target {
                     target.visit(visit);
                 }
-                args.iter().for_each(|arg| arg.visit(visit));
+                for arg in args {
+                    arg.visit(visit);
+                }
             }
             Kind::List(items) => items.iter().for_each(|item| item.value.visit(visit)),
             Kind::Map(entries) => {

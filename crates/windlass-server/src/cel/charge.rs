@@ -88,10 +88,9 @@ impl Charge {
             "check" => Self::Fixed(350_000),
             "fieldSelector" | "labelSelector" => Self::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Self::Walk,
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR" | "quantity"
-            | "isQuantity" | "semver" | "isSemver" => Self::Read(0, 1.0),
             "ip" if overload == "cidr_ip" => Self::Fixed(1),
-            "ip" => Self::Read(0, 1.0),
+            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "ip" | "isIP" | "isCIDR"
+            | "quantity" | "isQuantity" | "semver" | "isSemver" => Self::Read(0, 1.0),
             "replace" | "split" | "ip.isCanonical" => Self::Read(0, 2.0),
             "join" => Self::Joined,
             "find" | "findAll" => Self::Match,

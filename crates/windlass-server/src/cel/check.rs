@@ -3,6 +3,7 @@
 
 use super::ast::{Const, Expr, Fold, Id, Kind};
 use super::functions::{self, Function};
+use super::parser::is_reserved;
 use super::source::Issues;
 use super::types::Type;
 use super::unify::{Substitution, most_general};
@@ -96,8 +97,8 @@ impl Checker<'_> {
         let name = name.strip_prefix('.').unwrap_or(name);
         self.scope
             .variable(name)
-            .or_else(|| functions::type_named(name).map(|ty| Type::Type(Some(ty.into()))))
-            .or_else(|| self.scope.object(name).map(|ty| Type::Type(Some(ty.into()))))
+            .or_else(|| functions::type_named(name).map(|ty| Type::Meta(Some(ty.into()))))
+            .or_else(|| self.scope.object(name).map(|ty| Type::Meta(Some(ty.into()))))
     }
 
     fn check(&mut self, expr: &mut Expr) {
@@ -107,13 +108,14 @@ impl Checker<'_> {
                 let ty = const_type(value);
                 self.set(id, ty);
             }
-            Kind::Ident(name) => match self.local(name).or_else(|| self.global(name)) {
-                Some(ty) => self.set(id, ty),
-                None => {
+            Kind::Ident(name) => {
+                if let Some(ty) = self.local(name).or_else(|| self.global(name)) {
+                    self.set(id, ty);
+                } else {
                     let name = name.clone();
                     self.undeclared(id, &name);
                 }
-            },
+            }
             Kind::Select { .. } => self.select(expr),
             Kind::Call { .. } => self.call(expr),
             Kind::List(items) => {
@@ -175,12 +177,12 @@ impl Checker<'_> {
         // A dotted name may name a type.
         if let Some(name) = expr.qualified_name() {
             let first = name.split('.').next().unwrap_or_default();
-            if self.local(first).is_none() {
-                if let Some(ty) = self.global(&name) {
-                    self.set(id, ty);
-                    expr.kind = Kind::Ident(name);
-                    return;
-                }
+            if self.local(first).is_none()
+                && let Some(ty) = self.global(&name)
+            {
+                self.set(id, ty);
+                expr.kind = Kind::Ident(name);
+                return;
             }
         }
         let Kind::Select { operand, field, test_only } = &mut expr.kind else { return };
@@ -199,9 +201,13 @@ impl Checker<'_> {
         };
         let result = match &target {
             Type::Map(entry) => entry.1.clone(),
-            Type::Object(object) => match object.fields.get(field) {
-                Some(declared) => declared.ty.clone(),
-                None => {
+            // A keyword may be written as it is.
+            Type::Object(object) => {
+                if let Some(declared) = object.fields.get(field).or_else(|| {
+                    is_reserved(field).then(|| object.fields.get(format!("__{field}__").as_str())).flatten()
+                }) {
+                    declared.ty.clone()
+                } else {
                     let message = if object.fields.is_empty() && object.name.starts_with("kubernetes.") {
                         format!("unexpected failed resolution of '{}'", object.name)
                     } else {
@@ -210,7 +216,7 @@ impl Checker<'_> {
                     self.report(id, message);
                     Type::Error
                 }
-            },
+            }
             Type::Var(_) => {
                 self.substitution.assignable(&Type::Dyn, &target);
                 Type::Dyn
@@ -419,7 +425,7 @@ fn instantiate(ty: &Type, params: &[Type]) -> Type {
         Type::Param(param) => params[*param as usize].clone(),
         Type::List(of) => Type::list(instantiate(of, params)),
         Type::Optional(of) => Type::optional(instantiate(of, params)),
-        Type::Type(Some(of)) => Type::Type(Some(instantiate(of, params).into())),
+        Type::Meta(Some(of)) => Type::Meta(Some(instantiate(of, params).into())),
         Type::Map(entry) => Type::map(instantiate(&entry.0, params), instantiate(&entry.1, params)),
         other => other.clone(),
     }

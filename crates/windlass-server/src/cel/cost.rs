@@ -139,7 +139,7 @@ impl<'a> Coster<'a> {
                     sum = sum.add(Range::exactly(1));
                 }
                 let path = self.step(self.path(operand), &Step::Field(field));
-                self.paths.insert(expr.id, path);
+                self.paths.insert(expr.id, Some(path));
                 sum
             }
             Kind::Call { target, function, args } => self.call(expr, target.as_deref(), function, args),
@@ -198,8 +198,8 @@ impl<'a> Coster<'a> {
         };
         let path = self.path(&fold.range);
         let (keys, values) = if is_list { (Step::Indices, Step::Items) } else { (Step::Keys, Step::Items) };
-        let key = Local { path: self.step(path, &keys), size: entries.map(|e| e.key), entries: None };
-        let value = Local { path: self.step(path, &values), size: entries.map(|e| e.value), entries: None };
+        let key = Local { path: Some(self.step(path, &keys)), size: entries.map(|e| e.key), entries: None };
+        let value = Local { path: Some(self.step(path, &values)), size: entries.map(|e| e.value), entries: None };
         match &fold.var2 {
             Some(var2) => {
                 self.push(&fold.var, key);
@@ -235,12 +235,12 @@ impl<'a> Coster<'a> {
     }
 
     fn call(&mut self, expr: &'a Expr, target: Option<&'a Expr>, function: &str, args: &'a [Expr]) -> Range {
-        if function == "dyn" {
-            if let [arg] = args {
-                let cost = self.cost(arg);
-                self.copy_sizes(expr, arg);
-                return cost.add(Range::exactly(1));
-            }
+        if function == "dyn"
+            && let [arg] = args
+        {
+            let cost = self.cost(arg);
+            self.copy_sizes(expr, arg);
+            return cost.add(Range::exactly(1));
         }
         let mut costs = Vec::with_capacity(args.len());
         let mut arguments = Vec::with_capacity(args.len());
@@ -265,12 +265,12 @@ impl<'a> Coster<'a> {
             if let Some(size) = size {
                 result = Some(result.map_or(size, |known| known.union(size)));
             }
-            if matches!(*overload, "index_list" | "index_map") {
-                if let Some(operand) = args.first() {
-                    result = self.entries_of(operand).map(|entries| entries.value);
-                    let path = self.step(self.path(operand), &Step::Items);
-                    self.paths.insert(expr.id, path);
-                }
+            if matches!(*overload, "index_list" | "index_map")
+                && let Some(operand) = args.first()
+            {
+                result = self.entries_of(operand).map(|entries| entries.value);
+                let path = self.step(self.path(operand), &Step::Items);
+                self.paths.insert(expr.id, Some(path));
             }
             if result.is_none() {
                 result = self.size(expr);
@@ -301,24 +301,24 @@ impl<'a> Coster<'a> {
     }
 
     fn path(&self, expr: &Expr) -> Path<'a> {
-        if let Kind::Ident(name) = &expr.kind {
-            if let Some(local) = self.local(name) {
-                return local.path;
-            }
+        if let Kind::Ident(name) = &expr.kind
+            && let Some(local) = self.local(name)
+        {
+            return local.path;
         }
         self.paths.get(&expr.id).copied().flatten()
     }
 
     /// Upstream drops the first part of every path, taking it for `self`: a step from nowhere leads to
     /// the root.
-    fn step(&self, path: Path<'a>, step: &Step<'_>) -> Path<'a> {
-        let Some(at) = path else { return Some(self.declared) };
-        Some(at.and_then(|at| match step {
+    fn step(&self, path: Path<'a>, step: &Step<'_>) -> Option<&'a Declared> {
+        let Some(at) = path else { return self.declared };
+        at.and_then(|at| match step {
             Step::Items => at.element.as_deref(),
             Step::Keys => matches!(at.ty, Type::Map(_)).then_some(&KEY),
             Step::Indices => None,
             Step::Field(field) => at.field(field),
-        }))
+        })
     }
 
     fn size_or_unknown(&mut self, expr: &Expr) -> Range {

@@ -13,7 +13,7 @@ use crate::schema::ListType;
 pub(super) fn equal<'a>(left: &Value<'a>, right: &Value<'a>, meter: &mut Meter) -> Result<bool, Error> {
     meter.work(1)?;
     if let Some(order) = numbers(left, right) {
-        return Ok(order == Some(Ordering::Equal));
+        return Ok(order == Order::Known(Ordering::Equal));
     }
     Ok(match (left, right) {
         (Value::Null, Value::Null) => true,
@@ -28,9 +28,8 @@ pub(super) fn equal<'a>(left: &Value<'a>, right: &Value<'a>, meter: &mut Meter) 
         (Value::Duration(a), Value::Duration(b)) => a == b,
         (Value::Type(a), Value::Type(b)) => a == b,
         (Value::List(a), Value::List(b)) => lists(a, b, meter)?,
-        (Value::List(List::Json(_, Shape::Schema(_))), _) => return Err(Error::no_overload()),
+        (Value::List(list), _) if list.is_typed() => return Err(Error::no_overload()),
         (Value::Map(a), Value::Map(b)) => maps(a, b, meter)?,
-        (Value::Map(Map::Json(_, Shape::Schema(_) | Shape::Metadata)), _) => return Err(Error::no_overload()),
         (Value::Optional(a), Value::Optional(b)) => match (a, b) {
             (None, None) => true,
             (Some(a), Some(b)) => equal(a, b, meter)?,
@@ -46,7 +45,6 @@ pub(super) fn equal<'a>(left: &Value<'a>, right: &Value<'a>, meter: &mut Meter) 
             meter.work(weight(a).min(weight(b)))?;
             a == b
         }
-        (Value::Preserved(_), _) => false,
         (Value::Object(a), Value::Object(b)) => {
             if a.name != b.name || a.fields.len() != b.fields.len() {
                 return Ok(false);
@@ -60,7 +58,13 @@ pub(super) fn equal<'a>(left: &Value<'a>, right: &Value<'a>, meter: &mut Meter) 
             true
         }
         (
-            Value::Url(_) | Value::Quantity(_) | Value::Ip(_) | Value::Cidr(_) | Value::Format(_) | Value::Semver(_),
+            Value::Map(Map::Json(_, Shape::Schema(_) | Shape::Metadata))
+            | Value::Url(_)
+            | Value::Quantity(_)
+            | Value::Ip(_)
+            | Value::Cidr(_)
+            | Value::Format(_)
+            | Value::Semver(_),
             _,
         ) => return Err(Error::no_overload()),
         _ => false,
@@ -80,7 +84,7 @@ fn lists<'a>(a: &List<'a>, b: &List<'a>, meter: &mut Meter) -> Result<bool, Erro
     if a.len() != b.len() {
         return Ok(false);
     }
-    let typed = matches!(a, List::Json(_, Shape::Schema(_)));
+    let typed = a.is_typed();
     match a.list_type() {
         ListType::Set if typed => return same_elements(a, b, meter),
         ListType::Map(keys) if typed => return same_entries(a, b, keys, meter),
@@ -102,34 +106,40 @@ fn lists<'a>(a: &List<'a>, b: &List<'a>, meter: &mut Meter) -> Result<bool, Erro
 
 /// Whether two sets have the same elements.
 fn same_elements<'a>(a: &List<'a>, b: &List<'a>, meter: &mut Meter) -> Result<bool, Error> {
-    'outer: for item in a.iter() {
+    for (index, item) in a.iter().enumerate() {
         let item = item?;
-        for other in b.iter() {
-            if equal(&item, &other?, meter)? {
-                continue 'outer;
-            }
+        if find(b, index, |other| equal(&item, other, meter))?.is_none() {
+            return Ok(false);
         }
-        return Ok(false);
     }
     Ok(true)
 }
 
 /// Whether two lists have equal items under equal keys.
 fn same_entries<'a>(a: &List<'a>, b: &List<'a>, keys: &[Box<str>], meter: &mut Meter) -> Result<bool, Error> {
-    'outer: for item in a.iter() {
+    for (index, item) in a.iter().enumerate() {
         let item = item?;
-        for other in b.iter() {
-            let other = other?;
-            if same_keys(&item, &other, keys, meter)? {
-                if !equal(&item, &other, meter)? {
-                    return Ok(false);
-                }
-                continue 'outer;
-            }
+        match find(b, index, |other| same_keys(&item, other, keys, meter))? {
+            Some(other) if equal(&item, &other, meter)? => {}
+            _ => return Ok(false),
         }
-        return Ok(false);
     }
     Ok(true)
+}
+
+/// The item that `is_it`, looking first where it most likely is.
+fn find<'a>(
+    list: &List<'a>,
+    likely: usize,
+    mut is_it: impl FnMut(&Value<'a>) -> Result<bool, Error>,
+) -> Result<Option<Value<'a>>, Error> {
+    for index in std::iter::once(likely).chain(0..list.len()).filter(|index| *index < list.len()) {
+        let item = list.get(index)?;
+        if is_it(&item)? {
+            return Ok(Some(item));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether two items of a map list are the same one.
@@ -154,25 +164,22 @@ fn maps<'a>(a: &Map<'a>, b: &Map<'a>, meter: &mut Meter) -> Result<bool, Error> 
     }
     if let (Map::Json(left, shape @ (Shape::Schema(_) | Shape::Metadata)), Map::Json(right, _)) = (a, b) {
         for (name, value) in *left {
-            match shape.field(name) {
-                Some(below) => {
-                    let other = right.get(name);
-                    match (value.is_null(), other.is_none_or(Json::is_null)) {
-                        (true, true) => continue,
-                        (false, false) => {}
-                        _ => return Ok(false),
-                    }
-                    let Some(other) = other else { return Ok(false) };
-                    let (value, other) = (super::value::adapt(value, below)?, super::value::adapt(other, below)?);
-                    if !equal(&value, &other, meter)? {
-                        return Ok(false);
-                    }
+            if let Some(below) = shape.field(name) {
+                let other = right.get(name);
+                match (value.is_null(), other.is_none_or(Json::is_null)) {
+                    (true, true) => continue,
+                    (false, false) => {}
+                    _ => return Ok(false),
                 }
-                None => {
-                    meter.work(weight(value))?;
-                    if right.get(name).is_some_and(|other| other != value) {
-                        return Ok(false);
-                    }
+                let Some(other) = other else { return Ok(false) };
+                let (value, other) = (super::value::adapt(value, below)?, super::value::adapt(other, below)?);
+                if !equal(&value, &other, meter)? {
+                    return Ok(false);
+                }
+            } else {
+                meter.work(weight(value))?;
+                if right.get(name).is_some_and(|other| other != value) {
+                    return Ok(false);
                 }
             }
         }
@@ -188,30 +195,42 @@ fn maps<'a>(a: &Map<'a>, b: &Map<'a>, meter: &mut Meter) -> Result<bool, Error> 
     Ok(true)
 }
 
-/// How two numbers compare: `None` if they are not both numbers, `Some(None)` if one is not a number.
-pub(super) fn numbers(left: &Value<'_>, right: &Value<'_>) -> Option<Option<Ordering>> {
+/// How two numbers compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Known(Ordering),
+    /// One of them is not a number.
+    None,
+}
+
+impl Order {
+    fn of(ordering: Option<Ordering>) -> Self {
+        ordering.map_or(Self::None, Self::Known)
+    }
+}
+
+/// How two numbers compare; `None` if they are not both numbers.
+pub(super) fn numbers(left: &Value<'_>, right: &Value<'_>) -> Option<Order> {
     let whole = |value: &Value<'_>| match value {
         Value::Int(int) => Some(i128::from(*int)),
         Value::Uint(uint) => Some(i128::from(*uint)),
         _ => None,
     };
     match (left, right) {
-        (Value::Double(a), Value::Double(b)) => Some(a.partial_cmp(b)),
-        (Value::Double(a), b) => whole(b).map(|b| with_double(b, *a).map(Ordering::reverse)),
-        (a, Value::Double(b)) => whole(a).map(|a| with_double(a, *b)),
-        (a, b) => Some(Some(whole(a)?.cmp(&whole(b)?))),
+        (Value::Double(a), Value::Double(b)) => Some(Order::of(a.partial_cmp(b))),
+        (Value::Double(a), b) => whole(b).map(|b| Order::of(a.partial_cmp(&(b as f64)))),
+        (a, Value::Double(b)) => whole(a).map(|a| Order::of((a as f64).partial_cmp(b))),
+        (a, b) => Some(Order::Known(whole(a)?.cmp(&whole(b)?))),
     }
-}
-
-/// How a whole number compares with a float: as floats, but for floats beyond all whole numbers.
-fn with_double(whole: i128, double: f64) -> Option<Ordering> {
-    (whole as f64).partial_cmp(&double)
 }
 
 /// Which of two values comes first.
 pub(super) fn compare(left: &Value<'_>, right: &Value<'_>) -> Result<Ordering, Error> {
     if let Some(order) = numbers(left, right) {
-        return order.ok_or_else(|| Error::new("NaN values cannot be ordered"));
+        return match order {
+            Order::Known(ordering) => Ok(ordering),
+            Order::None => Err(Error::new("NaN values cannot be ordered")),
+        };
     }
     match (left, right) {
         (Value::Bool(a), Value::Bool(b)) => Ok(a.cmp(b)),

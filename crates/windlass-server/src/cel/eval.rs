@@ -11,7 +11,7 @@ use regex::Regex;
 use super::ast::Const;
 use super::charge::equality;
 use super::cost::{LIST, MAP, OBJECT};
-use super::equal::equal;
+use super::equal::{Order, equal, numbers};
 use super::plan::{Attribute, Base, Call, Fixed, FoldNode, Node, Qualifier, QualifierKey};
 use super::value::{Error, Key, List, Made, Map, Outcome, Text, Value};
 
@@ -46,15 +46,12 @@ impl Meter {
 
     /// Uses up fuel.
     pub(super) fn work(&mut self, amount: usize) -> Result<(), Error> {
-        match self.fuel.checked_sub(amount as u64) {
-            Some(left) => {
-                self.fuel = left;
-                Ok(())
-            }
-            None => {
-                self.fuel = 0;
-                Err(Error::Exhausted)
-            }
+        if let Some(left) = self.fuel.checked_sub(amount as u64) {
+            self.fuel = left;
+            Ok(())
+        } else {
+            self.fuel = 0;
+            Err(Error::Exhausted)
         }
     }
 
@@ -160,9 +157,13 @@ impl<'a, 'v> Evaluator<'a, 'v> {
     fn local(&mut self, slot: usize) -> Outcome<'a> {
         let outcome = match &self.locals[slot] {
             Slot::Known(outcome) => return outcome.clone(),
+            // The value was planned where its slot did not exist yet: it may use that one itself.
             Slot::Lazy(node) => {
                 let node = *node;
-                self.eval(node)
+                let hidden = self.locals.split_off(slot);
+                let outcome = self.eval(node);
+                self.locals.extend(hidden);
+                outcome
             }
         };
         self.locals[slot] = Slot::Known(outcome.clone());
@@ -318,7 +319,12 @@ impl<'a, 'v> Evaluator<'a, 'v> {
         if self.cost.saturating_add(call.charge.cost(&args, None)?) > self.limit {
             return self.charge(self.limit).and(Err(Error::Exhausted));
         }
-        let mut context = Context { function: call.function, meter: &mut self.meter, regex: call.regex.as_ref() };
+        let mut context = Context {
+            function: call.function,
+            overload: call.overload,
+            meter: &mut self.meter,
+            regex: call.regex.as_ref(),
+        };
         let outcome = (call.builtin)(&mut context, &args);
         if matches!(outcome, Err(Error::Exhausted)) {
             return outcome;
@@ -477,6 +483,8 @@ impl<'a, 'v> Evaluator<'a, 'v> {
 pub(super) struct Context<'c> {
     /// The function's name.
     pub(super) function: &'static str,
+    /// The overload's id; empty if several are possible.
+    pub(super) overload: &'static str,
     pub(super) meter: &'c mut Meter,
     /// The pattern, if it is known.
     pub(super) regex: Option<&'c Regex>,
@@ -530,7 +538,6 @@ fn is_constant(value: &Value<'_>, constant: &Const) -> bool {
     match (value, constant) {
         (Value::Bool(a), Const::Bool(b)) => a == b,
         (Value::String(a), Const::String(b)) => **a == **b,
-        (a, b) => super::equal::numbers(a, &Value::constant(b))
-            .is_some_and(|order| order.is_some_and(std::cmp::Ordering::is_eq)),
+        (a, b) => numbers(a, &Value::constant(b)) == Some(Order::Known(std::cmp::Ordering::Equal)),
     }
 }

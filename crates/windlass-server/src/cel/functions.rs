@@ -96,7 +96,7 @@ impl Reader<'_> {
         match name {
             "list" => Type::list(self.inner()),
             "optional" => Type::optional(self.inner()),
-            "typeof" => Type::Type(Some(Arc::new(self.inner()))),
+            "typeof" => Type::Meta(Some(Arc::new(self.inner()))),
             "map" => {
                 self.skip("(");
                 let key = self.ty();
@@ -165,7 +165,7 @@ pub(super) fn type_named(name: &str) -> Option<Type> {
         "list" => Type::list(Type::Dyn),
         "map" => Type::map(Type::Dyn, Type::Dyn),
         "null_type" => Type::Null,
-        "type" => Type::Type(None),
+        "type" => Type::Meta(None),
         "optional_type" => Type::optional(Type::Dyn),
         "net.IP" => Type::Opaque("net.IP"),
         "net.CIDR" => Type::Opaque("net.CIDR"),

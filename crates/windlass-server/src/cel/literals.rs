@@ -43,11 +43,11 @@ impl Literals<'_> {
                 self.report(first.id, format!("invalid {function} argument"));
             }
         }
-        if let (Some(target), "format") = (target, function.as_str()) {
-            if let (Kind::Const(Const::String(format)), Kind::List(items)) = (&target.kind, &first.kind) {
-                let items: Vec<&Expr> = items.iter().map(|item| &item.value).collect();
-                self.format(expr, format, &items);
-            }
+        if let (Some(target), "format") = (target, function.as_str())
+            && let (Kind::Const(Const::String(format)), Kind::List(items)) = (&target.kind, &first.kind)
+        {
+            let items: Vec<&Expr> = items.iter().map(|item| &item.value).collect();
+            self.format(expr, format, &items);
         }
     }
 
@@ -108,11 +108,11 @@ impl Literals<'_> {
     fn elements(&mut self, root: &Expr, exempt: bool) {
         let mut exempted = Vec::new();
         root.visit(&mut |expr| {
-            if let Kind::Call { function, target, args } = &expr.kind {
-                if function == "format" {
-                    for arg in target.as_deref().into_iter().chain(args) {
-                        arg.visit(&mut |below| exempted.push(below.id));
-                    }
+            if let Kind::Call { function, target, args } = &expr.kind
+                && function == "format"
+            {
+                for arg in target.as_deref().into_iter().chain(args) {
+                    arg.visit(&mut |below| exempted.push(below.id));
                 }
             }
         });

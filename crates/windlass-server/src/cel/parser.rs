@@ -300,12 +300,13 @@ impl Parser {
             _ => return Err(self.syntax(&format!("no viable alternative at input '.{}'", name.shown()))),
         };
         self.at += 1;
-        if name.kind == TokenKind::Ident && !optional {
-            if let Some(open) = self.take_if("(") {
-                let id = self.id(open.offset);
-                let args = self.arguments()?;
-                return Ok(self.call_or_macro(id, &field, Some(operand), args));
-            }
+        if name.kind == TokenKind::Ident
+            && !optional
+            && let Some(open) = self.take_if("(")
+        {
+            let id = self.id(open.offset);
+            let args = self.arguments()?;
+            return Ok(self.call_or_macro(id, &field, Some(operand), args));
         }
         let id = self.id(offset);
         if optional {
@@ -483,7 +484,7 @@ impl Parser {
             TokenKind::Symbol if token.text == "false" => Ok(Const::Bool(false)),
             TokenKind::Symbol if token.text == "null" => Ok(Const::Null),
             _ => {
-                let next = self.tokens.get(self.at + 1).is_some_and(|next| starts_operand(next));
+                let next = self.tokens.get(self.at + 1).is_some_and(starts_operand);
                 let what = if next && token.kind != TokenKind::End { "extraneous" } else { "mismatched" };
                 return Err(self.syntax(&format!("{what} input '{}' expecting {{{OPERANDS}}}", token.shown())));
             }

@@ -84,6 +84,8 @@ pub(super) enum QualifierKey {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) function: &'static str,
+    /// The overload; empty if several are possible.
+    pub(super) overload: &'static str,
     pub(super) builtin: Builtin,
     pub(super) charge: Charge,
     pub(super) args: Vec<Node>,
@@ -238,7 +240,7 @@ impl Planner<'_> {
             [only] => *only,
             _ => "",
         };
-        self.optimized(function, overload, args)
+        optimized(function, overload, args)
     }
 
     /// `@result + [item]` where the accumulator is a list: appends in place.
@@ -252,44 +254,6 @@ impl Planner<'_> {
         let item = self.node(&item.value)?;
         let fixed = matches!(item, Node::Fixed(_));
         Ok(Some(Node::Append(slot, Box::new(item), fixed)))
-    }
-
-    /// A call, or what it is known to be.
-    fn optimized(&self, function: &str, overload: &'static str, mut args: Vec<Node>) -> Result<Node, String> {
-        if overload == "in_list" {
-            if let [_, Node::Fixed(Fixed::List(items))] = args.as_slice() {
-                let items = items.clone();
-                if items.is_empty() {
-                    return Ok(Node::Fixed(Fixed::Const(Const::Bool(false))));
-                }
-                if let Some(set) = constant_set(&items) {
-                    return Ok(Node::InSet(Box::new(args.swap_remove(0)), set));
-                }
-            }
-        }
-        let Some(found) = functions::find(function) else { return Err(format!("no such overload: {function}")) };
-        let Some(builtin) = library::find(found.name) else { return Err(format!("no such overload: {function}")) };
-        if is_conversion(function) {
-            if let [Node::Fixed(fixed)] = args.as_slice() {
-                if let Some(converted) = library::convert::fixed(function, fixed)? {
-                    return Ok(Node::Fixed(converted));
-                }
-            }
-        }
-        let regex = match (function, args.get(1)) {
-            ("matches" | "find" | "findAll", Some(Node::Fixed(Fixed::Const(Const::String(source))))) => {
-                Some(pattern::compile(source)?)
-            }
-            _ => None,
-        };
-        Ok(Node::Call(Box::new(Call {
-            function: found.name,
-            builtin,
-            charge: Charge::of(function, overload),
-            args,
-            regex,
-            lenient: function == "@not_strictly_false",
-        })))
     }
 
     fn fold(&mut self, fold: &Fold) -> Result<Node, String> {
@@ -315,6 +279,44 @@ impl Planner<'_> {
         self.accumulators.retain(|accumulator| *accumulator != slot);
         Ok(Node::Fold(Box::new(FoldNode { slot, two: fold.var2.is_some(), range, init, condition, step, result })))
     }
+}
+
+/// A call, or what it is known to be.
+fn optimized(function: &str, overload: &'static str, mut args: Vec<Node>) -> Result<Node, String> {
+    if overload == "in_list"
+        && let [_, Node::Fixed(Fixed::List(items))] = args.as_slice()
+    {
+        let items = items.clone();
+        if items.is_empty() {
+            return Ok(Node::Fixed(Fixed::Const(Const::Bool(false))));
+        }
+        if let Some(set) = constant_set(&items) {
+            return Ok(Node::InSet(Box::new(args.swap_remove(0)), set));
+        }
+    }
+    let Some(found) = functions::find(function) else { return Err(format!("no such overload: {function}")) };
+    let Some(builtin) = library::find(found.name) else { return Err(format!("no such overload: {function}")) };
+    if is_conversion(function)
+        && let [Node::Fixed(fixed)] = args.as_slice()
+        && let Some(converted) = library::convert::fixed(function, fixed)?
+    {
+        return Ok(Node::Fixed(converted));
+    }
+    let regex = match (function, args.get(1)) {
+        ("matches" | "find" | "findAll", Some(Node::Fixed(Fixed::Const(Const::String(source))))) => {
+            Some(pattern::compile(source)?)
+        }
+        _ => None,
+    };
+    Ok(Node::Call(Box::new(Call {
+        function: found.name,
+        overload,
+        builtin,
+        charge: Charge::of(function, overload),
+        args,
+        regex,
+        lenient: function == "@not_strictly_false",
+    })))
 }
 
 fn fixed_list(nodes: &[(Node, bool)]) -> Option<Fixed> {

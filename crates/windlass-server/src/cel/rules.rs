@@ -30,7 +30,7 @@ const SELF_TYPE: &str = "selfType";
 /// The rules of a schema and of everything below it.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    rules: Vec<Rule>,
+    own: Vec<Rule>,
     items: Option<Box<Rules>>,
     properties: BTreeMap<Box<str>, Rules>,
     additional: Option<Box<Rules>>,
@@ -141,7 +141,7 @@ impl Rules {
         let mut rules = Self::default();
         if let Some(validations) = own.map(|own| &own.validations).filter(|validations| !validations.is_empty()) {
             let place = declared.map(Place::new);
-            rules.rules = validations.iter().map(|validation| Rule::new(validation, schema, place.as_ref())).collect();
+            rules.own = validations.iter().map(|validation| Rule::new(validation, schema, place.as_ref())).collect();
         }
         let element = declared.and_then(|declared| declared.element.as_deref());
         if let (Some(source), Some(schema)) = (source.items.as_deref(), schema.items.as_deref()) {
@@ -185,7 +185,7 @@ impl Rules {
     }
 
     fn is_empty(&self) -> bool {
-        self.rules.is_empty()
+        self.own.is_empty()
             && self.items.is_none()
             && self.properties.is_empty()
             && self.additional.is_none()
@@ -421,14 +421,14 @@ impl Check<'_> {
         same: Same<'_>,
         path: &Path<'_>,
     ) -> Flow {
-        if rules.rules.is_empty() {
+        if rules.own.is_empty() {
             return CONTINUE;
         }
         if self.budget <= 0 {
             self.out_of_budget(schema, path);
             return BREAK;
         }
-        for rule in &rules.rules {
+        for rule in &rules.own {
             if let Some(problem) = &rule.compiled.problem {
                 self.invalid(schema, path, format!("rule compile error: {problem}"));
                 continue;

@@ -23,7 +23,7 @@ pub(crate) enum Type {
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),
     /// The type of a type.
-    Type(Option<Arc<Type>>),
+    Meta(Option<Arc<Type>>),
     /// A type with fields.
     Object(Arc<Object>),
     /// A type with a name only, such as `net.IP`.
@@ -73,7 +73,7 @@ impl Type {
         match (self, other) {
             (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.same(b),
             (Self::Map(a), Self::Map(b)) => a.0.same(&b.0) && a.1.same(&b.1),
-            (Self::Type(a), Self::Type(b)) => match (a, b) {
+            (Self::Meta(a), Self::Meta(b)) => match (a, b) {
                 (Some(a), Some(b)) => a.same(b),
                 (None, None) => true,
                 _ => false,
@@ -92,7 +92,7 @@ impl Type {
             Self::List(_)
                 | Self::Optional(_)
                 | Self::Map(_)
-                | Self::Type(_)
+                | Self::Meta(_)
                 | Self::Object(_)
                 | Self::Opaque(_)
                 | Self::Param(_)
@@ -123,8 +123,8 @@ impl Type {
             Self::Duration => out.push_str("duration"),
             Self::List(item) => nested("list", &[item], own, out),
             Self::Map(entry) => nested("map", &[&entry.0, &entry.1], own, out),
-            Self::Type(None) => out.push_str("type"),
-            Self::Type(Some(of)) => nested("type", &[of], own, out),
+            Self::Meta(None) => out.push_str("type"),
+            Self::Meta(Some(of)) => nested("type", &[of], own, out),
             Self::Object(object) => match object.name.strip_prefix(own) {
                 Some(rest) if !own.is_empty() && (rest.is_empty() || rest.starts_with('.')) => {
                     let _ = write!(out, "selfType{rest}");
@@ -148,7 +148,7 @@ impl Type {
             Self::Null => "null_type".to_owned(),
             Self::List(_) => "list".to_owned(),
             Self::Map(_) => "map".to_owned(),
-            Self::Type(_) => "type".to_owned(),
+            Self::Meta(_) => "type".to_owned(),
             Self::Optional(_) => "optional_type".to_owned(),
             other => other.display(""),
         }

@@ -62,11 +62,10 @@ impl Substitution {
             return true;
         }
         match (from, to) {
-            (Type::Null, Type::Null) => true,
+            (Type::Null, Type::Null) | (Type::Meta(_), Type::Meta(_)) => true,
             (Type::Null, other) | (other, Type::Null) => is_nullable(other),
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.one(a, b),
             (Type::Map(a), Type::Map(b)) => self.one(&a.0, &b.0) && self.one(&a.1, &b.1),
-            (Type::Type(_), Type::Type(_)) => true,
             (a, b) => a.same(b),
         }
     }
@@ -100,7 +99,7 @@ impl Substitution {
         match within {
             Type::Var(other) if *other == var => true,
             Type::Var(other) => self.bound[*other as usize].as_ref().is_some_and(|known| self.occurs(var, known)),
-            Type::List(of) | Type::Optional(of) | Type::Type(Some(of)) => self.occurs(var, of),
+            Type::List(of) | Type::Optional(of) | Type::Meta(Some(of)) => self.occurs(var, of),
             Type::Map(entry) => self.occurs(var, &entry.0) || self.occurs(var, &entry.1),
             _ => false,
         }
@@ -116,7 +115,7 @@ impl Substitution {
             },
             Type::List(of) => Type::list(self.apply(of, close)),
             Type::Optional(of) => Type::optional(self.apply(of, close)),
-            Type::Type(Some(of)) => Type::Type(Some(Arc::new(self.apply(of, close)))),
+            Type::Meta(Some(of)) => Type::Meta(Some(Arc::new(self.apply(of, close)))),
             Type::Map(entry) => Type::map(self.apply(&entry.0, close), self.apply(&entry.1, close)),
             other => other.clone(),
         }
@@ -142,7 +141,7 @@ fn less_specific(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => less_specific(a, b),
         (Type::Map(a), Type::Map(b)) => less_specific(&a.0, &b.0) && less_specific(&a.1, &b.1),
-        (Type::Type(_), Type::Type(_)) => true,
+        (Type::Meta(_), Type::Meta(_)) => true,
         (a, b) => a.same(b),
     }
 }

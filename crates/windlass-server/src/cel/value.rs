@@ -139,6 +139,8 @@ pub(crate) enum List<'a> {
     Json(&'a [Json], Shape<'a>),
     /// One that the expression made.
     Made(Rc<Vec<Value<'a>>>),
+    /// One that came of merging sets or map lists, and is one itself.
+    Merged(Rc<Vec<Value<'a>>>, &'a ListType),
 }
 
 /// A map or an object.
@@ -392,7 +394,7 @@ impl<'a> List<'a> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Json(items, _) => items.len(),
-            Self::Made(items) => items.len(),
+            Self::Made(items) | Self::Merged(items, _) => items.len(),
         }
     }
 
@@ -403,7 +405,7 @@ impl<'a> List<'a> {
                 Some(shape) => adapt(&items[index], shape),
                 None => Err(Error::new("invalid array type, expected Items with a non-empty Schema")),
             },
-            Self::Made(items) => Ok(items[index].clone()),
+            Self::Made(items) | Self::Merged(items, _) => Ok(items[index].clone()),
         }
     }
 
@@ -414,8 +416,14 @@ impl<'a> List<'a> {
     pub(super) fn list_type(&self) -> &'a ListType {
         match self {
             Self::Json(_, shape) => shape.list_type(),
+            Self::Merged(_, list_type) => list_type,
             Self::Made(_) => &ListType::Atomic,
         }
+    }
+
+    /// Whether a schema says what the list is, so that it compares with lists only.
+    pub(super) fn is_typed(&self) -> bool {
+        matches!(self, Self::Json(_, Shape::Schema(_)) | Self::Merged(..))
     }
 }
 
@@ -434,14 +442,6 @@ impl<'a> Map<'a> {
             (Self::Json(_, Shape::Dynamic), _) => Ok(None),
             (Self::Json(..), _) => Err(Error::no_overload()),
             (Self::Made(map), key) => Ok(find_made(map, key)),
-        }
-    }
-
-    /// The value of a key that is a string.
-    pub(crate) fn find_text(&self, key: &'a str) -> Result<Option<Value<'a>>, Error> {
-        match self {
-            Self::Json(map, shape) => find_json(map, *shape, key),
-            Self::Made(map) => Ok(map.get(&Key::String(Text::Borrowed(key))).cloned()),
         }
     }
 

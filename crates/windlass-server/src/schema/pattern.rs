@@ -57,27 +57,54 @@ pub fn check(source: &str) -> Result<(), String> {
 pub fn translate(source: &str) -> Result<String, String> {
     let mut out = String::with_capacity(source.len() + 8);
     let mut rest = source.chars().peekable();
+    // The repetition just before; none may follow it directly.
+    let mut before = String::new();
     while let Some(c) = rest.next() {
+        let operator = match c {
+            '*' | '+' | '?' => Some(c.to_string()),
+            '{' => bounds(&mut rest)?,
+            _ => None,
+        };
+        if let Some(mut operator) = operator {
+            if rest.next_if_eq(&'?').is_some() {
+                operator.push('?');
+            }
+            if !before.is_empty() {
+                return Err(format!("error parsing regexp: invalid nested repetition operator: `{before}{operator}`"));
+            }
+            out.push_str(&operator);
+            before = operator;
+            continue;
+        }
+        before.clear();
         match c {
             '\\' => escape(&mut rest, &mut out, false)?,
             '[' => class(source, &mut rest, &mut out)?,
-            '{' => {
-                let ahead: String = rest.clone().take_while(|c| *c != '}').collect();
-                if is_repetition(&ahead) && rest.clone().any(|c| c == '}') {
-                    let repeats = ahead.split(',').filter(|bound| !bound.is_empty());
-                    if repeats.into_iter().any(|bound| bound.parse::<u32>().is_ok_and(|n| n > 1000) || bound.len() > 9)
-                    {
-                        return Err(format!("error parsing regexp: invalid repeat count: `{{{ahead}}}`"));
-                    }
-                    out.push('{');
-                } else {
-                    out.push_str("\\{");
+            '{' => out.push_str("\\{"),
+            '(' => {
+                out.push('(');
+                if rest.next_if_eq(&'?').is_some() {
+                    out.push('?');
                 }
             }
             other => out.push(other),
         }
     }
     Ok(out)
+}
+
+/// Takes the rest of `{n,m}` if it is one.
+fn bounds(rest: &mut Peekable<Chars<'_>>) -> Result<Option<String>, String> {
+    // No number is longer than this.
+    let ahead: String = rest.clone().take(32).take_while(|c| *c != '}').collect();
+    if !is_repetition(&ahead) || rest.clone().nth(ahead.len()) != Some('}') {
+        return Ok(None);
+    }
+    if ahead.split(',').any(|bound| bound.len() > 9 || bound.parse::<u32>().is_ok_and(|n| n > 1000)) {
+        return Err(format!("error parsing regexp: invalid repeat count: `{{{ahead}}}`"));
+    }
+    rest.nth(ahead.len());
+    Ok(Some(format!("{{{ahead}}}")))
 }
 
 fn is_repetition(bounds: &str) -> bool {
@@ -276,6 +303,7 @@ mod tests {
         );
         matching(r"^\x41\101$", &["AA"], &[]);
         matching(r"^[]a]$", &["]", "a"], &["b"]);
+        matching(r"^(?:a+?)+(?P<b>b{2})??$", &["aa", "abb"], &["b"]);
     }
 
     #[test]
@@ -289,6 +317,10 @@ mod tests {
         assert_eq!(
             check("a(?=b)").expect_err("malformed"),
             "error parsing regexp: invalid or unsupported Perl syntax: `(?=`"
+        );
+        assert_eq!(
+            check("x++").expect_err("malformed"),
+            "error parsing regexp: invalid nested repetition operator: `++`"
         );
         assert_eq!(check("a{1001}").expect_err("malformed"), "error parsing regexp: invalid repeat count: `{1001}`");
         assert!(compile("[a").is_err());

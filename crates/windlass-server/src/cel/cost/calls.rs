@@ -18,7 +18,7 @@ impl<'a> Coster<'a> {
         costs: &[Range],
     ) -> Estimate {
         let sum = costs.iter().fold(Range::ZERO, |sum, cost| sum.add(*cost));
-        if let Some((cost, size)) = self.extension(overload, target, args) {
+        if let Some((cost, size)) = extension(overload, target, args) {
             return (cost.add(sum), size);
         }
         if let Some((cost, size)) = self.library(function, overload, target, args) {
@@ -101,35 +101,6 @@ impl<'a> Coster<'a> {
         })
     }
 
-    /// cel-go's extension libraries: sets and lists.
-    fn extension(&mut self, overload: &str, target: Option<&Argument<'a>>, args: &[Argument<'a>]) -> Option<Estimate> {
-        let list = |factor: f64, size: Range| (size.times(factor).add(Range::exactly(1 + LIST)), Some(size));
-        Some(match (overload, args) {
-            ("list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list", [a, b]) => {
-                let factor = if overload == "list_sets_equivalent_list" { 2.0 } else { 1.0 };
-                (sized(a).multiply(sized(b)).times(factor).add(Range::exactly(1)), None)
-            }
-            ("list_slice", [start, end]) => {
-                let start = number(start, 0);
-                let end = number(end, sized(target?).max);
-                list(1.0, Range::exactly(end.wrapping_sub(start)))
-            }
-            ("lists_range", [count]) => list(1.0, Range::exactly(number(count, u64::MAX))),
-            ("list_reverse", []) => list(1.0, sized(target?)),
-            ("list_flatten" | "list_flatten_int", _) => {
-                let depth = args.first().map_or(1, |depth| number(depth, u64::MAX));
-                list(depth as f64, sized(target?))
-            }
-            ("list_distinct", []) => {
-                let size = sized(target?);
-                list(2.0, size.multiply(size))
-            }
-            (_, []) if overload.ends_with("_sort") => sort(overload, sized(target?), list),
-            (_, [keys]) if overload.ends_with("_sortByAssociatedKeys") => sort(overload, sized(keys), list),
-            _ => return None,
-        })
-    }
-
     /// Kubernetes' libraries.
     fn library(
         &mut self,
@@ -191,7 +162,7 @@ impl<'a> Coster<'a> {
                 };
                 let mut each = Range::exactly(1);
                 if matches!(element, Type::String | Type::Bytes) {
-                    each = each.add(traversal(self.element_size(target)));
+                    each = each.add(traversal(element_size(target)));
                 }
                 Some((sized(target).multiply(each), None))
             }
@@ -220,7 +191,7 @@ impl<'a> Coster<'a> {
                 let list = sized(target);
                 let mut size = Range::ZERO;
                 if element_type(target.ty).is_some() {
-                    size = list.multiply(self.element_size(target));
+                    size = list.multiply(element_size(target));
                 }
                 if let Some(separator) = args.first() {
                     let separators = Range { min: list.min.saturating_sub(1), max: list.max.saturating_sub(1) };
@@ -259,13 +230,42 @@ impl<'a> Coster<'a> {
             _ => None,
         }
     }
+}
 
-    /// The size of one element of a list.
-    fn element_size(&self, list: &Argument<'a>) -> Range {
-        let Some(at) = list.path else { return Range::UNKNOWN };
-        let element = at.and_then(|declared| declared.element.as_deref());
-        declared_size(Some(element)).unwrap_or(Range::UNKNOWN)
-    }
+/// cel-go's extension libraries: sets and lists.
+fn extension(overload: &str, target: Option<&Argument<'_>>, args: &[Argument<'_>]) -> Option<Estimate> {
+    let list = |factor: f64, size: Range| (size.times(factor).add(Range::exactly(1 + LIST)), Some(size));
+    Some(match (overload, args) {
+        ("list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list", [a, b]) => {
+            let factor = if overload == "list_sets_equivalent_list" { 2.0 } else { 1.0 };
+            (sized(a).multiply(sized(b)).times(factor).add(Range::exactly(1)), None)
+        }
+        ("list_slice", [start, end]) => {
+            let start = number(start, 0);
+            let end = number(end, sized(target?).max);
+            list(1.0, Range::exactly(end.wrapping_sub(start)))
+        }
+        ("lists_range", [count]) => list(1.0, Range::exactly(number(count, u64::MAX))),
+        ("list_reverse", []) => list(1.0, sized(target?)),
+        ("list_flatten" | "list_flatten_int", _) => {
+            let depth = args.first().map_or(1, |depth| number(depth, u64::MAX));
+            list(depth as f64, sized(target?))
+        }
+        ("list_distinct", []) => {
+            let size = sized(target?);
+            list(2.0, size.multiply(size))
+        }
+        (_, []) if overload.ends_with("_sort") => sort(overload, sized(target?), list),
+        (_, [keys]) if overload.ends_with("_sortByAssociatedKeys") => sort(overload, sized(keys), list),
+        _ => return None,
+    })
+}
+
+/// The size of one element of a list.
+fn element_size(list: &Argument<'_>) -> Range {
+    let Some(at) = list.path else { return Range::UNKNOWN };
+    let element = at.and_then(|declared| declared.element.as_deref());
+    declared_size(Some(element)).unwrap_or(Range::UNKNOWN)
 }
 
 /// The size of an argument, as far as anything is known.
@@ -276,7 +276,7 @@ fn sized(argument: &Argument<'_>) -> Range {
 /// The first parameter of a type that has any.
 fn element_type(ty: &Type) -> Option<&Type> {
     match ty {
-        Type::List(of) | Type::Optional(of) | Type::Type(Some(of)) => Some(of),
+        Type::List(of) | Type::Optional(of) | Type::Meta(Some(of)) => Some(of),
         Type::Map(entry) => Some(&entry.0),
         _ => None,
     }

@@ -41,7 +41,7 @@ pub(in crate::cel) fn fixed(function: &str, value: &Fixed) -> Result<Option<Fixe
     };
     let Some((name, builtin)) = find_static(function) else { return Ok(None) };
     let mut meter = Meter::new();
-    let mut context = Context { function: name, meter: &mut meter, regex: None };
+    let mut context = Context { function: name, overload: "", meter: &mut meter, regex: None };
     let converted = builtin(&mut context, &[constant]).map_err(|error| error.to_string())?;
     Ok(Some(match converted {
         Value::Null => Fixed::Const(Const::Null),
@@ -114,7 +114,7 @@ fn duration<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 fn int<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let overflow = || Error::new("integer overflow");
     match args {
-        [Value::Int(value)] => Ok(Value::Int(*value)),
+        [Value::Int(value) | Value::Duration(value)] => Ok(Value::Int(*value)),
         [Value::Uint(value)] => i64::try_from(*value).map(Value::Int).map_err(|_| overflow()),
         [Value::Double(value)] => {
             if value.is_finite() && *value > -9_223_372_036_854_775_808.0 && *value < 9_223_372_036_854_775_808.0 {
@@ -123,7 +123,6 @@ fn int<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
                 Err(overflow())
             }
         }
-        [Value::Duration(value)] => Ok(Value::Int(*value)),
         [Value::Timestamp(time)] => Ok(Value::Int(time.seconds)),
         [from @ Value::String(text)] => text.parse().map(Value::Int).map_err(|_| conversion(from, "int")),
         _ => Err(no_overload(context, args)),

@@ -208,7 +208,7 @@ fn scientific(value: f64) -> String {
     let text = format!("{value:.PRECISION$e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    let mut out = format!("{mantissa}\u{202f}×\u{202f}10");
+    let mut out = format!("{mantissa}×10");
     if exponent < 0 {
         out.push('⁻');
     }

@@ -121,7 +121,12 @@ fn sum<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
             _ => return Err(Error::no_overload()),
         });
     }
-    Ok(total.unwrap_or(Value::Int(0)))
+    Ok(total.unwrap_or(match context.overload {
+        "list_uint_sum_uint" => Value::Uint(0),
+        "list_double_sum_double" => Value::Double(0.0),
+        "list_duration_sum_duration" => Value::Duration(0),
+        _ => Value::Int(0),
+    }))
 }
 
 fn extreme<'a>(context: &mut Context<'_>, args: &[Value<'a>], worse: Ordering) -> Outcome<'a> {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::{Builtin, MAX_ITEMS, Value, items, list, no_overload, text};
 use crate::cel::equal::{compare, equal, same_keys};
 use crate::cel::eval::Context;
-use crate::cel::value::{Error, List, Outcome, Shape};
+use crate::cel::value::{Error, List, Outcome};
 use crate::schema::ListType;
 
 pub(super) fn find(name: &str) -> Option<Builtin> {
@@ -89,9 +89,8 @@ fn concatenate<'a>(context: &mut Context<'_>, a: &List<'a>, b: &List<'a>) -> Out
         return Err(Error::Exhausted);
     }
     let mut out = items(context, a)?;
-    let typed = matches!(a, List::Json(_, Shape::Schema(_)));
     match a.list_type() {
-        ListType::Set if typed => {
+        ListType::Set => {
             for item in b.iter() {
                 let item = item?;
                 if position(context, &out, |context, known| equal(known, &item, context.meter))?.is_none() {
@@ -99,7 +98,7 @@ fn concatenate<'a>(context: &mut Context<'_>, a: &List<'a>, b: &List<'a>) -> Out
                 }
             }
         }
-        ListType::Map(keys) if typed => {
+        ListType::Map(keys) => {
             for item in b.iter() {
                 let item = item?;
                 match position(context, &out, |context, known| same_keys(known, &item, keys, context.meter))? {
@@ -108,9 +107,13 @@ fn concatenate<'a>(context: &mut Context<'_>, a: &List<'a>, b: &List<'a>) -> Out
                 }
             }
         }
-        _ => out.extend(items(context, b)?),
+        ListType::Atomic => {
+            out.extend(items(context, b)?);
+            return list(context, out);
+        }
     }
-    list(context, out)
+    context.meter.work(out.len())?;
+    Ok(Value::List(List::Merged(Rc::new(out), a.list_type())))
 }
 
 fn position<'a>(
@@ -191,7 +194,7 @@ fn order<'a>(context: &mut Context<'_>, args: &[Value<'a>], is_it: fn(Ordering) 
 fn contains<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
         [item, Value::List(list)] => {
-            let typed = matches!(list, List::Json(_, Shape::Schema(_)));
+            let typed = list.is_typed();
             let mut failed = None;
             for known in list.iter() {
                 let known = match known {

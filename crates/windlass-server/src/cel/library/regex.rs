@@ -32,7 +32,7 @@ pub(super) fn find(name: &str) -> Option<Builtin> {
     })
 }
 
-fn illegal(problem: String) -> Error {
+fn illegal(problem: impl std::fmt::Display) -> Error {
     Error::new(format!("Illegal regex: {problem}"))
 }
 

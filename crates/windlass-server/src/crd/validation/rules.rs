@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use crate::cel::declare::{Declared, declare};
 use crate::cel::escape::escape;
 use crate::cel::rules::{Compiled, Place};
-use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path, go_json};
 use crate::schema::structural::Reader;
 use crate::schema::{Rules, Schema, SchemaRef, Validation};
-use crate::validation::access::{Access, in_order};
+use crate::validation::access::Access;
 
 /// The most one expression may cost.
 const EXPRESSION_LIMIT: u64 = 10_000_000;
@@ -107,18 +107,17 @@ impl Found {
         let fresh;
         let declared = match scope.declared {
             Some(declared) => declared,
-            None => match declare(&Reader::new().node_of(written), "selfType") {
-                Some(declared) => {
+            None => {
+                if let Some(declared) = declare(&Reader::new().node_of(written), "selfType") {
                     fresh = declared;
                     &fresh
-                }
-                None => {
+                } else {
                     let detail = "internal error: failed to construct type information for x-kubernetes-validations \
-                                  rules: unable to convert structural schema to CEL declarations";
+                              rules: unable to convert structural schema to CEL declarations";
                     self.errors.push(FieldError::without_value(ErrorKind::Internal, &path, detail));
                     return;
                 }
-            },
+            }
         };
         let rules = written.get("x-kubernetes-validations").and_then(Value::as_array);
         let validations = scope.schema.rules.as_deref().map(|rules| rules.validations.as_slice()).unwrap_or_default();
@@ -215,12 +214,15 @@ fn shown(rule: &Value) -> String {
         ("FieldPath", "fieldPath"),
         ("OptionalOldSelf", "optionalOldSelf"),
     ];
-    let fields = FIELDS.iter().map(|(name, field)| {
-        let value = match *field {
-            "reason" | "optionalOldSelf" => rule.at(field).clone(),
-            _ => rule.text(field).into(),
-        };
-        ((*name).to_owned(), value)
-    });
-    in_order(&Value::Object(fields.collect()), &FIELDS.map(|(name, _)| name))
+    let fields: Vec<String> = FIELDS
+        .iter()
+        .map(|(name, field)| {
+            let value = match *field {
+                "reason" | "optionalOldSelf" => rule.at(field).clone(),
+                _ => rule.text(field).into(),
+            };
+            format!("\"{name}\":{}", go_json(&value))
+        })
+        .collect();
+    format!("{{{}}}", fields.join(","))
 }

@@ -142,10 +142,10 @@ impl Check<'_> {
         }
         self.extensions(schema, path);
         self.validations(schema, path);
-        if let (Some(scope), false) = (place.scope, list(schema, "x-kubernetes-validations").is_empty()) {
-            if self.errors.0.len() == before {
-                self.rules.check(schema, scope, place.uncorrelated, path);
-            }
+        if let (Some(scope), false) = (place.scope, list(schema, "x-kubernetes-validations").is_empty())
+            && self.errors.0.len() == before
+        {
+            self.rules.check(schema, scope, place.uncorrelated, path);
         }
     }
 
