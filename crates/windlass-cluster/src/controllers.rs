@@ -16,6 +16,11 @@ mod protection;
 mod root_ca;
 mod service_account;
 
+mod claim;
+mod deployment;
+mod pods;
+mod replica_set;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -48,6 +53,10 @@ pub enum BuiltIn {
     ClaimProtection,
     /// Lets PersistentVolumes go when no claim is bound to them.
     VolumeProtection,
+    /// Keeps as many pods as a ReplicaSet asks for.
+    ReplicaSet,
+    /// Rolls Deployments out.
+    Deployment,
 }
 
 impl BuiltIn {
@@ -59,6 +68,8 @@ impl BuiltIn {
         Self::GarbageCollector,
         Self::ClaimProtection,
         Self::VolumeProtection,
+        Self::ReplicaSet,
+        Self::Deployment,
     ];
 }
 
@@ -185,6 +196,12 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::VolumeProtection) {
         protection::add_volumes(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::ReplicaSet) {
+        replica_set::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::Deployment) {
+        deployment::add(&mut manager)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -6,3 +6,4 @@ mod helpers;
 mod namespaces;
 mod stopping;
 mod volumes;
+mod workloads;
