@@ -1,18 +1,24 @@
 //! What people and programs read: plain lines on a terminal, JSON for programs.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::print_stderr)]
 
-use std::io::IsTerminal as _;
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use serde_json::Value;
 
 /// A line for people.
 pub(crate) fn line(text: impl std::fmt::Display) {
-    println!("{text}");
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Ok(()) => {}
+        // Whoever read this has read enough; what is being done goes on.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => eprintln!("error: cannot write to standard output: {error}"),
+    }
 }
 
 /// A document for programs.
 pub(crate) fn json(value: &Value) {
-    println!("{value:#}");
+    line(format_args!("{value:#}"));
 }
 
 /// What went wrong, with its causes, and on a terminal in colour.

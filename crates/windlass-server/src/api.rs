@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use windlass_store::Store;
 
+use crate::admission::Webhooks;
 use crate::authn::Tokens;
 use crate::catalog::Catalog;
 use crate::crd::controller::Progress;
 use crate::metrics::Metrics;
 use crate::watch::Hub;
+use crate::webhook::Clients;
 
 /// Everything a request may need. One per server.
 pub struct Api {
@@ -24,4 +26,8 @@ pub struct Api {
     pub metrics: Metrics,
     /// The revision up to which CRDs have taken effect.
     pub crds: Progress,
+    /// The registered admission webhooks.
+    pub(crate) webhooks: Webhooks,
+    /// How webhooks of all kinds are reached.
+    pub(crate) webhook_clients: Clients,
 }

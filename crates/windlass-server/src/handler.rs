@@ -119,7 +119,8 @@ where
             warnings,
         };
         let render_context = RenderContext::new(&context)?;
-        registry::serve(context).await.map(|answer| render::answer(&render_context, answer))
+        let answer = registry::serve(context).await?;
+        Ok(render::answer(&render_context, answer).await)
     };
     let mut response = match result.await {
         Ok(response) => response,

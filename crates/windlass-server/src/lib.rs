@@ -43,3 +43,4 @@ pub mod validation;
 pub mod version;
 mod versions;
 pub mod watch;
+mod webhook;

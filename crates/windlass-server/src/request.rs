@@ -42,6 +42,11 @@ impl Verb {
             Self::DeleteCollection => "deletecollection",
         }
     }
+
+    /// Whether it may change what is stored.
+    pub const fn is_write(self) -> bool {
+        !matches!(self, Self::Get | Self::List | Self::Watch)
+    }
 }
 
 /// A path below `/api/v1` or `/apis/{group}/{version}` that names a resource.

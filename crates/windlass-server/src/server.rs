@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windlass_store::{Memory, Store, StoreError};
 
+use crate::admission::Webhooks;
 use crate::api::Api;
 use crate::authn::{Tokens, User};
 use crate::body::Body;
@@ -31,7 +32,8 @@ use crate::handler::{Peer, handle};
 use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
 use crate::watch::Hub;
-use crate::{bootstrap, status};
+use crate::webhook::Clients;
+use crate::{admission, bootstrap, status};
 
 /// How long a stop waits for requests that are under way.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -86,6 +88,8 @@ impl ServerBuilder {
         let store = self.store.unwrap_or_else(|| Arc::new(Memory::new()));
         let hub = Arc::new(Hub::new(Arc::clone(&store)));
         let api = Arc::new(Api {
+            webhook_clients: Clients::new(Arc::clone(&store)),
+            webhooks: Webhooks::new(),
             store,
             hub: Arc::clone(&hub),
             catalog: Catalog::new(),
@@ -95,8 +99,12 @@ impl ServerBuilder {
         });
         bootstrap::create_defaults(&api).await?;
         let controller = CrdController::open(Arc::clone(&api)).await?;
-        let tasks =
-            vec![tokio::spawn(async move { hub.run().await }), tokio::spawn(async move { controller.run().await })];
+        api.webhooks.refresh(&api).await?;
+        let tasks = vec![
+            tokio::spawn(async move { hub.run().await }),
+            tokio::spawn(async move { controller.run().await }),
+            tokio::spawn(admission::follow(Arc::clone(&api))),
+        ];
         Ok(Server { api, tasks })
     }
 }

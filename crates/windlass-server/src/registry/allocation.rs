@@ -190,24 +190,26 @@ fn random_port() -> i64 {
 
 fn check_range(context: &Context, object: &Value, wanted: &[Claim], held: &[Claim]) -> Result<(), Status> {
     for claim in wanted.iter().filter(|claim| !contains(held, claim)) {
-        let problem = match claim {
-            Claim::Address(address) => {
-                let inside = address.parse::<Ipv4Addr>().is_ok_and(|ip| ip.octets()[..2] == NETWORK);
-                let [a, b] = NETWORK;
-                (!inside).then(|| {
+        let problem =
+            match claim {
+                Claim::Address(address) => {
+                    let inside = address.parse::<Ipv4Addr>().is_ok_and(|ip| ip.octets()[..2] == NETWORK);
+                    let [a, b] = NETWORK;
+                    (!inside).then(|| {
                     address_error(object, &format!(
                         "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. \
                          The range of valid IPs is {a}.{b}.0.0/16"
                     ))
                 })
-            }
-            Claim::Port { port, .. } => (!NODE_PORTS.contains(&u16::try_from(*port).unwrap_or(0))).then(|| {
-                let range = format!("{}-{}", NODE_PORTS.start(), NODE_PORTS.end());
-                port_error(claim, &format!(
-                    "provided port is not in the valid range. The range of valid ports is {range}"
-                ))
-            }),
-        };
+                }
+                Claim::Port { port, .. } => (!NODE_PORTS.contains(&u16::try_from(*port).unwrap_or(0))).then(|| {
+                    let range = format!("{}-{}", NODE_PORTS.start(), NODE_PORTS.end());
+                    port_error(
+                        claim,
+                        &format!("provided port is not in the valid range. The range of valid ports is {range}"),
+                    )
+                }),
+            };
         if let Some(error) = problem {
             return Err(invalid(context, object, error));
         }

@@ -130,14 +130,14 @@ impl Context {
     }
 
     /// An object, in the form strategies handle, as the store takes it.
-    pub fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
-        let stored = versions::to_stored(&self.served, object)?;
+    pub async fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
+        let stored = versions::to_stored(&self.api, &self.served, object).await?;
         Ok(stored::encode(&stored))
     }
 
     /// An object that was not stored, as the answer shows it.
-    pub fn unsaved(&self, object: &Value) -> Result<Stored, Status> {
-        let stored = versions::to_stored(&self.served, object)?;
+    pub async fn unsaved(&self, object: &Value) -> Result<Stored, Status> {
+        let stored = versions::to_stored(&self.api, &self.served, object).await?;
         Ok(Stored::unsaved(&stored))
     }
 

@@ -1,7 +1,5 @@
 //! POST: a new object.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
@@ -9,12 +7,14 @@ use windlass_store::{Expect, TxnResult, Write};
 
 use super::allocation::Claims;
 use super::{Answer, Context, Stored, decode, ownership};
+use crate::admission::{self, Act};
 use crate::codec::typed::normalize;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::WriteOptions;
+use crate::registry::strategy::certificate::set_requester;
 use crate::status::Status;
-use crate::{admission, versions};
+use crate::versions;
 
 /// How often a generated name is made anew when it is taken.
 const NAME_TRIES: usize = 8;
@@ -38,27 +38,28 @@ pub(super) async fn create_object(
     options: &WriteOptions,
 ) -> Result<Stored, Status> {
     place(context, &mut object)?;
-    if let Cow::Owned(handled) = versions::to_handled(&context.served, &object) {
-        object = handled;
-    }
+    object = versions::into_handled(&context.served, object);
     if !object::text(&object, "resourceVersion").is_empty() {
         return Err(Status::unclassified("resourceVersion should not be set on objects to be created"));
     }
-    let generated = name(&mut object);
+    if &*context.served.kind == "CertificateSigningRequest" {
+        let extra: Vec<(String, Vec<String>)> = context.user.extra.clone().into_iter().collect();
+        set_requester(&mut object, &context.user.name, &context.user.uid, &context.user.groups, &extra);
+    }
     context.served.strategy().default(&mut object);
     let manager = context.manager(options.field_manager.as_deref());
     ownership::track(context, None, &mut object, &manager);
-    store_new(context, object, generated, options).await
+    store_new(context, object, options).await
 }
 
 /// The second half of a create: admission, preparation, validation and the store.
 pub(super) async fn store_new(
     context: &mut Context,
     mut object: Value,
-    generated: Option<String>,
     options: &WriteOptions,
 ) -> Result<Stored, Status> {
-    admission::mutate_create(context, &mut object).await?;
+    admission::mutate_create(context, &mut object, options).await?;
+    let generated = name(&mut object);
     prepare(context, &mut object);
     validate(context, &object)?;
     context.served.strategy().canonicalize(&mut object);
@@ -67,6 +68,7 @@ pub(super) async fn store_new(
     context.warnings.extend(warnings);
     let mut attempt = 0;
     loop {
+        admission::validate(context, Act::Create(options), Some(&object), None).await?;
         match put(context, &object, &claims, options).await? {
             Put::Stored(stored) => return Ok(stored),
             Put::ClaimTaken(index) => claims.taken(context, &mut object, index)?,
@@ -177,10 +179,10 @@ async fn put(context: &Context, object: &Value, claims: &Claims, options: &Write
     if options.dry_run {
         return match context.api.store.get(&key).await.map_err(Status::internal)? {
             Some(entry) => Ok(Put::NameTaken(entry.value)),
-            None => Ok(Put::Stored(context.unsaved(object)?)),
+            None => Ok(Put::Stored(context.unsaved(object).await?)),
         };
     }
-    let mut writes = vec![Write::Put { key, expect: Expect::Absent, value: context.encode(object)? }];
+    let mut writes = vec![Write::Put { key, expect: Expect::Absent, value: context.encode(object).await? }];
     writes.extend(claims.writes(context, object));
     match context.api.store.txn(writes).await.map_err(Status::internal)? {
         TxnResult::Committed { entries, .. } => {

@@ -29,15 +29,13 @@ enum Deleted {
 /// Deletes the object that the path names.
 pub(super) async fn delete(context: &mut Context) -> Result<Answer, Status> {
     let options = options(context)?;
-    let deleted = delete_one(context, &options).await?;
+    let deleted = delete_one(context, &options, true).await?;
     match deleted {
         Deleted::Waiting(object) => {
             let code = if options.legacy_no_orphans { StatusCode::ACCEPTED } else { StatusCode::OK };
             Ok(context.answer(code, object))
         }
-        Deleted::Gone(object) if returns_deleted(&context.served) => {
-            Ok(context.answer(StatusCode::OK, object))
-        }
+        Deleted::Gone(object) if returns_deleted(&context.served) => Ok(context.answer(StatusCode::OK, object)),
         Deleted::Gone(object) => {
             let object = object.decode()?;
             let mut status = Status::new(StatusCode::OK, "", "");
@@ -65,7 +63,7 @@ pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, S
         if context.served.namespaced {
             context.path.namespace = text("namespace");
         }
-        let deleted = delete_one(context, &delete_options).await;
+        let deleted = delete_one(context, &delete_options, true).await;
         (context.path.name, context.path.namespace) = saved;
         match deleted {
             Ok(_) => {}
@@ -73,7 +71,7 @@ pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, S
             Err(status) => return Err(status),
         }
     }
-    render::list(context, page.entries, &page.meta)
+    render::list(context, page.entries, &page.meta).await
 }
 
 fn options(context: &mut Context) -> Result<DeleteOptions, Status> {
@@ -81,16 +79,19 @@ fn options(context: &mut Context) -> Result<DeleteOptions, Status> {
     DeleteOptions::parse(&context.query, body.as_ref())
 }
 
-async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<Deleted, Status> {
+/// Deletes the object that the path names. `admits` is whether admission has a say in it.
+async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool) -> Result<Deleted, Status> {
     let key = context.key();
     for _ in 0..TRIES {
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
-        let live = versions::to_served(&context.served, &entry.value)?;
-        let live = versions::to_handled(&context.served, &live).into_owned();
+        let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
+        let live = versions::into_handled(&context.served, live);
         check_preconditions(context, options, &live)?;
-        admission::may_delete(context)?;
+        if admits {
+            admission::delete(context, &live, options).await?;
+        }
         let grace = grace_seconds(context, options, &live);
         let mut object = live.clone();
         set_finalizers(options, &mut object);
@@ -102,7 +103,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
             mark(context, &mut object, grace);
         }
         if options.dry_run {
-            let stored = context.unsaved(&object)?;
+            let stored = context.unsaved(&object).await?;
             return Ok(if waits { Deleted::Waiting(stored) } else { Deleted::Gone(stored) });
         }
         let done = if waits {
@@ -230,7 +231,7 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
     if object == live {
         return Ok(Some(entry.clone().into()));
     }
-    let value = context.encode(object)?;
+    let value = context.encode(object).await?;
     let write = Write::Put { key: entry.key.clone(), expect: Expect::At(entry.modified), value };
     match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
         TxnResult::Committed { mut entries, .. } => Ok(entries.pop().flatten().map(Stored::from)),
@@ -239,18 +240,19 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
 }
 
 async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
-    let last = context.encode(object)?;
-    let mut writes = vec![Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) }];
+    let last = context.encode(object).await?;
+    let mut writes =
+        vec![Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) }];
     writes.extend(super::allocation::releases(context, object));
     match context.api.store.txn(writes).await.map_err(Status::internal)? {
-        TxnResult::Committed { .. } => Ok(Some(context.unsaved(object)?)),
+        TxnResult::Committed { .. } => Ok(Some(context.unsaved(object).await?)),
         TxnResult::Conflict { .. } => Ok(None),
     }
 }
 
 /// Deletes a pod if no disruption budget objects.
 pub(super) async fn evict(context: &mut Context, options: &DeleteOptions) -> Result<(), Status> {
-    delete_one(context, options).await.map(drop)
+    delete_one(context, options, false).await.map(drop)
 }
 
 /// Deletes every object below a prefix, whatever it is; returns how many have to wait for finalizers.

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::Value;
 
-use super::update::{Change, update};
+use super::update::{Admitted, Change, update};
 use super::{Answer, Context, create, decode, ownership};
 use crate::codec::body::StrictError;
 use crate::codec::negotiate::{self, PatchType};
@@ -79,6 +79,7 @@ async fn change(
         manager: Some(&manager),
         options,
         uid_is_precondition: false,
+        admitted: Admitted::Object,
     };
     let updated = update(context, change).await?;
     decode::warn(context, validation, reported);
@@ -114,7 +115,7 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
         Ok(object)
     };
     let transform = |context: &Context, live: &Value| merge(context, Some(live));
-    let change = Change { transform, manager: None, options, uid_is_precondition: false };
+    let change = Change { transform, manager: None, options, uid_is_precondition: false, admitted: Admitted::Object };
     match update(context, change).await {
         Err(status) if status.code == StatusCode::NOT_FOUND && context.subresource().is_empty() => {
             let mut object = merge(context, None)?;
@@ -124,9 +125,9 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
                 let why = format!("{why}{}, and no existing object was found", object::text(&object, "uid"));
                 return Err(Status::conflict(context.qualified(), context.name(), why));
             }
-            let mut object = versions::to_handled(&context.served, &object).into_owned();
+            let mut object = versions::into_handled(&context.served, object);
             context.served.strategy().default(&mut object);
-            let stored = create::store_new(context, object, None, options).await?;
+            let stored = create::store_new(context, object, options).await?;
             Ok(context.answer(StatusCode::CREATED, stored))
         }
         updated => Ok(context.answer(StatusCode::OK, updated?.object)),

@@ -7,11 +7,12 @@ use windlass_store::{Entry, Expect, TxnResult, Write};
 use super::allocation::{Claims, releases};
 use super::create::{create_object, place};
 use super::{Answer, Context, Stored, decode, ownership};
+use crate::admission::{self, Act};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
 use crate::status::Status;
-use crate::{admission, apply, versions};
+use crate::{apply, versions};
 
 /// How often a change is tried again when somebody else was quicker.
 const TRIES: usize = 100;
@@ -34,6 +35,27 @@ pub(super) struct Change<'a, F> {
     pub options: &'a WriteOptions,
     /// Whether a wrong uid in the new object is a failed precondition (PUT) or a validation error.
     pub uid_is_precondition: bool,
+    /// What admission is asked about.
+    pub admitted: Admitted<'a>,
+}
+
+/// What admission is asked about when an object changes.
+#[derive(Clone, Copy)]
+pub(super) enum Admitted<'a> {
+    /// The object.
+    Object,
+    /// What a subresource shows of it.
+    View(&'a dyn View),
+    /// Nothing: it has been asked already.
+    Already,
+}
+
+/// What a subresource shows of an object.
+pub(super) trait View: Sync {
+    /// The view of an object.
+    fn read(&self, object: &Value) -> Result<Value, Status>;
+    /// Makes an object what its view says.
+    fn write(&self, object: &mut Value, view: &Value) -> Result<(), Status>;
 }
 
 /// Replaces the object that the path names by the body.
@@ -48,6 +70,7 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
         manager: Some(&manager),
         options: &options,
         uid_is_precondition: true,
+        admitted: Admitted::Object,
     };
     let updated = match update(context, change).await {
         Err(status) if status.code == StatusCode::NOT_FOUND && creates(context) => {
@@ -88,23 +111,24 @@ where
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
-        let live = versions::to_served(&context.served, &entry.value)?;
+        let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
         let object = (change.transform)(context, &live)?;
-        let mut object = versions::to_handled(&context.served, &object).into_owned();
-        let live = versions::to_handled(&context.served, &live).into_owned();
+        let mut object = versions::into_handled(&context.served, object);
+        let live = versions::into_handled(&context.served, live);
         context.served.strategy().default(&mut object);
-        check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;
-        keep_system_fields(&live, &mut object);
         if let Some(manager) = change.manager {
             ownership::track(context, Some(&live), &mut object, manager);
         }
-        admission::mutate_update(context, &mut object);
+        mutate(context, &change, &mut object, &live).await?;
+        check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;
+        keep_system_fields(&live, &mut object);
         prepare(context, &live, &mut object);
         validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
         let mut claims = Claims::of(context, &mut object, Some(&live))?;
         apply::keep_times_if_unchanged(&live, &mut object);
-        if object == live {
+        admit(context, &change, &object, &live).await?;
+        if object == live && !is_outdated(context, &entry, &object).await? {
             return Ok(Updated { object: entry.into(), created: false });
         }
         let warnings = match context.subresource() {
@@ -113,7 +137,7 @@ where
         };
         if change.options.dry_run {
             context.warnings.extend(warnings);
-            let object = context.unsaved(&object)?;
+            let object = context.unsaved(&object).await?;
             return Ok(Updated { object, created: false });
         }
         loop {
@@ -128,6 +152,48 @@ where
         }
     }
     Err(Status::conflict(context.qualified(), context.name(), MODIFIED))
+}
+
+/// Whether an object that did not change is to be written all the same, because it would now be stored
+/// otherwise: that is how objects move to a new storage version.
+async fn is_outdated(context: &Context, entry: &Entry, object: &Value) -> Result<bool, Status> {
+    if !context.served.custom || entry.modified > context.served.current_since {
+        return Ok(false);
+    }
+    let stored = super::stored::decode(&entry.value)?;
+    Ok(stored != *versions::to_stored(&context.api, &context.served, object).await?)
+}
+
+/// Lets admission change the new object.
+async fn mutate<F>(
+    context: &mut Context,
+    change: &Change<'_, F>,
+    object: &mut Value,
+    live: &Value,
+) -> Result<(), Status> {
+    match change.admitted {
+        Admitted::Object => admission::mutate_update(context, object, live, change.options).await,
+        Admitted::View(view) => {
+            let (mut new, old) = (view.read(object)?, view.read(live)?);
+            let shown = new.clone();
+            admission::mutate_view(context, Act::Update(change.options), &mut new, Some(&old)).await?;
+            if new == shown { Ok(()) } else { view.write(object, &new) }
+        }
+        Admitted::Already => Ok(()),
+    }
+}
+
+/// Lets admission refuse the change.
+async fn admit<F>(context: &mut Context, change: &Change<'_, F>, object: &Value, live: &Value) -> Result<(), Status> {
+    let act = Act::Update(change.options);
+    match change.admitted {
+        Admitted::Object => admission::validate(context, act, Some(object), Some(live)).await,
+        Admitted::View(view) => {
+            let (new, old) = (view.read(object)?, view.read(live)?);
+            admission::validate(context, act, Some(&new), Some(&old)).await
+        }
+        Admitted::Already => Ok(()),
+    }
 }
 
 /// What a lost race is called.
@@ -147,7 +213,7 @@ enum Put {
 async fn put(context: &Context, entry: &Entry, object: &Value, claims: &Claims) -> Result<Put, Status> {
     let expect = Expect::At(entry.modified);
     let key = entry.key.clone();
-    let value = context.encode(object)?;
+    let value = context.encode(object).await?;
     let finished = object::is_deleting(object) && super::delete::is_finished(context, object);
     let mut writes = Vec::with_capacity(1);
     if finished {
@@ -162,7 +228,7 @@ async fn put(context: &Context, entry: &Entry, object: &Value, claims: &Claims) 
             let stored = entries.into_iter().next().flatten().map(Stored::from);
             Ok(Put::Stored(match stored {
                 Some(stored) => stored,
-                None => context.unsaved(object)?,
+                None => context.unsaved(object).await?,
             }))
         }
         TxnResult::Conflict { index: 0, .. } => Ok(Put::Changed),

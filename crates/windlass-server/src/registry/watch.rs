@@ -128,7 +128,7 @@ impl Watcher {
         if self.ended {
             return None;
         }
-        if let Some(bytes) = self.initial_state() {
+        if let Some(bytes) = self.initial_state().await {
             return Some(bytes);
         }
         loop {
@@ -142,7 +142,7 @@ impl Watcher {
                 }
                 Ok(events) if events.is_empty() => self.after = self.after.max(progress),
                 Ok(events) => {
-                    let bytes = self.changes(&events);
+                    let bytes = self.changes(&events).await;
                     self.after = events.last().map_or(self.after, |last| last.event.revision);
                     if !bytes.is_empty() {
                         return Some(bytes);
@@ -171,12 +171,12 @@ impl Watcher {
         if self.after < self.since { Err(self.since) } else { Ok(events) }
     }
 
-    fn initial_state(&mut self) -> Option<Bytes> {
+    async fn initial_state(&mut self) -> Option<Bytes> {
         let mut out = Vec::new();
         for entry in self.initial.by_ref() {
             if self.matcher.matches(&entry.value) {
-                self.writer.write(Change::Added, &entry.into(), &mut out);
-                if out.len() >= CHUNK {
+                self.ended = !self.writer.write(Change::Added, &entry.into(), &mut out).await;
+                if self.ended || out.len() >= CHUNK {
                     return Some(out.into());
                 }
             }
@@ -188,7 +188,7 @@ impl Watcher {
     }
 
     /// The changes of the selected set that `events` amount to.
-    fn changes(&mut self, events: &[Arc<WatchEvent>]) -> Bytes {
+    async fn changes(&mut self, events: &[Arc<WatchEvent>]) -> Bytes {
         let mut only: Option<Bytes> = None;
         let mut out = Vec::new();
         for event in events {
@@ -207,7 +207,11 @@ impl Watcher {
                 object => {
                     out.extend_from_slice(&only.take().unwrap_or_default());
                     let bytes = object.unwrap_or_else(|| event.event.entry.value.clone());
-                    self.writer.write(change, &Stored { bytes, revision: event.event.revision }, &mut out);
+                    let stored = Stored { bytes, revision: event.event.revision };
+                    self.ended = !self.writer.write(change, &stored, &mut out).await;
+                    if self.ended {
+                        break;
+                    }
                 }
             }
         }

@@ -6,6 +6,8 @@ mod binaries;
 mod client;
 mod cluster;
 mod grpc;
+mod kubectl;
 mod manifests;
 mod operator;
+mod process;
 mod serving;

@@ -287,9 +287,13 @@ pub fn webhook_url(url: &str, path: &Path<'_>, errors: &mut FieldErrors) {
 
 /// Checks the service of a webhook.
 pub fn webhook_service(service: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    values::required(service, "name", path, errors);
-    values::required(service, "namespace", path, errors);
-    let port = service.int("port");
+    // Upstream's callers hand over name and namespace the wrong way round.
+    for (field, reported) in [("namespace", "name"), ("name", "namespace")] {
+        if service.text(field).is_empty() {
+            errors.push(FieldError::required(&path.child(reported), ""));
+        }
+    }
+    let port = service.int_opt("port").unwrap_or(443);
     let reasons = names::port_number(port);
     if !reasons.is_empty() {
         let detail = format!("port is not valid: {}", reasons.join(", "));
