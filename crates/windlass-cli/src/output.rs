@@ -24,5 +24,25 @@ pub(crate) fn json(value: &Value) {
 /// What went wrong, with its causes, and on a terminal in colour.
 pub(crate) fn error(error: &anyhow::Error) {
     let (on, off) = if std::io::stderr().is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    eprintln!("{on}error:{off} {error:#}");
+    eprintln!("{on}error:{off} {}", with_causes(error));
+}
+
+/// An error and its causes, without those that an error above them has quoted.
+fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+        "" => cause,
+        said if said.contains(&cause) => said.to_owned(),
+        said => format!("{said}: {cause}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow::anyhow!("disk full").context("cannot write x: disk full").context("cannot start");
+        assert_eq!(with_causes(&error), "cannot start: cannot write x: disk full");
+    }
 }

@@ -88,6 +88,12 @@ impl Kubectl {
         self.run(&format!("get {object} -o jsonpath={{{path}}}"))
     }
 
+    /// Creates a pod that no node fits.
+    pub(crate) fn pending_pod(&self, name: &str) {
+        let overrides = r#"{"apiVersion":"v1","spec":{"nodeSelector":{"no":"node"}}}"#;
+        self.run(&format!("run {name} --image=nginx --overrides={overrides}"));
+    }
+
     /// A command that keeps running.
     pub(crate) fn spawn(&self, args: &str) -> Running {
         Running::spawn(&mut self.command(args))

@@ -13,6 +13,7 @@ use crate::windlass::{Cluster, Sandbox};
 fn map(name: &str) -> ConfigMap {
     let mut map = ConfigMap { data: Some(BTreeMap::from([("a".into(), "b".into())])), ..ConfigMap::default() };
     map.metadata.name = Some(name.into());
+    map.metadata.labels = Some(BTreeMap::from([("set".into(), "ours".into())]));
     map
 }
 
@@ -27,12 +28,13 @@ async fn objects_and_revisions_survive_kill_9() {
     let patch = Patch::Merge(serde_json::json!({"data": {"a": "c"}}));
     let changed = maps.patch("map-3", &PatchParams::default(), &patch).await.unwrap();
     maps.delete("map-4", &DeleteParams::default()).await.unwrap();
-    let before = maps.list(&ListParams::default()).await.unwrap();
+    let ours = ListParams::default().labels("set=ours");
+    let before = maps.list(&ours).await.unwrap();
     cluster.kill();
 
     let cluster = Cluster::durable(&sandbox.path("data"));
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&cluster).await);
-    let after = maps.list(&ListParams::default()).await.unwrap();
+    let after = maps.list(&ours).await.unwrap();
     assert_eq!(after.items, before.items);
     assert_eq!(maps.get("map-3").await.unwrap(), changed);
     let revision = |text: Option<String>| text.unwrap().parse::<u64>().unwrap();
@@ -54,7 +56,11 @@ async fn a_watch_resumes_from_a_revision_of_before_the_crash() {
 
     let cluster = Cluster::durable(&sandbox.path("data"));
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&cluster).await);
-    let watch = maps.watch(&WatchParams::default(), &first.resource_version().unwrap()).await.unwrap().boxed();
+    let watch = maps
+        .watch(&WatchParams::default().labels("set=ours"), &first.resource_version().unwrap())
+        .await
+        .unwrap()
+        .boxed();
     maps.create(&PostParams::default(), &map("third")).await.unwrap();
     let seen: Vec<String> = watch
         .take(3)

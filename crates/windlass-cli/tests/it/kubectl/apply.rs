@@ -1,6 +1,6 @@
 //! `apply`, `apply --server-side`, `diff`.
 
-use super::{deployment, has, kubectl};
+use super::{SETTINGS, deployment, has, kubectl};
 
 #[test]
 fn apply_creates_configures_and_leaves_alone() {
@@ -30,7 +30,7 @@ fn apply_takes_several_documents_and_prunes() {
     let prune = if k.at_least(26) { "--prune-allowlist" } else { "--prune-whitelist" };
     let said = k.feed(&format!("apply -f - --prune -l set=a {prune}=core/v1/ConfigMap"), &map("two"));
     has(&said, &["configmap/two unchanged", "configmap/one pruned", "configmap/three pruned"]);
-    assert_eq!(k.run("get cm -o name"), "configmap/two\n");
+    assert_eq!(k.run("get cm -l set=a -o name"), "configmap/two\n");
 }
 
 #[test]
@@ -48,21 +48,22 @@ fn invalid_manifests_are_refused_with_reasons() {
 #[test]
 fn server_side_apply_knows_who_owns_what() {
     kubectl!(cluster, k);
-    let applied = "deployment.apps/web serverside-applied\n";
-    assert_eq!(k.feed("apply --server-side -f -", &deployment(2, "nginx:1")), applied);
-    let revision = k.field("deploy/web", ".metadata.resourceVersion");
-    assert_eq!(k.feed("apply --server-side -f -", &deployment(2, "nginx:1")), applied);
-    assert_eq!(k.field("deploy/web", ".metadata.resourceVersion"), revision);
-    let conflict = k.refuses("apply --server-side --field-manager=other -f -", &deployment(3, "nginx:1"));
-    has(&conflict, &["Apply failed with 1 conflict: conflict with \"kubectl\"", ".spec.replicas"]);
-    k.feed("apply --server-side --field-manager=other --force-conflicts -f -", &deployment(3, "nginx:1"));
-    assert_eq!(k.field("deploy/web", ".spec.replicas"), "3");
+    let applied = "configmap/settings serverside-applied\n";
+    assert_eq!(k.feed("apply --server-side -f -", SETTINGS), applied);
+    let revision = k.field("cm/settings", ".metadata.resourceVersion");
+    assert_eq!(k.feed("apply --server-side -f -", SETTINGS), applied);
+    assert_eq!(k.field("cm/settings", ".metadata.resourceVersion"), revision);
+    let blue = SETTINGS.replace("red", "blue");
+    let conflict = k.refuses("apply --server-side --field-manager=other -f -", &blue);
+    has(&conflict, &["Apply failed with 1 conflict: conflict with \"kubectl\"", ".data.colour"]);
+    k.feed("apply --server-side --field-manager=other --force-conflicts -f -", &blue);
+    assert_eq!(k.field("cm/settings", ".data.colour"), "blue");
     // Who no longer applies a field that another still does takes nothing away.
-    let less = deployment(3, "nginx:1").replace("  replicas: 3\n", "");
+    let less = SETTINGS.replace("colour: red, ", "");
     assert_eq!(k.feed("apply --server-side -f -", &less), applied);
-    assert_eq!(k.field("deploy/web", ".spec.replicas"), "3");
+    assert_eq!(k.field("cm/settings", ".data.colour"), "blue");
     let managers = ".metadata.managedFields[*].manager";
-    assert_eq!(k.field("deploy/web", managers), "kubectl other");
+    assert_eq!(k.field("cm/settings", managers), "kubectl other");
 }
 
 #[test]
@@ -77,12 +78,14 @@ fn client_side_apply_moves_to_server_side_apply() {
 #[test]
 fn a_diff_shows_what_apply_would_change() {
     kubectl!(cluster, k);
-    k.feed("apply -f -", &deployment(2, "nginx:1"));
-    assert_eq!(k.feed("diff -f -", &deployment(2, "nginx:1")), "");
+    k.feed("apply -f -", SETTINGS);
+    assert_eq!(k.feed("diff -f -", SETTINGS), "");
     for how in ["diff -f -", "diff --server-side --force-conflicts -f -"] {
-        let said = k.fed(how, &deployment(3, "nginx:1"));
+        let said = k.fed(how, &SETTINGS.replace("red", "blue"));
         assert_eq!(said.status.code(), Some(1), "{how}: {said:?}");
-        has(&said.stdout, &["-  replicas: 2\n", "+  replicas: 3\n", "-  generation: 1\n", "+  generation: 2\n"]);
+        has(&said.stdout, &["-  colour: red\n", "+  colour: blue\n"]);
     }
-    assert_eq!(k.field("deploy/web", ".spec.replicas"), "2");
+    let said = k.fed("diff -f -", &deployment(3, "nginx:1"));
+    has(&said.stdout, &["+  generation: 1\n", "+  replicas: 3\n"]);
+    assert_eq!(k.field("cm/settings", ".data.colour"), "red");
 }

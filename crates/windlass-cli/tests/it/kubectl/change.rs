@@ -53,7 +53,8 @@ fn each_type_of_patch_is_applied() {
     assert_eq!(k.run(&format!("patch deploy web --type=json -p {json}")), patched);
     assert_eq!(k.field("deploy/web", ".spec.replicas"), "7");
     has(&k.fails(&format!("patch deploy web --type=json -p {json}")), &["The request is invalid"]);
-    has(&k.run(&format!("patch deploy web --type=merge -p {merge}")), &["patched (no change)"]);
+    k.feed("create -f -", SETTINGS);
+    has(&k.run(r#"patch cm settings --type=merge -p {"data":{"size":"1"}}"#), &["patched (no change)"]);
     has(&k.fails(r#"patch deploy web -p {"spec":{"replicas":"many"}}"#), &["web"]);
     has(&k.fails(r#"patch deploy web -p {"spec":{"replicas":-1}}"#), &["must be greater than or equal to 0"]);
 }
@@ -88,7 +89,7 @@ fn workloads_are_scaled() {
 #[test]
 fn what_is_waited_for_comes() {
     kubectl!(cluster, k);
-    k.run("run solo --image=nginx");
+    k.pending_pod("solo");
     let waiting = k.spawn("wait --for=condition=Ready pod/solo --timeout=60s");
     let ready = r#"[{"op":"add","path":"/status/conditions","value":[{"type":"Ready","status":"True"}]}]"#;
     if k.at_least(24) {
@@ -109,17 +110,17 @@ fn what_is_waited_for_comes() {
 fn objects_are_deleted() {
     kubectl!(cluster, k);
     for name in ["one", "two", "three"] {
-        k.run(&format!("create configmap {name}"));
+        k.run(&format!("create secret generic {name}"));
     }
-    k.run("label cm one tier=front");
-    has(&k.run("delete cm one --dry-run=server"), &["configmap \"one\" deleted", "(server dry run)"]);
-    has(&k.run("delete cm -l tier=front"), &["configmap \"one\" deleted"]);
-    assert_eq!(k.run("get cm -o name"), "configmap/three\nconfigmap/two\n");
-    k.run("delete cm --all");
-    assert_eq!(k.run("get cm -o name"), "");
-    has(&k.fails("delete cm one"), &["NotFound"]);
-    assert_eq!(k.run("delete cm one --ignore-not-found"), "");
-    k.run("run solo --image=nginx");
+    k.run("label secret one tier=front");
+    has(&k.run("delete secret one --dry-run=server"), &["secret \"one\" deleted", "(server dry run)"]);
+    has(&k.run("delete secrets -l tier=front"), &["secret \"one\" deleted"]);
+    assert_eq!(k.run("get secrets -o name"), "secret/three\nsecret/two\n");
+    k.run("delete secrets --all");
+    assert_eq!(k.run("get secrets -o name"), "");
+    has(&k.fails("delete secret one"), &["NotFound"]);
+    assert_eq!(k.run("delete secret one --ignore-not-found"), "");
+    k.pending_pod("solo");
     k.run("delete pod solo --grace-period=0 --force");
     has(&k.fails("get pod solo"), &["NotFound"]);
 }

@@ -45,10 +45,10 @@ fn kubectl_creates_every_kind_it_knows() {
 fn namespaces_keep_objects_apart() {
     kubectl!(cluster, k);
     k.run("create namespace other");
-    k.run("create configmap same");
-    k.run("create configmap same -n other");
-    assert_eq!(k.run("get cm -A -o name"), "configmap/same\nconfigmap/same\n");
-    k.run("delete cm same -n other");
-    assert_eq!(k.run("get cm -o name"), "configmap/same\n");
+    k.run("create secret generic same");
+    k.run("create secret generic same -n other");
+    assert_eq!(k.run("get secrets -A -o name"), "secret/same\nsecret/same\n");
+    k.run("delete secret same -n other");
+    assert_eq!(k.run("get secrets -o name"), "secret/same\n");
     has(&k.fails("delete namespace default"), &["Forbidden", "this namespace may not be deleted"]);
 }

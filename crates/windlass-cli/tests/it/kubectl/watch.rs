@@ -5,19 +5,19 @@ use super::{deployment, kubectl};
 #[test]
 fn a_watch_shows_what_happens() {
     kubectl!(cluster, k);
-    k.run("create configmap before");
-    let watch = k.spawn("get configmaps --watch --output-watch-events --no-headers");
+    k.run("create secret generic before");
+    let watch = k.spawn("get secrets --watch --output-watch-events --no-headers");
     let event = |kind: &str, name: &str| {
         let line = watch.line().expect("the watch goes on");
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words[..2], [kind, name], "{line}");
     };
     event("ADDED", "before");
-    k.run("create configmap after --from-literal=a=b");
+    k.run("create secret generic after --from-literal=a=b");
     event("ADDED", "after");
-    k.run("label configmap after tier=front");
+    k.run("label secret after tier=front");
     event("MODIFIED", "after");
-    k.run("delete configmap before after");
+    k.run("delete secret before after");
     event("DELETED", "before");
     event("DELETED", "after");
 }
@@ -36,17 +36,16 @@ fn a_watch_of_one_object_sees_only_that() {
 #[test]
 fn a_watch_with_a_selector_sees_objects_come_into_it_and_leave_it() {
     kubectl!(cluster, k);
-    let watch = k.spawn("get cm -l tier=front --watch-only --output-watch-events --no-headers");
+    let watch = k.spawn("get roles -l tier=front --watch-only --output-watch-events --no-headers");
     // The watch has no first list, so only what follows its start is seen.
     crate::process::eventually("the watch is open", || {
         let metrics = k.run("get --raw /metrics");
-        let open =
-            metrics.lines().find(|l| l.starts_with("apiserver_longrunning_requests") && l.contains("configmaps"));
+        let open = metrics.lines().find(|l| l.starts_with("apiserver_longrunning_requests") && l.contains("\"roles\""));
         open.is_some_and(|line| line.ends_with(" 1")).then_some(())
     });
-    k.run("create configmap one");
-    k.run("label cm one tier=front");
-    k.run("label cm one tier=back --overwrite");
+    k.run("create role one --verb=get --resource=pods");
+    k.run("label role one tier=front");
+    k.run("label role one tier=back --overwrite");
     let mut seen = Vec::new();
     while seen.len() < 2 {
         seen.extend(watch.line());
