@@ -13,7 +13,7 @@
 //!
 //! All calls share one HTTP/2 connection, opened on first use and again after it broke.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, iter, time::Duration};
 
 use jiff::ToSpan;
 use tonic::{
@@ -204,11 +204,18 @@ impl StoreClient {
 
 impl From<Status> for StoreError {
     fn from(status: Status) -> Self {
-        let reason = if status.message().is_empty() {
+        let mut reason = if status.message().is_empty() {
             status.code().description().to_owned()
         } else {
             status.message().to_owned()
         };
+        // "tcp connect error" helps nobody; "connection refused" does.
+        if let Some(cause) =
+            iter::successors(status.source(), |error| (*error).source()).last().map(ToString::to_string)
+            && !reason.contains(&cause)
+        {
+            reason = format!("{reason}: {cause}");
+        }
         match status.code() {
             Code::Unavailable | Code::DeadlineExceeded => Self::Unavailable { reason },
             // The transport's own errors have a source, whatever code they were given. Errors that

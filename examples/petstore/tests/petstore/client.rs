@@ -114,6 +114,15 @@ async fn one_client_outlives_a_restart_of_the_store() {
 }
 
 #[tokio::test]
+async fn why_a_store_is_unavailable_is_said() {
+    let (addr, _) = Serving::start().await.stop().await;
+    let client = StoreClient::connect_lazy(&addr.to_string()).unwrap();
+    let down = client.ensure(None, &thor("Thor"), "key").await.unwrap_err();
+    let said = down.to_string();
+    assert!(said.starts_with("the pet store is unavailable: ") && said.contains("refused"), "{said}");
+}
+
+#[tokio::test]
 async fn an_address_is_checked_before_it_is_used() {
     assert!(StoreClient::connect_lazy("127.0.0.1:1").is_ok());
     assert!(StoreClient::connect_lazy("http://store.example:6742").is_ok());
