@@ -85,8 +85,8 @@ impl Decision {
     }
 }
 
-fn foreign<'a>(value: impl Foreign + 'static) -> Option<Outcome<'a>> {
-    Some(Ok(Value::Foreign(Rc::new(value))))
+fn foreign<'a>(value: impl Foreign + 'static) -> Value<'a> {
+    Value::Foreign(Rc::new(value))
 }
 
 impl Foreign for Authorizer {
@@ -97,12 +97,12 @@ impl Foreign for Authorizer {
     fn call<'a>(&self, function: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
         let user = self.user.clone();
         match (function, args) {
-            ("path", [Value::String(path)]) => foreign(PathCheck { user, path: path.to_string() }),
-            ("group", [Value::String(group)]) => foreign(GroupCheck { user, group: group.to_string() }),
+            ("path", [Value::String(path)]) => Some(Ok(foreign(PathCheck { user, path: path.to_string() }))),
+            ("group", [Value::String(group)]) => Some(Ok(foreign(GroupCheck { user, group: group.to_string() }))),
             ("serviceAccount", [Value::String(namespace), Value::String(name)]) => {
                 let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{}", &**namespace)];
                 let name = format!("system:serviceaccount:{}:{}", &**namespace, &**name);
-                foreign(Self { user: User::new(name, groups) })
+                Some(Ok(foreign(Self { user: User::new(name, groups) })))
             }
             _ => None,
         }
@@ -117,7 +117,7 @@ impl Foreign for PathCheck {
     fn call<'a>(&self, function: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
         match (function, args) {
             ("check", [Value::String(verb)]) => {
-                foreign(Decision::new(authz::path(&self.user, verb, &self.path).is_ok()))
+                Some(Ok(foreign(Decision::new(authz::path(&self.user, verb, &self.path).is_ok()))))
             }
             _ => None,
         }
@@ -131,14 +131,14 @@ impl Foreign for GroupCheck {
 
     fn call<'a>(&self, function: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
         match (function, args) {
-            ("resource", [Value::String(resource)]) => foreign(ResourceCheck {
+            ("resource", [Value::String(resource)]) => Some(Ok(foreign(ResourceCheck {
                 user: self.user.clone(),
                 group: self.group.clone(),
                 resource: resource.to_string(),
                 subresource: String::new(),
                 namespace: String::new(),
                 name: String::new(),
-            }),
+            }))),
             _ => None,
         }
     }
@@ -153,12 +153,12 @@ impl Foreign for ResourceCheck {
         let [Value::String(text)] = args else { return None };
         let text = text.to_string();
         match function {
-            "subresource" => foreign(Self { subresource: text, ..self.clone() }),
-            "namespace" => foreign(Self { namespace: text, ..self.clone() }),
-            "name" => foreign(Self { name: text, ..self.clone() }),
+            "subresource" => Some(Ok(foreign(Self { subresource: text, ..self.clone() }))),
+            "namespace" => Some(Ok(foreign(Self { namespace: text, ..self.clone() }))),
+            "name" => Some(Ok(foreign(Self { name: text, ..self.clone() }))),
             // Selectors only ever narrow what is asked about; whoever may do all of it may do part of it.
-            "fieldSelector" | "labelSelector" => foreign(self.clone()),
-            "check" => foreign(self.check(&text)),
+            "fieldSelector" | "labelSelector" => Some(Ok(foreign(self.clone()))),
+            "check" => Some(Ok(foreign(self.check(&text)))),
             _ => None,
         }
     }

@@ -373,3 +373,21 @@ async fn a_webhook_that_writes_what_it_guards_gets_nowhere_in_bounded_time() {
     assert_eq!(get(&server, &path).await.body["data"]["outer"], Value::Null);
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn conditions_decide_who_is_asked() {
+    let server = start().await;
+    let hook = Hook::start(|_| Reply::Review(json!({"allowed": false}))).await;
+    let conditions = |expression: &str| json!({"matchConditions": [{"name": "c", "expression": expression}]});
+    let wrong = configuration("v", &hook.config(), &["configmaps"], &conditions("1 +"));
+    assert_eq!(post(&server, VALIDATING, &wrong).await.code, 422);
+    validating(&server, "v", &hook.config(), conditions("object.data.k != 'v'")).await;
+    create(&server, CONFIG_MAPS, &config_map("a")).await;
+    let other = json!({"metadata": {"name": "b"}, "data": {"k": "w"}});
+    assert_eq!(post(&server, CONFIG_MAPS, &other).await.code, 400);
+    let failing = post(&server, CONFIG_MAPS, &json!({"metadata": {"name": "c"}})).await;
+    assert_eq!(failing.code, 403);
+    let why = "configmaps \"c\" is forbidden: expression 'object.data.k != 'v'' resulted in error: no such key: data";
+    assert_eq!(failing.message(), why);
+    server.stop().await.unwrap();
+}
