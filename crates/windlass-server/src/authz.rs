@@ -17,7 +17,7 @@ mod tests;
 pub(crate) use bootstrap::create_defaults;
 pub(crate) use escalation::check as check_escalation;
 pub use follow::Rbac;
-pub(crate) use policy::Decision;
+pub(crate) use policy::{Decision, Policy};
 pub(crate) use rules::{Attributes, ResourceTarget, Rule, Target, go_list};
 
 use crate::api::Api;

@@ -22,22 +22,22 @@ pub(crate) fn serves(context: &Context) -> bool {
 }
 
 /// Answers a request for a resource that is not stored.
-pub(crate) async fn serve(mut context: Context) -> Result<Answer, Status> {
+pub(crate) async fn serve(context: &mut Context) -> Result<Answer, Status> {
     match &*context.served.plural {
-        "componentstatuses" => return components::serve(&mut context),
-        "bindings" => return registry::bind_named(&mut context).await,
+        "componentstatuses" => return components::serve(context).await,
+        "bindings" => return registry::bind_named(context).await,
         _ => {}
     }
     let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
-    let mut object = registry::decode_object(&mut context, options.field_validation)?;
-    registry::place(&context, &mut object)?;
+    let mut object = registry::decode_object(context, options.field_validation)?;
+    registry::place(context, &mut object)?;
     let reviewed = match &*context.served.plural {
-        "selfsubjectreviews" => identity::myself(&context),
-        "tokenreviews" => identity::token(&context, object).await?,
-        "selfsubjectrulesreviews" => access::my_rules(&context, &object)?,
-        _ => access::review(&context, object)?,
+        "selfsubjectreviews" => identity::myself(context),
+        "tokenreviews" => identity::token(context, object).await?,
+        "selfsubjectrulesreviews" => access::my_rules(context, &object)?,
+        _ => access::review(context, object)?,
     };
-    let stored = context.unsaved(&reviewed)?;
+    let stored = context.unsaved(&reviewed).await?;
     Ok(context.answer(StatusCode::CREATED, stored))
 }
 

@@ -2,37 +2,58 @@
 //! (`apiserver/pkg/cel/library/authz.go`).
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 
 use crate::authn::User;
-use crate::authz;
+use crate::authz::{self, Attributes, Policy, ResourceTarget, Target};
 use crate::cel::value::{Foreign, Outcome, Text, Value};
-use crate::request::{ResourcePath, Verb};
 use crate::validation::access::Access;
+
+/// Who is asked about, and the policy that answers.
+#[derive(Clone)]
+pub(crate) struct Subject {
+    pub(crate) user: User,
+    pub(crate) policy: Arc<Policy>,
+}
+
+impl std::fmt::Debug for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Subject").field(&self.user.name).finish()
+    }
+}
+
+impl Subject {
+    fn may(&self, verb: &str, target: Target<'_>) -> Decision {
+        let attributes = Attributes { user: &self.user, verb, target };
+        let allowed = self.user.is_master() || matches!(self.policy.decide(&attributes), authz::Decision::Allowed(_));
+        Decision { allowed, reason: String::new() }
+    }
+}
 
 /// Decides about one user.
 #[derive(Clone, Debug)]
 pub(super) struct Authorizer {
-    pub(super) user: User,
+    pub(super) subject: Subject,
 }
 
 #[derive(Clone, Debug)]
 struct PathCheck {
-    user: User,
+    subject: Subject,
     path: String,
 }
 
 #[derive(Clone, Debug)]
 struct GroupCheck {
-    user: User,
+    subject: Subject,
     group: String,
 }
 
 /// Decides about one resource.
 #[derive(Clone, Debug)]
 pub(super) struct ResourceCheck {
-    user: User,
+    subject: Subject,
     group: String,
     resource: String,
     subresource: String,
@@ -49,10 +70,10 @@ struct Decision {
 
 impl ResourceCheck {
     /// Decides about what the request is for.
-    pub(super) fn of_request(user: &User, request: &Json) -> Self {
+    pub(super) fn of_request(subject: &Subject, request: &Json) -> Self {
         let resource = request.at("resource");
         Self {
-            user: user.clone(),
+            subject: subject.clone(),
             group: resource.text("group").to_owned(),
             resource: resource.text("resource").to_owned(),
             subresource: request.text("subResource").to_owned(),
@@ -62,26 +83,16 @@ impl ResourceCheck {
     }
 
     fn check(&self, verb: &str) -> Decision {
-        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let path = ResourcePath {
-            group: self.group.clone(),
-            version: "*".to_owned(),
-            namespace: some(&self.namespace),
-            resource: self.resource.clone(),
-            name: some(&self.name),
-            subresource: some(&self.subresource),
-            rest: None,
-            watch_prefix: false,
-        };
-        // Verbs that are no verbs of requests are up to the administrator.
-        let verb = Verb::named(verb).filter(|_| !self.user.is_master());
-        Decision::new(verb.map_or(self.user.is_master(), |verb| authz::resource(&self.user, verb, &path).is_ok()))
-    }
-}
-
-impl Decision {
-    fn new(allowed: bool) -> Self {
-        Self { allowed, reason: String::new() }
+        self.subject.may(
+            verb,
+            Target::Resource(ResourceTarget {
+                group: &self.group,
+                resource: &self.resource,
+                subresource: &self.subresource,
+                namespace: &self.namespace,
+                name: &self.name,
+            }),
+        )
     }
 }
 
@@ -95,14 +106,14 @@ impl Foreign for Authorizer {
     }
 
     fn call<'a>(&self, function: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
-        let user = self.user.clone();
+        let subject = self.subject.clone();
         match (function, args) {
-            ("path", [Value::String(path)]) => Some(Ok(foreign(PathCheck { user, path: path.to_string() }))),
-            ("group", [Value::String(group)]) => Some(Ok(foreign(GroupCheck { user, group: group.to_string() }))),
+            ("path", [Value::String(path)]) => Some(Ok(foreign(PathCheck { subject, path: path.to_string() }))),
+            ("group", [Value::String(group)]) => Some(Ok(foreign(GroupCheck { subject, group: group.to_string() }))),
             ("serviceAccount", [Value::String(namespace), Value::String(name)]) => {
                 let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{}", &**namespace)];
                 let name = format!("system:serviceaccount:{}:{}", &**namespace, &**name);
-                Some(Ok(foreign(Self { user: User::new(name, groups) })))
+                Some(Ok(foreign(Self { subject: Subject { user: User::new(name, groups), ..subject } })))
             }
             _ => None,
         }
@@ -116,9 +127,7 @@ impl Foreign for PathCheck {
 
     fn call<'a>(&self, function: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
         match (function, args) {
-            ("check", [Value::String(verb)]) => {
-                Some(Ok(foreign(Decision::new(authz::path(&self.user, verb, &self.path).is_ok()))))
-            }
+            ("check", [Value::String(verb)]) => Some(Ok(foreign(self.subject.may(verb, Target::Path(&self.path))))),
             _ => None,
         }
     }
@@ -132,7 +141,7 @@ impl Foreign for GroupCheck {
     fn call<'a>(&self, function: &str, args: &[Value<'a>]) -> Option<Outcome<'a>> {
         match (function, args) {
             ("resource", [Value::String(resource)]) => Some(Ok(foreign(ResourceCheck {
-                user: self.user.clone(),
+                subject: self.subject.clone(),
                 group: self.group.clone(),
                 resource: resource.to_string(),
                 subresource: String::new(),

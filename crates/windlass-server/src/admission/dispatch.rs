@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use serde_json::Value;
 
+use super::authorizer::Subject;
 use super::expression::Variables;
 use super::matching::{self, Invocation};
 use super::request::Request;
@@ -274,11 +275,12 @@ fn conditions_hold(request: &Request, invocation: &Invocation, objects: &Version
     if hook.conditions.is_empty() {
         return Ok(true);
     }
+    let subject = Subject { user: request.user.clone(), policy: Arc::clone(&request.api.rbac.policy()) };
     let variables = Variables {
         object: objects.object.as_ref().unwrap_or(&Value::Null),
         old_object: objects.old.as_ref().unwrap_or(&Value::Null),
         request: &review::variable(request, invocation),
-        user: &request.user,
+        subject: &subject,
     };
     match hook.conditions.hold(variables) {
         Ok(hold) => Ok(hold),

@@ -7,8 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value as Json;
 
-use super::authorizer::{Authorizer, ResourceCheck};
-use crate::authn::User;
+use super::authorizer::{Authorizer, ResourceCheck, Subject};
 use crate::cel::declare::Declared;
 use crate::cel::types::{Object, Type};
 use crate::cel::value::{Outcome, Shape, Value, adapt};
@@ -25,7 +24,7 @@ pub(crate) struct Variables<'a> {
     /// `request`: the AdmissionRequest, without its objects.
     pub request: &'a Json,
     /// Who `authorizer` decides about.
-    pub user: &'a User,
+    pub subject: &'a Subject,
 }
 
 /// The variables, in the order of the environment.
@@ -114,15 +113,15 @@ struct AdmissionGlobals<'a> {
 
 impl<'a> Globals<'a> for AdmissionGlobals<'a> {
     fn get(&mut self, index: usize) -> Outcome<'a> {
-        let Variables { object, old_object, request, user } = self.variables;
+        let Variables { object, old_object, request, subject } = self.variables;
         match index {
             OBJECT => adapt(object, Shape::Dynamic),
             OLD_OBJECT => adapt(old_object, Shape::Dynamic),
             // Webhooks' conditions do not get to see the namespace.
             NAMESPACE => Ok(Value::Null),
             REQUEST => adapt(request, Shape::Dynamic),
-            AUTHORIZER => Ok(Value::Foreign(Rc::new(Authorizer { user: user.clone() }))),
-            _ => Ok(Value::Foreign(Rc::new(ResourceCheck::of_request(user, request)))),
+            AUTHORIZER => Ok(Value::Foreign(Rc::new(Authorizer { subject: subject.clone() }))),
+            _ => Ok(Value::Foreign(Rc::new(ResourceCheck::of_request(subject, request)))),
         }
     }
 }
@@ -229,8 +228,8 @@ mod tests {
             "name": "x", "namespace": "n", "operation": "CREATE", "dryRun": false,
             "userInfo": {"username": "alice", "groups": ["devs"]},
         });
-        let user = User::admin();
-        let variables = Variables { object: &object, old_object: &Json::Null, request: &request, user: &user };
+        let subject = Subject { user: crate::authn::User::admin(), policy: Arc::default() };
+        let variables = Variables { object: &object, old_object: &Json::Null, request: &request, subject: &subject };
         let expected = expected.map_err(|why| Failure::Failed(why.to_owned()));
         assert_eq!(Condition::new(text).holds(variables, &mut 1_000_000), expected, "{text}");
     }

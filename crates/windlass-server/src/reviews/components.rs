@@ -15,7 +15,7 @@ use crate::status::{Qualified, Status};
 const COMPONENTS: [&str; 3] = ["controller-manager", "etcd-0", "scheduler"];
 
 /// Answers GET and LIST.
-pub(super) fn serve(context: &mut Context) -> Result<Answer, Status> {
+pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
     context.warnings.push("v1 ComponentStatus is deprecated in v1.19+".to_owned());
     if context.verb != Verb::Get {
         let entry = |name: &'static str| Entry {
@@ -25,12 +25,12 @@ pub(super) fn serve(context: &mut Context) -> Result<Answer, Status> {
             modified: 1,
         };
         let entries = COMPONENTS.into_iter().map(entry).collect();
-        return render::list(context, entries, &ListMeta::default());
+        return render::list(context, entries, &ListMeta::default()).await;
     }
     let Some(name) = COMPONENTS.into_iter().find(|known| *known == context.name()) else {
         return Err(Status::not_found(Qualified { group: "", name: "componentstatus" }, context.name()));
     };
-    let stored = context.unsaved(&status(context, name))?;
+    let stored = context.unsaved(&status(context, name)).await?;
     Ok(context.answer(StatusCode::OK, stored))
 }
 

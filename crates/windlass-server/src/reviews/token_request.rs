@@ -72,7 +72,7 @@ pub(crate) async fn request_token(context: &mut Context) -> Result<Answer, Statu
     metadata.insert("namespace".into(), context.namespace().into());
     metadata.insert("uid".into(), uid.into());
     metadata.insert("creationTimestamp".into(), object::time(context.now).into());
-    let stored = context.unsaved(&request)?;
+    let stored = context.unsaved(&request).await?;
     Ok(context.answer(StatusCode::CREATED, stored))
 }
 
