@@ -18,6 +18,7 @@ mod service_account;
 
 mod claim;
 mod deployment;
+mod job;
 mod pods;
 mod replica_set;
 
@@ -57,6 +58,10 @@ pub enum BuiltIn {
     ReplicaSet,
     /// Rolls Deployments out.
     Deployment,
+    /// Runs Jobs to their end.
+    Job,
+    /// Deletes finished Jobs whose time to live is over.
+    JobTimeToLive,
 }
 
 impl BuiltIn {
@@ -70,6 +75,8 @@ impl BuiltIn {
         Self::VolumeProtection,
         Self::ReplicaSet,
         Self::Deployment,
+        Self::Job,
+        Self::JobTimeToLive,
     ];
 }
 
@@ -202,6 +209,12 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::Deployment) {
         deployment::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::Job) {
+        job::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::JobTimeToLive) {
+        job::ttl::add(&mut manager)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -14,7 +14,7 @@ use windlass::{Context, Object, ObjectKey};
 
 use super::claim::controller_reference;
 use super::namespace::is_terminating as is_namespace_terminating;
-pub(super) use order::preferred_victims;
+pub(super) use order::{preferred_victims, sort_for_deletion};
 
 /// The phase a pod is in; empty when nobody has said.
 pub(super) fn phase(pod: &Pod) -> &str {

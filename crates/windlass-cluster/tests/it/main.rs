@@ -3,6 +3,7 @@
 
 mod garbage;
 mod helpers;
+mod jobs;
 mod namespaces;
 mod stopping;
 mod volumes;

@@ -33,6 +33,11 @@ pub(in crate::controllers) fn preferred_victims(
     pods
 }
 
+/// Sorts pods, those to delete first in front.
+pub(in crate::controllers) fn sort_for_deletion(pods: &mut [Arc<Pod>], now: Timestamp) {
+    pods.sort_by(|a, b| compare(a, 0, b, 0, now));
+}
+
 fn node(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
