@@ -75,7 +75,7 @@ impl check::Scope for Environment {
         self.variables.iter().find(|(known, _)| *known == name).map(|(_, ty)| ty.clone())
     }
 
-    fn object(&self, name: &str) -> Option<Type> {
+    fn object(&self, _name: &str) -> Option<Type> {
         None
     }
 
