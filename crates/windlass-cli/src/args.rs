@@ -25,6 +25,8 @@ pub(crate) enum Command {
     List(List),
     /// Print the kubeconfig of a running cluster
     Kubeconfig(Kubeconfig),
+    /// Watch an operator at work: a cluster, a pet store and two pets, gone after a few seconds
+    Demo(Demo),
 }
 
 /// How results are printed.
@@ -101,6 +103,16 @@ pub(crate) struct Kubeconfig {
     #[command(flatten)]
     pub name: Name,
     /// `text` prints YAML
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Demo {
+    /// Leave it running for kubectl until Ctrl-C instead of deleting the pets
+    #[arg(long)]
+    pub keep: bool,
+    /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
 }

@@ -111,11 +111,12 @@ impl Home {
 /// Whether the process is there and is a windlass, not one that got the number later.
 fn is_windlass(pid: i32) -> bool {
     std::fs::read(format!("/proc/{pid}/cmdline"))
-        .map(|line| line.split(|b| *b == 0).any(|arg| arg == b"--foreground") && !is_zombie(pid))
-        .unwrap_or(false)
+        .is_ok_and(|line| line.split(|b| *b == 0).any(|arg| arg == b"--foreground") && !is_zombie(pid))
 }
 
+/// Whether nothing is left of the process but its number. While one of its threads is, so are its files.
 fn is_zombie(pid: i32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    let ended = state.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
+    ended && std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() == 1)
 }

@@ -56,7 +56,8 @@ pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
     Ok(write_private(path, &to_yaml(config)?)?)
 }
 
-fn to_yaml(config: &Value) -> Result<String> {
+/// A kubeconfig as kubectl writes it.
+pub(crate) fn to_yaml(config: &Value) -> Result<String> {
     serde_saphyr::to_string(config).context("the kubeconfig cannot be written as YAML")
 }
 

@@ -3,6 +3,7 @@
 //! Arguments are parsed in [`args`] and resolved by the command that uses them; each command is one file.
 
 mod args;
+mod demo;
 mod down;
 mod home;
 mod kubeconfig;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Status(status) => status::run(&status),
         Command::List(list) => list::run(&list),
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&kubeconfig),
+        Command::Demo(demo) => demo::run(&demo),
     };
     match result {
         Ok(code) => code,

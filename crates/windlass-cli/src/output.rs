@@ -1,22 +1,48 @@
 //! What people and programs read: plain lines on a terminal, JSON for programs.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::print_stderr)]
 
-use std::io::IsTerminal as _;
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use serde_json::Value;
 
 /// A line for people.
 pub(crate) fn line(text: impl std::fmt::Display) {
-    println!("{text}");
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Ok(()) => {}
+        // Whoever read this has read enough; what is being done goes on.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => eprintln!("error: cannot write to standard output: {error}"),
+    }
 }
 
 /// A document for programs.
 pub(crate) fn json(value: &Value) {
-    println!("{value:#}");
+    line(format_args!("{value:#}"));
 }
 
 /// What went wrong, with its causes, and on a terminal in colour.
 pub(crate) fn error(error: &anyhow::Error) {
     let (on, off) = if std::io::stderr().is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    eprintln!("{on}error:{off} {error:#}");
+    eprintln!("{on}error:{off} {}", with_causes(error));
+}
+
+/// An error and its causes, without those that an error above them has quoted.
+fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+        "" => cause,
+        said if said.contains(&cause) => said.to_owned(),
+        said => format!("{said}: {cause}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow::anyhow!("disk full").context("cannot write x: disk full").context("cannot start");
+        assert_eq!(with_causes(&error), "cannot start: cannot write x: disk full");
+    }
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail};
@@ -37,12 +38,11 @@ async fn foreground(args: &Up, home: &Home) -> Result<()> {
     let cluster = builder.start().await?;
     let credentials = cluster.credentials()?.context("the cluster has no address")?;
     let config = credentials.kubeconfig(&home.context());
-    let file = match &args.kubeconfig {
-        Some(file) => file.clone(),
-        None => {
-            home.create()?;
-            home.kubeconfig()
-        }
+    let file = if let Some(file) = &args.kubeconfig {
+        file.clone()
+    } else {
+        home.create()?;
+        home.kubeconfig()
     };
     kubeconfig::write(&file, &config)?;
     if let Some(recovery) = cluster.recovery().filter(|recovery| recovery.truncated_bytes > 0) {
@@ -95,20 +95,16 @@ fn background(args: &Up, home: &Home) -> Result<()> {
         let said = said.trim().trim_start_matches("error: ");
         bail!("the cluster did not start: {}", if said.is_empty() { "it said nothing" } else { said });
     };
-    let config = kubeconfig::read(&home.kubeconfig())?;
-    let merged = match &args.kubeconfig {
-        Some(file) => {
-            kubeconfig::write(file, &config)?;
-            file.clone()
+    let merged = match publish(args, home, server, child.id()) {
+        Ok(file) => file,
+        Err(error) => {
+            // A cluster that nobody can find is not left running.
+            let _ = child.kill();
+            let _ = child.wait();
+            home.clear_run();
+            return Err(error);
         }
-        None => kubeconfig::merge(&config)?,
     };
-    home.write_run(&Run {
-        pid: i32::try_from(child.id())?,
-        server: server.to_owned(),
-        ephemeral: args.ephemeral,
-        kubeconfig: args.kubeconfig.clone(),
-    })?;
     match args.output {
         Format::Json => output::json(&json!({
             "name": home.name, "server": server, "context": home.context(), "kubeconfig": merged, "pid": child.id(),
@@ -122,4 +118,23 @@ fn background(args: &Up, home: &Home) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Lets clients and later commands find a cluster that serves. Returns the kubeconfig that names it.
+fn publish(args: &Up, home: &Home, server: &str, pid: u32) -> Result<PathBuf> {
+    let config = kubeconfig::read(&home.kubeconfig())?;
+    let file = match &args.kubeconfig {
+        Some(file) => {
+            kubeconfig::write(file, &config)?;
+            file.clone()
+        }
+        None => kubeconfig::merge(&config)?,
+    };
+    home.write_run(&Run {
+        pid: i32::try_from(pid)?,
+        server: server.to_owned(),
+        ephemeral: args.ephemeral,
+        kubeconfig: args.kubeconfig.clone(),
+    })?;
+    Ok(file)
 }

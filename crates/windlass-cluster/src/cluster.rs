@@ -1,14 +1,17 @@
-//! [`Cluster`]: server, store and certificates put together.
+//! [`Cluster`]: server, store, certificates and controllers put together.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use windlass::manager::ManagerError;
+use windlass_server::authn::TokenKey;
 use windlass_server::pki::{Authority, PkiError};
 use windlass_server::{Listener, Server, ServerError};
 use windlass_store::{Durable, DurableOptions, OpenError, Recovery, Store};
 
 use crate::Credentials;
+use crate::controllers::{Controllers, Running, Setup};
 
 /// Why a cluster could not start or stop.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,9 @@ pub enum ClusterError {
     /// Certificates.
     #[error(transparent)]
     Pki(#[from] PkiError),
+    /// The built-in controllers.
+    #[error("cannot start the built-in controllers: {0}")]
+    Controllers(#[from] ManagerError),
 }
 
 /// Puts a cluster together.
@@ -44,6 +50,7 @@ pub enum ClusterError {
 pub struct ClusterBuilder {
     data_dir: Option<PathBuf>,
     listen: Option<SocketAddr>,
+    controllers: Controllers,
 }
 
 impl ClusterBuilder {
@@ -59,7 +66,13 @@ impl ClusterBuilder {
         self
     }
 
-    /// Starts the cluster; when this returns it can be used.
+    /// Runs these built-in controllers; all of them unless set.
+    pub fn controllers(mut self, controllers: Controllers) -> Self {
+        self.controllers = controllers;
+        self
+    }
+
+    /// Starts the cluster; when this returns it can be used. The controllers are not waited for.
     pub async fn start(self) -> Result<Cluster, ClusterError> {
         let mut builder = Server::builder();
         let mut recovery = None;
@@ -70,6 +83,7 @@ impl ClusterBuilder {
                 recovery = Some(found);
                 let pki = dir.join("pki");
                 create_private(&pki)?;
+                builder = builder.token_key(TokenKey::load_or_generate(&pki)?);
                 Authority::load_or_generate(&pki)?
             }
             None => Authority::generate()?,
@@ -79,7 +93,13 @@ impl ClusterBuilder {
             Some(address) => Some(server.listen(address, &authority).await?),
             None => None,
         };
-        Ok(Cluster { server, listener, authority, recovery })
+        let setup = Setup {
+            client: kube::Client::new(server.service(), "default"),
+            authority: authority.certificate().to_owned(),
+            kinds: server.api().crds.subscribe(),
+        };
+        let controllers = Running::start(&self.controllers, setup)?;
+        Ok(Cluster { server, listener, controllers, authority, recovery })
     }
 }
 
@@ -103,6 +123,7 @@ fn create_private(path: &Path) -> Result<(), ClusterError> {
 pub struct Cluster {
     server: Server,
     listener: Option<Listener>,
+    controllers: Running,
     authority: Authority,
     recovery: Option<Recovery>,
 }
@@ -147,6 +168,7 @@ impl Cluster {
 
     /// Stops serving, ends watches, and returns when everything is on disk.
     pub async fn stop(self) -> Result<(), ClusterError> {
+        self.controllers.stop().await;
         if let Some(listener) = self.listener {
             listener.stop().await;
         }

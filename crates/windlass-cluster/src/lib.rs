@@ -21,7 +21,9 @@
 //! [`ClusterBuilder::listen`] serves it over TLS to kubectl and every other client.
 
 mod cluster;
+mod controllers;
 mod kubeconfig;
 
 pub use cluster::{Cluster, ClusterBuilder, ClusterError};
+pub use controllers::{BuiltIn, Controllers};
 pub use kubeconfig::Credentials;

@@ -1,19 +1,208 @@
 //! Admission: what may still change or refuse a write after it was decoded and before it is stored.
 //!
-//! Runs inside the registry's retry loop, in upstream's order. Today that is the namespace life cycle;
-//! policies and webhooks join here.
+//! Runs inside the registry's retry loop, in upstream's order:
+//!
+//! ```text
+//! namespace life cycle ▸ defaults a cluster decides ▸ mutating webhooks (again if needed)
+//!     ▸ the registry prepares and validates ▸ validating webhooks ▸ store
+//! ```
+//!
+//! Where no webhook is registered, the part of webhooks is one atomic load.
+
+mod authorizer;
+mod conditions;
+mod defaults;
+mod dispatch;
+pub(crate) mod expression;
+mod matching;
+mod request;
+mod review;
+mod webhook;
+
+pub(crate) use request::Act;
+pub(crate) use webhook::{Webhooks, follow};
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde_json::Value;
 
+use dispatch::Mutation;
+use request::Request;
+
+use crate::api::Api;
+use crate::catalog::Served;
 use crate::codec::peek::{self, Raw};
+use crate::object;
+use crate::options::{DeleteOptions, WriteOptions};
 use crate::registry::Context;
 use crate::status::{Cause, Qualified, Status};
+use crate::versions;
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
+/// What may still change a new object before it is validated.
+pub(crate) async fn mutate_create(
+    context: &mut Context,
+    object: &mut Value,
+    options: &WriteOptions,
+) -> Result<(), Status> {
+    namespace_exists(context, object).await?;
+    defaults::create(context, object).await?;
+    let Some(mut webhooks) = mutating(context, Act::Create(options), Some(object)) else { return Ok(()) };
+    if ask(context, &mut webhooks, Some(object), None).await? {
+        defaults::create(context, object).await?;
+        ask(context, &mut webhooks, Some(object), None).await?;
+    }
+    Ok(())
+}
+
+/// What may still change an object before its change is validated.
+pub(crate) async fn mutate_update(
+    context: &mut Context,
+    object: &mut Value,
+    live: &Value,
+    options: &WriteOptions,
+) -> Result<(), Status> {
+    defaults::update(context, object);
+    let Some(mut webhooks) = mutating(context, Act::Update(options), Some(object)) else { return Ok(()) };
+    if ask(context, &mut webhooks, Some(object), Some(live)).await? {
+        defaults::update(context, object);
+        ask(context, &mut webhooks, Some(object), Some(live)).await?;
+    }
+    Ok(())
+}
+
+/// What may still change what a subresource takes: a Scale, a Binding, an Eviction.
+pub(crate) async fn mutate_view(
+    context: &mut Context,
+    act: Act<'_>,
+    view: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    let Some(mut webhooks) = mutating(context, act, Some(view)) else { return Ok(()) };
+    if ask(context, &mut webhooks, Some(view), old).await? {
+        ask(context, &mut webhooks, Some(view), old).await?;
+    }
+    Ok(())
+}
+
+/// What may still refuse an object that is valid.
+pub(crate) async fn validate(
+    context: &mut Context,
+    act: Act<'_>,
+    object: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    let registered = context.api.webhooks.load();
+    if registered.validating.is_empty() || is_exempt(context) {
+        return Ok(());
+    }
+    let hooks = registered.validating.clone();
+    drop(registered);
+    let request = Request::new(context, act, object);
+    let served = Arc::clone(&context.served);
+    let object = object.map(|object| as_shown(&served, &request, object));
+    let old = old.map(|old| as_shown(&served, &request, old));
+    // Boxed, here and below: few writes wait for webhooks, and all would be as large as one that does.
+    Box::pin(dispatch::validate(&request, &hooks, object.as_deref(), old.as_deref(), &mut context.warnings)).await
+}
+
+/// What may still refuse a delete: namespaces that stay, and webhooks of both kinds.
+pub(crate) async fn delete(context: &mut Context, live: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    may_delete(context)?;
+    let act = Act::Delete(options);
+    if let Some(mut webhooks) = mutating(context, act, None)
+        && ask(context, &mut webhooks, None, Some(live)).await?
+    {
+        ask(context, &mut webhooks, None, Some(live)).await?;
+    }
+    validate(context, act, None, Some(live)).await
+}
+
+/// What may still refuse a connection to something in the cluster: exec, attach, port forwarding, proxying.
+pub(crate) async fn connect(context: &mut Context) -> Result<(), Status> {
+    if context.query.all("dryRun").any(|value| !value.is_empty()) {
+        return Err(Status::bad_request("dryRun is not supported"));
+    }
+    if context.api.webhooks.load().is_empty() {
+        return Ok(());
+    }
+    let mut options = request::connect_options(context);
+    mutate_view(context, Act::Connect, &mut options, None).await?;
+    validate(context, Act::Connect, Some(&options), None).await
+}
+
+/// Puts webhook configurations into effect after one was written.
+pub(crate) async fn take_effect(api: &Api) -> Result<(), Status> {
+    api.webhooks.refresh(api).await.map_err(Status::internal)
+}
+
+/// The mutating webhooks' turn, if there are any.
+fn mutating(context: &Context, act: Act<'_>, object: Option<&Value>) -> Option<Mutation> {
+    let registered = context.api.webhooks.load();
+    if registered.mutating.is_empty() || is_exempt(context) {
+        return None;
+    }
+    Some(Mutation::new(Request::new(context, act, object), registered.mutating.clone()))
+}
+
+/// One round of mutating webhooks; returns whether there is to be another. The objects are in the form
+/// strategies handle.
+async fn ask(
+    context: &mut Context,
+    webhooks: &mut Mutation,
+    object: Option<&mut Value>,
+    old: Option<&Value>,
+) -> Result<bool, Status> {
+    let served = Arc::clone(&context.served);
+    let is_view = webhooks.request().is_view;
+    let shown_old = old.map(|old| as_shown(&served, webhooks.request(), old).into_owned());
+    let Some(object) = object else {
+        return Box::pin(webhooks.round(None, shown_old.as_ref(), &mut context.warnings)).await;
+    };
+    let mut shown = as_shown(&served, webhooks.request(), object).into_owned();
+    let again = Box::pin(webhooks.round(Some(&mut shown), shown_old.as_ref(), &mut context.warnings)).await?;
+    keep_managed_fields(context, object, &mut shown);
+    *object = if is_view { shown } else { versions::into_handled(&served, shown) };
+    Ok(again)
+}
+
+/// Webhooks may change `managedFields`, but what they make of it must still be readable.
+fn keep_managed_fields(context: &mut Context, before: &Value, after: &mut Value) {
+    let Err(why) = crate::apply::check_managed_fields(after) else { return };
+    match object::metadata(before).get("managedFields") {
+        Some(fields) => object::metadata_mut(after).insert("managedFields".into(), fields.clone()),
+        None => object::metadata_mut(after).remove("managedFields"),
+    };
+    context.warnings.push(format!(
+        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+         mutating admission controller; please fix your requests: {why}"
+    ));
+}
+
+/// An object as webhooks see it: in the version of the request.
+fn as_shown<'a>(served: &Served, request: &Request, object: &'a Value) -> Cow<'a, Value> {
+    if request.is_view { Cow::Borrowed(object) } else { versions::handled_to_served(served, object) }
+}
+
+/// What configures admission is not subject to webhooks, lest one lock everybody out for good.
+fn is_exempt(context: &Context) -> bool {
+    &*context.served.group == "admissionregistration.k8s.io"
+        && matches!(
+            &*context.served.kind,
+            "ValidatingWebhookConfiguration"
+                | "MutatingWebhookConfiguration"
+                | "ValidatingAdmissionPolicy"
+                | "ValidatingAdmissionPolicyBinding"
+                | "MutatingAdmissionPolicy"
+                | "MutatingAdmissionPolicyBinding"
+        )
+}
+
 /// Before a create: the namespace must exist and not be going away.
-pub(crate) async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Status> {
+async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Status> {
     if !context.served.namespaced {
         return Ok(());
     }
@@ -39,7 +228,7 @@ pub(crate) async fn namespace_exists(context: &Context, object: &Value) -> Resul
 }
 
 /// Before a delete: some namespaces stay.
-pub(crate) fn may_delete(context: &Context) -> Result<(), Status> {
+fn may_delete(context: &Context) -> Result<(), Status> {
     if context.served.group.is_empty() && &*context.served.plural == "namespaces" && IMMORTAL.contains(&context.name())
     {
         let why = "this namespace may not be deleted";

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use windlass_store::Store;
 
-use crate::authn::Tokens;
+use crate::admission::Webhooks;
+use crate::authn::{TokenKey, Tokens};
+use crate::authz::Rbac;
 use crate::catalog::Catalog;
 use crate::crd::controller::Progress;
 use crate::metrics::Metrics;
 use crate::watch::Hub;
+use crate::webhook::Clients;
 
 /// Everything a request may need. One per server.
 pub struct Api {
@@ -20,8 +23,16 @@ pub struct Api {
     pub catalog: Catalog,
     /// Who bearer tokens stand for.
     pub tokens: Tokens,
+    /// Signs the tokens of service accounts.
+    pub token_key: TokenKey,
+    /// Who may do what.
+    pub rbac: Rbac,
     /// What was done.
     pub metrics: Metrics,
     /// The revision up to which CRDs have taken effect.
     pub crds: Progress,
+    /// The registered admission webhooks.
+    pub(crate) webhooks: Webhooks,
+    /// How webhooks of all kinds are reached.
+    pub(crate) webhook_clients: Clients,
 }

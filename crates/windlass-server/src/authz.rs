@@ -1,56 +1,114 @@
-//! Who may do what: members of `system:masters` everything, everybody health and version,
-//! authenticated users discovery.
+//! Who may do what: members of `system:masters` everything, everybody else what RBAC allows.
 //!
-//! Anything else is refused with upstream's wording.
+//! ```text
+//! roles, bindings ──watch hub──▶ follow ──▶ Policy (immutable, swapped) ◀── every request
+//! ```
+//!
+//! Refusals use upstream's wording. Masters are let through before anything is looked at.
 
+mod bootstrap;
+mod escalation;
+mod follow;
+mod policy;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use bootstrap::create_defaults;
+pub(crate) use escalation::check as check_escalation;
+pub use follow::Rbac;
+pub(crate) use policy::{Decision, Policy};
+pub(crate) use rules::{Attributes, ResourceTarget, Rule, Target, go_list};
+
+use crate::api::Api;
 use crate::authn::User;
 use crate::field::quote;
-use crate::request::{ResourcePath, Verb};
+use crate::request::{Query, ResourcePath, Verb};
+use crate::selector::field;
 use crate::status::{Qualified, Status};
 
-/// Paths that need no credentials.
-const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
-/// Paths (and everything below) that any authenticated user may read.
-const DISCOVERY: [&str; 4] = ["/api", "/apis", "/openapi", "/.well-known"];
+/// The group of roles and bindings.
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Checks a request for something that is not a resource.
-pub(crate) fn path(user: &User, verb: &str, path: &str) -> Result<(), Status> {
-    let below = |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
-    let allowed = user.is_master()
-        || PUBLIC.iter().any(|root| below(root))
-        || (!user.is_anonymous() && verb == "get" && (path == "/" || DISCOVERY.iter().any(|root| below(root))));
-    if allowed {
-        return Ok(());
+/// What is said to a request, and why.
+pub(crate) fn decide(api: &Api, attributes: &Attributes<'_>) -> Decision {
+    if attributes.user.is_master() {
+        return Decision::Allowed(String::new());
     }
-    let why = format!("User {} cannot {verb} path {}", quote(&user.name), quote(path));
-    Err(Status::forbidden(Qualified { group: "", name: "" }, "", why))
+    api.rbac.policy().decide(attributes)
 }
 
-/// Checks a request for a resource.
-pub(crate) fn resource(user: &User, verb: Verb, target: &ResourcePath) -> Result<(), Status> {
+/// Refuses what nothing allows.
+pub(crate) fn check(api: &Api, attributes: &Attributes<'_>) -> Result<(), Status> {
+    match decide(api, attributes) {
+        Decision::Allowed(_) => Ok(()),
+        Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
+    }
+}
+
+/// Checks a request for something that is not a resource.
+pub(crate) fn path(api: &Api, user: &User, verb: &str, path: &str) -> Result<(), Status> {
     if user.is_master() {
         return Ok(());
     }
-    let resource = match &target.subresource {
-        Some(subresource) => format!("{}/{subresource}", target.resource),
-        None => target.resource.clone(),
+    check(api, &Attributes { user, verb, target: Target::Path(path) })
+}
+
+/// Checks a request for a resource.
+pub(crate) fn resource(api: &Api, user: &User, verb: Verb, path: &ResourcePath, query: &Query) -> Result<(), Status> {
+    if user.is_master() {
+        return Ok(());
+    }
+    let named = path.name.is_none().then(|| selected_name(verb, query)).flatten();
+    let name = path.name.as_deref().or(named.as_deref()).unwrap_or_default();
+    let namespace = match (&path.namespace, path.resource.as_str()) {
+        (Some(namespace), _) => namespace,
+        (None, "namespaces") if path.group.is_empty() => path.name.as_deref().unwrap_or_default(),
+        (None, _) => "",
     };
-    let namespace = match (&target.namespace, target.resource.as_str(), &target.name) {
-        (Some(namespace), ..) => Some(namespace),
-        (None, "namespaces", Some(name)) if target.group.is_empty() => Some(name),
-        _ => None,
+    let target = ResourceTarget {
+        group: &path.group,
+        resource: &path.resource,
+        subresource: path.subresource.as_deref().unwrap_or_default(),
+        namespace,
+        name,
     };
-    let scope = match namespace {
-        Some(namespace) => format!("in the namespace {}", quote(namespace)),
-        None => "at the cluster scope".to_owned(),
+    check(api, &Attributes { user, verb: verb.as_str(), target: Target::Resource(target) })
+}
+
+/// The one name that a collection request selects, which then counts as the request's.
+fn selected_name(verb: Verb, query: &Query) -> Option<String> {
+    if !matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection) {
+        return None;
+    }
+    let selector = field::FieldSelector::parse(query.get("fieldSelector")?).ok()?;
+    selector.requires("metadata.name").map(str::to_owned)
+}
+
+fn forbidden(attributes: &Attributes<'_>, reason: &str) -> Status {
+    let user = quote(&attributes.user.name);
+    let verb = attributes.verb;
+    let (mut why, qualified, name) = match &attributes.target {
+        Target::Path(path) => {
+            (format!("User {user} cannot {verb} path {}", quote(path)), Qualified { group: "", name: "" }, "")
+        }
+        Target::Resource(target) => {
+            let resource = match target.subresource {
+                "" => target.resource.to_owned(),
+                subresource => format!("{}/{subresource}", target.resource),
+            };
+            let scope = match target.namespace {
+                "" => "at the cluster scope".to_owned(),
+                namespace => format!("in the namespace {}", quote(namespace)),
+            };
+            let group = quote(target.group);
+            let why = format!("User {user} cannot {verb} resource {} in API group {group} {scope}", quote(&resource));
+            (why, Qualified { group: target.group, name: target.resource }, target.name)
+        }
     };
-    let why = format!(
-        "User {} cannot {} resource {} in API group {} {scope}",
-        quote(&user.name),
-        verb.as_str(),
-        quote(&resource),
-        quote(&target.group),
-    );
-    let qualified = Qualified { group: &target.group, name: &target.resource };
-    Err(Status::forbidden(qualified, target.name.as_deref().unwrap_or_default(), why))
+    why = why.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    if !reason.is_empty() {
+        why = format!("{why}: {reason}");
+    }
+    Status::forbidden(qualified, name, why)
 }

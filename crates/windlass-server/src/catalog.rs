@@ -26,6 +26,8 @@ pub struct Served {
     pub head: Box<str>,
     /// Objects last written at or before this revision were written under an older schema.
     pub current_since: Revision,
+    /// The revision at which the resource came into being; it has no history before that.
+    pub since: Revision,
     /// Cancelled when the resource is no longer served, or the server stops: ends its watches.
     pub ended: CancellationToken,
 }
@@ -41,7 +43,7 @@ pub enum Behaviour {
 impl Served {
     fn new(resource: Resource, behaviour: Behaviour) -> Self {
         let head = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version());
-        Self { resource, behaviour, head: head.into(), current_since: 0, ended: CancellationToken::new() }
+        Self { resource, behaviour, head: head.into(), current_since: 0, since: 0, ended: CancellationToken::new() }
     }
 
     /// The custom kind, if it is one.
@@ -69,10 +71,13 @@ impl Deref for Served {
     }
 }
 
+/// Group, version, plural.
+type ByName = HashMap<Box<str>, HashMap<Box<str>, HashMap<Box<str>, Arc<Served>>>>;
+
 /// The resources served at one moment.
 pub struct Snapshot {
     served: Vec<Arc<Served>>,
-    by_name: HashMap<Box<str>, HashMap<Box<str>, HashMap<Box<str>, Arc<Served>>>>,
+    by_name: ByName,
     documents: Documents,
 }
 
@@ -98,22 +103,21 @@ pub struct Custom {
     pub kind: Arc<CustomKind>,
     /// Objects last written at or before this revision were written under an older schema.
     pub current_since: Revision,
+    /// The revision at which the CRD was created.
+    pub since: Revision,
 }
 
 impl Snapshot {
-    fn new(custom: Vec<Custom>) -> Self {
-        let builtin = builtins()
-            .iter()
-            .map(|resource| (resource.clone(), Behaviour::Builtin(strategy::of(&resource.group, &resource.kind)), 0));
-        let custom = custom.into_iter().map(|c| (c.resource, Behaviour::Custom(c.kind), c.current_since));
-        let served = builtin.chain(custom).map(|(resource, behaviour, current_since)| {
-            Arc::new(Served { current_since, ..Served::new(resource, behaviour) })
+    fn builtin() -> Self {
+        let served = builtins().iter().map(|resource| {
+            let strategy = strategy::of(&resource.group, &resource.kind);
+            Arc::new(Served::new(resource.clone(), Behaviour::Builtin(strategy)))
         });
         Self::of(served.collect())
     }
 
     fn of(served: Vec<Arc<Served>>) -> Self {
-        let mut by_name: HashMap<Box<str>, HashMap<Box<str>, HashMap<Box<str>, Arc<Served>>>> = HashMap::new();
+        let mut by_name = ByName::new();
         for one in &served {
             by_name
                 .entry(one.group.clone())
@@ -133,6 +137,12 @@ impl Snapshot {
     /// Whether anything is served in a group.
     pub fn has_group(&self, group: &str) -> bool {
         self.by_name.contains_key(group)
+    }
+
+    /// Whether a group has built-in resources.
+    pub fn has_builtin_group(&self, group: &str) -> bool {
+        let versions = self.by_name.get(group).into_iter().flat_map(HashMap::values);
+        versions.flat_map(HashMap::values).any(|served| served.custom().is_none())
     }
 
     /// Whether anything is served in a version of a group.
@@ -164,7 +174,7 @@ pub struct Catalog {
 impl Catalog {
     /// Just the built-in kinds.
     pub fn new() -> Self {
-        Self { current: ArcSwap::from_pointee(Snapshot::new(Vec::new())) }
+        Self { current: ArcSwap::from_pointee(Snapshot::builtin()) }
     }
 
     /// What is served now.
@@ -187,8 +197,8 @@ impl Catalog {
         let mut served: Vec<Arc<Served>> = old.served.iter().filter(|s| s.custom().is_none()).cloned().collect();
         served.extend(custom.into_iter().map(|custom| {
             same(&custom).unwrap_or_else(|| {
-                let Custom { resource, kind, current_since } = custom;
-                Arc::new(Served { current_since, ..Served::new(resource, Behaviour::Custom(kind)) })
+                let Custom { resource, kind, current_since, since } = custom;
+                Arc::new(Served { current_since, since, ..Served::new(resource, Behaviour::Custom(kind)) })
             })
         }));
         let kept: std::collections::HashSet<*const Served> = served.iter().map(Arc::as_ptr).collect();

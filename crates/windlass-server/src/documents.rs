@@ -14,7 +14,7 @@ use crate::discovery::Discovery;
 use crate::openapi::{v2, v3};
 use crate::request::Target;
 use crate::status::Status;
-use crate::{health, render, version};
+use crate::{authn, health, render, version};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
@@ -33,7 +33,7 @@ pub(crate) fn answer(api: &Api, target: &Target, path: &str, headers: &HeaderMap
             let name = format!("discovery {group}/{version}");
             document(&snapshot, &name, |discovery| discovery.resource_list(group, version))
         }
-        Target::GroupVersion(group, _) if snapshot.has_group(group) => {
+        Target::GroupVersion(group, _) if snapshot.has_builtin_group(group) => {
             render::status(&Status::no_such_resource(), &Accepted::json())
         }
         Target::Other => other(api, path, accept),
@@ -84,6 +84,12 @@ fn other(api: &Api, path: &str, accept: &str) -> Response<Body> {
         path if path.starts_with("/openapi/v3/") => openapi_v3(&snapshot, &path["/openapi/v3/".len()..]),
         "/" => render::raw(StatusCode::OK, "application/json", encoded(&paths(&snapshot)).into()),
         "/version" => render::raw(StatusCode::OK, "application/json", encoded(&version::info()).into()),
+        "/.well-known/openid-configuration" => {
+            render::raw(StatusCode::OK, "application/json", encoded(&authn::TokenKey::configuration()).into())
+        }
+        "/openid/v1/jwks" => {
+            render::raw(StatusCode::OK, "application/jwk-set+json", encoded(&api.token_key.key_set()).into())
+        }
         "/metrics" => {
             let text = api.metrics.render(*api.store.revision().borrow());
             render::raw(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into())
@@ -135,7 +141,8 @@ fn paths(snapshot: &Snapshot) -> Value {
         }
     }
     paths.extend(
-        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(Into::into),
+        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"]
+            .map(Into::into),
     );
     paths.sort();
     paths.dedup();

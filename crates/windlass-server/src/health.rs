@@ -1,5 +1,7 @@
 //! `/healthz`, `/livez`, `/readyz`: checks by name, for people with `?verbose`.
 
+use std::fmt::Write as _;
+
 use http::{Response, StatusCode};
 
 use crate::api::Api;
@@ -55,14 +57,14 @@ pub(crate) fn answer(api: &Api, path: &str, query: &Query) -> Option<Response<Bo
         lines.push_str(&line);
     }
     for name in excluded.iter().filter(|name| !CHECKS.iter().any(|(known, _)| known == *name)) {
-        lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for \"{name}\"\n"));
+        let _ = writeln!(lines, "warn: some health checks cannot be excluded: no matches for \"{name}\"");
     }
     if failed {
-        lines.push_str(&format!("{endpoint} check failed\n"));
+        let _ = writeln!(lines, "{endpoint} check failed");
         return Some(text(StatusCode::INTERNAL_SERVER_ERROR, &lines));
     }
     if query.has("verbose") {
-        lines.push_str(&format!("{endpoint} check passed\n"));
+        let _ = writeln!(lines, "{endpoint} check passed");
         return Some(text(StatusCode::OK, &lines));
     }
     Some(text(StatusCode::OK, "ok"))

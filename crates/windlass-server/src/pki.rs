@@ -128,6 +128,21 @@ impl Authority {
     }
 }
 
+/// The key kept in the file `path`, as PEM, made there if it is not: PKCS #8, ECDSA P-256.
+pub(crate) fn load_or_generate_key(path: &Path) -> Result<String, PkiError> {
+    if path.exists() {
+        return read(path);
+    }
+    let pem = generate_key()?;
+    write_private(path, &pem)?;
+    Ok(pem)
+}
+
+/// A new key as PEM.
+pub(crate) fn generate_key() -> Result<String, PkiError> {
+    Ok(KeyPair::generate()?.serialize_pem())
+}
+
 fn certificate(pem: &str) -> Result<CertificateDer<'static>, PkiError> {
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| PkiError::Tls(error.to_string()))
 }

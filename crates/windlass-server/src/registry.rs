@@ -8,6 +8,7 @@
 //! One file per verb. Everything is the same for built-in kinds and custom resources; what differs
 //! comes from the kind's schema and its [`Strategy`](strategy::Strategy).
 
+mod allocation;
 mod context;
 mod create;
 mod decode;
@@ -25,25 +26,72 @@ mod update;
 mod watch;
 
 pub use context::{Answer, Context};
+pub(crate) use create::place;
+pub(crate) use decode::{object as decode_object, view as decode_view};
 pub use delete::delete_all;
 pub use stored::Stored;
+pub(crate) use subresource::bind_named;
+
+use std::time::Duration;
+
+use windlass_store::Revision;
 
 use crate::request::Verb;
 use crate::status::Status;
 
+/// How long the answer to a write of a CRD waits for the CRD to take effect.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Carries out a request for a resource.
 pub async fn serve(mut context: Context) -> Result<Answer, Status> {
+    let answer = answer(&mut context).await;
+    if context.verb.is_write() && answer.is_ok() {
+        let revision = match &answer {
+            Ok(Answer::Object { object, .. }) => Some(object.revision),
+            _ => None,
+        };
+        take_effect(&context, revision).await?;
+    }
+    answer.map_err(|mut status| {
+        status.warnings.append(&mut context.warnings);
+        status
+    })
+}
+
+/// What configures the server itself is in effect when the client hears of it. `revision` is that of the
+/// object that was written, where there is one.
+async fn take_effect(context: &Context, revision: Option<Revision>) -> Result<(), Status> {
+    match (&*context.served.group, revision.filter(|revision| *revision != Revision::MAX)) {
+        ("admissionregistration.k8s.io", _) => crate::admission::take_effect(&context.api).await,
+        ("apiextensions.k8s.io", Some(written)) => {
+            let mut effective = context.api.crds.subscribe();
+            let in_time =
+                tokio::time::timeout(PATIENCE, effective.wait_for(|revision| *revision >= written)).await.is_ok();
+            if !in_time {
+                // It is stored all the same: the answer stands.
+                tracing::warn!(name = context.name(), "a custom resource definition takes long to take effect");
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn answer(context: &mut Context) -> Result<Answer, Status> {
     if context.path.subresource.is_some() {
         return subresource::serve(context).await;
     }
+    if crate::reviews::serves(&context) {
+        return crate::reviews::serve(context).await;
+    }
     match context.verb {
-        Verb::Get => get::get(&context).await,
-        Verb::List => list::list(&context).await,
-        Verb::Watch => watch::watch(&context).await,
-        Verb::Create => create::create(&mut context).await,
-        Verb::Update => update::replace(&mut context).await,
-        Verb::Patch => patch::patch(&mut context).await,
-        Verb::Delete => delete::delete(&mut context).await,
-        Verb::DeleteCollection => delete::delete_collection(&mut context).await,
+        Verb::Get => get::get(context).await,
+        Verb::List => list::list(context).await,
+        Verb::Watch => watch::watch(context).await,
+        Verb::Create => create::create(context).await,
+        Verb::Update => update::replace(context).await,
+        Verb::Patch => patch::patch(context).await,
+        Verb::Delete => delete::delete(context).await,
+        Verb::DeleteCollection => delete::delete_collection(context).await,
     }
 }

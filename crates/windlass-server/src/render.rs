@@ -13,6 +13,7 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use windlass_store::Entry;
 
+use crate::api::Api;
 use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
@@ -61,10 +62,14 @@ impl ListMeta {
 }
 
 /// A list in the form the client asked for.
-pub(crate) fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Result<Answer, Status> {
+pub(crate) async fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Result<Answer, Status> {
     let plain =
         context.accepted.target.is_none() && context.accepted.format == Format::Json && !context.accepted.pretty;
-    let body = if plain { plain_list(context, entries, meta)? } else { built_list(context, &entries, meta)?.into() };
+    let body = if plain {
+        plain_list(context, entries, meta).await?
+    } else {
+        built_list(context, &entries, meta).await?.into()
+    };
     Ok(Answer::Raw {
         code: StatusCode::OK,
         content_type: context.accepted.format.media_type(),
@@ -75,10 +80,16 @@ pub(crate) fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> R
 
 /// A list of stored bytes. Items of built-in kinds come without `kind` and `apiVersion`, which every
 /// stored object begins with.
-fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta) -> Result<Body, Status> {
+async fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta) -> Result<Body, Status> {
     let served = &context.served;
-    for entry in entries.iter_mut().filter(|entry| !versions::as_is(served, entry.modified)) {
-        entry.value = versions::bytes(served, &entry.value, entry.modified)?;
+    let mut others: Vec<&mut Entry> =
+        entries.iter_mut().filter(|entry| !versions::as_is(served, entry.modified)).collect();
+    if !others.is_empty() {
+        let stored = others.iter().map(|entry| &entry.value[..]);
+        let objects = versions::all_to_served(&context.api, served, stored).await?;
+        for (entry, object) in others.iter_mut().zip(objects) {
+            entry.value = write::to_vec(&object).into();
+        }
     }
     let mut head = Vec::with_capacity(256);
     head.extend_from_slice(b"{\"kind\":");
@@ -127,10 +138,9 @@ fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta) -> Re
 }
 
 /// A list whose items are decoded and encoded anew.
-fn built_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Result<Bytes, Status> {
-    let objects: Result<Vec<Value>, Status> =
-        entries.iter().map(|entry| versions::to_served(&context.served, &entry.value)).collect();
-    let objects = objects?;
+async fn built_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Result<Bytes, Status> {
+    let stored = entries.iter().map(|entry| &entry.value[..]);
+    let objects = versions::all_to_served(&context.api, &context.served, stored).await?;
     let value = match context.accepted.transform() {
         Some((Transform::Table, version)) => {
             let options = table_options(context, version)?;
@@ -183,11 +193,17 @@ pub(crate) fn encode(value: &Value, accepted: &Accepted) -> Result<Bytes, Status
 }
 
 /// One object in the form the client asked for.
-fn object(served: &Served, accepted: &Accepted, stored: &Stored, table: &table::Options) -> Result<Bytes, Status> {
+async fn object(
+    api: &Api,
+    served: &Served,
+    accepted: &Accepted,
+    stored: &Stored,
+    table: &table::Options,
+) -> Result<Bytes, Status> {
     if accepted.target.is_none() && accepted.format == Format::Json && !accepted.pretty {
-        return versions::bytes(served, &stored.bytes, stored.revision);
+        return versions::bytes(api, served, &stored.bytes, stored.revision).await;
     }
-    let object = versions::to_served(served, &stored.bytes)?;
+    let object = versions::to_served(api, served, &stored.bytes).await?;
     let value = match accepted.transform() {
         Some((Transform::Table, _)) => table::table(served, [&object], &table::ListMeta::of_object(&object), table)?,
         Some((_, version)) => table::partial(&object, meta_version(version)),
@@ -197,12 +213,12 @@ fn object(served: &Served, accepted: &Accepted, stored: &Stored, table: &table::
 }
 
 /// The answer of the registry as an HTTP response.
-pub(crate) fn answer(context: &RenderContext, answer: Answer) -> Response<Body> {
+pub(crate) async fn answer(context: &RenderContext, answer: Answer) -> Response<Body> {
     let (mut response, warnings) = match answer {
         Answer::Raw { code, content_type, body, warnings } => (raw(code, content_type, body), warnings),
         Answer::Status { status: failure, warnings } => (status(&failure, &context.accepted), warnings),
         Answer::Object { code, object: stored, warnings } => {
-            let body = object(&context.served, &context.accepted, &stored, &context.table);
+            let body = object(&context.api, &context.served, &context.accepted, &stored, &context.table).await;
             let response = match body {
                 Ok(body) => raw(code, context.accepted.format.media_type(), body.into()),
                 Err(failure) => status(&failure, &context.accepted),
@@ -210,16 +226,21 @@ pub(crate) fn answer(context: &RenderContext, answer: Answer) -> Response<Body> 
             (response, warnings)
         }
     };
+    warn(&mut response, &warnings);
+    response
+}
+
+fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
-        if let Ok(value) = HeaderValue::from_str(&warning_text(&warning)) {
+        if let Ok(value) = HeaderValue::from_str(&warning_text(warning)) {
             response.headers_mut().append(WARNING, value);
         }
     }
-    response
 }
 
 /// What rendering needs to know after the registry has used up the request.
 pub(crate) struct RenderContext {
+    api: Arc<Api>,
     served: Arc<Served>,
     accepted: Accepted,
     table: table::Options,
@@ -230,7 +251,8 @@ impl RenderContext {
     pub(crate) fn new(context: &Context) -> Result<Self, Status> {
         let version = context.accepted.transform().map_or("v1", |(_, version)| version);
         let table = table_options(context, version)?;
-        Ok(Self { served: Arc::clone(&context.served), accepted: context.accepted.clone(), table })
+        let (api, served) = (Arc::clone(&context.api), Arc::clone(&context.served));
+        Ok(Self { api, served, accepted: context.accepted.clone(), table })
     }
 }
 
@@ -252,6 +274,7 @@ pub(crate) fn status(status: &Status, accepted: &Accepted) -> Response<Body> {
     if let Some(seconds) = status.retry_after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    warn(&mut response, &status.warnings);
     response
 }
 
@@ -267,6 +290,7 @@ pub(crate) fn raw(code: StatusCode, content_type: &'static str, body: Body) -> R
 
 /// Writes watch events in the form the client asked for.
 pub(crate) struct EventWriter {
+    api: Arc<Api>,
     served: Arc<Served>,
     accepted: Accepted,
     table: table::Options,
@@ -275,9 +299,9 @@ pub(crate) struct EventWriter {
 impl EventWriter {
     /// Fails if the query asks for a table that cannot be made.
     pub(crate) fn new(context: &Context) -> Result<Self, Status> {
-        let RenderContext { served, accepted, table } = RenderContext::new(context)?;
+        let RenderContext { api, served, accepted, table } = RenderContext::new(context)?;
         let accepted = Accepted { pretty: false, ..accepted };
-        Ok(Self { served, accepted, table })
+        Ok(Self { api, served, accepted, table })
     }
 
     /// Whether an object last written at `revision` is sent as it is stored.
@@ -287,15 +311,20 @@ impl EventWriter {
             && versions::as_is(&self.served, revision)
     }
 
-    /// Writes one event.
-    pub(crate) fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) {
-        match object(&self.served, &self.accepted, stored, &self.table) {
+    /// Writes one event. Returns whether the watch goes on: an object that cannot be shown ends it with an
+    /// error.
+    pub(crate) async fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) -> bool {
+        match object(&self.api, &self.served, &self.accepted, stored, &self.table).await {
             Ok(object) => {
                 self.frame(change.as_str(), &object, out);
                 // Column definitions are sent once a watch.
                 self.table.headers = false;
+                true
             }
-            Err(status) => out.extend_from_slice(&self.error(&status)),
+            Err(status) => {
+                out.extend_from_slice(&self.error(&status));
+                false
+            }
         }
     }
 

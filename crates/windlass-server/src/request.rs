@@ -42,6 +42,17 @@ impl Verb {
             Self::DeleteCollection => "deletecollection",
         }
     }
+
+    /// The verb that is spelt so.
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Self::Get, Self::List, Self::Watch, Self::Create, Self::Update, Self::Patch, Self::Delete];
+        all.into_iter().chain([Self::DeleteCollection]).find(|verb| verb.as_str() == name)
+    }
+
+    /// Whether it may change what is stored.
+    pub const fn is_write(self) -> bool {
+        !matches!(self, Self::Get | Self::List | Self::Watch)
+    }
 }
 
 /// A path below `/api/v1` or `/apis/{group}/{version}` that names a resource.

@@ -22,8 +22,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windlass_store::{Memory, Store, StoreError};
 
+use crate::admission::Webhooks;
 use crate::api::Api;
-use crate::authn::{Tokens, User};
+use crate::authn::{TokenKey, Tokens, User};
+use crate::authz::{self, Rbac};
 use crate::body::Body;
 use crate::catalog::Catalog;
 use crate::crd::controller::CrdController;
@@ -31,7 +33,8 @@ use crate::handler::{Peer, handle};
 use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
 use crate::watch::Hub;
-use crate::{bootstrap, status};
+use crate::webhook::Clients;
+use crate::{admission, bootstrap, status};
 
 /// How long a stop waits for requests that are under way.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -66,6 +69,7 @@ pub enum ServerError {
 pub struct ServerBuilder {
     store: Option<Arc<dyn Store>>,
     tokens: Tokens,
+    token_key: Option<TokenKey>,
 }
 
 impl ServerBuilder {
@@ -81,22 +85,41 @@ impl ServerBuilder {
         self
     }
 
+    /// Signs the tokens of service accounts with `key` instead of one made for this run.
+    pub fn token_key(mut self, key: TokenKey) -> Self {
+        self.token_key = Some(key);
+        self
+    }
+
     /// Starts the server's tasks; when this returns it can answer.
     pub async fn start(self) -> Result<Server, ServerError> {
         let store = self.store.unwrap_or_else(|| Arc::new(Memory::new()));
         let hub = Arc::new(Hub::new(Arc::clone(&store)));
+        let token_key = self.token_key.map_or_else(TokenKey::generate, Ok)?;
         let api = Arc::new(Api {
+            webhook_clients: Clients::new(Arc::clone(&store)),
+            webhooks: Webhooks::new(),
             store,
             hub: Arc::clone(&hub),
             catalog: Catalog::new(),
             tokens: self.tokens,
+            token_key,
+            rbac: Rbac::default(),
             metrics: Metrics::default(),
             crds: CrdController::progress(),
         });
         bootstrap::create_defaults(&api).await?;
+        authz::create_defaults(&api).await?;
+        api.rbac.open(&api).await?;
         let controller = CrdController::open(Arc::clone(&api)).await?;
-        let tasks =
-            vec![tokio::spawn(async move { hub.run().await }), tokio::spawn(async move { controller.run().await })];
+        api.webhooks.refresh(&api).await?;
+        let policed = Arc::clone(&api);
+        let tasks = vec![
+            tokio::spawn(async move { hub.run().await }),
+            tokio::spawn(async move { controller.run().await }),
+            tokio::spawn(admission::follow(Arc::clone(&api))),
+            tokio::spawn(async move { policed.rbac.run(&policed).await }),
+        ];
         Ok(Server { api, tasks })
     }
 }
@@ -122,7 +145,7 @@ pub struct Server {
 impl Server {
     /// A server that keeps its objects in memory, unless told otherwise.
     pub fn builder() -> ServerBuilder {
-        ServerBuilder { store: None, tokens: Tokens::default() }
+        ServerBuilder { store: None, tokens: Tokens::default(), token_key: None }
     }
 
     /// The server's shared state.

@@ -4,6 +4,8 @@
 //! [`Status`] is also the server's error type: handlers return `Result<_, Status>` and the HTTP
 //! layer writes it out.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -15,7 +17,7 @@ pub struct Status {
     /// The HTTP status code, repeated in the body.
     pub code: StatusCode,
     /// The machine-readable reason; empty where upstream sends none.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// What a person reads.
     pub message: String,
     /// `details`, where there are any. Boxed: the failure path should not widen every result.
@@ -24,6 +26,8 @@ pub struct Status {
     pub retry_after: Option<u32>,
     /// `metadata.continue`, which an expired list carries so that the client can go on.
     pub continue_token: Option<String>,
+    /// What the client is warned of besides.
+    pub warnings: Vec<String>,
 }
 
 /// `Status.details`.
@@ -85,7 +89,15 @@ impl Qualified<'_> {
 impl Status {
     /// A failure with no details.
     pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, retry_after: None, continue_token: None }
+        Self {
+            code,
+            reason: reason.into(),
+            message: message.into(),
+            details: None,
+            retry_after: None,
+            continue_token: None,
+            warnings: Vec::new(),
+        }
     }
 
     /// 400.
@@ -217,7 +229,7 @@ impl Status {
             map.insert("message".into(), self.message.as_str().into());
         }
         if !self.reason.is_empty() {
-            map.insert("reason".into(), self.reason.into());
+            map.insert("reason".into(), self.reason.as_ref().into());
         }
         if self.details.is_some() || self.retry_after.is_some() {
             map.insert("details".into(), self.details_value());

@@ -1,1 +1,110 @@
-//! Write Kubernetes operators: informers, cache, work queue, controllers, manager, events.
+//! Write Kubernetes operators: what client-go and controller-runtime are in Go, on [`kube`]'s
+//! client and types.
+//!
+//! # A complete operator
+//!
+//! It keeps a pet in an outside system for every `Pet` object, and removes it again when the
+//! object is deleted.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+//! use k8s_openapi::jiff::Timestamp;
+//! use kube::CustomResource;
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//! use windlass::finalizer::{Finalize, Finalizer};
+//! use windlass::patch::Draft;
+//! use windlass::{Context, Controller, Manager, Outcome, conditions};
+//!
+//! #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+//! #[kube(group = "petstore.example.com", version = "v1", kind = "Pet", namespaced, status = "PetStatus")]
+//! struct PetSpec {
+//!     name: String,
+//! }
+//!
+//! #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+//! struct PetStatus {
+//!     id: Option<String>,
+//!     #[serde(default)]
+//!     conditions: Vec<Condition>,
+//! }
+//!
+//! struct Store; // the outside system
+//!
+//! impl Finalize<Pet> for Store {
+//!     async fn reconcile(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
+//!         let generation = pet.metadata.generation;
+//!         let mut draft = Draft::new(pet);
+//!         let status = draft.status.get_or_insert_default();
+//!         status.id.get_or_insert_with(|| "made outside".to_string());
+//!         let ready = conditions::new("Ready", true, "Stored", "the pet is in the store");
+//!         conditions::set(&mut status.conditions, ready.observed(generation), Timestamp::now());
+//!         if draft.commit(ctx.client()).await?.status {
+//!             ctx.recorder().normal(&*draft, "Stored", "the pet is in the store");
+//!         }
+//!         Ok(Outcome::Done)
+//!     }
+//!
+//!     async fn cleanup(&self, _pet: Arc<Pet>, _ctx: &Context) -> windlass::Result {
+//!         Ok(Outcome::Done) // removed outside: the object may go
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let client = kube::Client::try_default().await?;
+//!     let mut manager = Manager::builder(client).name("petstore").probes(":8081").metrics(":8080").build()?;
+//!     let store = Finalizer::new("petstore.example.com/pet", Store);
+//!     manager.add(Controller::<Pet>::new("pet").concurrency(4).complete(store))?;
+//!     manager.run().await?; // until SIGINT or SIGTERM
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # A tour
+//!
+//! A change travels `watch → informer → cache → queue → reconcile → client`:
+//!
+//! 1. [`manager`]: everything an operator runs, started and stopped in order.
+//! 2. [`controller`]: what to watch, which keys that concerns, and who reconciles them;
+//!    [`predicate`]: which changes are worth it.
+//! 3. [`client`] and [`cache`]: cached reads that never show less than one's own writes, live
+//!    reads, writes.
+//! 4. [`informer`] and [`queue`]: the machinery underneath, usable on its own.
+//! 5. Helpers for reconcilers: [`finalizer`] (clean up before an object goes), [`patch`] (send
+//!    only what changed), [`conditions`], [`owner`], [`events`].
+//! 6. [`lease`]: of all replicas one works, and no write leaves the others.
+//! 7. [`metrics`]: under controller-runtime's names.
+
+pub mod manager;
+
+pub mod controller;
+pub mod predicate;
+
+pub mod cache;
+pub mod client;
+
+pub mod informer;
+pub mod queue;
+
+pub mod conditions;
+pub mod events;
+pub mod finalizer;
+pub mod owner;
+pub mod patch;
+
+pub mod lease;
+pub mod metrics;
+
+mod key;
+mod object;
+
+pub use client::Client;
+pub use controller::{Context, Controller, Outcome, Reconcile, ReconcileError};
+pub use key::ObjectKey;
+pub use manager::Manager;
+pub use object::Object;
+
+/// What a reconciler returns: an [`Outcome`], or an error that `?` makes of any other.
+pub type Result<T = Outcome, E = ReconcileError> = std::result::Result<T, E>;

@@ -202,7 +202,7 @@ fn what_is_not_a_configuration_is_refused() {
     let status = object.refused("m", &json!({"metadata": {"managedFields": [{"manager": "x"}]}}));
     assert_eq!((status.code.as_u16(), status.message.as_str()), (400, "metadata.managedFields must be nil"));
     let status = object.refused("m", &json!({"metadata": {"namespace": "ns"}, "bogus": 1}));
-    assert_eq!((status.code.as_u16(), status.reason), (500, ""));
+    assert_eq!((status.code.as_u16(), &*status.reason), (500, ""));
     assert_eq!(
         status.message,
         "failed to create typed patch object (ns/a; /v1, Kind=ConfigMap): .bogus: field not declared in schema"

@@ -56,7 +56,7 @@ impl Type {
     }
 
     /// A type that has a name and no fields anybody can select.
-    pub(super) fn named(name: &str) -> Self {
+    pub(crate) fn named(name: &str) -> Self {
         Self::Object(Arc::new(Object { name: name.into(), fields: BTreeMap::new() }))
     }
 
@@ -102,7 +102,7 @@ impl Type {
 
     /// The type as messages show it. `own` is the name of the type the expression is about, which
     /// is shown as one nobody can rely on.
-    pub(super) fn display(&self, own: &str) -> String {
+    pub(crate) fn display(&self, own: &str) -> String {
         let mut out = String::new();
         self.write(own, &mut out);
         out

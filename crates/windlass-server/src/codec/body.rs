@@ -287,7 +287,7 @@ pub fn not_registered(kind: &str, api_version: &str, scheme: &str) -> String {
 }
 
 /// Where upstream makes the scheme a group is registered in; its errors name the place.
-fn scheme_of(group: &str) -> &'static str {
+pub fn scheme_of(group: &str) -> &'static str {
     match group {
         "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:56",
         "apiregistration.k8s.io" => "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28",

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
-use windlass_store::{Expect, Range, Revision, StoreError, TxnResult, Write};
+use windlass_store::{Entry, Expect, Range, Revision, StoreError, TxnResult, Write};
 
 use super::lifecycle::{self, AcceptedNames};
 use crate::api::Api;
@@ -33,6 +33,8 @@ struct Known {
     modified: Revision,
     /// The revision at which its present spec came into effect.
     current_since: Revision,
+    /// The revision at which it was created.
+    created: Revision,
 }
 
 /// See the module's introduction.
@@ -59,13 +61,23 @@ impl CrdController {
     pub async fn run(mut self) {
         let Ok(channel) = self.api.hub.channel(PREFIX).await else { return };
         let mut newest = channel.subscribe();
+        let mut progress = self.api.hub.progress();
         loop {
             let step = match channel.read(self.seen, 256) {
                 Ok(events) if events.is_empty() => {
-                    if newest.changed().await.is_err() {
+                    let cleaning = self.known.values().any(|known| lifecycle::awaits_cleanup(&known.crd));
+                    // While objects of a CRD are going away, anything may be the last of them.
+                    let changed = tokio::select! {
+                        changed = newest.changed() => changed,
+                        changed = progress.changed(), if cleaning => changed,
+                    };
+                    if changed.is_err() {
                         return;
                     }
-                    continue;
+                    if !cleaning {
+                        continue;
+                    }
+                    self.settle().await
                 }
                 Ok(events) => {
                     for event in events {
@@ -74,7 +86,7 @@ impl CrdController {
                         if event.deleted {
                             self.known.remove(&event.key);
                         } else {
-                            self.learn(event.key.clone(), &event.entry.value, event.revision);
+                            self.learn(&event.entry);
                         }
                     }
                     self.settle().await
@@ -93,14 +105,15 @@ impl CrdController {
         let snapshot = self.api.store.range(Range::prefix(PREFIX), None, 0).await?;
         self.known.clear();
         for entry in snapshot.entries {
-            self.learn(entry.key, &entry.value, entry.modified);
+            self.learn(&entry);
         }
         self.seen = snapshot.revision;
         self.settle().await
     }
 
-    fn learn(&mut self, key: Bytes, bytes: &[u8], modified: Revision) {
-        let crd = match json::parse(bytes) {
+    fn learn(&mut self, entry: &Entry) {
+        let Entry { key, created, modified, .. } = entry.clone();
+        let crd = match json::parse(&entry.value) {
             Ok(parsed) => parsed.value,
             Err(error) => {
                 tracing::error!(key = %String::from_utf8_lossy(&key), %error, "a stored CRD cannot be read");
@@ -112,7 +125,7 @@ impl CrdController {
             Some(known) if known.crd.at("spec") == crd.at("spec") => known.current_since,
             _ => modified,
         };
-        self.known.insert(key, Known { crd, modified, current_since });
+        self.known.insert(key, Known { crd, modified, current_since, created });
     }
 
     /// Brings every CRD's status up to date and installs what they define.
@@ -145,8 +158,8 @@ impl CrdController {
             return Ok(());
         }
         let expect = Expect::At(known.modified);
-        if let Some((bytes, modified)) = put(&self.api, key, expect, &crd).await? {
-            self.learn(key.clone(), &bytes, modified);
+        if let Some(entry) = put(&self.api, key, expect, &crd).await? {
+            self.learn(&entry);
         }
         Ok(())
     }
@@ -155,7 +168,7 @@ impl CrdController {
         let mut custom = Vec::new();
         for known in self.known.values() {
             for (resource, kind) in lifecycle::serve(&known.crd) {
-                custom.push(Custom { resource, kind, current_since: known.current_since });
+                custom.push(Custom { resource, kind, current_since: known.current_since, since: known.created });
             }
         }
         self.api.catalog.install(custom);
@@ -189,12 +202,10 @@ impl CrdController {
 }
 
 /// Writes a CRD; `None` if it has changed meanwhile, in which case its event is on its way.
-async fn put(api: &Api, key: &Bytes, expect: Expect, crd: &Value) -> Result<Option<(Bytes, Revision)>, StoreError> {
+async fn put(api: &Api, key: &Bytes, expect: Expect, crd: &Value) -> Result<Option<Entry>, StoreError> {
     let write = Write::Put { key: key.clone(), expect, value: stored::encode(crd) };
     match api.store.txn(vec![write]).await? {
-        TxnResult::Committed { mut entries, .. } => {
-            Ok(entries.pop().flatten().map(|entry| (entry.value, entry.modified)))
-        }
+        TxnResult::Committed { mut entries, .. } => Ok(entries.pop().flatten()),
         TxnResult::Conflict { .. } => Ok(None),
     }
 }

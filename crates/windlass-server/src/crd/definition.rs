@@ -15,6 +15,10 @@ use crate::validation::access::{Access, AccessMut};
 pub struct Definition;
 
 impl Strategy for Definition {
+    fn standard_finalizers(&self) -> bool {
+        false
+    }
+
     fn unconditional_update(&self) -> bool {
         false
     }
@@ -43,6 +47,10 @@ impl Strategy for Definition {
     /// A status update leaves the spec alone; what it says about metadata stays, as upstream lets it.
     fn prepare_status_update(&self, crd: &mut Value, old: &Value) {
         crd.copy_field("spec", old);
+    }
+
+    fn prepare_delete(&self, crd: &mut Value, now: &str) {
+        super::lifecycle::begin_deletion(crd, now);
     }
 
     fn desired_state_changed(&self, crd: &Value, old: &Value) -> bool {

@@ -11,6 +11,10 @@ use crate::validation::access::{Access, AccessMut};
 use crate::validation::names;
 
 impl Strategy for CustomVersion {
+    fn standard_finalizers(&self) -> bool {
+        false
+    }
+
     fn unconditional_update(&self) -> bool {
         false
     }

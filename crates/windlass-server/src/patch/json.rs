@@ -24,8 +24,15 @@ pub struct JsonPatch<'a> {
     pub strict_errors: Vec<String>,
 }
 
-/// Why an operation cannot be applied. Clients only learn that one could not.
-struct DoesNotApply;
+/// Why an operation cannot be applied. Clients only learn that one could not; webhooks' authors learn why.
+struct DoesNotApply(String);
+
+impl DoesNotApply {
+    /// Says which operation it was.
+    fn within(self, context: std::fmt::Arguments<'_>) -> Self {
+        Self(format!("{context}: {}", self.0))
+    }
+}
 
 type Outcome<T> = Result<T, DoesNotApply>;
 
@@ -79,11 +86,21 @@ impl<'a> JsonPatch<'a> {
         Ok(Self { operations, strict_errors })
     }
 
+    /// Whether it changes nothing because it has no operations.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
     /// Runs every operation on `document`, in order.
     pub fn apply(&self, document: &mut Value) -> Result<(), Status> {
+        self.apply_or_explain(document).map_err(|_| does_not_apply())
+    }
+
+    /// The same; the error says which operation failed and why, in the words of the library upstream uses.
+    pub fn apply_or_explain(&self, document: &mut Value) -> Result<(), String> {
         let mut copied = 0;
         for operation in &self.operations {
-            run(document, operation.unwrap_or(&Map::new()), &mut copied).map_err(|DoesNotApply| does_not_apply())?;
+            run(document, operation.unwrap_or(&Map::new()), &mut copied).map_err(|DoesNotApply(why)| why)?;
         }
         Ok(())
     }
@@ -108,37 +125,74 @@ fn check_fields(index: usize, fields: &Map<String, Value>, strict_errors: &mut V
 }
 
 fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize) -> Outcome<()> {
-    let text = |name: &str| operation.get(name).and_then(Value::as_str).ok_or(DoesNotApply);
+    let text = |name: &str| operation.get(name).and_then(Value::as_str);
+    let path = || text("path").ok_or_else(|| DoesNotApply(format!("operation missing path field: {MISSING}")));
+    let from = || text("from").ok_or_else(|| DoesNotApply(format!("operation, missing from field: {MISSING}")));
     let value = operation.get("value");
-    match text("op")? {
+    match text("op").unwrap_or("unknown") {
         "add" => {
-            let (target, key) = find(document, text("path")?)?;
+            let path = text("path").ok_or_else(|| missing("add operation failed to decode path"))?;
+            let absent = || missing(format_args!("add operation does not apply: doc is missing path: \"{path}\""));
+            let (target, key) = find(document, path).ok_or_else(absent)?;
             add(target, &key, value.cloned().unwrap_or_default())
+                .map_err(|why| why.within(format_args!("error in add for path: '{path}'")))
         }
         "remove" => {
-            let (target, key) = find(document, text("path")?)?;
-            remove(target, &key).map(drop)
+            let path = text("path").ok_or_else(|| missing("remove operation failed to decode path"))?;
+            let absent = || missing(format_args!("remove operation does not apply: doc is missing path: \"{path}\""));
+            let (target, key) = find(document, path).ok_or_else(absent)?;
+            let removed = remove(target, &key);
+            removed.map(drop).map_err(|why| why.within(format_args!("error in remove for path: '{path}'")))
         }
-        "replace" => replace(document, text("path")?, value),
+        "replace" => {
+            let path = path().map_err(|why| why.within(format_args!("replace operation failed to decode path")))?;
+            replace(document, path, value)
+        }
         "move" => {
-            let (target, key) = find(document, text("from")?)?;
-            let moved = remove(target, &key)?;
-            let (target, key) = find(document, text("path")?)?;
-            add(target, &key, moved)
+            let from = from().map_err(|why| why.within(format_args!("move operation failed to decode from")))?;
+            let absent = || missing(format_args!("move operation does not apply: doc is missing from path: {from}"));
+            let (target, key) = find(document, from).ok_or_else(absent)?;
+            let moved = remove(target, &key);
+            let moved = moved.map_err(|why| why.within(format_args!("error in move for path: '{key}'")))?;
+            let path = path().map_err(|why| why.within(format_args!("move operation failed to decode path")))?;
+            let absent =
+                || missing(format_args!("move operation does not apply: doc is missing destination path: {path}"));
+            let (target, key) = find(document, path).ok_or_else(absent)?;
+            add(target, &key, moved).map_err(|why| why.within(format_args!("error in move for path: '{path}'")))
         }
         "copy" => {
-            let (target, key) = find(document, text("from")?)?;
-            let copy = get(target, &key)?.cloned().unwrap_or_default();
-            let (target, key) = find(document, text("path")?)?;
+            let from = from().map_err(|why| why.within(format_args!("copy operation failed to decode from")))?;
+            let absent = || missing(format_args!("copy operation does not apply: doc is missing from path: {from}"));
+            let (target, key) = find(document, from).ok_or_else(absent)?;
+            let copy = get(target, &key);
+            let copy = copy.map_err(|why| why.within(format_args!("error in copy for from: '{from}'")))?;
+            let copy = copy.cloned().unwrap_or_default();
+            let path = text("path").ok_or_else(|| missing("copy operation failed to decode path"))?;
+            let absent =
+                || missing(format_args!("copy operation does not apply: doc is missing destination path: {path}"));
+            let (target, key) = find(document, path).ok_or_else(absent)?;
             *copied += serialized_len(&copy);
             if *copied > MAX_COPIED_BYTES {
-                return Err(DoesNotApply);
+                return Err(DoesNotApply(format!(
+                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the \
+                     limit {MAX_COPIED_BYTES}"
+                )));
             }
-            add(target, &key, copy)
+            add(target, &key, copy).map_err(|why| why.within(format_args!("error while adding value during copy")))
         }
-        "test" => test(document, text("path")?, value),
-        _ => Err(DoesNotApply),
+        "test" => {
+            let path = path().map_err(|why| why.within(format_args!("test operation failed to decode path")))?;
+            test(document, path, value)
+        }
+        other => Err(DoesNotApply(format!("Unexpected kind: {other}"))),
     }
+}
+
+/// What the library says when something is not there.
+const MISSING: &str = "missing value";
+
+fn missing(what: impl std::fmt::Display) -> DoesNotApply {
+    DoesNotApply(format!("{what}: {MISSING}"))
 }
 
 fn replace(document: &mut Value, path: &str, value: Option<&Value>) -> Outcome<()> {
@@ -148,20 +202,22 @@ fn replace(document: &mut Value, path: &str, value: Option<&Value>) -> Outcome<(
                 *document = value.clone();
                 Ok(())
             }
-            _ => Err(DoesNotApply),
+            _ => Err(DoesNotApply("replace operation value must be object or array: %!w(<nil>)".to_owned())),
         };
     }
-    let (target, key) = find(document, path)?;
+    let absent = || missing(format_args!("replace operation does not apply: doc is missing path: {path}"));
+    let (target, key) = find(document, path).ok_or_else(absent)?;
     let value = value.cloned().unwrap_or_default();
     match target {
         Value::Array(items) => {
-            let index = existing_index(&key, items.len())?;
+            let no_key = |_| missing(format_args!("replace operation does not apply: doc is missing key: {path}"));
+            let index = existing_index(&key, items.len()).map_err(no_key)?;
             items[index] = value;
         }
         Value::Object(map) => {
             map.insert(key, value);
         }
-        _ => return Err(DoesNotApply),
+        _ => return Err(absent()),
     }
     Ok(())
 }
@@ -170,35 +226,40 @@ fn test(document: &mut Value, path: &str, value: Option<&Value>) -> Outcome<()> 
     let actual = if path.is_empty() {
         Some(&*document)
     } else {
-        let (target, key) = find(document, path)?;
-        get(target, &key)?
+        let absent = || missing(format_args!("test operation does not apply: is missing path: {path}"));
+        let (target, key) = find(document, path).ok_or_else(absent)?;
+        get(target, &key).map_err(|why| why.within(format_args!("error in test for path: '{path}'")))?
     };
     // Null and absent are the same on both sides.
-    if actual.filter(|v| !v.is_null()) == value.filter(|v| !v.is_null()) { Ok(()) } else { Err(DoesNotApply) }
+    if actual.filter(|v| !v.is_null()) == value.filter(|v| !v.is_null()) {
+        Ok(())
+    } else {
+        Err(DoesNotApply(format!("testing value {path} failed: test failed")))
+    }
 }
 
-/// The container a path ends in, and the last segment.
-fn find<'d>(document: &'d mut Value, path: &str) -> Outcome<(&'d mut Value, String)> {
+/// The container a path ends in, and the last segment; `None` if the document has no such container.
+fn find<'d>(document: &'d mut Value, path: &str) -> Option<(&'d mut Value, String)> {
     let mut segments = path.split('/').skip(1).peekable();
     let mut target = document;
     while let Some(segment) = segments.next() {
         let key = unescape(segment);
         if segments.peek().is_none() {
-            return Ok((target, key));
+            return Some((target, key));
         }
         target = match target {
-            Value::Object(map) => map.get_mut(&key).ok_or(DoesNotApply)?,
+            Value::Object(map) => map.get_mut(&key)?,
             Value::Array(items) => {
-                let index = existing_index(&key, items.len())?;
+                let index = existing_index(&key, items.len()).ok()?;
                 &mut items[index]
             }
-            _ => return Err(DoesNotApply),
+            _ => return None,
         };
         if !matches!(target, Value::Object(_) | Value::Array(_)) {
-            return Err(DoesNotApply);
+            return None;
         }
     }
-    Err(DoesNotApply)
+    None
 }
 
 /// One pass, as upstream's replacer: `~01` reads as `~1`.
@@ -227,7 +288,7 @@ fn get<'v>(target: &'v Value, key: &str) -> Outcome<Option<&'v Value>> {
     match target {
         Value::Object(map) => Ok(map.get(key)),
         Value::Array(items) => Ok(Some(&items[existing_index(key, items.len())?])),
-        _ => Err(DoesNotApply),
+        _ => Ok(None),
     }
 }
 
@@ -238,25 +299,36 @@ fn add(target: &mut Value, key: &str, value: Value) -> Outcome<()> {
         }
         Value::Array(items) if key == "-" => items.push(value),
         // Negative indices count from the end of the list as it will be.
-        Value::Array(items) => items.insert(existing_index(key, items.len() + 1)?, value),
-        _ => return Err(DoesNotApply),
+        Value::Array(items) => {
+            if key.parse::<i64>().is_err() {
+                let why = format!("value was not a proper array index: '{key}'");
+                return existing_index(key, 0).map(drop).map_err(|number| number.within(format_args!("{why}")));
+            }
+            items.insert(existing_index(key, items.len() + 1)?, value);
+        }
+        _ => return Err(missing("the document is neither an object nor a list")),
     }
     Ok(())
 }
 
 fn remove(target: &mut Value, key: &str) -> Outcome<Value> {
     match target {
-        Value::Object(map) => map.remove(key).ok_or(DoesNotApply),
+        Value::Object(map) => {
+            map.remove(key).ok_or_else(|| missing(format_args!("Unable to remove nonexistent key: {key}")))
+        }
         Value::Array(items) => Ok(items.remove(existing_index(key, items.len())?)),
-        _ => Err(DoesNotApply),
+        _ => Err(missing(format_args!("Unable to remove nonexistent key: {key}"))),
     }
 }
 
 /// An index below `len`, as Go's `strconv.Atoi` reads it; negative ones count from the end.
 fn existing_index(key: &str, len: usize) -> Outcome<usize> {
-    let index: i64 = key.parse().map_err(|_| DoesNotApply)?;
-    let index = if index < 0 { index + len as i64 } else { index };
-    usize::try_from(index).ok().filter(|i| *i < len).ok_or(DoesNotApply)
+    let index: i64 = key
+        .parse()
+        .map_err(|_| DoesNotApply(format!("strconv.Atoi: parsing {}: invalid syntax", crate::field::quote(key))))?;
+    let from_start = if index < 0 { index + len as i64 } else { index };
+    let invalid = || DoesNotApply(format!("Unable to access invalid index: {index}: invalid index referenced"));
+    usize::try_from(from_start).ok().filter(|i| *i < len).ok_or_else(invalid)
 }
 
 fn serialized_len(value: &Value) -> usize {

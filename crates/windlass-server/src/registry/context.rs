@@ -102,6 +102,13 @@ impl Context {
         self.served.qualified()
     }
 
+    /// The kind as validation errors name it: a custom resource's is the one its body claims.
+    pub fn qualified_kind_of<'a>(&'a self, object: &'a Value) -> Qualified<'a> {
+        let kind = self.served.qualified_kind();
+        let claimed = object.get("kind").and_then(Value::as_str).filter(|_| self.served.custom);
+        Qualified { name: claimed.unwrap_or(kind.name), ..kind }
+    }
+
     /// 404 for the object that the path names.
     pub fn not_found(&self) -> Status {
         Status::not_found(self.qualified(), self.name())
@@ -123,14 +130,14 @@ impl Context {
     }
 
     /// An object, in the form strategies handle, as the store takes it.
-    pub fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
-        let stored = versions::to_stored(&self.served, object)?;
+    pub async fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
+        let stored = versions::to_stored(&self.api, &self.served, object).await?;
         Ok(stored::encode(&stored))
     }
 
     /// An object that was not stored, as the answer shows it.
-    pub fn unsaved(&self, object: &Value) -> Result<Stored, Status> {
-        let stored = versions::to_stored(&self.served, object)?;
+    pub async fn unsaved(&self, object: &Value) -> Result<Stored, Status> {
+        let stored = versions::to_stored(&self.api, &self.served, object).await?;
         Ok(Stored::unsaved(&stored))
     }
 

@@ -1,18 +1,21 @@
 //! POST: a new object.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 use windlass_store::{Expect, TxnResult, Write};
 
+use super::allocation::Claims;
 use super::{Answer, Context, Stored, decode, ownership};
+use crate::admission::{self, Act};
+use crate::codec::typed::normalize;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::WriteOptions;
+use crate::registry::strategy::Strategy;
+use crate::registry::strategy::certificate::set_requester;
 use crate::status::Status;
-use crate::{admission, versions};
+use crate::versions;
 
 /// How often a generated name is made anew when it is taken.
 const NAME_TRIES: usize = 8;
@@ -21,6 +24,10 @@ const NAME_TRIES: usize = 8;
 pub(super) async fn create(context: &mut Context) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
     let object = decode::object(context, options.field_validation)?;
+    if context.served.custom().is_some_and(|kind| kind.terminating) {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(Status::forbidden(context.qualified(), object::name(&object), why));
+    }
     let stored = create_object(context, object, &options).await?;
     Ok(context.answer(StatusCode::CREATED, stored))
 }
@@ -32,49 +39,59 @@ pub(super) async fn create_object(
     options: &WriteOptions,
 ) -> Result<Stored, Status> {
     place(context, &mut object)?;
-    if let Cow::Owned(handled) = versions::to_handled(&context.served, &object) {
-        object = handled;
-    }
+    object = versions::into_handled(&context.served, object);
     if !object::text(&object, "resourceVersion").is_empty() {
         return Err(Status::unclassified("resourceVersion should not be set on objects to be created"));
     }
-    let generated = name(&mut object);
+    if &*context.served.kind == "CertificateSigningRequest" {
+        let extra: Vec<(String, Vec<String>)> = context.user.extra.clone().into_iter().collect();
+        set_requester(&mut object, &context.user.name, &context.user.uid, &context.user.groups, &extra);
+    }
     context.served.strategy().default(&mut object);
     let manager = context.manager(options.field_manager.as_deref());
     ownership::track(context, None, &mut object, &manager);
-    store_new(context, object, generated, options).await
+    store_new(context, object, options).await
 }
 
 /// The second half of a create: admission, preparation, validation and the store.
 pub(super) async fn store_new(
     context: &mut Context,
     mut object: Value,
-    generated: Option<String>,
     options: &WriteOptions,
 ) -> Result<Stored, Status> {
-    admission::namespace_exists(context, &object).await?;
+    admission::mutate_create(context, &mut object, options).await?;
+    let generated = name(&mut object);
+    crate::authz::check_escalation(context, &object, None)?;
     prepare(context, &mut object);
     validate(context, &object)?;
     context.served.strategy().canonicalize(&mut object);
+    let mut claims = Claims::of(context, &mut object, None)?;
     let warnings = context.served.strategy().warnings(&object, None);
     context.warnings.extend(warnings);
-    for attempt in 0.. {
-        match put(context, &object, options).await? {
-            Ok(stored) => return Ok(stored),
-            Err(current) => match &generated {
+    let mut attempt = 0;
+    loop {
+        admission::validate(context, Act::Create(options), Some(&object), None).await?;
+        match put(context, &object, &claims, options).await? {
+            Put::Stored(stored) => return Ok(stored),
+            Put::ClaimTaken(index) => claims.taken(context, &mut object, index)?,
+            Put::NameTaken(current) => match &generated {
                 Some(prefix) if attempt + 1 < NAME_TRIES => {
+                    attempt += 1;
                     metadata_mut(&mut object).insert("name".into(), object::generate_name(prefix).into());
+                    // Some kinds repeat their name in labels.
+                    context.served.strategy().default(&mut object);
+                    context.served.strategy().prepare_create(&mut object);
+                    context.served.strategy().canonicalize(&mut object);
                 }
                 Some(_) => return Err(name_exhausted(context, &object)),
                 None => return Err(exists(context, &object, &current)),
             },
         }
     }
-    unreachable!("invariant: the loop above returns")
 }
 
 /// Fills in the namespace of the path, which the body may repeat but not contradict.
-pub(super) fn place(context: &Context, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn place(context: &Context, object: &mut Value) -> Result<(), Status> {
     let namespace = object::text(object, "namespace");
     if !context.served.namespaced {
         if namespace.is_empty() {
@@ -109,15 +126,28 @@ fn name(object: &mut Value) -> Option<String> {
 /// Sets what only the server may set.
 fn prepare(context: &Context, object: &mut Value) {
     let strategy = context.served.strategy();
-    strategy.prepare_create(object);
     let metadata = metadata_mut(object);
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.remove(field);
     }
     metadata.insert("uid".into(), object::new_uid().into());
     metadata.insert("creationTimestamp".into(), object::time(context.now).into());
+    strategy.prepare_create(object);
+    restore_status(context, object);
     if strategy.has_generation() {
-        metadata.insert("generation".into(), 1.into());
+        metadata_mut(object).insert("generation".into(), 1.into());
+    }
+}
+
+/// A status that is always there in Go is there even when it says nothing: `{"loadBalancer": {}}`.
+fn restore_status(context: &Context, object: &mut Value) {
+    if object.get("status").is_some() || context.served.custom {
+        return;
+    }
+    let Some(schema) = context.served.schema().properties.get("status") else { return };
+    let Some(default) = schema.default_value() else { return };
+    if let (Ok(status), Value::Object(map)) = (normalize(default.clone(), schema), object) {
+        map.insert("status".into(), status);
     }
 }
 
@@ -131,29 +161,61 @@ fn validate(context: &Context, object: &Value) -> Result<(), Status> {
         crate::validation::metadata::validate(object, context.metadata_rules(), &mut errors);
     }
     strategy.validate(object, &mut errors);
+    compile_expressions(strategy, object, None, &mut errors);
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(context.served.qualified_kind(), object::name(object), &errors))
+    Err(Status::invalid(context.qualified_kind_of(object), object::name(object), &errors))
 }
 
-/// Stores the object if its key is free; else returns what is there.
-async fn put(context: &Context, object: &Value, options: &WriteOptions) -> Result<Result<Stored, Bytes>, Status> {
+/// Refuses expressions that do not compile. Those of `old` are there already.
+pub(super) fn compile_expressions(
+    strategy: &dyn Strategy,
+    object: &Value,
+    old: Option<&Value>,
+    errors: &mut FieldErrors,
+) {
+    let expressions = strategy.expressions(object);
+    if expressions.is_empty() {
+        return;
+    }
+    let known = old.map(|old| strategy.expressions(old)).unwrap_or_default();
+    for expression in expressions.iter().filter(|e| known.iter().all(|known| known.text != e.text)) {
+        if let Some(why) = admission::expression::problem(expression) {
+            let field = Path::new(&expression.field);
+            errors.push(FieldError::invalid(&field, expression.text.trim(), why));
+        }
+    }
+}
+
+/// What became of an attempt to store a new object.
+enum Put {
+    Stored(Stored),
+    /// There is such an object, and this is it.
+    NameTaken(Bytes),
+    /// Somebody holds what the object claims; the number of the claim.
+    ClaimTaken(usize),
+}
+
+async fn put(context: &Context, object: &Value, claims: &Claims, options: &WriteOptions) -> Result<Put, Status> {
     let key = Bytes::from(context.served.key(context.namespace(), object::name(object)));
     if options.dry_run {
         return match context.api.store.get(&key).await.map_err(Status::internal)? {
-            Some(entry) => Ok(Err(entry.value)),
-            None => Ok(Ok(context.unsaved(object)?)),
+            Some(entry) => Ok(Put::NameTaken(entry.value)),
+            None => Ok(Put::Stored(context.unsaved(object).await?)),
         };
     }
-    let value = context.encode(object)?;
-    let write = Write::Put { key, expect: Expect::Absent, value };
-    match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
-        TxnResult::Committed { mut entries, .. } => {
-            let entry = entries.pop().flatten().expect("invariant: a put yields its entry");
-            Ok(Ok(entry.into()))
+    let mut writes = vec![Write::Put { key, expect: Expect::Absent, value: context.encode(object).await? }];
+    writes.extend(claims.writes(context, object));
+    match context.api.store.txn(writes).await.map_err(Status::internal)? {
+        TxnResult::Committed { entries, .. } => {
+            let entry = entries.into_iter().next().flatten().expect("invariant: a put yields its entry");
+            Ok(Put::Stored(entry.into()))
         }
-        TxnResult::Conflict { current, .. } => Ok(Err(current.map(|entry| entry.value).unwrap_or_default())),
+        TxnResult::Conflict { index: 0, current } => {
+            Ok(Put::NameTaken(current.map(|entry| entry.value).unwrap_or_default()))
+        }
+        TxnResult::Conflict { index, .. } => Ok(Put::ClaimTaken(index - 1)),
     }
 }
 

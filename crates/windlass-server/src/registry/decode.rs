@@ -7,24 +7,42 @@ use crate::codec::body::{StrictError, strict_message, undecodable};
 use crate::codec::negotiate::{self, Format};
 use crate::codec::typed::decode_typed;
 use crate::codec::{self, Decoded, Expected};
-use crate::field::quote;
+use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::options::FieldValidation;
+use crate::schema::validate::embedded::metadata_problem;
 use crate::schema::{Schema, builtin};
-use crate::status::Status;
+use crate::status::{Qualified, Status};
 
 /// The object in the body, of the kind that the path names.
-pub(super) fn object(context: &mut Context, validation: FieldValidation) -> Result<Value, Status> {
+pub(crate) fn object(context: &mut Context, validation: FieldValidation) -> Result<Value, Status> {
     let served = std::sync::Arc::clone(&context.served);
     let expected = Expected::from(&served.resource);
     let format = negotiate::body_format(content_type(context), expected.custom)?;
-    let decoded = codec::decode_body(&context.body, format, expected)?;
+    let decoded = codec::decode_body(&context.body, format, expected).map_err(|mut status| {
+        if expected.custom && validation == FieldValidation::Warn {
+            status.warnings = unknown_version(&context.body, format, expected);
+        }
+        status
+    })?;
     let (value, strict) = typed(context, decoded, expected, served.schema())?;
     complain(context, validation, expected, strict)?;
     Ok(value)
 }
 
+/// A custom resource of a version that does not exist has no known fields; clients are warned of them
+/// even though the version is why the body is refused.
+fn unknown_version(body: &[u8], format: Format, expected: Expected<'_>) -> Vec<String> {
+    let Ok((Value::Object(map), _)) = codec::body::read(body, format) else { return Vec::new() };
+    let api_version = map.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if codec::body::parse_group_version(api_version).is_ok_and(|found| found == (expected.group, expected.version)) {
+        return Vec::new();
+    }
+    let known = ["apiVersion", "kind", "metadata"];
+    map.keys().filter(|key| !known.contains(&key.as_str())).map(|key| format!("unknown field {}", quote(key))).collect()
+}
+
 /// The body as an object of another built-in kind: a Scale, a Binding, an Eviction.
-pub(super) fn view(
+pub(crate) fn view(
     context: &mut Context,
     expected: Expected<'_>,
     validation: FieldValidation,
@@ -41,16 +59,61 @@ pub(super) fn view(
 /// An object after a patch was applied to it, and the unknown fields the patch brought in.
 pub(super) fn patched(
     context: &Context,
-    value: Value,
+    patch: &Patch<'_, impl Fn() -> Result<Value, Status>>,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
     let expected = Expected::from(&context.served.resource);
-    let decoded = Decoded { value, duplicates: Vec::new(), source: None };
-    let (value, strict) = typed(context, decoded, expected, context.served.schema())?;
+    let refuse = |why: String| -> Result<Status, Status> {
+        let shown = match patch.shown {
+            Some(shown) => shown.to_owned(),
+            None => (patch.apply)()?.to_string(),
+        };
+        let error = FieldError::invalid(&Path::new("patch"), shown, why);
+        Ok(Status::invalid(Qualified { group: "", name: "" }, "", &FieldErrors(vec![error])))
+    };
+    let value = (patch.apply)()?;
+    let decoded = Decoded { value, duplicates: patch.duplicates.to_vec(), source: None };
+    let (value, strict) = if expected.custom {
+        typed(context, decoded, expected, context.served.schema())?
+    } else {
+        if let Err(why) = same_kind(&decoded.value, expected) {
+            return Err(refuse(why)?);
+        }
+        match decode_typed(decoded, context.served.schema()) {
+            Ok(typed) => (typed.value, typed.strict),
+            Err(why) => return Err(refuse(why)?),
+        }
+    };
     if validation == FieldValidation::Strict && !strict.is_empty() {
-        return Err(refused(expected, &strict));
+        return Err(refuse(strict_message(&strict))?);
     }
     Ok((value, strict.into_iter().map(|error| error.message).collect()))
+}
+
+/// A patch, as far as decoding its result is concerned.
+pub(super) struct Patch<'a, F> {
+    /// Applies it; asked again for the text of an error.
+    pub apply: F,
+    /// Duplicate keys of the patch itself.
+    pub duplicates: &'a [StrictError],
+    /// What errors show instead of the patched object.
+    pub shown: Option<&'a str>,
+}
+
+/// A patch may not turn an object into one of another kind; upstream says so after decoding it as that.
+fn same_kind(value: &Value, expected: Expected<'_>) -> Result<(), String> {
+    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    let (group, version) = codec::body::parse_group_version(api_version).unwrap_or_default();
+    if (kind, group, version) == (expected.kind, expected.group, expected.version) {
+        return Ok(());
+    }
+    let Some(id) = builtin::by_kind(group, version, kind) else {
+        return Err(codec::body::not_registered(kind, api_version, codec::body::scheme_of(expected.group)));
+    };
+    let decoded = Decoded { value: value.clone(), duplicates: Vec::new(), source: None };
+    decode_typed(decoded, builtin::definition(id))?;
+    Err(format!("cannot change the kind of an object from {} to {kind}", expected.kind))
 }
 
 fn typed(
@@ -64,6 +127,9 @@ fn typed(
         return Ok((typed.value, typed.strict));
     };
     let Decoded { mut value, duplicates: mut strict, .. } = decoded;
+    if let Some(why) = value.get("metadata").and_then(metadata_problem) {
+        return Err(undecodable(expected, &why));
+    }
     let version = kind.version(&context.served.version).unwrap_or_else(|| kind.storage_version());
     let unknown = kind.decode(&mut value, version);
     let unknown = unknown
@@ -112,12 +178,10 @@ pub(super) fn report(
     Ok(())
 }
 
-/// The body of a JSON, merge or strategic merge patch.
-pub(super) fn patch_document(context: &mut Context, validation: FieldValidation) -> Result<Value, Status> {
-    let (value, duplicates) = codec::body::read(&context.body, Format::Json)
-        .map_err(|why| Status::bad_request(format!("error decoding patch: {why}")))?;
-    report(context, validation, duplicates.into_iter().map(|error| error.message).collect())?;
-    Ok(value)
+/// The body of a JSON, merge or strategic merge patch, and its duplicate keys.
+pub(super) fn patch_document(context: &Context) -> Result<(Value, Vec<StrictError>), Status> {
+    codec::body::read(&context.body, Format::Json)
+        .map_err(|why| Status::bad_request(format!("error decoding patch: {why}")))
 }
 
 /// The configuration in the body of an apply: YAML or JSON, and not typed, since absence means something.

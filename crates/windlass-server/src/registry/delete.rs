@@ -7,6 +7,7 @@ use windlass_store::{Entry, Expect, Range, StoreError, TxnResult, Write};
 use super::list::select;
 use super::{Answer, Context, Stored, decode, stored};
 use crate::api::Api;
+use crate::catalog::Served;
 use crate::object::{self, metadata_mut};
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::render;
@@ -28,15 +29,13 @@ enum Deleted {
 /// Deletes the object that the path names.
 pub(super) async fn delete(context: &mut Context) -> Result<Answer, Status> {
     let options = options(context)?;
-    let deleted = delete_one(context, &options).await?;
+    let deleted = delete_one(context, &options, true).await?;
     match deleted {
         Deleted::Waiting(object) => {
             let code = if options.legacy_no_orphans { StatusCode::ACCEPTED } else { StatusCode::OK };
             Ok(context.answer(code, object))
         }
-        Deleted::Gone(object) if context.served.strategy().returns_deleted() => {
-            Ok(context.answer(StatusCode::OK, object))
-        }
+        Deleted::Gone(object) if returns_deleted(&context.served) => Ok(context.answer(StatusCode::OK, object)),
         Deleted::Gone(object) => {
             let object = object.decode()?;
             let mut status = Status::new(StatusCode::OK, "", "");
@@ -64,7 +63,7 @@ pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, S
         if context.served.namespaced {
             context.path.namespace = text("namespace");
         }
-        let deleted = delete_one(context, &delete_options).await;
+        let deleted = delete_one(context, &delete_options, true).await;
         (context.path.name, context.path.namespace) = saved;
         match deleted {
             Ok(_) => {}
@@ -72,7 +71,7 @@ pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, S
             Err(status) => return Err(status),
         }
     }
-    render::list(context, page.entries, &page.meta)
+    render::list(context, page.entries, &page.meta).await
 }
 
 fn options(context: &mut Context) -> Result<DeleteOptions, Status> {
@@ -80,31 +79,39 @@ fn options(context: &mut Context) -> Result<DeleteOptions, Status> {
     DeleteOptions::parse(&context.query, body.as_ref())
 }
 
-async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<Deleted, Status> {
+/// Deletes the object that the path names. `admits` is whether admission has a say in it.
+async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool) -> Result<Deleted, Status> {
     let key = context.key();
     for _ in 0..TRIES {
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
-        let live = versions::to_served(&context.served, &entry.value)?;
-        let live = versions::to_handled(&context.served, &live).into_owned();
+        let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
+        let live = versions::into_handled(&context.served, live);
         check_preconditions(context, options, &live)?;
-        admission::may_delete(context)?;
+        if admits {
+            admission::delete(context, &live, options).await?;
+        }
         let grace = grace_seconds(context, options, &live);
         let mut object = live.clone();
         set_finalizers(options, &mut object);
+        if !object::is_deleting(&live) {
+            context.served.strategy().prepare_delete(&mut object, &object::time(context.now));
+        }
         let waits = grace > 0 || !may_go(context, &object);
         if waits {
             mark(context, &mut object, grace);
         }
         if options.dry_run {
-            let stored = context.unsaved(&object)?;
+            let stored = context.unsaved(&object).await?;
             return Ok(if waits { Deleted::Waiting(stored) } else { Deleted::Gone(stored) });
         }
         let done = if waits {
             wait(context, &entry, &live, &object).await?.map(Deleted::Waiting)
         } else {
-            context.served.strategy().mark_gone(&mut object, &object::time(context.now));
+            if is_pod(context) {
+                mark(context, &mut object, 0);
+            }
             remove(context, &entry, &object).await?.map(Deleted::Gone)
         };
         if let Some(done) = done {
@@ -112,6 +119,31 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions) -> Result<De
         }
     }
     Err(Status::conflict(context.qualified(), context.name(), super::update::MODIFIED))
+}
+
+/// Kinds whose delete answers with the object instead of a Status: upstream's `ReturnDeletedObject`.
+fn returns_deleted(served: &Served) -> bool {
+    match &*served.group {
+        "" => matches!(
+            &*served.plural,
+            "namespaces"
+                | "persistentvolumeclaims"
+                | "persistentvolumes"
+                | "pods"
+                | "podtemplates"
+                | "resourcequotas"
+                | "serviceaccounts"
+                | "services"
+        ),
+        "resource.k8s.io" => true,
+        "storage.k8s.io" => &*served.plural != "csistoragecapacities",
+        _ => false,
+    }
+}
+
+/// Pods stop gracefully; one that goes at once says so.
+fn is_pod(context: &Context) -> bool {
+    context.served.group.is_empty() && &*context.served.plural == "pods"
 }
 
 /// Whether a deleting object has nothing left to wait for.
@@ -184,14 +216,14 @@ fn mark(context: &Context, object: &mut Value, grace: i64) {
         let when = context.now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(context.now);
         let metadata = metadata_mut(object);
         metadata.insert("deletionTimestamp".into(), object::time(when).into());
-        metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
-    }
-    if first {
-        if context.served.strategy().has_generation() {
-            let generation = object::metadata(object).get("generation").and_then(Value::as_i64).unwrap_or(0);
-            metadata_mut(object).insert("generation".into(), (generation + 1).into());
+        // A CRD's deletion is upstream's own code, which does not record a grace period.
+        if &*context.served.kind != "CustomResourceDefinition" {
+            metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
         }
-        context.served.strategy().prepare_delete(object);
+    }
+    if first && context.served.strategy().has_generation() {
+        let generation = object::metadata(object).get("generation").and_then(Value::as_i64).unwrap_or(0);
+        metadata_mut(object).insert("generation".into(), (generation + 1).into());
     }
 }
 
@@ -199,7 +231,7 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
     if object == live {
         return Ok(Some(entry.clone().into()));
     }
-    let value = context.encode(object)?;
+    let value = context.encode(object).await?;
     let write = Write::Put { key: entry.key.clone(), expect: Expect::At(entry.modified), value };
     match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
         TxnResult::Committed { mut entries, .. } => Ok(entries.pop().flatten().map(Stored::from)),
@@ -208,17 +240,19 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
 }
 
 async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
-    let last = context.encode(object)?;
-    let write = Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) };
-    match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
-        TxnResult::Committed { .. } => Ok(Some(context.unsaved(object)?)),
+    let last = context.encode(object).await?;
+    let mut writes =
+        vec![Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) }];
+    writes.extend(super::allocation::releases(context, object));
+    match context.api.store.txn(writes).await.map_err(Status::internal)? {
+        TxnResult::Committed { .. } => Ok(Some(context.unsaved(object).await?)),
         TxnResult::Conflict { .. } => Ok(None),
     }
 }
 
 /// Deletes a pod if no disruption budget objects.
 pub(super) async fn evict(context: &mut Context, options: &DeleteOptions) -> Result<(), Status> {
-    delete_one(context, options).await.map(drop)
+    delete_one(context, options, false).await.map(drop)
 }
 
 /// Deletes every object below a prefix, whatever it is; returns how many have to wait for finalizers.

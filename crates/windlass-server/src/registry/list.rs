@@ -31,7 +31,7 @@ pub(super) struct Page {
 pub(super) async fn list(context: &Context) -> Result<Answer, Status> {
     let options = ListOptions::parse(&context.query, false)?;
     let page = select(context, options).await?;
-    render::list(context, page.entries, &page.meta)
+    render::list(context, page.entries, &page.meta).await
 }
 
 /// Reads the objects that a list or deletecollection is about.

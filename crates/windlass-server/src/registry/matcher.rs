@@ -24,9 +24,11 @@ pub(super) struct Matcher {
 impl Matcher {
     /// Fails if a field cannot be selected by.
     pub(super) fn new(served: &Arc<Served>, labels: LabelSelector, fields: FieldSelector) -> Result<Self, Status> {
-        let strategy = served.strategy();
+        let custom = served.custom().and_then(|kind| kind.version(&served.version));
         let known = |field: &str| {
-            matches!(field, "metadata.name" | "metadata.namespace") || strategy.selectable_fields().contains(&field)
+            matches!(field, "metadata.name" | "metadata.namespace")
+                || served.strategy().selectable_fields().contains(&field)
+                || custom.is_some_and(|version| version.selectable_fields.iter().any(|known| &**known == field))
         };
         if let Some(term) = fields.terms().iter().find(|term| !known(&term.field)) {
             return Err(Status::bad_request(unknown_field(served, &term.field)));

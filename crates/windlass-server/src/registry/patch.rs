@@ -3,12 +3,13 @@
 use http::StatusCode;
 use serde_json::Value;
 
-use super::update::{Change, update};
+use super::update::{Admitted, Change, update};
 use super::{Answer, Context, create, decode, ownership};
+use crate::codec::body::StrictError;
 use crate::codec::negotiate::{self, PatchType};
 use crate::object::{self, metadata_mut};
 use crate::options::{FieldValidation, WriteOptions};
-use crate::patch::{json::JsonPatch, merge, strategic};
+use crate::patch::{go_print, json::JsonPatch, merge, strategic};
 use crate::status::Status;
 use crate::versions;
 
@@ -25,7 +26,7 @@ pub(super) async fn patch(context: &mut Context) -> Result<Answer, Status> {
 }
 
 async fn json_patch(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {
-    let document = decode::patch_document(context, options.field_validation)?;
+    let (document, duplicates) = decode::patch_document(context)?;
     let lenient = options.field_validation == FieldValidation::Ignore;
     let patch = JsonPatch::decode(&document, lenient)?;
     decode::report(context, options.field_validation, patch.strict_errors.clone())?;
@@ -34,11 +35,11 @@ async fn json_patch(context: &mut Context, options: &WriteOptions) -> Result<Ans
         patch.apply(&mut object)?;
         Ok(object)
     };
-    change(context, transform, options).await
+    change(context, transform, &duplicates, None, options).await
 }
 
 async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOptions) -> Result<Answer, Status> {
-    let document = decode::patch_document(context, options.field_validation)?;
+    let (document, duplicates) = decode::patch_document(context)?;
     let served = std::sync::Arc::clone(&context.served);
     let transform = |live: &Value| {
         let mut object = live.clone();
@@ -48,12 +49,20 @@ async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOpti
         }
         Ok(object)
     };
-    change(context, transform, options).await
+    // Errors about a strategic merge show the patch, others the object it makes.
+    let shown = (kind == PatchType::Strategic && options.field_validation == FieldValidation::Strict).then(|| {
+        let mut shown = String::new();
+        go_print(&document, &mut shown);
+        shown
+    });
+    change(context, transform, &duplicates, shown.as_deref(), options).await
 }
 
 async fn change(
     context: &mut Context,
     transform: impl Fn(&Value) -> Result<Value, Status>,
+    duplicates: &[StrictError],
+    shown: Option<&str>,
     options: &WriteOptions,
 ) -> Result<Answer, Status> {
     let manager = context.manager(options.field_manager.as_deref());
@@ -61,15 +70,16 @@ async fn change(
     let mut reported: Vec<String> = Vec::new();
     let change = Change {
         transform: |context: &Context, live: &Value| {
-            let patched = transform(live)?;
-            let (object, strict) = decode::patched(context, patched, validation)?;
+            let patch = decode::Patch { apply: || transform(live), duplicates, shown };
+            let (mut object, strict) = decode::patched(context, &patch, validation)?;
             reported = strict;
-            check_identity(context, &object)?;
+            check_identity(context, &mut object)?;
             Ok(object)
         },
         manager: Some(&manager),
         options,
         uid_is_precondition: false,
+        admitted: Admitted::Object,
     };
     let updated = update(context, change).await?;
     decode::warn(context, validation, reported);
@@ -77,20 +87,20 @@ async fn change(
 }
 
 /// A patch cannot rename or move an object.
-fn check_identity(context: &Context, object: &Value) -> Result<(), Status> {
+fn check_identity(context: &Context, object: &mut Value) -> Result<(), Status> {
     let name = object::name(object);
+    if name.is_empty() {
+        let name = context.name();
+        let message = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        return Err(Status::bad_request(message));
+    }
     if name != context.name() {
         return Err(Status::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
             context.name()
         )));
     }
-    if object::text(object, "namespace") != context.namespace() && context.served.namespaced {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    Ok(())
+    create::place(context, object)
 }
 
 async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {
@@ -98,26 +108,26 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
     let manager = context.manager(options.field_manager.as_deref());
     let force = options.force.unwrap_or(false);
     let merge = |context: &Context, live: Option<&Value>| {
-        let merged = ownership::apply(context, live, &applied, &manager, force)?;
-        let (object, _) = decode::patched(context, merged, FieldValidation::Ignore)?;
-        check_identity(context, &object)?;
+        let apply = || ownership::apply(context, live, &applied, &manager, force);
+        let patch = decode::Patch { apply, duplicates: &[], shown: None };
+        let (mut object, _) = decode::patched(context, &patch, FieldValidation::Ignore)?;
+        check_identity(context, &mut object)?;
         Ok(object)
     };
     let transform = |context: &Context, live: &Value| merge(context, Some(live));
-    let change = Change { transform, manager: None, options, uid_is_precondition: false };
+    let change = Change { transform, manager: None, options, uid_is_precondition: false, admitted: Admitted::Object };
     match update(context, change).await {
         Err(status) if status.code == StatusCode::NOT_FOUND && context.subresource().is_empty() => {
             let mut object = merge(context, None)?;
-            create::place(context, &mut object)?;
             metadata_mut(&mut object).remove("resourceVersion");
             if !object::text(&object, "uid").is_empty() {
                 let why = "uid mismatch: the provided object specified uid ";
                 let why = format!("{why}{}, and no existing object was found", object::text(&object, "uid"));
                 return Err(Status::conflict(context.qualified(), context.name(), why));
             }
-            let mut object = versions::to_handled(&context.served, &object).into_owned();
+            let mut object = versions::into_handled(&context.served, object);
             context.served.strategy().default(&mut object);
-            let stored = create::store_new(context, object, None, options).await?;
+            let stored = create::store_new(context, object, options).await?;
             Ok(context.answer(StatusCode::CREATED, stored))
         }
         updated => Ok(context.answer(StatusCode::OK, updated?.object)),

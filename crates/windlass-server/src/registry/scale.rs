@@ -5,9 +5,10 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::update::{Change, Updated, update};
+use super::update::{Admitted, Change, Updated, View, update};
 use super::{Answer, Context, decode, get};
 use crate::body::Body;
+use crate::catalog::Served;
 use crate::codec::Expected;
 use crate::codec::negotiate::{self, PatchType};
 use crate::options::{FieldValidation, WriteOptions};
@@ -25,7 +26,7 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
     let scale = match context.verb {
         Verb::Get | Verb::List => {
             let stored = get::read(context).await?;
-            let live = versions::to_served(&context.served, &stored.bytes)?;
+            let live = versions::to_served(&context.api, &context.served, &stored.bytes).await?;
             read(context, &live)?
         }
         Verb::Update => {
@@ -56,6 +57,15 @@ async fn patch(context: &mut Context) -> Result<Value, Status> {
     let schema = schema()?;
     if kind == PatchType::Apply {
         let applied = decode::applied(context, FieldValidation::Ignore)?;
+        if context.served.custom {
+            // Upstream cannot do this either.
+            return Err(Status::unclassified(format!(
+                "failed to convert new object ({}/{}; autoscaling/v1, Kind=Scale) to proper version: request to \
+                 convert CR to an invalid group/version: autoscaling/v1",
+                object::text(&applied, "namespace"),
+                object::name(&applied)
+            )));
+        }
         return write(context, &options, |scale| {
             let mut scale = scale.clone();
             merge::apply(&mut scale, applied.clone())?;
@@ -63,7 +73,7 @@ async fn patch(context: &mut Context) -> Result<Value, Status> {
         })
         .await;
     }
-    let document = decode::patch_document(context, options.field_validation)?;
+    let (document, _) = decode::patch_document(context)?;
     write(context, &options, |scale| {
         let mut scale = scale.clone();
         match kind {
@@ -82,10 +92,35 @@ fn schema() -> Result<&'static Schema, Status> {
     Ok(definitions::definition(id))
 }
 
+/// What admission sees of a change of a scale.
+struct ScaleView<'a> {
+    served: &'a Served,
+}
+
+impl View for ScaleView<'_> {
+    fn read(&self, object: &Value) -> Result<Value, Status> {
+        scale_of(self.served, object)
+    }
+
+    fn write(&self, object: &mut Value, view: &Value) -> Result<(), Status> {
+        let replicas = view.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+        let version = self.served.custom().and_then(|kind| kind.version(&self.served.version));
+        if let Some(paths) = version.and_then(|version| version.scale.as_ref()) {
+            return paths.set(object, replicas).map_err(Status::internal);
+        }
+        builtin::set(object, replicas);
+        Ok(())
+    }
+}
+
 /// The scale of an object.
 fn read(context: &Context, live: &Value) -> Result<Value, Status> {
-    let Some(kind) = context.served.custom() else { return Ok(builtin::get(live)) };
-    let paths = kind.version(&context.served.version).and_then(|version| version.scale.as_ref());
+    scale_of(&context.served, live)
+}
+
+fn scale_of(served: &Served, live: &Value) -> Result<Value, Status> {
+    let Some(kind) = served.custom() else { return Ok(builtin::get(live)) };
+    let paths = kind.version(&served.version).and_then(|version| version.scale.as_ref());
     let paths = paths.ok_or_else(Status::no_such_resource)?;
     let scale = paths.get(live).map_err(Status::internal)?;
     if scale.found { Ok(scale.object) } else { Err(Status::internal(paths.missing())) }
@@ -109,7 +144,7 @@ async fn write(
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         let mut object = live.clone();
         if let Some(paths) = custom {
-            paths.set(&mut object, replicas).map_err(Status::internal)?
+            paths.set(&mut object, replicas).map_err(Status::internal)?;
         } else {
             let mut errors = crate::field::FieldErrors::default();
             builtin::validate(&scale, &mut errors);
@@ -123,9 +158,11 @@ async fn write(
         object::metadata_mut(&mut object).insert("resourceVersion".into(), version.into());
         Ok(object)
     };
-    let change = Change { transform, manager: Some(&manager), options, uid_is_precondition: false };
+    let view = ScaleView { served: &served };
+    let admitted = Admitted::View(&view);
+    let change = Change { transform, manager: Some(&manager), options, uid_is_precondition: false, admitted };
     // The change goes through the object's own rules; only the ownership says that it came through here.
     let Updated { object, .. } = update(context, change).await?;
-    let live = versions::to_served(&context.served, &object.bytes)?;
+    let live = versions::to_served(&context.api, &context.served, &object.bytes).await?;
     read(context, &live)
 }

@@ -33,23 +33,37 @@ use crate::field::FieldErrors;
 use crate::validation::access::AccessMut;
 use crate::validation::metadata::Rules;
 
+pub mod admission_policy;
+pub mod api_service;
+pub mod autoscaler;
+pub mod certificate;
 pub mod config_map;
 pub mod conversion;
 pub mod daemon_set;
 pub mod deployment;
+pub mod devices;
+pub mod disruption;
+pub mod endpoints;
 pub mod event;
+pub mod flow_control;
 pub mod job;
 pub mod lease;
 pub mod namespace;
+pub mod networking;
+pub mod node;
 pub mod persistent_volume_claim;
 pub mod pod;
 pub mod quota;
+pub mod rbac;
 pub mod replication_controller;
 pub mod scale;
 pub mod secret;
 pub mod service;
 pub mod service_account;
+pub mod service_cidr;
 pub mod stateful_set;
+pub mod storage;
+pub mod webhook;
 mod workload;
 
 /// How `metadata.name` must look.
@@ -63,6 +77,44 @@ pub enum NameRule {
     Dns1035Label,
     /// Anything that can be one path segment: RBAC kinds.
     PathSegment,
+}
+
+/// A CEL expression inside an object, for whoever compiles it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression {
+    /// Where it is, as errors name it.
+    pub field: String,
+    /// The expression.
+    pub text: String,
+    /// What it is for, and so what it may see and must return.
+    pub kind: ExpressionKind,
+    /// Whether `params` is in scope.
+    pub params: bool,
+}
+
+impl Expression {
+    fn new(path: &crate::field::Path<'_>, text: &str, kind: ExpressionKind, params: bool) -> Self {
+        Self { field: path.to_string(), text: text.to_owned(), kind, params }
+    }
+}
+
+/// What a CEL expression is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExpressionKind {
+    /// Whether a webhook or policy applies: a bool.
+    MatchCondition,
+    /// Whether a request is allowed: a bool.
+    Validation,
+    /// Why it is not: a string.
+    Message,
+    /// A value for the audit log: a string or null.
+    AuditAnnotation,
+    /// A named value later expressions can use: anything.
+    Variable(String),
+    /// A partial object to apply.
+    ApplyConfiguration,
+    /// A list of JSON patch operations.
+    JsonPatch,
 }
 
 /// Behaviour of a built-in kind. Every method has the default that suits a kind whose schema has a
@@ -161,6 +213,13 @@ pub trait Strategy: Send + Sync + 'static {
         self.validate_update(object, old, errors);
     }
 
+    /// The CEL expressions in an object, to be compiled as part of its validation: an expression that
+    /// does not compile is an `Invalid value` at its field. Those an update leaves as they are need
+    /// not be compiled again.
+    fn expressions(&self, _object: &Value) -> Vec<Expression> {
+        Vec::new()
+    }
+
     /// Checks an update through the main endpoint or a subresource. What is wrong but tolerated,
     /// because it was there before, becomes a warning. This is what the registry calls; most kinds
     /// tolerate nothing and implement the three methods above.
@@ -205,22 +264,16 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// Whether a delete answers with the object instead of a Status.
-    fn returns_deleted(&self) -> bool {
-        false
-    }
-
     /// Whether something beyond `metadata.finalizers` keeps the object from going, e.g. a namespace's
     /// `spec.finalizers`.
     fn holds_deletion(&self, _object: &Value) -> bool {
         false
     }
 
-    /// Called once, when an object that has to wait is marked as being deleted.
-    fn prepare_delete(&self, _object: &mut Value) {}
+    /// Called when an object is deleted for the first time, before it is known whether it has to wait:
+    /// may add finalizers.
+    fn prepare_delete(&self, _object: &mut Value, _now: &str) {}
 
-    /// Called on an object that goes at once, before its last state is answered and sent to watchers.
-    fn mark_gone(&self, _object: &mut Value, _time: &str) {}
     /// How long a delete waits, given what the client asked for; `None` deletes at once. Asked when
     /// a delete starts and when a shorter one follows.
     fn grace_period(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
@@ -236,7 +289,8 @@ impl Rules {
     }
 }
 
-/// A kind with a schema and nothing else: what is written is what is stored.
+/// A kind with a schema and nothing else, not even a status of its own: what is written is what is
+/// stored.
 pub struct Plain;
 
 impl Strategy for Plain {
@@ -248,6 +302,11 @@ impl Strategy for Plain {
         &[]
     }
 }
+
+/// A built-in kind with a schema and the behaviour most kinds have: only controllers write the status.
+pub struct Standard;
+
+impl Strategy for Standard {}
 
 /// The value of a field given by its dotted name, as a field selector compares it.
 pub fn field_text(object: &Value, field: &str) -> String {
@@ -281,7 +340,16 @@ pub fn keep_all_but_status(object: &mut Value, old: &Value) {
     }
 }
 
-/// The strategy of a built-in kind.
+/// Restores the metadata of `old` that clients write, for subresources that may not change it.
+fn keep_metadata(object: &mut Value, old: &Value) {
+    let Some(old) = old.get("metadata") else { return };
+    let metadata = object.struct_mut("metadata");
+    for field in ["deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences"] {
+        metadata.copy_field(field, old);
+    }
+}
+
+/// The strategy of a built-in kind. CustomResourceDefinitions have their own, with the CRD machinery.
 pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
     match (group, kind) {
         ("apiextensions.k8s.io", "CustomResourceDefinition") => &crate::crd::definition::Definition,
@@ -303,12 +371,55 @@ pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
         ("apps", "DaemonSet") => &daemon_set::DaemonSet,
         ("batch", "Job") => &job::Job,
         ("batch", "CronJob") => &job::CronJob,
+        ("networking.k8s.io", "Ingress") => &networking::Ingress,
+        ("networking.k8s.io", "IngressClass") => &networking::IngressClass,
+        ("networking.k8s.io", "NetworkPolicy") => &networking::NetworkPolicy,
+        ("networking.k8s.io", "ServiceCIDR") => &service_cidr::ServiceCidr,
+        ("networking.k8s.io", "IPAddress") => &service_cidr::IpAddress,
+        ("resource.k8s.io", "ResourceClaim") => &devices::ResourceClaim,
+        ("resource.k8s.io", "ResourceClaimTemplate") => &devices::ResourceClaimTemplate,
+        ("resource.k8s.io", "DeviceClass") => &devices::DeviceClass,
+        ("resource.k8s.io", "ResourceSlice") => &devices::ResourceSlice,
+        ("rbac.authorization.k8s.io", "Role") => &rbac::Role { namespaced: true },
+        ("rbac.authorization.k8s.io", "ClusterRole") => &rbac::Role { namespaced: false },
+        ("rbac.authorization.k8s.io", "RoleBinding") => &rbac::RoleBinding { namespaced: true },
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => &rbac::RoleBinding { namespaced: false },
+        ("policy", "PodDisruptionBudget") => &disruption::PodDisruptionBudget,
+        ("scheduling.k8s.io", "PriorityClass") => &disruption::PriorityClass,
+        ("node.k8s.io", "RuntimeClass") => &disruption::RuntimeClass,
+        ("autoscaling", "HorizontalPodAutoscaler") => &autoscaler::HorizontalPodAutoscaler,
+        ("", "Node") => &node::Node,
+        ("", "PersistentVolume") => &storage::PersistentVolume,
+        ("", "Endpoints") => &endpoints::Endpoints,
+        ("discovery.k8s.io", "EndpointSlice") => &endpoints::EndpointSlice,
+        ("storage.k8s.io", "StorageClass") => &storage::StorageClass,
+        ("storage.k8s.io", "CSIDriver") => &storage::CsiDriver,
+        ("storage.k8s.io", "CSINode") => &storage::CsiNode,
+        ("storage.k8s.io", "VolumeAttachment") => &storage::VolumeAttachment,
+        ("storage.k8s.io", "VolumeAttributesClass") => &storage::VolumeAttributesClass,
+        ("storage.k8s.io", "CSIStorageCapacity") => &storage::CsiStorageCapacity,
+        ("admissionregistration.k8s.io", kind) => match kind {
+            "ValidatingWebhookConfiguration" => &webhook::WebhookConfiguration { mutating: false },
+            "MutatingWebhookConfiguration" => &webhook::WebhookConfiguration { mutating: true },
+            "ValidatingAdmissionPolicy" => &admission_policy::AdmissionPolicy { mutating: false },
+            "MutatingAdmissionPolicy" => &admission_policy::AdmissionPolicy { mutating: true },
+            "ValidatingAdmissionPolicyBinding" => &admission_policy::AdmissionPolicyBinding { mutating: false },
+            "MutatingAdmissionPolicyBinding" => &admission_policy::AdmissionPolicyBinding { mutating: true },
+            _ => &Standard,
+        },
+        ("apiregistration.k8s.io", "APIService") => &api_service::ApiService,
+        ("certificates.k8s.io", "CertificateSigningRequest") => &certificate::CertificateSigningRequest,
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => &flow_control::FlowSchema,
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => &flow_control::PriorityLevel,
         ("", "Event") => &event::Event,
         ("events.k8s.io", "Event") => &event::StrictEvent,
         ("coordination.k8s.io", "Lease") => &lease::Lease,
-        _ => &Plain,
+        _ => &Standard,
     }
 }
+
+#[cfg(test)]
+mod properties;
 
 #[cfg(test)]
 pub(crate) mod testing {

@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Answer, Context, delete, get, patch, scale, update};
+use crate::admission::{self, Act};
 use crate::codec::Expected;
 use crate::object::{self, metadata_mut};
 use crate::options::{DeleteOptions, WriteOptions};
@@ -11,16 +12,21 @@ use crate::request::Verb;
 use crate::status::Status;
 
 /// Carries out a request for a subresource.
-pub(super) async fn serve(mut context: Context) -> Result<Answer, Status> {
+pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
     match context.subresource() {
-        "scale" => scale::serve(&mut context).await,
-        "binding" => bind(&mut context).await,
-        "eviction" => evict(&mut context).await,
-        "log" | "exec" | "attach" | "portforward" | "proxy" => Err(no_node(&context).await),
+        "scale" => scale::serve(context).await,
+        "binding" => bind(context).await,
+        "eviction" => evict(context).await,
+        "token" => crate::reviews::request_token(context).await,
+        "log" => Err(no_node(context).await),
+        "exec" | "attach" | "portforward" | "proxy" => {
+            admission::connect(context).await?;
+            Err(no_node(context).await)
+        }
         _ => match context.verb {
-            Verb::Get | Verb::List => get::get(&context).await,
-            Verb::Update => update::replace(&mut context).await,
-            Verb::Patch => patch::patch(&mut context).await,
+            Verb::Get | Verb::List => get::get(context).await,
+            Verb::Update => update::replace(context).await,
+            Verb::Patch => patch::patch(context).await,
             _ => Err(Status::method_not_allowed()),
         },
     }
@@ -48,11 +54,23 @@ async fn no_node(context: &Context) -> Status {
     }
 }
 
+/// Assigns the pod that the body names to a node: `bindings` is `pods/binding` without the name in the path.
+pub(crate) async fn bind_named(context: &mut Context) -> Result<Answer, Status> {
+    let binding = super::decode::object(context, crate::options::FieldValidation::Ignore)?;
+    let pods = context.api.catalog.snapshot().find("", "v1", "pods").cloned();
+    context.served = pods.ok_or_else(Status::no_such_resource)?;
+    context.path.resource = "pods".into();
+    context.path.name = Some(object::name(&binding).to_owned());
+    bind(context).await
+}
+
 /// Assigns a pod to a node.
 async fn bind(context: &mut Context) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
     let expected = Expected { group: "", version: "v1", kind: "Binding", custom: false };
-    let binding = super::decode::view(context, expected, options.field_validation)?;
+    let mut binding = super::decode::view(context, expected, options.field_validation)?;
+    admission::mutate_view(context, Act::Create(&options), &mut binding, None).await?;
+    admission::validate(context, Act::Create(&options), Some(&binding), None).await?;
     let target = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
     if target.is_empty() {
         let path = crate::field::Path::new("target");
@@ -97,6 +115,7 @@ async fn bind(context: &mut Context) -> Result<Answer, Status> {
         manager: None,
         options: &options,
         uid_is_precondition: false,
+        admitted: update::Admitted::Already,
     };
     update::update(context, change).await?;
     Ok(created(context))
@@ -106,10 +125,12 @@ async fn bind(context: &mut Context) -> Result<Answer, Status> {
 async fn evict(context: &mut Context) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
     let expected = Expected { group: "policy", version: "v1", kind: "Eviction", custom: false };
-    let eviction = super::decode::view(context, expected, options.field_validation)?;
+    let mut eviction = super::decode::view(context, expected, options.field_validation)?;
     if object::name(&eviction) != context.name() {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
+    admission::mutate_view(context, Act::Create(&options), &mut eviction, None).await?;
+    admission::validate(context, Act::Create(&options), Some(&eviction), None).await?;
     let mut delete_options = DeleteOptions::parse(&crate::request::Query::default(), eviction.get("deleteOptions"))?;
     delete_options.dry_run |= options.dry_run;
     delete::evict(context, &delete_options).await?;

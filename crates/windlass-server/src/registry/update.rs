@@ -4,8 +4,10 @@ use http::StatusCode;
 use serde_json::Value;
 use windlass_store::{Entry, Expect, TxnResult, Write};
 
-use super::create::{create_object, place};
+use super::allocation::{Claims, releases};
+use super::create::{compile_expressions, create_object, place};
 use super::{Answer, Context, Stored, decode, ownership};
+use crate::admission::{self, Act};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
@@ -33,6 +35,27 @@ pub(super) struct Change<'a, F> {
     pub options: &'a WriteOptions,
     /// Whether a wrong uid in the new object is a failed precondition (PUT) or a validation error.
     pub uid_is_precondition: bool,
+    /// What admission is asked about.
+    pub admitted: Admitted<'a>,
+}
+
+/// What admission is asked about when an object changes.
+#[derive(Clone, Copy)]
+pub(super) enum Admitted<'a> {
+    /// The object.
+    Object,
+    /// What a subresource shows of it.
+    View(&'a dyn View),
+    /// Nothing: it has been asked already.
+    Already,
+}
+
+/// What a subresource shows of an object.
+pub(super) trait View: Sync {
+    /// The view of an object.
+    fn read(&self, object: &Value) -> Result<Value, Status>;
+    /// Makes an object what its view says.
+    fn write(&self, object: &mut Value, view: &Value) -> Result<(), Status>;
 }
 
 /// Replaces the object that the path names by the body.
@@ -47,6 +70,7 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
         manager: Some(&manager),
         options: &options,
         uid_is_precondition: true,
+        admitted: Admitted::Object,
     };
     let updated = match update(context, change).await {
         Err(status) if status.code == StatusCode::NOT_FOUND && creates(context) => {
@@ -87,56 +111,128 @@ where
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
-        let live = versions::to_served(&context.served, &entry.value)?;
+        let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
         let object = (change.transform)(context, &live)?;
-        let mut object = versions::to_handled(&context.served, &object).into_owned();
-        let live = versions::to_handled(&context.served, &live).into_owned();
+        let mut object = versions::into_handled(&context.served, object);
+        let live = versions::into_handled(&context.served, live);
         context.served.strategy().default(&mut object);
-        check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;
-        keep_system_fields(&live, &mut object);
         if let Some(manager) = change.manager {
             ownership::track(context, Some(&live), &mut object, manager);
         }
+        mutate(context, &change, &mut object, &live).await?;
+        check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;
+        keep_system_fields(&live, &mut object);
+        crate::authz::check_escalation(context, &object, Some(&live))?;
         prepare(context, &live, &mut object);
         let mut warnings = validate(context, &live, &object)?;
         context.served.strategy().canonicalize(&mut object);
+        let mut claims = Claims::of(context, &mut object, Some(&live))?;
         apply::keep_times_if_unchanged(&live, &mut object);
-        if object == live {
+        admit(context, &change, &object, &live).await?;
+        if object == live && !is_outdated(context, &entry, &object).await? {
             return Ok(Updated { object: entry.into(), created: false });
         }
-        warnings.extend(context.served.strategy().warnings(&object, Some(&live)));
+        if context.subresource() != "status" {
+            warnings.extend(context.served.strategy().warnings(&object, Some(&live)));
+        }
         if change.options.dry_run {
             context.warnings.extend(warnings);
-            let object = context.unsaved(&object)?;
+            let object = context.unsaved(&object).await?;
             return Ok(Updated { object, created: false });
         }
-        if let Some(object) = put(context, &entry, &object).await? {
-            context.warnings.extend(warnings);
-            return Ok(Updated { object, created: false });
+        loop {
+            match put(context, &entry, &object, &claims).await? {
+                Put::Stored(object) => {
+                    context.warnings.extend(warnings);
+                    return Ok(Updated { object, created: false });
+                }
+                Put::ClaimTaken(index) => claims.taken(context, &mut object, index)?,
+                Put::Changed => break,
+            }
         }
     }
     Err(Status::conflict(context.qualified(), context.name(), MODIFIED))
+}
+
+/// Whether an object that did not change is to be written all the same, because it would now be stored
+/// otherwise: that is how objects move to a new storage version.
+async fn is_outdated(context: &Context, entry: &Entry, object: &Value) -> Result<bool, Status> {
+    if !context.served.custom || entry.modified > context.served.current_since {
+        return Ok(false);
+    }
+    let stored = super::stored::decode(&entry.value)?;
+    Ok(stored != *versions::to_stored(&context.api, &context.served, object).await?)
+}
+
+/// Lets admission change the new object.
+async fn mutate<F>(
+    context: &mut Context,
+    change: &Change<'_, F>,
+    object: &mut Value,
+    live: &Value,
+) -> Result<(), Status> {
+    match change.admitted {
+        Admitted::Object => admission::mutate_update(context, object, live, change.options).await,
+        Admitted::View(view) => {
+            let (mut new, old) = (view.read(object)?, view.read(live)?);
+            let shown = new.clone();
+            admission::mutate_view(context, Act::Update(change.options), &mut new, Some(&old)).await?;
+            if new == shown { Ok(()) } else { view.write(object, &new) }
+        }
+        Admitted::Already => Ok(()),
+    }
+}
+
+/// Lets admission refuse the change.
+async fn admit<F>(context: &mut Context, change: &Change<'_, F>, object: &Value, live: &Value) -> Result<(), Status> {
+    let act = Act::Update(change.options);
+    match change.admitted {
+        Admitted::Object => admission::validate(context, act, Some(object), Some(live)).await,
+        Admitted::View(view) => {
+            let (new, old) = (view.read(object)?, view.read(live)?);
+            admission::validate(context, act, Some(&new), Some(&old)).await
+        }
+        Admitted::Already => Ok(()),
+    }
 }
 
 /// What a lost race is called.
 pub(super) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// Stores the changed object; `None` if somebody else was quicker. An object that was only waiting for
-/// its last finalizer to go is removed instead.
-async fn put(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
+/// What became of an attempt to store a changed object.
+enum Put {
+    Stored(Stored),
+    /// Somebody else was quicker.
+    Changed,
+    /// Somebody holds what the object claims; the number of the claim.
+    ClaimTaken(usize),
+}
+
+/// Stores the changed object. One that was only waiting for its last finalizer to go is removed instead.
+async fn put(context: &Context, entry: &Entry, object: &Value, claims: &Claims) -> Result<Put, Status> {
     let expect = Expect::At(entry.modified);
     let key = entry.key.clone();
-    let value = context.encode(object)?;
+    let value = context.encode(object).await?;
     let finished = object::is_deleting(object) && super::delete::is_finished(context, object);
-    let write =
-        if finished { Write::Delete { key, expect, last: Some(value) } } else { Write::Put { key, expect, value } };
-    match context.api.store.txn(vec![write]).await.map_err(Status::internal)? {
-        TxnResult::Committed { mut entries, .. } => {
-            let stored = entries.pop().flatten().map(Stored::from);
-            Ok(Some(stored.unwrap_or_else(|| Stored::unsaved(object))))
+    let mut writes = Vec::with_capacity(1);
+    if finished {
+        writes.push(Write::Delete { key, expect, last: Some(value) });
+        writes.extend(releases(context, object));
+    } else {
+        writes.push(Write::Put { key, expect, value });
+        writes.extend(claims.writes(context, object));
+    }
+    match context.api.store.txn(writes).await.map_err(Status::internal)? {
+        TxnResult::Committed { entries, .. } => {
+            let stored = entries.into_iter().next().flatten().map(Stored::from);
+            Ok(Put::Stored(match stored {
+                Some(stored) => stored,
+                None => context.unsaved(object).await?,
+            }))
         }
-        TxnResult::Conflict { .. } => Ok(None),
+        TxnResult::Conflict { index: 0, .. } => Ok(Put::Changed),
+        TxnResult::Conflict { index, .. } => Ok(Put::ClaimTaken(index - 1)),
     }
 }
 
@@ -214,8 +310,9 @@ fn validate(context: &Context, live: &Value, object: &Value) -> Result<Vec<Strin
     let (mut errors, mut warnings) = (FieldErrors::default(), Vec::new());
     crate::validation::metadata::validate_update(object, live, context.metadata_rules(), &mut errors);
     strategy.check_update(context.subresource(), object, live, &mut errors, &mut warnings);
+    compile_expressions(strategy, object, Some(live), &mut errors);
     if errors.is_empty() {
         return Ok(warnings);
     }
-    Err(Status::invalid(context.served.qualified_kind(), object::name(live), &errors))
+    Err(Status::invalid(context.qualified_kind_of(object), object::name(live), &errors))
 }

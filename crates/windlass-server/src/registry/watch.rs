@@ -72,6 +72,7 @@ struct Watcher {
     next_bookmark: Instant,
     deadline: Instant,
     stop: CancellationToken,
+    since: Revision,
     ended: bool,
 }
 
@@ -117,6 +118,7 @@ impl Watcher {
             next_bookmark: now + BOOKMARK_EVERY,
             deadline: now + timeout,
             stop: context.served.ended.clone(),
+            since: context.served.since,
             ended: false,
         })
     }
@@ -126,13 +128,13 @@ impl Watcher {
         if self.ended {
             return None;
         }
-        if let Some(bytes) = self.initial_state() {
+        if let Some(bytes) = self.initial_state().await {
             return Some(bytes);
         }
         loop {
             // Read before the ring is, so that a bookmark never promises more than was sent.
             let progress = *self.hub.progress().borrow();
-            match self.channel.read(self.after, BATCH) {
+            match self.channel.read(self.after, BATCH).and_then(|events| self.since(events)) {
                 Err(oldest) => {
                     self.ended = true;
                     let message = format!("too old resource version: {} ({oldest})", self.after);
@@ -140,7 +142,7 @@ impl Watcher {
                 }
                 Ok(events) if events.is_empty() => self.after = self.after.max(progress),
                 Ok(events) => {
-                    let bytes = self.changes(&events);
+                    let bytes = self.changes(&events).await;
                     self.after = events.last().map_or(self.after, |last| last.event.revision);
                     if !bytes.is_empty() {
                         return Some(bytes);
@@ -164,12 +166,17 @@ impl Watcher {
         }
     }
 
-    fn initial_state(&mut self) -> Option<Bytes> {
+    /// A resource has no history from before its CRD was created, even if its name was in use before.
+    fn since(&self, events: Vec<Arc<WatchEvent>>) -> Result<Vec<Arc<WatchEvent>>, Revision> {
+        if self.after < self.since { Err(self.since) } else { Ok(events) }
+    }
+
+    async fn initial_state(&mut self) -> Option<Bytes> {
         let mut out = Vec::new();
         for entry in self.initial.by_ref() {
             if self.matcher.matches(&entry.value) {
-                self.writer.write(Change::Added, &entry.into(), &mut out);
-                if out.len() >= CHUNK {
+                self.ended = !self.writer.write(Change::Added, &entry.into(), &mut out).await;
+                if self.ended || out.len() >= CHUNK {
                     return Some(out.into());
                 }
             }
@@ -181,7 +188,7 @@ impl Watcher {
     }
 
     /// The changes of the selected set that `events` amount to.
-    fn changes(&mut self, events: &[Arc<WatchEvent>]) -> Bytes {
+    async fn changes(&mut self, events: &[Arc<WatchEvent>]) -> Bytes {
         let mut only: Option<Bytes> = None;
         let mut out = Vec::new();
         for event in events {
@@ -200,7 +207,11 @@ impl Watcher {
                 object => {
                     out.extend_from_slice(&only.take().unwrap_or_default());
                     let bytes = object.unwrap_or_else(|| event.event.entry.value.clone());
-                    self.writer.write(change, &Stored { bytes, revision: event.event.revision }, &mut out);
+                    let stored = Stored { bytes, revision: event.event.revision };
+                    self.ended = !self.writer.write(change, &stored, &mut out).await;
+                    if self.ended {
+                        break;
+                    }
                 }
             }
         }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Options;
 use crate::field::{FieldError, FieldErrors, Path};
+use crate::registry::strategy::webhook::{webhook_service, webhook_url};
 use crate::validation::access::Access;
 use crate::validation::{names, values};
 
@@ -63,68 +64,6 @@ pub(super) fn has_invalid_ca_bundle(webhook: &Value) -> bool {
     let bundle = webhook.at("clientConfig").text("caBundle");
     let pem = || STANDARD.decode(bundle).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     !bundle.is_empty() && !pem().is_some_and(|pem| pem.contains("-----BEGIN CERTIFICATE-----"))
-}
-
-fn webhook_url(url: &str, path: &Path<'_>, errors: &mut FieldErrors) {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    if scheme != "https" {
-        errors.push(FieldError::invalid(path, scheme, format!("'https' is the only allowed URL scheme{FORM}")));
-    }
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = if scheme.is_empty() { "" } else { rest.split('/').next().unwrap_or_default() };
-    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
-    if host.is_empty() {
-        errors.push(FieldError::invalid(path, host, format!("host must be specified{FORM}")));
-    }
-    if let Some(user) = user {
-        errors.push(FieldError::invalid(path, user, "user information is not permitted in the URL"));
-    }
-    if !fragment.is_empty() {
-        errors.push(FieldError::invalid(path, fragment, "fragments are not permitted in the URL"));
-    }
-    if !query.is_empty() {
-        errors.push(FieldError::invalid(path, query, "query parameters are not permitted in the URL"));
-    }
-}
-
-fn webhook_service(service: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    for field in ["name", "namespace"] {
-        if service.text(field).is_empty() {
-            errors.push(FieldError::required(&path.child(field), ""));
-        }
-    }
-    let port = service.int_opt("port").unwrap_or(443);
-    let reasons = names::port_number(port);
-    if !reasons.is_empty() {
-        let detail = format!("port is not valid: {}", reasons.join(", "));
-        errors.push(FieldError::invalid(&path.child("port"), port, detail));
-    }
-    let url_path = service.text("path");
-    if matches!(url_path, "" | "/") {
-        return;
-    }
-    let path = path.child("path");
-    if url_path == "//" {
-        errors.push(FieldError::invalid(&path, url_path, "segment[0] may not be empty"));
-        return;
-    }
-    if !url_path.starts_with('/') {
-        errors.push(FieldError::invalid(&path, url_path, "must start with a '/'"));
-    }
-    let mut rest = url_path.chars();
-    rest.next();
-    let rest = rest.as_str();
-    for (index, step) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
-        if step.is_empty() {
-            errors.push(FieldError::invalid(&path, url_path, format!("segment[{index}] may not be empty")));
-        } else {
-            for reason in names::subdomain(step) {
-                errors.push(FieldError::invalid(&path, url_path, format!("segment[{index}]: {reason}")));
-            }
-        }
-    }
 }
 
 fn review_versions(versions: &[&str], options: Options, path: &Path<'_>, errors: &mut FieldErrors) {

@@ -8,12 +8,14 @@
 
 use serde_json::Value;
 
+use super::autoscaler;
 use crate::validation::access::AccessMut;
 
 /// The `apiVersion` a kind is stored in, where that is not the one it is served in.
 pub fn stored_as(group: &str, version: &str, kind: &str) -> Option<&'static str> {
     match (group, version, kind) {
         ("events.k8s.io", _, "Event") => Some("v1"),
+        ("autoscaling", "v1", "HorizontalPodAutoscaler") => Some("autoscaling/v2"),
         _ => None,
     }
 }
@@ -24,6 +26,8 @@ pub fn to_storage(group: &str, version: &str, kind: &str, object: &mut Value) {
     object.put("apiVersion", stored);
     if kind == "Event" {
         rename(object, EVENT_FIELDS.iter().map(|(core, events)| (*events, *core)));
+    } else {
+        autoscaler::from_v1(object);
     }
 }
 
@@ -35,6 +39,8 @@ pub fn from_storage(group: &str, version: &str, kind: &str, object: &mut Value) 
     object.put("apiVersion", format!("{group}/{version}"));
     if kind == "Event" {
         rename(object, EVENT_FIELDS.iter().copied());
+    } else {
+        autoscaler::to_v1(object);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::networking::domain_prefixed_path;
 use super::{Strategy, pod, workload};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut, semantically_equal};
@@ -282,21 +283,7 @@ fn job_spec(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 }
 
 fn managed_by(manager: &str, path: &Path<'_>, errors: &mut FieldErrors) {
-    match manager.split_once('/') {
-        _ if manager.is_empty() => errors.push(FieldError::required(path, "")),
-        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
-            values::invalid_for_each(path, domain, names::subdomain(domain), errors);
-            let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
-            if !rest.bytes().all(allowed) {
-                let detail = names::pattern("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]);
-                errors.push(FieldError::invalid(path, rest, detail));
-            }
-        }
-        _ => {
-            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-            errors.push(FieldError::invalid(path, manager, detail));
-        }
-    }
+    domain_prefixed_path(manager, path, errors);
     if manager.len() > 63 {
         errors.push(FieldError::too_long(path, 63));
     }

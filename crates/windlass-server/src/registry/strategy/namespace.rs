@@ -40,6 +40,14 @@ impl Strategy for Namespace {
         object.copy_field("status", old);
     }
 
+    fn holds_deletion(&self, object: &Value) -> bool {
+        !object.at("spec").list("finalizers").is_empty()
+    }
+
+    fn prepare_delete(&self, object: &mut Value, _now: &str) {
+        object.struct_mut("status").put("phase", "Terminating");
+    }
+
     /// `finalize` may change the finalizers and nothing else.
     fn prepare_subresource(&self, _subresource: &str, object: &mut Value, old: &Value) {
         object.copy_field("status", old);

@@ -5,8 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::Strategy;
-use super::keep_all_but_status;
+use super::{Strategy, keep_all_but_status, keep_metadata};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut};
 use crate::validation::{names, values};
@@ -81,8 +80,10 @@ impl Strategy for Pod {
                 object.copy_field("spec", old);
                 object.struct_mut("spec").copy_field("ephemeralContainers", &containers);
                 object.copy_field("status", old);
+                keep_metadata(object, old);
             }
             "resize" => keep_all_but_resources(object, old),
+            "binding" => {}
             _ => self.prepare_update(object, old),
         }
     }
@@ -127,6 +128,11 @@ impl Strategy for Pod {
             "resize" => {
                 changed(object, old, errors);
                 update::resize(object, old, errors);
+            }
+            "binding" => {
+                let node = object.at("spec").text("nodeName");
+                let path = Path::new("spec");
+                values::invalid_for_each(&path.child("nodeName"), node, names::subdomain(node), errors);
             }
             _ => self.validate_update(object, old, errors),
         }
@@ -260,6 +266,7 @@ fn keep_all_but_resources(object: &mut Value, old: &Value) {
     }
     object.copy_field("spec", old);
     object.copy_field("status", old);
+    keep_metadata(object, old);
     let spec = object.struct_mut("spec");
     spec.copy_field("resources", &wanted);
     for list in ["containers", "initContainers"] {

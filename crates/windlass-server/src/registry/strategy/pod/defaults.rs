@@ -240,21 +240,18 @@ pub(crate) fn default_legacy_volume(volume: &mut Value) {
     }
 }
 
-/// Rounds the quantities of `limits` and `requests` up to thousandths.
+/// Rounds the quantities of `limits` and `requests` up to thousandths and writes them canonically.
 pub(crate) fn default_resources(resources: &mut Value) {
     round_list(resources, "limits");
     round_list(resources, "requests");
 }
 
-/// Rounds the quantities of a resource list up to thousandths.
+/// Rounds the quantities of a resource list up to thousandths and writes them canonically.
 pub(crate) fn round_list(owner: &mut Value, field: &str) {
     let Some(Value::Object(list)) = owner.get_mut(field) else { return };
     for value in list.values_mut() {
         if let Some(quantity) = Quantity::from_value(value) {
-            let rounded = quantity.rounded_up_to_milli();
-            if rounded != quantity {
-                *value = rounded.to_string().into();
-            }
+            *value = quantity.rounded_up_to_milli().to_string().into();
         }
     }
 }

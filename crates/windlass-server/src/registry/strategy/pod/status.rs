@@ -12,11 +12,16 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut FieldErrors) {
     let (status, old_status) = (pod.at("status"), old.at("status"));
     let conditions = path.child("conditions");
     for (i, condition) in status.list("conditions").iter().enumerate() {
+        let path = conditions.index(i);
         let generation = condition.int("observedGeneration");
         if generation < 0 {
-            let path = conditions.index(i);
             let detail = "must be a non-negative integer";
             errors.push(FieldError::invalid(&path.child("observedGeneration"), generation, detail));
+        }
+        let kind = condition.text("type");
+        if !["PodScheduled", "Ready", "Initialized"].contains(&kind) {
+            // The capital is upstream's.
+            values::invalid_for_each(&path.child("Type"), kind, names::qualified_name(kind), errors);
         }
     }
     let nominated = status.text("nominatedNodeName");

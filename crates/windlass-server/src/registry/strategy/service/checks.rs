@@ -315,9 +315,8 @@ fn traffic_policies(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let health = spec.int("healthCheckNodePort");
     let health_path = path.child("healthCheckNodePort");
     if needs_health_check_port(spec) {
-        if health == 0 {
-            errors.push(FieldError::required(&health_path, ""));
-        } else {
+        // None yet: one is allocated after validation.
+        if health != 0 {
             values::port(health, &health_path, errors);
         }
     } else if health != 0 {

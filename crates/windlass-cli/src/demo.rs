@@ -1,0 +1,119 @@
+//! `windlass demo`: a cluster, a pet store and its operator in this process, and two pets that pass
+//! through all of them.
+//!
+//! ```text
+//! story ── tells what to do ──► stage: cluster, pet store, operator
+//!   │                             │ changes of Pets
+//!   └── milestones ──► display ◄──┘ (pets)
+//! ```
+//!
+//! The operator is the one of `examples/petstore`, unchanged, and reaches the cluster over TLS with
+//! a kubeconfig as it would reach any other. Whatever happens, and at whatever moment a signal
+//! comes, [`Stage::stop`] runs: nothing is left behind.
+
+mod display;
+mod live;
+mod paint;
+mod pets;
+mod stage;
+mod story;
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::args::Demo;
+use crate::logging;
+use display::Display;
+use pets::Pets;
+use stage::Stage;
+
+pub(crate) fn run(args: &Demo) -> Result<ExitCode> {
+    let logs = std::env::var_os("RUST_LOG").is_some_and(|filter| !filter.is_empty());
+    if logs {
+        logging::init();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(perform(args, &Display::choose(args.output, logs)))
+}
+
+async fn perform(args: &Demo, display: &Display) -> Result<ExitCode> {
+    let mut signals = Signals::install()?;
+    let pets = watch::Sender::new(Pets::default());
+    let (mut stage, mut failures) = Stage::new();
+
+    display.open();
+    let ended = tokio::select! {
+        biased;
+        code = signals.next() => Ended::Interrupted(code),
+        Some(failure) = failures.recv() => Ended::Told(Err(failure)),
+        told = story::tell(&mut stage, &pets, display, args.keep) => Ended::Told(told),
+        () = display.animate(pets.subscribe()) => unreachable!("an animation does not end"),
+    };
+
+    if let Ended::Interrupted(_) = ended {
+        display.interrupted();
+    }
+    let stopped = tokio::select! {
+        biased;
+        code = signals.next() => {
+            // Asked twice: what memory holds goes with the process, the file has to be removed.
+            stage.abandon();
+            display.close();
+            return Ok(ExitCode::from(code));
+        }
+        stopped = story::clean_up(&mut stage, display) => stopped,
+        () = display.animate(pets.subscribe()) => unreachable!("an animation does not end"),
+    };
+    match ended {
+        Ended::Interrupted(code) => {
+            display.close();
+            stopped?;
+            Ok(ExitCode::from(code))
+        }
+        Ended::Told(told) => {
+            if told.is_ok() && stopped.is_ok() {
+                display.finish();
+            }
+            display.close();
+            told.and(stopped)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+enum Ended {
+    Told(Result<()>),
+    /// By a signal, with the exit code that tells so.
+    Interrupted(u8),
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn install() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next signal, as the exit code that a shell gives a process ended by it. Cancel-safe.
+    async fn next(&mut self) -> u8 {
+        let kind = tokio::select! {
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = self.hangup.recv() => SignalKind::hangup(),
+        };
+        128 + kind.as_raw_value() as u8
+    }
+}

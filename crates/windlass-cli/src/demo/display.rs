@@ -1,0 +1,209 @@
+//! What the user sees: a live table on a terminal, plain lines in a file, one document for programs.
+//!
+//! The plain form says the same things in the same order in every run; only times, ports and ids
+//! differ.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::live::Live;
+use super::paint::{Paint, duration, printable};
+use super::pets::{Pets, Phase};
+use super::table::{self, Look};
+use crate::args::Format;
+use crate::output;
+
+/// How long a scene is shown on a terminal before the next one begins.
+const SCENE: Duration = Duration::from_millis(900);
+/// How wide a table in a file may be, its indentation left aside.
+const PAGE: usize = 78;
+
+/// See the [module documentation](self).
+pub(crate) struct Display {
+    form: Form,
+    tally: Mutex<Tally>,
+}
+
+enum Form {
+    Live(Live),
+    Plain,
+    Json(Mutex<Document>),
+}
+
+/// How long everything took.
+struct Tally {
+    opened: Instant,
+    worked: Duration,
+}
+
+#[derive(Default)]
+struct Document {
+    steps: Vec<Value>,
+    pets: Value,
+}
+
+impl Display {
+    /// The form that suits whoever reads standard output.
+    ///
+    /// Logs that go to the same terminal would tear a live table apart, so with them it is plain.
+    pub(crate) fn choose(format: Format, logs: bool) -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let logs_beside = logs && std::io::stderr().is_terminal();
+        let form = match format {
+            Format::Json => Form::Json(Mutex::default()),
+            Format::Text if std::io::stdout().is_terminal() && !dumb && !logs_beside => {
+                let colours = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+                Form::Live(Live::new(Paint(colours)))
+            }
+            Format::Text => Form::Plain,
+        };
+        let tally = Tally { opened: Instant::now(), worked: Duration::ZERO };
+        Self { form, tally: Mutex::new(tally) }
+    }
+
+    /// The title.
+    pub(crate) fn open(&self) {
+        match &self.form {
+            Form::Live(live) => live.open(),
+            Form::Plain => output::line("windlass demo: a cluster, a pet store and its operator in one process"),
+            Form::Json(_) => {}
+        }
+    }
+
+    /// A step begins.
+    pub(crate) fn begin(&self, doing: &str) {
+        if let Form::Live(live) = &self.form {
+            live.begin(doing);
+        }
+    }
+
+    /// The step that began last is done.
+    pub(crate) fn done(&self, what: &str, took: Duration, detail: &str) {
+        self.tally().worked += took;
+        match &self.form {
+            Form::Live(live) => live.done(what, took, detail),
+            Form::Plain => output::line(format_args!("{what:<22} {:>8}   {detail}", duration(took))),
+            Form::Json(document) => lock(document).steps.push(json!({
+                "step": what, "milliseconds": (took.as_secs_f64() * 1e6).round() / 1e3, "detail": detail,
+            })),
+        }
+    }
+
+    /// The Pets at a moment worth remembering.
+    pub(crate) fn scene(&self, pets: &Pets) {
+        match &self.form {
+            Form::Live(_) => {}
+            Form::Plain => {
+                output::line("");
+                for line in table::lines(pets.rows(), Look { paint: Paint(false), room: PAGE, busy: None }) {
+                    output::line(format_args!("  {line}"));
+                }
+                output::line("");
+            }
+            Form::Json(document) => lock(document).pets = rows(pets),
+        }
+    }
+
+    /// Lets people look. Programs need no time for that.
+    pub(crate) async fn pause(&self) {
+        if let Form::Live(_) = self.form {
+            tokio::time::sleep(SCENE).await;
+        }
+    }
+
+    /// Everything keeps running until Ctrl-C; this is how to reach it.
+    pub(crate) fn kept(&self, kubeconfig: &Path) {
+        let kubectl = format!("kubectl --kubeconfig {}", printable(&kubeconfig.display().to_string()));
+        let lines: Vec<String> =
+            ["get pets --watch", "get pets -o yaml", "edit pet tron", "describe pet thor", "delete pets --all"]
+                .iter()
+                .map(|command| format!("{kubectl} {command}"))
+                .collect();
+        match &self.form {
+            Form::Live(live) => live.kept(&lines),
+            Form::Plain => {
+                output::line("It keeps running. In another terminal:");
+                for line in lines {
+                    output::line(format_args!("  {line}"));
+                }
+                output::line("Ctrl-C stops it and leaves nothing behind.");
+            }
+            Form::Json(document) => {
+                let mut told = lock(document);
+                output::json(&json!({"steps": told.steps, "pets": told.pets, "kubeconfig": kubeconfig, "try": lines}));
+                // What follows is said by the exit code.
+                *told = Document::default();
+            }
+        }
+    }
+
+    /// A signal ends the demo before its end.
+    pub(crate) fn interrupted(&self) {
+        match &self.form {
+            Form::Live(live) => live.interrupted(),
+            Form::Plain => output::line("interrupted"),
+            Form::Json(_) => {}
+        }
+    }
+
+    /// The demo ends as it should.
+    pub(crate) fn finish(&self) {
+        let (all, worked) = {
+            let tally = self.tally();
+            (tally.opened.elapsed(), tally.worked)
+        };
+        match &self.form {
+            Form::Live(live) => live.finish(all, worked),
+            Form::Plain => {
+                let worked = duration(worked);
+                output::line(format_args!("done in {worked}; `demo --keep` leaves it running for kubectl"));
+            }
+            Form::Json(document) => {
+                let told = lock(document);
+                output::json(&json!({
+                    "steps": told.steps, "pets": told.pets, "milliseconds": (worked.as_secs_f64() * 1e6).round() / 1e3,
+                }));
+            }
+        }
+    }
+
+    /// Gives the terminal back.
+    pub(crate) fn close(&self) {
+        if let Form::Live(live) = &self.form {
+            live.close();
+        }
+    }
+
+    /// Keeps what is shown up to date. Never returns; dropping it is safe at any time.
+    pub(crate) async fn animate(&self, pets: watch::Receiver<Pets>) {
+        match &self.form {
+            Form::Live(live) => live.animate(pets).await,
+            Form::Plain | Form::Json(_) => std::future::pending().await,
+        }
+    }
+
+    fn tally(&self) -> std::sync::MutexGuard<'_, Tally> {
+        lock(&self.tally)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Nothing that is locked can be left half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn rows(pets: &Pets) -> Value {
+    pets.rows()
+        .map(|row| {
+            json!({
+                "name": row.resource, "petName": row.pet_name, "type": row.pet_type, "id": row.id,
+                "ready": row.phase == Phase::Ready, "gone": row.phase == Phase::Gone, "entry": row.entry,
+            })
+        })
+        .collect()
+}

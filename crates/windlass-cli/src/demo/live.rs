@@ -1,0 +1,257 @@
+//! A display that is redrawn in place on a terminal.
+//!
+//! What is said stays said: lines are written once and scroll away. Only the region below them is
+//! drawn again and again: the step that is under way, and the table.
+//!
+//! ```text
+//!   ✓ operator running      2.1 ms  keeps one entry of the store per Pet    written once
+//!   ⠹ waiting for ids                                                       ┐
+//!                                                                           │ drawn again
+//!       NAME  PET NAME  TYPE  ID                                            │
+//!     ⠹ thor  Thor      dog   -                                             ┘
+//! ```
+//!
+//! No line is wider than the terminal, and the region is lower than it, so going up by the number of
+//! lines drawn always leads back to where the region starts.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::paint::{Ink, Paint, duration, fit, printable, width};
+use super::pets::Pets;
+use super::table::{self, Look};
+
+const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+const FRAME: Duration = Duration::from_millis(80);
+/// Where the time and the detail of a milestone stand.
+const WHAT: usize = 22;
+/// The size of a terminal that does not tell its size.
+const USUAL: (usize, usize) = (80, 24);
+
+const HIDE_CURSOR: &str = "\x1b[?25l";
+const SHOW_CURSOR: &str = "\x1b[?25h";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
+
+/// See the [module documentation](self).
+pub(crate) struct Live {
+    paint: Paint,
+    region: Mutex<Region>,
+}
+
+/// What is drawn again and again.
+#[derive(Default)]
+struct Region {
+    open: bool,
+    doing: Option<String>,
+    pets: Pets,
+    /// There is nothing to see any more.
+    curtain: bool,
+    frame: usize,
+    /// The widths of the lines that were drawn last.
+    drawn: Vec<usize>,
+}
+
+impl Live {
+    pub(crate) fn new(paint: Paint) -> Self {
+        Self { paint, region: Mutex::default() }
+    }
+
+    pub(crate) fn open(&self) {
+        let mut region = self.region();
+        region.open = true;
+        write(HIDE_CURSOR);
+        let title = self.paint.ink(Ink::Bold, "windlass demo");
+        let subtitle = fit("a cluster, a pet store and its operator in one process", size().0.saturating_sub(17));
+        let subtitle = self.paint.ink(Ink::Dim, &subtitle);
+        self.say(&mut region, &[String::new(), format!("  {title}  {subtitle}"), String::new()]);
+    }
+
+    pub(crate) fn begin(&self, doing: &str) {
+        let mut region = self.region();
+        region.doing = Some(doing.to_owned());
+        self.draw(&mut region);
+    }
+
+    pub(crate) fn done(&self, what: &str, took: Duration, detail: &str) {
+        let mut region = self.region();
+        region.doing = None;
+        let took = format!("{:>8}", duration(took));
+        let room = size().0.saturating_sub(4 + WHAT + 1 + took.len() + 2);
+        let line = format!(
+            "  {} {what:<WHAT$} {}  {}",
+            self.paint.ink(Ink::Green, "✓"),
+            self.paint.ink(Ink::Yellow, &took),
+            self.paint.ink(Ink::Dim, &fit(&printable(detail), room)),
+        );
+        self.say(&mut region, &[line]);
+    }
+
+    pub(crate) fn kept(&self, commands: &[String]) {
+        let mut region = self.region();
+        region.doing = Some("running until Ctrl-C; the table is live".to_owned());
+        let mut lines = vec![String::new(), "  In another terminal:".to_owned(), String::new()];
+        // Commands are never cut: they are there to be copied.
+        lines.extend(commands.iter().map(|command| format!("    {}", self.paint.ink(Ink::Cyan, command))));
+        lines.push(String::new());
+        self.say(&mut region, &lines);
+    }
+
+    pub(crate) fn interrupted(&self) {
+        let mut region = self.region();
+        region.doing = None;
+        region.curtain = true;
+        let line = format!("  {} interrupted", self.paint.ink(Ink::Yellow, "!"));
+        self.say(&mut region, &[line]);
+    }
+
+    pub(crate) fn finish(&self, all: Duration, worked: Duration) {
+        let mut region = self.region();
+        region.settle();
+        let (all, worked) = (duration(all), duration(worked));
+        let bold = self.paint.ink(Ink::Bold, &format!("Done: {worked} of work"));
+        let keep = self.paint.ink(Ink::Cyan, "demo --keep");
+        self.say(
+            &mut region,
+            &[
+                String::new(),
+                format!("  {bold} in {all}; the rest was time to look."),
+                format!("  {keep} leaves it running for kubectl."),
+                String::new(),
+            ],
+        );
+    }
+
+    /// Leaves the table where it is and gives the cursor back.
+    pub(crate) fn close(&self) {
+        let mut region = self.region();
+        if region.open {
+            region.open = false;
+            region.doing = None;
+            self.draw(&mut region);
+            region.settle();
+            write(SHOW_CURSOR);
+        }
+    }
+
+    pub(crate) async fn animate(&self, mut pets: watch::Receiver<Pets>) {
+        let mut frames = tokio::time::interval(FRAME);
+        frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            // Cancel-safe: a change that is not seen now is seen with the next frame.
+            tokio::select! {
+                changed = pets.changed() => if changed.is_err() {
+                    return std::future::pending().await;
+                },
+                _ = frames.tick() => self.region().frame += 1,
+            }
+            let mut region = self.region();
+            region.pets.clone_from(&pets.borrow_and_update());
+            self.draw(&mut region);
+        }
+    }
+
+    /// Writes lines for good, above the region.
+    fn say(&self, region: &mut Region, lines: &[String]) {
+        let mut text = region.rewind();
+        for line in lines {
+            text += line;
+            text += CLEAR_LINE;
+            text.push('\n');
+        }
+        self.draw_after(region, text);
+    }
+
+    fn draw(&self, region: &mut Region) {
+        let text = region.rewind();
+        self.draw_after(region, text);
+    }
+
+    fn draw_after(&self, region: &mut Region, mut text: String) {
+        for line in self.lines(region) {
+            region.drawn.push(width_shown(&line));
+            let _ = writeln!(text, "{line}{CLEAR_LINE}");
+        }
+        text += CLEAR_BELOW;
+        // One write, so that no half-drawn region is seen.
+        write(&text);
+    }
+
+    fn lines(&self, region: &Region) -> Vec<String> {
+        let (columns, rows) = size();
+        let spinner = SPINNER[region.frame % SPINNER.len()];
+        let mut lines = Vec::new();
+        if let Some(doing) = &region.doing {
+            let doing = fit(doing, columns.saturating_sub(4));
+            lines.push(format!("  {} {doing}", self.paint.ink(Ink::Yellow, &spinner.to_string())));
+        }
+        if region.pets.rows().len() > 0 && !region.curtain {
+            let look = Look { paint: self.paint, room: columns.saturating_sub(2), busy: Some(spinner) };
+            let mut table = table::lines(region.pets.rows(), look);
+            // The region never fills the terminal.
+            let most = rows.saturating_sub(lines.len() + 4).max(2);
+            if table.len() > most {
+                let more = format!("and {} more", table.len() - most);
+                table.truncate(most);
+                table.push(self.paint.ink(Ink::Dim, &more));
+            }
+            lines.push(String::new());
+            lines.extend(table.into_iter().map(|line| format!("  {line}")));
+        }
+        lines
+    }
+
+    fn region(&self) -> MutexGuard<'_, Region> {
+        self.region.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Region {
+    /// What was drawn last stays as it is; whatever comes next comes below.
+    fn settle(&mut self) {
+        self.drawn.clear();
+        self.pets = Pets::default();
+    }
+
+    /// What leads back to the start of the region. In a terminal that became narrower since, the
+    /// lines that were drawn take up more rows.
+    fn rewind(&mut self) -> String {
+        let columns = size().0.max(1);
+        let rows: usize = self.drawn.drain(..).map(|width| width.div_ceil(columns).max(1)).sum();
+        if rows == 0 { "\r".to_owned() } else { format!("\r\x1b[{rows}A") }
+    }
+}
+
+/// Columns and rows of the terminal.
+fn size() -> (usize, usize) {
+    rustix::termios::tcgetwinsize(std::io::stdout())
+        .ok()
+        .filter(|size| size.ws_col > 0 && size.ws_row > 0)
+        .map_or(USUAL, |size| (size.ws_col.into(), size.ws_row.into()))
+}
+
+fn write(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    // A terminal that is gone sends SIGHUP, which ends the demo.
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// How many columns a line takes, colours left aside.
+fn width_shown(line: &str) -> usize {
+    let mut shown = 0;
+    for (number, part) in line.split("\x1b[").enumerate() {
+        let text = if number == 0 { part } else { part.split_once('m').map_or("", |(_, text)| text) };
+        shown += width(text);
+    }
+    shown
+}

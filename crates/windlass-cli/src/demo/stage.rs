@@ -1,0 +1,194 @@
+//! What runs during the demo: a cluster, a pet store, an operator, and somebody who watches Pets.
+//!
+//! Parts are started one after the other and stopped in the reverse order. A part that ends although
+//! nobody told it to is reported through a channel. Dropping the stage stops everything too, without
+//! waiting.
+
+use std::future::Future;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use tempfile::NamedTempFile;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use windlass::Manager;
+use windlass::informer::Subscription;
+use windlass_cluster::{Cluster, Credentials};
+use windlass_petstore::api::v1alpha1::Pet;
+use windlass_petstore::client::StoreClient;
+use windlass_petstore::operator::{self, Timing};
+use windlass_petstore::server::{PetStore, PetStoreServer};
+
+use super::pets::Pets;
+use crate::kubeconfig;
+
+/// The context in the kubeconfig, and the name under which the demo owns what it writes.
+const NAME: &str = "windlass-demo";
+
+/// Nobody outside this machine needs to get in; the system picks the port.
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// How long the operator may finish what it is doing.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// See the [module documentation](self).
+pub(crate) struct Stage {
+    // In the order in which they are dropped.
+    audience: Option<Audience>,
+    operator: Option<Running>,
+    store: Option<Running>,
+    cluster: Option<Cluster>,
+    kubeconfig: Option<NamedTempFile>,
+    failures: mpsc::Sender<anyhow::Error>,
+}
+
+/// Watches Pets as any client of the cluster can.
+struct Audience {
+    client: windlass::Client,
+    _subscription: Subscription,
+}
+
+/// A task that can be told to stop.
+struct Running {
+    shutdown: CancellationToken,
+    task: AbortOnDropHandle<Result<()>>,
+}
+
+impl Running {
+    async fn stop(self) -> Result<()> {
+        self.shutdown.cancel();
+        self.task.await?
+    }
+}
+
+impl Stage {
+    /// An empty stage, and where its parts say that they failed.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<anyhow::Error>) {
+        let (failures, failed) = mpsc::channel(1);
+        (Self { audience: None, operator: None, store: None, cluster: None, kubeconfig: None, failures }, failed)
+    }
+
+    /// Starts a cluster in memory that listens on loopback. Returns its URL.
+    pub(crate) async fn start_cluster(&mut self) -> Result<String> {
+        let started = Cluster::builder().listen(ANY_PORT).start().await;
+        let cluster = started.context("cannot start a cluster; it needs a free port on 127.0.0.1")?;
+        self.cluster = Some(cluster);
+        Ok(self.credentials()?.server().to_owned())
+    }
+
+    /// A client that reaches the cluster as every other program does: through the socket, over TLS.
+    pub(crate) async fn connect(&self) -> Result<kube::Client> {
+        let kubeconfig: Kubeconfig = serde_json::from_value(self.credentials()?.kubeconfig(NAME))?;
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        // A proxy would look for the cluster on another machine.
+        config.proxy_url = None;
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// Starts the pet store.
+    pub(crate) async fn start_store(&mut self) -> Result<(SocketAddr, PetStore)> {
+        let bound = PetStoreServer::bind(ANY_PORT).await;
+        let server = bound.context("cannot listen for the pet store; it needs a free port on 127.0.0.1")?;
+        let (address, store) = (server.local_addr(), server.store().clone());
+        let running = self.spawn("pet store", |shutdown| async move { Ok(server.serve(shutdown).await?) });
+        self.store = Some(running);
+        Ok((address, store))
+    }
+
+    /// Starts the operator; when this returns it knows all Pets and waits for more.
+    pub(crate) async fn start_operator(&mut self, store: SocketAddr) -> Result<()> {
+        let store = StoreClient::connect_lazy(&store.to_string())?;
+        let client = self.connect().await?;
+        let mut manager = Manager::builder(client).name("petstore-operator").graceful_shutdown(GRACE).build()?;
+        manager.add(operator::controller(store, Timing::default()))?;
+        let caches = manager.client().caches().clone();
+        let running = self.spawn("operator", |shutdown| async move { Ok(manager.run_until(shutdown).await?) });
+        self.operator = Some(running);
+        Ok(caches.wait_synced().await?)
+    }
+
+    /// Lets `pets` follow what the cluster says about Pets, and `store` about their entries.
+    /// Returns the client that watches.
+    pub(crate) async fn watch(&mut self, store: PetStore, pets: watch::Sender<Pets>) -> Result<windlass::Client> {
+        let client = windlass::Client::standalone(self.connect().await?, NAME);
+        let lister = client.lister::<Pet>();
+        let subscription = lister.subscribe(move |change| {
+            let entry =
+                |id: &str| store.with_inventory(|inventory| inventory.get(id).map(|pet| pet.details.name().to_owned()));
+            pets.send_modify(|pets| pets.observe(change, entry));
+        });
+        self.audience = Some(Audience { client: client.clone(), _subscription: subscription });
+        lister.wait_synced().await?;
+        Ok(client)
+    }
+
+    /// Writes a kubeconfig that only its owner can read, to be removed when the demo ends.
+    pub(crate) fn write_kubeconfig(&mut self) -> Result<&Path> {
+        let text = kubeconfig::to_yaml(&self.credentials()?.kubeconfig(NAME))?;
+        // The file has mode 0600 from the start.
+        let made = tempfile::Builder::new().prefix("windlass-demo-").suffix(".kubeconfig").tempfile();
+        let mut file = made.context("cannot make a file for the kubeconfig; set TMPDIR to a directory for it")?;
+        file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", file.path().display()))?;
+        Ok(self.kubeconfig.insert(file).path())
+    }
+
+    /// Stops everything, the users before what they use. What fails to stop hinders nothing else;
+    /// the first failure is returned.
+    pub(crate) async fn stop(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        if let Some(file) = self.kubeconfig.take() {
+            result = result.and(file.close().context("cannot remove the kubeconfig"));
+        }
+        if let Some(audience) = self.audience.take() {
+            audience.client.caches().stop().await;
+        }
+        if let Some(operator) = self.operator.take() {
+            result = result.and(operator.stop().await.context("the operator did not stop cleanly"));
+        }
+        if let Some(store) = self.store.take() {
+            result = result.and(store.stop().await.context("the pet store did not stop cleanly"));
+        }
+        if let Some(cluster) = self.cluster.take() {
+            result = result.and(cluster.stop().await.context("the cluster did not stop cleanly"));
+        }
+        result
+    }
+
+    /// Removes what would outlive the process, and waits for nothing.
+    pub(crate) fn abandon(&mut self) {
+        self.kubeconfig = None;
+    }
+
+    fn credentials(&self) -> Result<Credentials> {
+        let cluster = self.cluster.as_ref().context("the cluster is not running")?;
+        cluster.credentials()?.context("the cluster has no address")
+    }
+
+    fn spawn<F>(&self, name: &'static str, work: impl FnOnce(CancellationToken) -> F) -> Running
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        let shutdown = CancellationToken::new();
+        let (told, failures) = (shutdown.clone(), self.failures.clone());
+        let work = work(shutdown.clone());
+        let task = tokio::spawn(async move {
+            let ended = work.await;
+            if told.is_cancelled() {
+                return ended;
+            }
+            let failure = match ended {
+                Ok(()) => anyhow!("the {name} ended too early"),
+                Err(error) => error.context(format!("the {name} failed")),
+            };
+            // One failure is enough to end the demo; a second one has nothing to add.
+            let _ = failures.try_send(failure);
+            Ok(())
+        });
+        Running { shutdown, task: AbortOnDropHandle::new(task) }
+    }
+}

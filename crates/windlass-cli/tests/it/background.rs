@@ -1,0 +1,167 @@
+//! `up`, `status`, `list`, `kubeconfig` and `down` of clusters in the background.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::windlass::Sandbox;
+
+/// A user's kubeconfig with things that Windlass knows nothing of.
+const THEIRS: &str = "\
+apiVersion: v1
+kind: Config
+preferences: {colors: true}
+clusters:
+- name: prod
+  cluster: {server: 'https://prod.example.com', certificate-authority: /etc/prod.pem}
+contexts:
+- name: prod
+  context: {cluster: prod, user: me, namespace: shop}
+current-context: prod
+users:
+- name: me
+  user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: login, args: [--quiet]}}
+";
+
+/// Takes the cluster down even when the test fails.
+struct Up<'a> {
+    sandbox: &'a Sandbox,
+    name: &'static str,
+}
+
+impl<'a> Up<'a> {
+    fn new(sandbox: &'a Sandbox, name: &'static str) -> (Self, Value) {
+        let up = Self { sandbox, name };
+        let said = sandbox.succeeds(&format!("up --name {name} -o json"));
+        (up, serde_json::from_str(&said).unwrap())
+    }
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        self.sandbox.windlass(&format!("down --name {}", self.name));
+    }
+}
+
+fn read(path: &Path) -> Value {
+    serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn parsed(sandbox: &Sandbox, args: &str) -> Value {
+    serde_json::from_str(&sandbox.windlass(args).stdout).unwrap()
+}
+
+#[test]
+fn a_cluster_is_started_shown_and_stopped() {
+    let sandbox = Sandbox::new();
+    let (up, said) = Up::new(&sandbox, "one");
+    assert_eq!((&said["name"], &said["context"]), (&json!("one"), &json!("windlass-one")));
+
+    let status = parsed(&sandbox, "status --name one -o json");
+    assert_eq!((&status["running"], &status["healthy"]), (&json!(true), &json!(true)));
+    assert_eq!((&status["server"], &status["pid"]), (&said["server"], &said["pid"]));
+    assert!(status["version"].as_str().unwrap().starts_with("v1.36"), "{status}");
+    assert!(sandbox.succeeds("status --name one").contains("cluster \"one\" runs at https://127.0.0.1:"));
+    assert!(sandbox.succeeds("list").lines().any(|line| line.starts_with("one ") && line.contains("running")));
+
+    let config = parsed(&sandbox, "kubeconfig --name one -o json");
+    assert_eq!(config["current-context"], "windlass-one");
+    assert_eq!(config["clusters"][0]["cluster"]["server"], said["server"]);
+    let yaml: Value = serde_saphyr::from_str(&sandbox.succeeds("kubeconfig --name one")).unwrap();
+    assert_eq!(yaml, config);
+
+    drop(up);
+    assert_eq!(parsed(&sandbox, "status --name one -o json"), json!({"name": "one", "running": false}));
+    assert_eq!(parsed(&sandbox, "list -o json"), json!([{"name": "one", "running": false, "server": null}]));
+    // One that has ended but that nobody has waited for has no command line any more.
+    let command = std::fs::read(format!("/proc/{}/cmdline", said["pid"])).unwrap_or_default();
+    assert!(command.is_empty(), "the process still runs");
+    assert!(sandbox.succeeds("down --name one --purge").contains("was not running"));
+    assert_eq!(parsed(&sandbox, "list -o json"), json!([]));
+}
+
+#[test]
+fn the_users_kubeconfig_gains_a_context_and_loses_it_again() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.user_kubeconfig();
+    std::fs::write(&file, THEIRS).unwrap();
+    let theirs = read(&file);
+
+    let (up, said) = Up::new(&sandbox, "one");
+    let merged = read(&file);
+    assert_eq!(merged["current-context"], "windlass-one");
+    assert_eq!(mode(&file), 0o600);
+    for section in ["clusters", "contexts", "users"] {
+        assert_eq!(merged[section].as_array().unwrap().len(), 2, "{section}");
+        assert_eq!(merged[section][0], theirs[section][0], "{section}");
+        assert_eq!(merged[section][1]["name"], "windlass-one");
+    }
+    assert_eq!(merged["preferences"], theirs["preferences"]);
+    assert_eq!(merged["clusters"][1]["cluster"]["server"], said["server"]);
+    assert!(merged["users"][1]["user"]["client-certificate-data"].is_string());
+
+    let (other, _) = Up::new(&sandbox, "two");
+    assert_eq!(read(&file)["current-context"], "windlass-two");
+    drop(up);
+    assert_eq!(read(&file)["current-context"], "windlass-two");
+    assert_eq!(read(&file)["contexts"].as_array().unwrap().len(), 2);
+    drop(other);
+
+    let mut left = read(&file);
+    left["current-context"] = theirs["current-context"].clone();
+    assert_eq!(left, theirs);
+    assert_eq!(mode(&file), 0o600);
+}
+
+#[test]
+fn a_kubeconfig_of_its_own_leaves_the_users_alone() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("own");
+    sandbox.succeeds(&format!("up --ephemeral --name one --kubeconfig {}", file.display()));
+    assert!(!sandbox.user_kubeconfig().exists());
+    assert_eq!(mode(&file), 0o600);
+    assert_eq!(read(&file)["current-context"], "windlass-one");
+    sandbox.succeeds("down --name one");
+    assert!(!file.exists());
+    assert!(!sandbox.user_kubeconfig().exists());
+}
+
+#[test]
+fn a_second_up_of_the_same_name_is_refused() {
+    let sandbox = Sandbox::new();
+    let (_up, said) = Up::new(&sandbox, "one");
+    let again = sandbox.fails("up --name one");
+    assert!(again.contains("cluster \"one\" already runs at"), "{again}");
+    assert!(again.contains("windlass down --name one"), "{again}");
+    assert_eq!(parsed(&sandbox, "status --name one -o json")["pid"], said["pid"]);
+}
+
+#[test]
+fn two_clusters_on_one_data_directory_are_refused() {
+    let sandbox = Sandbox::new();
+    let (_up, _) = Up::new(&sandbox, "one");
+    let data = sandbox.path("clusters/one/data");
+    let said = sandbox.fails(&format!("up --name two --data-dir {}", data.display()));
+    assert!(said.contains("cannot open the data directory"), "{said}");
+    assert_eq!(parsed(&sandbox, "status --name one -o json")["healthy"], true);
+    assert_eq!(parsed(&sandbox, "status --name two -o json")["running"], false);
+}
+
+#[test]
+fn a_cluster_that_died_can_be_started_again() {
+    let sandbox = Sandbox::new();
+    let (_up, said) = Up::new(&sandbox, "one");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(said["pid"].as_i64().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    crate::process::eventually("it is seen to be dead", || {
+        (parsed(&sandbox, "status --name one -o json")["running"] == false).then_some(())
+    });
+    let (_again, said) = Up::new(&sandbox, "one");
+    assert_eq!(parsed(&sandbox, "status --name one -o json")["pid"], said["pid"]);
+    assert_eq!(read(&sandbox.user_kubeconfig())["contexts"].as_array().unwrap().len(), 1);
+}

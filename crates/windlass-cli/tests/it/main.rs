@@ -1,0 +1,15 @@
+//! The `windlass` program as people and scripts use it, and real kubectl against the cluster it starts.
+//!
+//! Tests that need kubectl say so and pass where there is none; `KUBECTL` names another one to use.
+#![allow(clippy::unwrap_used)]
+
+mod process;
+mod windlass;
+
+mod anonymous;
+mod arguments;
+mod background;
+mod foreground;
+mod kubectl;
+mod reference;
+mod restart;

@@ -1,0 +1,39 @@
+//! The command's page in the book is what the command says about itself.
+
+use crate::windlass::Sandbox;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
+
+const INTRODUCTION: &str = "\
+# The `windlass` command
+
+This page is what `--help` says. After a change of the command line, write it again with
+`BLESS=1 cargo test -p windlass-cli the_reference`.
+
+Environment: `WINDLASS_HOME` is where clusters are kept (`~/.windlass`), `KUBECONFIG` is the kubeconfig that `up` and
+`down` edit (`~/.kube/config`; the first file of a list), `RUST_LOG` is how much a cluster logs (`info`).
+";
+
+/// The help of a command, wrapped as it is where there is no terminal.
+fn help(args: &str) -> String {
+    let output = Sandbox::new().command(args).env_remove("COLUMNS").env_remove("LINES").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::trim_end).flat_map(|line| [line, "\n"]).collect()
+}
+
+#[test]
+fn the_reference_is_up_to_date() {
+    let overview = help("--help");
+    let commands = overview.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names = commands.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
+    let mut page = format!("{INTRODUCTION}\n```text\n{overview}```\n");
+    for name in names.filter(|name| *name != "help") {
+        let help = help(&format!("{name} --help"));
+        page += &["\n## `windlass ", name, "`\n\n```text\n", &help, "```\n"].concat();
+    }
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(PAGE, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(PAGE).unwrap_or_default();
+    assert!(written == page, "docs/reference/cli.md is out of date: BLESS=1 cargo test -p windlass-cli the_reference");
+}

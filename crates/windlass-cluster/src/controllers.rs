@@ -1,0 +1,223 @@
+//! The built-in controllers: what kube-controller-manager is to a real cluster.
+//!
+//! They are written with [`windlass`], as any operator is, and reach the server inside the process.
+//! One [`Manager`] runs them all. They start after the server and are not waited for: a cluster is
+//! ready before they have looked around.
+
+mod metadata;
+
+mod discovery;
+mod inventory;
+mod work;
+
+mod garbage;
+mod namespace;
+mod protection;
+mod root_ca;
+mod service_account;
+
+mod claim;
+mod deployment;
+mod job;
+mod pods;
+mod replica_set;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use windlass::Manager;
+use windlass::manager::ManagerError;
+
+use inventory::Inventory;
+
+/// The name under which the controllers own what they write, as upstream's do.
+const FIELD_MANAGER: &str = "kube-controller-manager";
+/// How long controllers may take to finish what they are doing when the cluster stops.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A built-in controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum BuiltIn {
+    /// Empties namespaces that are being deleted, then lets them go.
+    Namespace,
+    /// Gives every namespace a ServiceAccount `default`.
+    ServiceAccount,
+    /// Gives every namespace a ConfigMap `kube-root-ca.crt`.
+    RootCa,
+    /// Deletes what has lost its last owner.
+    GarbageCollector,
+    /// Lets PersistentVolumeClaims go when no pod uses them.
+    ClaimProtection,
+    /// Lets PersistentVolumes go when no claim is bound to them.
+    VolumeProtection,
+    /// Keeps as many pods as a ReplicaSet asks for.
+    ReplicaSet,
+    /// Rolls Deployments out.
+    Deployment,
+    /// Runs Jobs to their end.
+    Job,
+    /// Deletes finished Jobs whose time to live is over.
+    JobTimeToLive,
+}
+
+impl BuiltIn {
+    /// Every built-in controller.
+    pub const ALL: &[Self] = &[
+        Self::Namespace,
+        Self::ServiceAccount,
+        Self::RootCa,
+        Self::GarbageCollector,
+        Self::ClaimProtection,
+        Self::VolumeProtection,
+        Self::ReplicaSet,
+        Self::Deployment,
+        Self::Job,
+        Self::JobTimeToLive,
+    ];
+}
+
+/// Which built-in controllers a cluster runs.
+///
+/// ```
+/// use windlass_cluster::{BuiltIn, Controllers};
+///
+/// let most = Controllers::all().without(BuiltIn::RootCa);
+/// assert!(most.contains(BuiltIn::Namespace));
+/// let one = Controllers::none().with(BuiltIn::Namespace);
+/// assert!(!one.contains(BuiltIn::ServiceAccount));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct Controllers {
+    enabled: BTreeSet<BuiltIn>,
+}
+
+impl Controllers {
+    /// All of them: the default.
+    pub fn all() -> Self {
+        Self { enabled: BuiltIn::ALL.iter().copied().collect() }
+    }
+
+    /// None: an API server and nothing that acts on what it stores.
+    pub fn none() -> Self {
+        Self { enabled: BTreeSet::new() }
+    }
+
+    /// These and another one.
+    pub fn with(mut self, controller: BuiltIn) -> Self {
+        self.enabled.insert(controller);
+        self
+    }
+
+    /// These without one.
+    pub fn without(mut self, controller: BuiltIn) -> Self {
+        self.enabled.remove(&controller);
+        self
+    }
+
+    /// Whether a controller is among these.
+    pub fn contains(&self, controller: BuiltIn) -> bool {
+        self.enabled.contains(&controller)
+    }
+}
+
+impl Default for Controllers {
+    fn default() -> Self {
+        Self::all()
+    }
+}
+
+/// What the controllers are given.
+pub(crate) struct Setup {
+    /// Reaches the server as an administrator.
+    pub(crate) client: kube::Client,
+    /// The certificate of the cluster's authority, as PEM.
+    pub(crate) authority: String,
+    /// Changes when the served kinds may have.
+    pub(crate) kinds: watch::Receiver<u64>,
+}
+
+/// The running controllers. Dropping this stops them, [`stop`](Self::stop) also waits for it.
+pub(crate) struct Running {
+    shutdown: CancellationToken,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts the controllers in the background.
+    pub(crate) fn start(controllers: &Controllers, setup: Setup) -> Result<Self, ManagerError> {
+        let shutdown = CancellationToken::new();
+        if controllers.enabled.is_empty() {
+            return Ok(Self { shutdown, task: None });
+        }
+        let manager = assemble(controllers, setup)?;
+        let until = shutdown.clone();
+        let task = tokio::spawn(async move {
+            if let Err(error) = manager.run_until(until).await {
+                tracing::error!(%error, "the built-in controllers stopped");
+            }
+        });
+        Ok(Self { shutdown, task: Some(task) })
+    }
+
+    /// Lets the controllers finish what they are doing.
+    pub(crate) async fn stop(mut self) {
+        self.shutdown.cancel();
+        if let Some(task) = self.task.take() {
+            // The task only ends by its own will or by a panic, which has been reported.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerError> {
+    let mut manager = Manager::builder(setup.client.clone()).name(FIELD_MANAGER).graceful_shutdown(GRACE).build()?;
+    let mut inventory = Inventory::new(setup.client);
+    if controllers.contains(BuiltIn::Namespace) {
+        namespace::add(&mut manager, &mut inventory)?;
+    }
+    if controllers.contains(BuiltIn::ServiceAccount) {
+        service_account::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::RootCa) {
+        root_ca::add(&mut manager, setup.authority)?;
+    }
+    if controllers.contains(BuiltIn::GarbageCollector) {
+        garbage::add(&mut manager, &mut inventory)?;
+    }
+    if controllers.contains(BuiltIn::ClaimProtection) {
+        protection::add_claims(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::VolumeProtection) {
+        protection::add_volumes(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::ReplicaSet) {
+        replica_set::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::Deployment) {
+        deployment::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::Job) {
+        job::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::JobTimeToLive) {
+        job::ttl::add(&mut manager)?;
+    }
+    if inventory.is_needed() {
+        manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;
+    }
+    Ok(manager)
+}

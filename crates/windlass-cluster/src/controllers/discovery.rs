@@ -1,0 +1,157 @@
+//! What the server serves now: every kind, in every version, and which version is preferred.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use kube::api::ApiResource;
+use serde::Deserialize;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// A served resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Group, version, kind and plural.
+    pub(crate) resource: ApiResource,
+    /// Whether its objects live in namespaces.
+    pub(crate) namespaced: bool,
+    verbs: Vec<String>,
+}
+
+impl Served {
+    /// Whether all these verbs are supported.
+    pub(crate) fn supports(&self, verbs: &[&str]) -> bool {
+        verbs.iter().all(|verb| self.verbs.iter().any(|known| known == verb))
+    }
+
+    /// Group, version and plural, as upstream prints a GroupVersionResource.
+    pub(crate) fn describe(&self) -> String {
+        let ApiResource { group, version, plural, .. } = &self.resource;
+        format!("{group}/{version}, Resource={plural}")
+    }
+}
+
+/// Everything that is served.
+#[derive(Debug, Default)]
+pub(crate) struct Discovered {
+    /// Every resource in the version its group prefers.
+    pub(crate) preferred: Vec<Arc<Served>>,
+    /// By apiVersion and kind.
+    by_kind: HashMap<(String, String), Arc<Served>>,
+}
+
+impl Discovered {
+    /// The resource of a kind in exactly this version.
+    pub(crate) fn find(&self, api_version: &str, kind: &str) -> Option<&Arc<Served>> {
+        self.by_kind.get(&(api_version.to_owned(), kind.to_owned()))
+    }
+
+    fn add(&mut self, groups: Groups) {
+        for group in groups.items {
+            let mut seen = HashSet::new();
+            for version in group.versions {
+                for resource in version.resources {
+                    let Some(kind) = resource.response_kind else { continue };
+                    let name = &group.metadata.name;
+                    let api_version = match name.as_str() {
+                        "" => version.version.clone(),
+                        name => format!("{name}/{}", version.version),
+                    };
+                    let served = Arc::new(Served {
+                        resource: ApiResource {
+                            group: name.clone(),
+                            version: version.version.clone(),
+                            api_version: api_version.clone(),
+                            kind: kind.kind.clone(),
+                            plural: resource.resource.clone(),
+                        },
+                        namespaced: resource.scope == "Namespaced",
+                        verbs: resource.verbs,
+                    });
+                    // Versions come in order of preference.
+                    if seen.insert(resource.resource) {
+                        self.preferred.push(Arc::clone(&served));
+                    }
+                    self.by_kind.insert((api_version, kind.kind), served);
+                }
+            }
+        }
+    }
+}
+
+/// Asks the server.
+pub(crate) async fn discover(client: &kube::Client) -> Result<Discovered, kube::Error> {
+    let mut discovered = Discovered::default();
+    for path in ["/api", "/apis"] {
+        let request = http::Request::get(path).header(http::header::ACCEPT, AGGREGATED).body(Vec::new());
+        let groups = client.request(request.map_err(kube::Error::HttpError)?).await?;
+        discovered.add(groups);
+    }
+    Ok(discovered)
+}
+
+#[derive(Deserialize)]
+struct Groups {
+    items: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default)]
+    metadata: Named,
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize, Default)]
+struct Named {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: String,
+    #[serde(default)]
+    resources: Vec<Listed>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    resource: String,
+    response_kind: Option<Kind>,
+    scope: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    kind: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_version_of_a_resource_is_preferred() {
+        let resource = |name: &str, kind: &str| {
+            serde_json::json!({
+                "resource": name, "responseKind": {"group": "", "version": "", "kind": kind},
+                "scope": "Namespaced", "verbs": ["delete", "list"],
+            })
+        };
+        let groups = serde_json::json!({"items": [{"metadata": {"name": "g"}, "versions": [
+            {"version": "v2", "resources": [resource("as", "A")]},
+            {"version": "v1", "resources": [resource("as", "A"), resource("bs", "B")]},
+        ]}]});
+        let mut discovered = Discovered::default();
+        discovered.add(serde_json::from_value(groups).expect("readable"));
+        let preferred: Vec<String> = discovered.preferred.iter().map(|served| served.describe()).collect();
+        assert_eq!(preferred, ["g/v2, Resource=as", "g/v1, Resource=bs"]);
+        let old = discovered.find("g/v1", "A").expect("served");
+        assert_eq!(old.resource.version, "v1");
+        assert!(old.supports(&["list"]) && !old.supports(&["list", "watch"]));
+    }
+}

@@ -1,0 +1,127 @@
+//! The garbage collector: deletes what has lost its last owner, and carries out foreground and orphan
+//! deletion.
+//!
+//! The [`Inventory`] feeds a [`Graph`] of all objects; the graph says what to look at; workers look at
+//! the live objects and act. A decision to delete is never made from the graph alone. Workers wait
+//! while the objects of a kind are still being listed: orphaning needs to know all dependents.
+//!
+//! Mirrors upstream's `pkg/controller/garbagecollector`.
+
+mod collector;
+mod graph;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use parking_lot::Mutex;
+use windlass::Manager;
+use windlass::events::{Event, EventType, Recorder};
+use windlass::informer::Change;
+use windlass::manager::ManagerError;
+use windlass::queue::{Priority, Queue};
+
+use super::discovery::Served;
+use super::inventory::Inventory;
+use super::metadata::Metadata;
+use super::work::work;
+use collector::Collector;
+use graph::{Effects, Graph, Identity, Kind, Uid};
+
+/// Objects whose deletion is attempted at the same time.
+const DELETERS: usize = 20;
+/// Objects whose dependents are orphaned at the same time.
+const ORPHANERS: usize = 4;
+
+pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<(), ManagerError> {
+    let shared = Arc::new(Shared {
+        graph: Mutex::new(Graph::default()),
+        delete: Queue::default(),
+        orphan: Queue::default(),
+        recorder: manager.recorder("garbage-collector-controller"),
+    });
+    let feed = Arc::clone(&shared);
+    inventory.on_change(move |served, change| feed.change(served, change));
+    let feed = Arc::clone(&shared);
+    inventory.on_gone(move |served| {
+        let effects = feed.graph.lock().forget(&kind_of(served));
+        feed.carry_out(effects, Priority::NORMAL);
+    });
+    let collector = Arc::new(Collector::new(manager.client().clone(), inventory.kinds(), Arc::clone(&shared)));
+    manager.add_task("garbage-collector-controller", |shutdown| async move {
+        let deleter = Arc::clone(&collector);
+        let deleting = work(shared.delete.clone(), DELETERS, shutdown.clone(), move |uid: Uid| {
+            let collector = Arc::clone(&deleter);
+            async move { collector.attempt_to_delete(&uid).await }
+        });
+        let orphaning = work(shared.orphan.clone(), ORPHANERS, shutdown, move |uid: Uid| {
+            let collector = Arc::clone(&collector);
+            async move { collector.attempt_to_orphan(&uid).await }
+        });
+        futures::join!(deleting, orphaning);
+        Ok::<_, std::convert::Infallible>(())
+    })
+}
+
+fn kind_of(served: &Served) -> Kind {
+    Kind::new(&served.resource.api_version, &served.resource.kind)
+}
+
+/// What feeds the collector and what it reads.
+struct Shared {
+    graph: Mutex<Graph>,
+    delete: Queue<Uid>,
+    orphan: Queue<Uid>,
+    recorder: Recorder,
+}
+
+impl Shared {
+    fn change(&self, served: &Served, change: &Change<Metadata>) {
+        let kind = kind_of(served);
+        let mut graph = self.graph.lock();
+        let effects = match change {
+            Change::Added { object, .. } => graph.observe(&kind, object, None),
+            Change::Updated { old, new } if old.uid() == new.uid() => graph.observe(&kind, new, Some(old)),
+            Change::Updated { old, new } => {
+                // Deleted and created again while the watch was down.
+                let gone = graph.delete(old.uid());
+                let effects = graph.observe(&kind, new, None);
+                drop(graph);
+                self.carry_out(gone, Priority::NORMAL);
+                return self.carry_out(effects, Priority::NORMAL);
+            }
+            Change::Resync { .. } => return,
+            Change::Deleted { object } => graph.delete(object.uid()),
+        };
+        drop(graph);
+        let initial = matches!(change, Change::Added { initial: true, .. });
+        self.carry_out(effects, if initial { Priority::LOW } else { Priority::NORMAL });
+    }
+
+    fn carry_out(&self, effects: Effects, priority: Priority) {
+        for uid in effects.delete {
+            self.delete.add(uid, priority);
+        }
+        for uid in effects.orphan {
+            self.orphan.add(uid, priority);
+        }
+        for (dependent, owner) in effects.misplaced {
+            self.report(&dependent, &owner);
+        }
+    }
+
+    /// Tells people about a reference into another namespace.
+    fn report(&self, dependent: &Identity, owner: &Identity) {
+        let note = format!("ownerRef {owner} does not exist in namespace {:?}", &*dependent.namespace);
+        let regarding = ObjectReference {
+            api_version: Some(dependent.kind.api_version.to_string()),
+            kind: Some(dependent.kind.name.to_string()),
+            namespace: Some(dependent.namespace.to_string()).filter(|namespace| !namespace.is_empty()),
+            name: Some(dependent.name.to_string()),
+            uid: Some(dependent.uid.to_string()),
+            ..ObjectReference::default()
+        };
+        let reason = "OwnerRefInvalidNamespace".to_owned();
+        let event = Event { event_type: EventType::Warning, action: reason.clone(), reason, note, related: None };
+        self.recorder.publish(regarding, event);
+    }
+}

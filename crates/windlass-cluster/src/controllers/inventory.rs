@@ -1,0 +1,180 @@
+//! Every object of the cluster, of every kind, as metadata: one informer per kind that can be listed,
+//! watched and deleted, following the kinds as custom resource definitions come and go.
+//!
+//! The [`Inventory`] itself knows nothing of what is done with the objects: controllers that look at
+//! all kinds (namespaces, garbage collection) register handlers before it runs, and share one watch
+//! per kind that way. Events are left out, as upstream's garbage collector leaves them out: they are
+//! many, nothing depends on them, and nothing holds them.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use windlass::cache::{CacheOptions, Caches, Lister, Scope};
+use windlass::informer::Change;
+
+use super::discovery::{Discovered, Served, discover};
+use super::metadata::Metadata;
+
+/// How long a new kind may take to be listed before it is no longer waited for.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
+/// When discovery is tried again after it failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+type ChangeHandler = Arc<dyn Fn(&Arc<Served>, &Change<Metadata>) + Send + Sync>;
+type GoneHandler = Box<dyn Fn(&Served) + Send + Sync>;
+
+/// What is known about kinds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kinds {
+    /// What the server serves.
+    pub(crate) discovered: Arc<Discovered>,
+    /// Whether the objects of all kinds have been seen.
+    pub(crate) complete: bool,
+}
+
+/// See the [module documentation](self).
+pub(crate) struct Inventory {
+    client: kube::Client,
+    kinds: watch::Sender<Kinds>,
+    on_change: Vec<ChangeHandler>,
+    on_gone: Vec<GoneHandler>,
+}
+
+impl Inventory {
+    pub(crate) fn new(client: kube::Client) -> Self {
+        Self { client, kinds: watch::Sender::default(), on_change: Vec::new(), on_gone: Vec::new() }
+    }
+
+    /// Calls a handler for every object there is, and then for every change. It must not block.
+    pub(crate) fn on_change(&mut self, handler: impl Fn(&Arc<Served>, &Change<Metadata>) + Send + Sync + 'static) {
+        self.on_change.push(Arc::new(handler));
+    }
+
+    /// Calls a handler when a kind is no longer watched.
+    pub(crate) fn on_gone(&mut self, handler: impl Fn(&Served) + Send + Sync + 'static) {
+        self.on_gone.push(Box::new(handler));
+    }
+
+    /// Whether anybody looks at it.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.on_change.is_empty()
+    }
+
+    /// Follows what is known about kinds.
+    pub(crate) fn kinds(&self) -> watch::Receiver<Kinds> {
+        self.kinds.subscribe()
+    }
+
+    /// Watches everything until the token is cancelled; `changed` tells when the served kinds may have.
+    pub(crate) async fn run(
+        self,
+        mut changed: watch::Receiver<u64>,
+        shutdown: CancellationToken,
+    ) -> Result<(), Infallible> {
+        let mut monitors = HashMap::new();
+        while let Some(refreshed) = shutdown.run_until_cancelled(self.refresh(&mut monitors, &mut changed)).await {
+            let retry = async {
+                match refreshed {
+                    Ok(()) => std::future::pending().await,
+                    Err(error) => {
+                        tracing::warn!(%error, "the served kinds cannot be discovered");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                Ok(()) = changed.changed() => {}
+                () = retry => {}
+            }
+        }
+        futures::future::join_all(monitors.values().map(Monitor::stop)).await;
+        Ok(())
+    }
+
+    async fn refresh(
+        &self,
+        monitors: &mut HashMap<String, Monitor>,
+        changed: &mut watch::Receiver<u64>,
+    ) -> Result<(), kube::Error> {
+        // Marked as seen before looking: what changes meanwhile is looked at again.
+        changed.borrow_and_update();
+        let discovered = Arc::new(discover(&self.client).await?);
+        let wanted: HashMap<String, &Arc<Served>> =
+            discovered.preferred.iter().filter(|served| is_watched(served)).map(|s| (s.describe(), s)).collect();
+        let is_kept =
+            |key: &String, monitor: &Monitor| wanted.get(key).is_some_and(|served| **served == monitor.served);
+        let stale: Vec<String> =
+            monitors.iter().filter(|(key, monitor)| !is_kept(key, monitor)).map(|(key, _)| key.clone()).collect();
+        let stale: Vec<Monitor> = stale.iter().filter_map(|key| monitors.remove(key)).collect();
+        let mut fresh = Vec::new();
+        for (key, served) in wanted {
+            monitors.entry(key).or_insert_with(|| {
+                let monitor = self.monitor(served);
+                fresh.push(monitor.lister.clone());
+                monitor
+            });
+        }
+        self.kinds.send_modify(|kinds| {
+            kinds.discovered = Arc::clone(&discovered);
+            kinds.complete &= fresh.is_empty();
+        });
+        for lister in fresh {
+            if let Err(error) = lister.wait_synced().await {
+                tracing::warn!(%error, "a kind cannot be listed, its objects are not looked after");
+            }
+        }
+        // New versions of a kind are complete before its old ones go, so that no object seems to.
+        for monitor in stale {
+            monitor.stop().await;
+            for handler in &self.on_gone {
+                handler(&monitor.served);
+            }
+        }
+        self.kinds.send_modify(|kinds| kinds.complete = true);
+        Ok(())
+    }
+
+    fn monitor(&self, served: &Arc<Served>) -> Monitor {
+        let options = CacheOptions { sync_timeout: SYNC_TIMEOUT, ..CacheOptions::default() };
+        let caches = Caches::new(self.client.clone(), options);
+        let lister = caches.lister_in::<Metadata>(&served.resource, &Scope::default());
+        for handler in &self.on_change {
+            let (handler, served) = (Arc::clone(handler), Arc::clone(served));
+            lister.subscribe(move |change| handler(&served, change)).forever();
+        }
+        caches.start();
+        Monitor { served: Arc::clone(served), caches, lister }
+    }
+}
+
+/// Whether a kind is one whose objects matter here.
+pub(crate) fn is_watched(served: &Served) -> bool {
+    let events = served.resource.plural == "events" && matches!(&*served.resource.group, "" | "events.k8s.io");
+    !events && served.supports(&["delete", "list", "watch"])
+}
+
+/// The informer of one kind, with caches of its own so that it can be stopped alone.
+struct Monitor {
+    served: Arc<Served>,
+    caches: Caches,
+    lister: Lister<Metadata>,
+}
+
+impl Monitor {
+    async fn stop(&self) {
+        self.caches.stop().await;
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        // The first poll cancels the informer's task; nobody is left to wait for its end.
+        let _ = self.stop().now_or_never();
+    }
+}

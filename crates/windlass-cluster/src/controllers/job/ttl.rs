@@ -1,0 +1,48 @@
+//! Deletes finished jobs once their time to live is over.
+
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{DeleteParams, Preconditions};
+use windlass::manager::ManagerError;
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile};
+
+use super::{end, spec};
+
+pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
+    manager.add(Controller::<Job>::new("ttl-after-finished-controller").complete(TimeToLive))
+}
+
+struct TimeToLive;
+
+impl Reconcile for TimeToLive {
+    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
+        let Some(job) = ctx.get::<Job>(key).await? else { return Ok(Outcome::Done) };
+        match left(&job) {
+            None => return Ok(Outcome::Done),
+            Some(left) if !left.is_zero() => return Ok(Outcome::RequeueAfter(left)),
+            Some(_) => {}
+        }
+        // It may have been given more time a moment ago.
+        let Some(job) = ctx.live().get::<Job>(key).await? else { return Ok(Outcome::Done) };
+        if left(&job) != Some(Duration::ZERO) {
+            return Ok(Outcome::Done);
+        }
+        let preconditions = Preconditions { uid: job.metadata.uid, resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::foreground() };
+        ctx.client().objects::<Job>().delete(key, &params).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// How long a job may stay; nothing if that is not limited.
+fn left(job: &Job) -> Option<Duration> {
+    let seconds = spec(job).ttl_seconds_after_finished?;
+    let finished = end(job)?.last_transition_time.as_ref()?.0;
+    if job.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let left = SignedDuration::from_secs(seconds.into()) - Timestamp::now().duration_since(finished);
+    Some(Duration::try_from(left).unwrap_or_default())
+}

@@ -1,0 +1,151 @@
+//! Keeps volumes and claims that are in use from going, and lets them go once they are not.
+//!
+//! The API server gives every claim and volume a finalizer; these two controllers take it off an
+//! object that is being deleted when nothing uses it. Mirrors upstream's
+//! `pkg/controller/volume/pvcprotection` and `pvprotection`.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use kube::Resource;
+use kube::api::{ListParams, PartialObjectMeta, Patch};
+use serde_json::json;
+use windlass::manager::ManagerError;
+use windlass::{Context, Controller, Manager, Object, ObjectKey, Outcome, Reconcile, owner};
+
+const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
+const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+
+type Claim = PartialObjectMeta<PersistentVolumeClaim>;
+
+pub(super) fn add_claims(manager: &mut Manager) -> Result<(), ManagerError> {
+    manager.add(
+        Controller::<Claim>::new("persistentvolumeclaim-protection-controller")
+            .watches::<Pod, _>(|pod: &Pod| claims_of(pod).collect())
+            .complete(Claims),
+    )
+}
+
+pub(super) fn add_volumes(manager: &mut Manager) -> Result<(), ManagerError> {
+    let controller = Controller::<PersistentVolume>::new("persistentvolume-protection-controller");
+    manager.add(controller.complete(Volumes))
+}
+
+struct Claims;
+
+impl Reconcile for Claims {
+    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
+        let Some(claim) = ctx.get::<Claim>(key).await? else { return Ok(Outcome::Done) };
+        if claim.metadata.deletion_timestamp.is_none() {
+            return protect::<PersistentVolumeClaim>(key, &*claim, CLAIM_FINALIZER, ctx).await;
+        }
+        if !has(&*claim, CLAIM_FINALIZER) {
+            return Ok(Outcome::Done);
+        }
+        let namespace = key.namespace().unwrap_or_default();
+        let cached = ctx.client().lister::<Pod>();
+        if cached.in_namespace(namespace).iter().any(|pod| uses(pod, &claim)) {
+            return Ok(Outcome::Done);
+        }
+        // The cache may not show a pod yet that was just bound to a node.
+        let pods = ctx.live().list::<Pod>(Some(namespace), &ListParams::default()).await?;
+        if pods.iter().any(|pod| uses(pod, &claim)) {
+            return Ok(Outcome::Done);
+        }
+        release::<PersistentVolumeClaim>(key, &*claim, CLAIM_FINALIZER, ctx).await
+    }
+}
+
+struct Volumes;
+
+impl Reconcile for Volumes {
+    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
+        let Some(volume) = ctx.get::<PersistentVolume>(key).await? else { return Ok(Outcome::Done) };
+        if volume.metadata.deletion_timestamp.is_none() {
+            return protect::<PersistentVolume>(key, &*volume, VOLUME_FINALIZER, ctx).await;
+        }
+        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        if phase == Some("Bound") || !has(&*volume, VOLUME_FINALIZER) {
+            return Ok(Outcome::Done);
+        }
+        release::<PersistentVolume>(key, &*volume, VOLUME_FINALIZER, ctx).await
+    }
+}
+
+fn has(object: &impl Resource, finalizer: &str) -> bool {
+    object.meta().finalizers.iter().flatten().any(|known| known == finalizer)
+}
+
+/// Adds the finalizer to an object that was created without.
+async fn protect<K: Object<DynamicType: Default>>(
+    key: &ObjectKey,
+    object: &impl Resource,
+    finalizer: &str,
+    ctx: &Context,
+) -> windlass::Result {
+    if !has(object, finalizer) {
+        let all: Vec<&str> = object.meta().finalizers.iter().flatten().map(String::as_str).chain([finalizer]).collect();
+        set_finalizers::<K>(key, object, Some(all), ctx).await?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Takes the finalizer off an object.
+async fn release<K: Object<DynamicType: Default>>(
+    key: &ObjectKey,
+    object: &impl Resource,
+    finalizer: &str,
+    ctx: &Context,
+) -> windlass::Result {
+    let known = object.meta().finalizers.iter().flatten().map(String::as_str);
+    let rest: Vec<&str> = known.filter(|known| *known != finalizer).collect();
+    set_finalizers::<K>(key, object, Some(rest).filter(|rest| !rest.is_empty()), ctx).await?;
+    Ok(Outcome::Done)
+}
+
+async fn set_finalizers<K: Object<DynamicType: Default>>(
+    key: &ObjectKey,
+    object: &impl Resource,
+    finalizers: Option<Vec<&str>>,
+    ctx: &Context,
+) -> windlass::Result<()> {
+    let version = &object.meta().resource_version;
+    let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+    match ctx.client().patch::<K>(key, &Patch::Merge(patch)).await {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn volumes_of(pod: &Pod) -> impl Iterator<Item = &Volume> {
+    pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten())
+}
+
+/// The claims that a pod names or has had made for it.
+fn claims_of(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
+    let key = ObjectKey::of(pod);
+    volumes_of(pod).filter_map(move |volume| match &volume.persistent_volume_claim {
+        Some(claim) => Some(key.sibling(&claim.claim_name)),
+        None => volume.ephemeral.as_ref().map(|_| key.sibling(ephemeral_name(pod, volume))),
+    })
+}
+
+fn ephemeral_name(pod: &Pod, volume: &Volume) -> String {
+    format!("{}-{}", pod.metadata.name.as_deref().unwrap_or_default(), volume.name)
+}
+
+/// Whether a pod uses a claim. One without a node does not: no kubelet starts it with a claim that is
+/// being deleted.
+fn uses(pod: &Pod, claim: &Claim) -> bool {
+    let name = claim.metadata.name.as_deref().unwrap_or_default();
+    let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref().is_some_and(|node| !node.is_empty()));
+    // Nothing is left to use it, only the pod's own finalizers are in the way of its end.
+    let is_shut_down =
+        pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);
+    let named = |volume: &Volume| volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name == name);
+    let made = |volume: &Volume| {
+        !is_shut_down
+            && volume.ephemeral.is_some()
+            && ephemeral_name(pod, volume) == name
+            && owner::is_controlled_by(claim, pod)
+    };
+    bound && volumes_of(pod).any(|volume| named(volume) || made(volume))
+}

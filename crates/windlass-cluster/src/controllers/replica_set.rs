@@ -1,0 +1,172 @@
+//! ReplicaSets: keeps as many pods of a template as asked for.
+//!
+//! Needs none of upstream's expectations (`pkg/controller/replicaset`): the cache shows the
+//! controller's own writes at once, so that it never counts a pod twice or not at all.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetSpec, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::core::Selector;
+use windlass::cache::Lister;
+use windlass::client::ClientError;
+use windlass::manager::ManagerError;
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, owner};
+
+use super::namespace::is_terminating as is_namespace_terminating;
+use super::{claim, pods};
+
+/// Pods created or deleted in one go.
+const BURST: usize = 500;
+const FAILURE: &str = "ReplicaFailure";
+
+pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
+    let sets = manager.lister::<ReplicaSet>();
+    manager.add(
+        Controller::<ReplicaSet>::new("replicaset-controller")
+            .owns::<Pod>()
+            .watches::<Pod, _>(move |pod: &Pod| {
+                claim::adopters(pod, &sets, |set: &ReplicaSet| set.spec.as_ref().map(|spec| &spec.selector))
+            })
+            .concurrency(5)
+            .complete(ReplicaSets),
+    )
+}
+
+struct ReplicaSets;
+
+impl Reconcile for ReplicaSets {
+    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
+        let Some(set) = ctx.get::<ReplicaSet>(key).await? else { return Ok(Outcome::Done) };
+        let Some(spec) = &set.spec else { return Ok(Outcome::Done) };
+        let Some(selector) = claim::selector(&spec.selector) else { return Ok(Outcome::Done) };
+        let lister = ctx.client().lister::<Pod>();
+        let (active, others): (Vec<_>, Vec<_>) =
+            claim::candidates(&lister, &*set).into_iter().partition(|pod| pods::is_active(pod));
+        let active = claim::claim(ctx, &*set, &selector, active, &[]).await?;
+        let terminating = others.iter().filter(|pod| {
+            pods::is_terminating(pod) && owner::is_controlled_by(&***pod, &*set) && claim::selects(&selector, &***pod)
+        });
+        let terminating = terminating.count();
+        let failure = match set.metadata.deletion_timestamp {
+            Some(_) => None,
+            None => manage(ctx, &set, spec, &lister, active.clone()).await.err(),
+        };
+        let now = Timestamp::now();
+        let status = status(&set, spec, &active, terminating, failure.as_ref(), now);
+        let pending = spec.min_ready_seconds.unwrap_or(0) > 0 && status.ready_replicas != status.available_replicas;
+        if set.status.as_ref() != Some(&status) {
+            let updated = ReplicaSet { status: Some(status), ..ReplicaSet::clone(&set) };
+            match ctx.client().update_status(&updated).await {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error.into());
+        }
+        let seconds = spec.min_ready_seconds.unwrap_or(0);
+        let next = pods::next_available(active.iter().map(|pod| &**pod), seconds, now);
+        Ok(match next.filter(|_| pending) {
+            Some(next) => Outcome::RequeueAfter(next),
+            None => Outcome::Done,
+        })
+    }
+}
+
+/// Creates or deletes pods until there are as many as asked for.
+async fn manage(
+    ctx: &Context,
+    set: &ReplicaSet,
+    spec: &ReplicaSetSpec,
+    lister: &Lister<Pod>,
+    active: Vec<Arc<Pod>>,
+) -> Result<(), ClientError> {
+    let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
+    if active.len() < wanted {
+        let template = spec.template.clone().unwrap_or_default();
+        let pod = pods::from_template(&template, set);
+        let missing = (wanted - active.len()).min(BURST);
+        let (_, failure) = pods::slow_start(missing, async |_| match pods::create(ctx, set, &pod).await {
+            // Nothing can be created any more, and all there is will be deleted.
+            Err(error) if is_namespace_terminating(&error) => Ok(()),
+            other => other.map(drop),
+        })
+        .await;
+        return failure.map_or(Ok(()), Err);
+    }
+    let surplus = (active.len() - wanted).min(BURST);
+    if surplus == 0 {
+        return Ok(());
+    }
+    let related = related(ctx, set, lister);
+    let victims = pods::preferred_victims(active, &related, surplus, Timestamp::now());
+    let keys: Vec<ObjectKey> = victims.iter().map(|pod| ObjectKey::of(&**pod)).collect();
+    let deleted = join_all(keys.iter().map(|key| pods::delete(ctx, set, key))).await;
+    deleted.into_iter().collect()
+}
+
+/// The pods of all ReplicaSets with the same controller.
+fn related(ctx: &Context, set: &ReplicaSet, lister: &Lister<Pod>) -> Vec<Arc<Pod>> {
+    let uid = owner::controller(set).map(|controller| &controller.uid);
+    let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+    let siblings = ctx.client().lister::<ReplicaSet>().in_namespace(namespace).into_iter().filter(|other| {
+        let controller = owner::controller(&**other).map(|controller| &controller.uid);
+        other.metadata.uid == set.metadata.uid || (uid.is_some() && controller == uid)
+    });
+    siblings.flat_map(|sibling| lister.owned_by(&*sibling)).collect()
+}
+
+fn status(
+    set: &ReplicaSet,
+    spec: &ReplicaSetSpec,
+    active: &[Arc<Pod>],
+    terminating: usize,
+    failure: Option<&ClientError>,
+    now: Timestamp,
+) -> ReplicaSetStatus {
+    let count = |accept: &dyn Fn(&Pod) -> bool| active.iter().filter(|pod| accept(pod)).count() as i32;
+    // Counts of zero are left out on the wire, all but the first.
+    let some = |count: i32| Some(count).filter(|count| *count != 0);
+    let labels = spec.template.as_ref().and_then(|template| template.metadata.as_ref()?.labels.clone());
+    let labelled: Selector = labels.unwrap_or_default().into_iter().collect();
+    let seconds = spec.min_ready_seconds.unwrap_or(0);
+    ReplicaSetStatus {
+        replicas: active.len() as i32,
+        fully_labeled_replicas: some(count(&|pod| claim::selects(&labelled, pod))),
+        ready_replicas: some(count(&pods::is_ready)),
+        available_replicas: some(count(&|pod| pods::is_available(pod, seconds, now))),
+        terminating_replicas: Some(terminating as i32),
+        observed_generation: set.metadata.generation,
+        conditions: conditions(set, spec, active.len() as i32, failure, now),
+    }
+}
+
+fn conditions(
+    set: &ReplicaSet,
+    spec: &ReplicaSetSpec,
+    active: i32,
+    failure: Option<&ClientError>,
+    now: Timestamp,
+) -> Option<Vec<ReplicaSetCondition>> {
+    let mut conditions = set.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let known = conditions.iter().any(|condition| condition.type_ == FAILURE);
+    match failure {
+        None => conditions.retain(|condition| condition.type_ != FAILURE),
+        Some(error) if !known => {
+            let reason = if active < spec.replicas.unwrap_or(1) { "FailedCreate" } else { "FailedDelete" };
+            conditions.push(ReplicaSetCondition {
+                type_: FAILURE.to_owned(),
+                status: "True".to_owned(),
+                last_transition_time: Some(Time(now)),
+                reason: Some(reason.to_owned()),
+                message: Some(pods::message(error)),
+            });
+        }
+        Some(_) => {}
+    }
+    Some(conditions).filter(|conditions| !conditions.is_empty())
+}

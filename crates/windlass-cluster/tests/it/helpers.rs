@@ -1,0 +1,103 @@
+//! Waiting for what a cluster does in its own time.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{DynamicObject, NamespaceResourceScope};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Longer than anything may take on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// Waits until an object, or its absence, is as wanted.
+pub(crate) async fn until<K>(api: &Api<K>, name: &str, wanted: impl Fn(Option<&K>) -> bool + Send + Sync)
+where
+    K: kube::Resource + Clone + Debug + Send + Sync + DeserializeOwned + 'static,
+{
+    let waiting = kube::runtime::wait::await_condition(api.clone(), name, |object: Option<&K>| wanted(object));
+    let waited = tokio::time::timeout(LONG, waiting).await;
+    waited.unwrap_or_else(|_| panic!("{name} is not as wanted after {LONG:?}")).unwrap();
+}
+
+/// Waits until an object is gone.
+pub(crate) async fn until_gone<K>(api: &Api<K>, name: &str)
+where
+    K: kube::Resource + Clone + Debug + Send + Sync + DeserializeOwned + 'static,
+{
+    until(api, name, |object| object.is_none()).await;
+}
+
+/// Waits until an object is there, and returns it.
+pub(crate) async fn until_there<K>(api: &Api<K>, name: &str) -> K
+where
+    K: kube::Resource + Clone + Debug + Send + Sync + DeserializeOwned + 'static,
+{
+    until(api, name, |object| object.is_some()).await;
+    api.get(name).await.unwrap()
+}
+
+/// An object from JSON.
+pub(crate) fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+/// Creates an object from JSON.
+pub(crate) async fn create<K>(api: &Api<K>, value: Value) -> K
+where
+    K: kube::Resource + Clone + Debug + Serialize + DeserializeOwned,
+{
+    api.create(&PostParams::default(), &object(value)).await.unwrap()
+}
+
+/// Changes an object by a merge patch.
+pub(crate) async fn merge<K>(api: &Api<K>, name: &str, patch: Value) -> K
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+}
+
+/// All objects of a kind in a namespace.
+pub(crate) fn namespaced<K>(client: &kube::Client, namespace: &str) -> Api<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(client.clone(), namespace)
+}
+
+/// Installs a custom resource of group `example.com`, version `v1`, and returns its API.
+pub(crate) async fn install(client: &kube::Client, kind: &str, scope: &str) -> Api<DynamicObject> {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use kube::runtime::wait::Condition as _;
+    let singular = kind.to_lowercase();
+    let plural = format!("{singular}s");
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let name = format!("{plural}.example.com");
+    let definition = serde_json::json!({
+        "metadata": {"name": name},
+        "spec": {
+            "group": "example.com", "scope": scope,
+            "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List")},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            }}}],
+        },
+    });
+    create(&crds, definition).await;
+    until(&crds, &name, |crd| kube::runtime::conditions::is_crd_established().matches_object(crd)).await;
+    let resource = kube::api::ApiResource {
+        group: "example.com".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "example.com/v1".to_owned(),
+        kind: kind.to_owned(),
+        plural,
+    };
+    match scope {
+        "Namespaced" => Api::default_namespaced_with(client.clone(), &resource),
+        _ => Api::all_with(client.clone(), &resource),
+    }
+}

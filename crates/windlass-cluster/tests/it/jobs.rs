@@ -1,0 +1,173 @@
+//! Jobs run pods to their end. No node runs them here: the tests say how pods ended.
+
+use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use windlass_cluster::Cluster;
+
+use crate::helpers::{LONG, create, merge, namespaced, until, until_gone};
+
+fn job(spec: &Value) -> Value {
+    let mut job = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {
+        "containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never",
+    }}}});
+    for (key, value) in spec.as_object().unwrap() {
+        job["spec"][key] = value.clone();
+    }
+    job
+}
+
+async fn list(pods: &Api<Pod>) -> Vec<Pod> {
+    pods.list(&ListParams::default().labels("job-name=j")).await.unwrap().items
+}
+
+async fn until_pods(pods: &Api<Pod>, wanted: impl Fn(&[Pod]) -> bool) -> Vec<Pod> {
+    let waiting = async {
+        loop {
+            let found = list(pods).await;
+            if wanted(&found) {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, waiting).await.expect("the pods become as wanted")
+}
+
+fn is_pending(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().unwrap().phase.as_deref() == Some("Pending")
+}
+
+/// Ends a pod.
+async fn end(pods: &Api<Pod>, pod: &Pod, phase: &str) {
+    let status = Patch::Merge(json!({"status": {"phase": phase}}));
+    pods.patch_status(&pod.name_any(), &PatchParams::default(), &status).await.unwrap();
+}
+
+async fn until_status(jobs: &Api<Job>, wanted: impl Fn(&JobStatus) -> bool + Send + Sync) {
+    until(jobs, "j", |job| job.and_then(|job| job.status.as_ref()).is_some_and(&wanted)).await;
+}
+
+fn reason<'a>(status: &'a JobStatus, type_: &str) -> Option<&'a str> {
+    let condition = status.conditions.iter().flatten().find(|c| c.type_ == type_ && c.status == "True")?;
+    condition.reason.as_deref()
+}
+
+#[tokio::test]
+async fn a_job_completes_when_enough_pods_succeeded() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&jobs, job(&json!({"completions": 3, "parallelism": 2}))).await;
+    for round in 1..=3 {
+        let made = until_pods(&pods, |pods| pods.iter().any(is_pending)).await;
+        assert!(made.iter().filter(|pod| is_pending(pod)).count() <= 2);
+        let pod = made.iter().find(|pod| is_pending(pod)).unwrap();
+        assert_eq!(pod.finalizers(), ["batch.kubernetes.io/job-tracking"]);
+        end(&pods, pod, "Succeeded").await;
+        until_status(&jobs, |status| status.succeeded == Some(round)).await;
+    }
+    until_status(&jobs, |status| reason(status, "Complete") == Some("CompletionsReached")).await;
+    let status = jobs.get("j").await.unwrap().status.unwrap();
+    assert_eq!((status.active, status.ready, status.terminating), (None, Some(0), Some(0)));
+    assert!(status.completion_time.is_some());
+    assert!(list(&pods).await.iter().all(|pod| pod.finalizers().is_empty()));
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_fails_after_too_many_failures() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&jobs, job(&json!({"backoffLimit": 0, "parallelism": 2, "completions": 2}))).await;
+    let made = until_pods(&pods, |pods| pods.len() == 2).await;
+    end(&pods, &made[0], "Failed").await;
+    until_status(&jobs, |status| reason(status, "Failed") == Some("BackoffLimitExceeded")).await;
+    // The one that was still running is gone and counted.
+    assert_eq!(jobs.get("j").await.unwrap().status.unwrap().failed, Some(2));
+    assert_eq!(list(&pods).await.len(), 1);
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_indexed_job_completes_each_index() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&jobs, job(&json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3}))).await;
+    let mut made = until_pods(&pods, |pods| pods.len() == 3).await;
+    let index = |pod: &Pod| pod.labels()["batch.kubernetes.io/job-completion-index"].clone();
+    made.sort_by_key(index);
+    assert_eq!(made.iter().map(index).collect::<Vec<_>>(), ["0", "1", "2"]);
+    assert!(made[1].name_any().starts_with("j-1-"));
+    let spec = made[1].spec.as_ref().unwrap();
+    assert_eq!(spec.hostname.as_deref(), Some("j-1"));
+    assert_eq!(spec.containers[0].env.as_ref().unwrap()[0].name, "JOB_COMPLETION_INDEX");
+    end(&pods, &made[0], "Succeeded").await;
+    end(&pods, &made[2], "Succeeded").await;
+    until_status(&jobs, |status| status.completed_indexes.as_deref() == Some("0,2")).await;
+    end(&pods, &made[1], "Succeeded").await;
+    until_status(&jobs, |status| {
+        status.completed_indexes.as_deref() == Some("0-2") && reason(status, "Complete").is_some()
+    })
+    .await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_suspended_job_has_no_pods_and_can_be_resumed() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&jobs, job(&json!({}))).await;
+    until_pods(&pods, |pods| pods.len() == 1).await;
+    merge(&jobs, "j", json!({"spec": {"suspend": true}})).await;
+    until_pods(&pods, <[Pod]>::is_empty).await;
+    until_status(&jobs, |status| reason(status, "Suspended") == Some("JobSuspended")).await;
+    merge(&jobs, "j", json!({"spec": {"suspend": false}})).await;
+    until_pods(&pods, |pods| pods.len() == 1).await;
+    until_status(&jobs, |status| reason(status, "Suspended").is_none() && status.active == Some(1)).await;
+    assert_eq!(jobs.get("j").await.unwrap().status.unwrap().failed, None);
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_deleted_job_takes_its_pods_along() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&jobs, job(&json!({}))).await;
+    until_pods(&pods, |pods| pods.len() == 1).await;
+    jobs.delete("j", &DeleteParams::background()).await.unwrap();
+    until_pods(&pods, <[Pod]>::is_empty).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_orphaned_by_its_job_loses_the_finalizer() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&jobs, job(&json!({}))).await;
+    let made = until_pods(&pods, |pods| pods.len() == 1).await;
+    jobs.delete("j", &DeleteParams::orphan()).await.unwrap();
+    until(&pods, &made[0].name_any(), |pod| pod.is_some_and(|pod| pod.finalizers().is_empty())).await;
+    assert!(pods.get(&made[0].name_any()).await.unwrap().owner_references().is_empty());
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_finished_job_goes_after_its_time_to_live() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&jobs, job(&json!({"ttlSecondsAfterFinished": 0}))).await;
+    let made = until_pods(&pods, |pods| pods.len() == 1).await;
+    end(&pods, &made[0], "Succeeded").await;
+    until_gone(&jobs, "j").await;
+    until_pods(&pods, <[Pod]>::is_empty).await;
+    cluster.stop().await.unwrap();
+}

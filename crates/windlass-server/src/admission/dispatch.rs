@@ -1,0 +1,324 @@
+//! Asking webhooks: mutating ones one after the other, validating ones all at once.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use serde_json::Value;
+
+use super::authorizer::Subject;
+use super::expression::Variables;
+use super::matching::{self, Invocation};
+use super::request::Request;
+use super::review::{self, Encoded, Response, Version};
+use super::webhook::Hook;
+use crate::catalog::Served;
+use crate::codec::typed::decode_typed;
+use crate::codec::{Decoded, json};
+use crate::field::quote;
+use crate::patch::json::JsonPatch;
+use crate::schema::builtin;
+use crate::status::Status;
+use crate::versions;
+
+/// Why a webhook's answer is not a yes.
+enum Failure {
+    /// It could not be asked, or its answer is of no use: what then is its `failurePolicy`.
+    Calling(String),
+    /// It said no, or the request cannot go on.
+    Final(Box<Status>),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Final(Box::new(status))
+    }
+}
+
+/// The objects of a request in the version a webhook wants them in.
+struct Versioned {
+    served: Arc<Served>,
+    object: Option<Value>,
+    old: Option<Value>,
+}
+
+impl Versioned {
+    /// The objects in the version of an invocation.
+    async fn to_version(&self, request: &Request, served: &Arc<Served>) -> Result<Self, Status> {
+        let convert = async |object: &Option<Value>| match object {
+            Some(object) if !request.is_view => {
+                versions::between(&request.api, &self.served, served, object.clone()).await.map(Some)
+            }
+            object => Ok(object.clone()),
+        };
+        let (object, old) = (convert(&self.object).await?, convert(&self.old).await?);
+        Ok(Self { served: Arc::clone(served), object, old })
+    }
+
+    fn is(&self, served: &Arc<Served>) -> bool {
+        (&self.served.group, &self.served.version) == (&served.group, &served.version)
+    }
+}
+
+/// The mutating webhooks' turn at a request. It may come twice: when a webhook changed the object after
+/// another had seen it, the other is asked again, if it wants that.
+pub(super) struct Mutation {
+    request: Request,
+    hooks: Vec<Arc<Hook>>,
+    again: bool,
+    asked: HashSet<String>,
+    ask_again: HashSet<String>,
+    last: Option<Value>,
+}
+
+impl Mutation {
+    pub(super) fn new(request: Request, hooks: Vec<Arc<Hook>>) -> Self {
+        Self { request, hooks, again: false, asked: HashSet::new(), ask_again: HashSet::new(), last: None }
+    }
+
+    /// What is asked for.
+    pub(super) fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Asks the webhooks. `object` is in the version of the request. Returns whether there is to be a second
+    /// round.
+    pub(super) async fn round(
+        &mut self,
+        object: Option<&mut Value>,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<bool, Status> {
+        if self.again && self.last.as_ref() != object.as_deref() {
+            self.ask_again.extend(self.asked.drain());
+        }
+        let mut changed = false;
+        let mut current = Versioned {
+            served: Arc::clone(&self.request.served),
+            object: object.as_deref().cloned(),
+            old: old.cloned(),
+        };
+        for hook in self.hooks.clone() {
+            let invocation =
+                matching::invocation(&self.request, &hook, current.object.as_ref(), current.old.as_ref()).await?;
+            let Some(invocation) = invocation else { continue };
+            if self.again && hook.conditions.is_empty() && !self.ask_again.contains(&hook.id) {
+                continue;
+            }
+            if !current.is(&invocation.served) {
+                current = current.to_version(&self.request, &invocation.served).await?;
+            }
+            if !conditions_hold(&self.request, &invocation, &current)? {
+                continue;
+            }
+            if self.again && !self.ask_again.contains(&hook.id) {
+                continue;
+            }
+            let outcome = mutate(&self.request, &invocation, &mut current, warnings).await;
+            if matches!(outcome, Ok(true)) {
+                self.ask_again.extend(self.asked.drain());
+                changed = true;
+            }
+            if hook.reinvoked {
+                self.asked.insert(hook.id.clone());
+            }
+            settle(&self.request, &hook, outcome.map(drop))?;
+        }
+        if let (Some(object), Some(new)) = (object, current.object) {
+            let same = current.served.group == self.request.served.group
+                && current.served.version == self.request.served.version;
+            *object = if same || self.request.is_view {
+                new
+            } else {
+                versions::between(&self.request.api, &current.served, &self.request.served, new).await?
+            };
+            self.last = Some(object.clone());
+        }
+        Ok(changed && !std::mem::replace(&mut self.again, true))
+    }
+}
+
+/// Asks one mutating webhook; returns whether it changed the object.
+async fn mutate(
+    request: &Request,
+    invocation: &Invocation,
+    current: &mut Versioned,
+    warnings: &mut Vec<String>,
+) -> Result<bool, Failure> {
+    let hook = &invocation.hook;
+    let encoded = Encoded::new(current.object.as_ref(), current.old.as_ref());
+    let response = call(request, invocation, &encoded, true).await?;
+    warnings.extend(response.warnings.iter().cloned());
+    if !response.allowed {
+        return Err(review::denied(&hook.name, &response.result).into());
+    }
+    if response.patch.is_empty() {
+        return Ok(false);
+    }
+    let undecodable = |why: String| Failure::Calling(format!("received undecodable patch in webhook response: {why}"));
+    let patch = json::parse(&response.patch).map_err(|error| undecodable(error.to_string()))?.value;
+    let patch = JsonPatch::decode(&patch, true).map_err(|status| undecodable(status.message))?;
+    if patch.is_empty() {
+        return Ok(false);
+    }
+    let Some(object) = &mut current.object else {
+        let why = "attempted to modify the object, which is not supported for this operation";
+        return Err(Status::internal(format!("admission webhook {} {why}", quote(&hook.name))).into());
+    };
+    if response.patch_type != "JSONPatch" {
+        return Err(Failure::Calling(format!("unsupported patch type {}", quote(&response.patch_type))));
+    }
+    let mut patched = object.clone();
+    patch.apply_or_explain(&mut patched).map_err(Status::internal)?;
+    let mut patched = retyped(request, invocation, patched).map_err(Status::internal)?;
+    let changed = patched != *object;
+    if changed {
+        default(request, &invocation.served, &mut patched);
+        *object = patched;
+    }
+    Ok(changed)
+}
+
+/// A patched object, decoded against its schema: what the schema does not know is gone.
+fn retyped(request: &Request, invocation: &Invocation, mut value: Value) -> Result<Value, String> {
+    let served = &invocation.served;
+    if let (Some(kind), false) = (served.custom(), request.is_view) {
+        if !value.is_object() {
+            return Err("the patch left no object".to_owned());
+        }
+        let version = kind.version(&served.version).unwrap_or_else(|| kind.storage_version());
+        kind.decode(&mut value, version);
+        return Ok(value);
+    }
+    let kind = &invocation.kind;
+    let schema = builtin::by_kind(&kind.group, &kind.version, &kind.kind).map(builtin::definition);
+    let schema = schema.ok_or_else(|| format!("no kind {} is known", quote(&kind.kind)))?;
+    Ok(decode_typed(Decoded { value, duplicates: Vec::new(), source: None }, schema)?.value)
+}
+
+/// Fills in what the patch made necessary.
+fn default(request: &Request, served: &Served, object: &mut Value) {
+    if request.is_view {
+        return;
+    }
+    let mut handled = versions::into_handled(served, object.clone());
+    served.strategy().default(&mut handled);
+    *object = versions::handled_to_served(served, &handled).into_owned();
+}
+
+/// Asks all validating webhooks that want to be asked; the first one that objects decides.
+pub(super) async fn validate(
+    request: &Request,
+    hooks: &[Arc<Hook>],
+    object: Option<&Value>,
+    old: Option<&Value>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    let mut relevant: Vec<(Invocation, usize)> = Vec::new();
+    let mut forms: Vec<Versioned> = Vec::new();
+    for hook in hooks {
+        let Some(invocation) = matching::invocation(request, hook, object, old).await? else { continue };
+        let known = forms.iter().position(|form| form.is(&invocation.served));
+        let form = if let Some(form) = known {
+            form
+        } else {
+            let own = Versioned { served: Arc::clone(&request.served), object: object.cloned(), old: old.cloned() };
+            let is_own = own.is(&invocation.served);
+            forms.push(if is_own { own } else { own.to_version(request, &invocation.served).await? });
+            forms.len() - 1
+        };
+        if conditions_hold(request, &invocation, &forms[form])? {
+            relevant.push((invocation, form));
+        }
+    }
+    if relevant.is_empty() {
+        return Ok(());
+    }
+    if Instant::now() >= request.deadline {
+        return Err(Request::timed_out());
+    }
+    let encoded: Vec<Encoded> =
+        forms.iter().map(|form| Encoded::new(form.object.as_ref(), form.old.as_ref())).collect();
+    let calls = relevant.iter().map(|(invocation, form)| call(request, invocation, &encoded[*form], false));
+    let mut failure = None;
+    for ((invocation, _), outcome) in relevant.iter().zip(join_all(calls).await) {
+        let outcome = outcome.and_then(|response| {
+            warnings.extend(response.warnings.iter().cloned());
+            if response.allowed { Ok(()) } else { Err(review::denied(&invocation.hook.name, &response.result).into()) }
+        });
+        if let Err(status) = settle(request, &invocation.hook, outcome) {
+            failure.get_or_insert(status);
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// What becomes of the request after a webhook was asked.
+fn settle(request: &Request, hook: &Hook, outcome: Result<(), Failure>) -> Result<(), Status> {
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(Failure::Final(status)) => Err(*status),
+        Err(Failure::Calling(why)) if hook.ignores_failure => {
+            tracing::warn!(webhook = hook.name, %why, "a webhook that may fail was passed over");
+            if Instant::now() >= request.deadline { Err(Request::timed_out()) } else { Ok(()) }
+        }
+        Err(Failure::Calling(why)) => {
+            Err(Status::internal(format!("failed calling webhook {}: {why}", quote(&hook.name))))
+        }
+    }
+}
+
+/// Whether the webhook's conditions hold. An error counts as its `failurePolicy` says.
+fn conditions_hold(request: &Request, invocation: &Invocation, objects: &Versioned) -> Result<bool, Status> {
+    let hook = &invocation.hook;
+    if hook.conditions.is_empty() {
+        return Ok(true);
+    }
+    let subject = Subject { user: request.user.clone(), policy: Arc::clone(&request.api.rbac.policy()) };
+    let variables = Variables {
+        object: objects.object.as_ref().unwrap_or(&Value::Null),
+        old_object: objects.old.as_ref().unwrap_or(&Value::Null),
+        request: &review::variable(request, invocation),
+        subject: &subject,
+    };
+    match hook.conditions.hold(variables) {
+        Ok(hold) => Ok(hold),
+        Err(_) if hook.ignores_failure => Ok(false),
+        Err(why) => Err(Status::forbidden(request.qualified(), &request.name, why)),
+    }
+}
+
+/// Sends the review and reads the answer.
+async fn call(
+    request: &Request,
+    invocation: &Invocation,
+    objects: &Encoded,
+    mutating: bool,
+) -> Result<Response, Failure> {
+    let hook = &invocation.hook;
+    if request.dry_run {
+        match hook.side_effects.as_deref() {
+            None => return Err(Failure::Calling("Webhook SideEffects is nil".to_owned())),
+            Some("None" | "NoneOnDryRun") => {}
+            Some(_) => {
+                let why = format!("admission webhook {} does not support dry run", quote(&hook.name));
+                return Err(Status::bad_request(why).into());
+            }
+        }
+    }
+    let unknown = "could not create admission objects: webhook does not accept known AdmissionReview versions \
+                   (v1, v1beta1)";
+    let version = Version::pick(&hook.review_versions).ok_or_else(|| Failure::Calling(unknown.to_owned()))?;
+    let client = hook.client.as_ref().map_err(|why| Failure::Calling(format!("could not get REST client: {why}")))?;
+    let uid = crate::object::new_uid();
+    let body = review::encode(request, invocation, version, &uid, objects);
+    let limit = hook.timeout.min(request.deadline.saturating_duration_since(Instant::now()));
+    // Webhooks are told whole seconds.
+    let told = Duration::from_millis(limit.as_millis().div_ceil(1000) as u64 * 1000);
+    let failed = |why: String| Failure::Calling(format!("failed to call webhook: {why}"));
+    let answer = client.call(body, told, limit).await.map_err(failed)?;
+    let response = review::decode(version, &answer).map_err(failed)?;
+    review::verify(version, &uid, mutating, &answer, response)
+        .map_err(|why| Failure::Calling(format!("received invalid webhook response: {why}")))
+}

@@ -1,0 +1,146 @@
+//! Roles and bindings that every cluster has, as tools and operators expect them.
+//!
+//! The table is `facts/rbac-1.36.json`. What is missing is written in one transaction; what is there
+//! stays as it is.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use windlass_store::{Expect, Range, StoreError, Write};
+
+use super::GROUP;
+use super::policy::{Kind, Policy};
+use super::rules::Rule;
+use crate::api::Api;
+use crate::object;
+use crate::registry::stored;
+
+static FACTS: &str = include_str!("../../facts/rbac-1.36.json");
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Facts {
+    cluster_roles: BTreeMap<String, RoleFacts>,
+    roles: BTreeMap<String, RoleFacts>,
+    cluster_role_bindings: BTreeMap<String, BindingFacts>,
+    role_bindings: BTreeMap<String, BindingFacts>,
+}
+
+#[derive(Deserialize)]
+struct RoleFacts {
+    /// Labels that make aggregated roles gather this one, without their prefix.
+    #[serde(default)]
+    labels: Vec<String>,
+    /// The label by which this role gathers others.
+    aggregates: Option<String>,
+    rules: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct BindingFacts {
+    kind: String,
+    role: String,
+    /// `Kind:name`, or `ServiceAccount:namespace/name`.
+    subjects: Vec<String>,
+}
+
+/// Creates what is missing.
+pub(crate) async fn create_defaults(api: &Api) -> Result<(), StoreError> {
+    let mut there: HashSet<Bytes> = HashSet::new();
+    for kind in Kind::ALL {
+        let snapshot = api.store.range(Range::prefix(kind.prefix()), None, 0).await?;
+        there.extend(snapshot.entries.into_iter().map(|entry| entry.key));
+    }
+    let writes: Vec<Write> = objects()
+        .into_iter()
+        .map(|(key, object)| (Bytes::from(key), object))
+        .filter(|(key, _)| !there.contains(key))
+        .map(|(key, object)| Write::Put { key, expect: Expect::Absent, value: stored::encode(&object) })
+        .collect();
+    if !writes.is_empty() {
+        // A conflict means that somebody else is doing the same.
+        api.store.txn(writes).await?;
+    }
+    Ok(())
+}
+
+/// Every object with its key.
+fn objects() -> Vec<(String, Value)> {
+    let facts: Facts = serde_json::from_str(FACTS).expect("invariant: the embedded facts table is well-formed");
+    let now = object::time(jiff::Timestamp::now());
+    let mut policy = Policy::default();
+    let mut out = Vec::new();
+    let roles = facts.cluster_roles.into_iter().map(|role| (Kind::ClusterRole, role));
+    for (kind, (name, facts)) in roles.chain(facts.roles.into_iter().map(|role| (Kind::Role, role))) {
+        let mut object = base(kind, &name, &now);
+        for label in &facts.labels {
+            object["metadata"]["labels"][format!("{GROUP}/{label}")] = "true".into();
+        }
+        if let Some(label) = &facts.aggregates {
+            let labels = Map::from_iter([(format!("{GROUP}/{label}"), "true".into())]);
+            object["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
+        }
+        object["rules"] = facts.rules.into();
+        policy.learn(kind, &name, &object);
+        out.push((format!("{}{name}", kind.prefix()), object));
+    }
+    for (name, rules) in policy.aggregate() {
+        let key = format!("{}{name}", Kind::ClusterRole.prefix());
+        if let Some((_, object)) = out.iter_mut().find(|(known, _)| *known == key) {
+            object["rules"] = rules.iter().map(Rule::to_value).collect();
+        }
+    }
+    let bindings = facts.cluster_role_bindings.into_iter().map(|binding| (Kind::ClusterRoleBinding, binding));
+    for (kind, (name, facts)) in bindings.chain(facts.role_bindings.into_iter().map(|b| (Kind::RoleBinding, b))) {
+        let mut object = base(kind, &name, &now);
+        object["roleRef"] = json!({"apiGroup": GROUP, "kind": facts.kind, "name": facts.role});
+        if !facts.subjects.is_empty() {
+            object["subjects"] = facts.subjects.iter().map(|text| subject(text)).collect();
+        }
+        out.push((format!("{}{name}", kind.prefix()), object));
+    }
+    out
+}
+
+fn base(kind: Kind, name: &str, now: &str) -> Value {
+    let mut metadata = json!({
+        "name": name, "uid": object::new_uid(), "creationTimestamp": now,
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+    });
+    if let Some((namespace, name)) = name.split_once('/') {
+        metadata["namespace"] = namespace.into();
+        metadata["name"] = name.into();
+    }
+    json!({"kind": kind.name(), "apiVersion": format!("{GROUP}/v1"), "metadata": metadata})
+}
+
+fn subject(text: &str) -> Value {
+    let (kind, name) = text.split_once(':').unwrap_or(("User", text));
+    match (kind, name.split_once('/')) {
+        ("ServiceAccount", Some((namespace, name))) => json!({"kind": kind, "name": name, "namespace": namespace}),
+        _ => json!({"kind": kind, "apiGroup": GROUP, "name": name}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validation::access::Access as _;
+
+    #[test]
+    fn the_table_makes_what_upstream_has() {
+        let objects = objects();
+        let find = |key: &str| &objects.iter().find(|(known, _)| known == key).expect("there").1;
+        let admin = find("/registry/clusterroles/admin");
+        let view = find("/registry/clusterroles/view");
+        assert!(admin.list("rules").len() > view.list("rules").len());
+        assert!(view.list("rules").len() > 5);
+        let binding = find("/registry/clusterrolebindings/cluster-admin");
+        assert_eq!(binding["subjects"][0], json!({"kind": "Group", "apiGroup": GROUP, "name": "system:masters"}));
+        let local = find("/registry/roles/kube-system/extension-apiserver-authentication-reader");
+        assert_eq!(local["metadata"]["namespace"], "kube-system");
+    }
+}

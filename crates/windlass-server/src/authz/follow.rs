@@ -1,0 +1,161 @@
+//! Keeps the policy in step with the stored roles and bindings.
+//!
+//! A task follows them through the watch hub and swaps in a new [`Policy`] after each batch of changes.
+//! Whoever wrote one waits for [`Rbac::catch_up`], so that a change is in effect when its client hears
+//! of it. The rules of aggregated ClusterRoles are computed here, take effect at once and are stored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use serde_json::Value;
+use tokio::sync::Mutex;
+use windlass_store::{Expect, Range, Revision, StoreError, Write};
+
+use super::policy::{Kind, Policy};
+use super::rules::Rule;
+use crate::api::Api;
+use crate::codec::json;
+use crate::registry::stored;
+
+/// How many events are taken in at once.
+const BATCH: usize = 256;
+/// How long a write waits for the watch hub to come round.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// See the module's introduction.
+#[derive(Default)]
+pub struct Rbac {
+    policy: ArcSwap<Policy>,
+    state: Mutex<State>,
+}
+
+/// What has been taken in.
+#[derive(Default)]
+struct State {
+    policy: Policy,
+    /// The revision up to which each kind has been.
+    seen: [Revision; 4],
+}
+
+impl Rbac {
+    /// The policy in effect.
+    pub(crate) fn policy(&self) -> Guard<Arc<Policy>> {
+        self.policy.load()
+    }
+
+    /// Starts from what is stored.
+    pub(crate) async fn open(&self, api: &Api) -> Result<(), StoreError> {
+        let mut state = self.state.lock().await;
+        for kind in Kind::ALL {
+            reload(api, &mut state, kind).await?;
+        }
+        self.settle(api, &mut state).await
+    }
+
+    /// Follows changes until the hub is gone.
+    pub(crate) async fn run(&self, api: &Api) {
+        let mut newest = Vec::with_capacity(Kind::ALL.len());
+        for kind in Kind::ALL {
+            let Ok(channel) = api.hub.channel(kind.prefix()).await else { return };
+            newest.push(channel.subscribe());
+        }
+        loop {
+            if let Err(error) = self.refresh(api).await {
+                tracing::error!(%error, "roles and bindings no longer take effect: the store cannot be used");
+                return;
+            }
+            // Losing the race cancels a wait, never a change: a receiver remembers what it has not shown.
+            let changes = newest.iter_mut().map(|newest| Box::pin(newest.changed()));
+            if futures::future::select_all(changes).await.0.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until everything that is stored now is in effect.
+    pub(crate) async fn catch_up(&self, api: &Api) {
+        let target = *api.store.revision().borrow();
+        let mut progress = api.hub.progress();
+        let waited = tokio::time::timeout(PATIENCE, progress.wait_for(|progress| *progress >= target)).await;
+        if !matches!(waited, Ok(Ok(_))) {
+            tracing::warn!("the watch hub lags behind: a change of roles takes effect later");
+            return;
+        }
+        drop(waited);
+        if let Err(error) = self.refresh(api).await {
+            tracing::warn!(%error, "a change of roles could not be read");
+        }
+    }
+
+    /// Takes in what the hub has delivered.
+    async fn refresh(&self, api: &Api) -> Result<(), StoreError> {
+        let mut state = self.state.lock().await;
+        let mut changed = false;
+        for kind in Kind::ALL {
+            let channel = api.hub.channel(kind.prefix()).await?;
+            loop {
+                let Ok(events) = channel.read(state.seen[kind as usize], BATCH) else {
+                    reload(api, &mut state, kind).await?;
+                    changed = true;
+                    continue;
+                };
+                let Some(last) = events.last() else { break };
+                state.seen[kind as usize] = last.event.revision;
+                changed = true;
+                for event in &events {
+                    let event = &event.event;
+                    if event.deleted {
+                        state.policy.forget(kind, name(kind, &event.key));
+                    } else {
+                        learn(&mut state.policy, kind, &event.key, &event.entry.value);
+                    }
+                }
+            }
+        }
+        if changed { self.settle(api, &mut state).await } else { Ok(()) }
+    }
+
+    /// Puts into effect what was taken in.
+    async fn settle(&self, api: &Api, state: &mut State) -> Result<(), StoreError> {
+        let aggregated = state.policy.aggregate();
+        self.policy.store(Arc::new(state.policy.clone()));
+        for (name, rules) in aggregated {
+            store_rules(api, &name, &rules).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn reload(api: &Api, state: &mut State, kind: Kind) -> Result<(), StoreError> {
+    let snapshot = api.store.range(Range::prefix(kind.prefix()), None, 0).await?;
+    state.policy.clear(kind);
+    for entry in &snapshot.entries {
+        learn(&mut state.policy, kind, &entry.key, &entry.value);
+    }
+    state.seen[kind as usize] = snapshot.revision;
+    Ok(())
+}
+
+fn learn(policy: &mut Policy, kind: Kind, key: &[u8], value: &[u8]) {
+    let name = name(kind, key);
+    match json::parse(value) {
+        Ok(parsed) => policy.learn(kind, name, &parsed.value),
+        Err(error) => tracing::error!(kind = kind.name(), name, %error, "a stored object cannot be read"),
+    }
+}
+
+/// `name` or `namespace/name`.
+fn name(kind: Kind, key: &[u8]) -> &str {
+    key.strip_prefix(kind.prefix().as_bytes()).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default()
+}
+
+/// Stores the rules of an aggregated role. If it has changed meanwhile, its event is on its way.
+async fn store_rules(api: &Api, name: &str, rules: &[Rule]) -> Result<(), StoreError> {
+    let key = format!("{}{name}", Kind::ClusterRole.prefix());
+    let Some(entry) = api.store.get(key.as_bytes()).await? else { return Ok(()) };
+    let Ok(mut role) = stored::decode(&entry.value) else { return Ok(()) };
+    role["rules"] = if rules.is_empty() { Value::Null } else { rules.iter().map(Rule::to_value).collect() };
+    let write = Write::Put { key: entry.key, expect: Expect::At(entry.modified), value: stored::encode(&role) };
+    api.store.txn(vec![write]).await.map(drop)
+}

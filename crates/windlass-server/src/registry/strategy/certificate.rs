@@ -1,0 +1,307 @@
+//! CertificateSigningRequest. Who asks is recorded by the server with [`set_requester`]; who approves
+//! does so through `/approval`, who signs through `/status`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{NameRule, Strategy};
+use crate::field::{FieldError, FieldErrors, Path, quote};
+use crate::validation::access::{Access, AccessMut};
+use crate::validation::{difference, names, values};
+
+const USAGES: &[&str] = &[
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+/// The strategy of CertificateSigningRequests.
+pub struct CertificateSigningRequest;
+
+impl Strategy for CertificateSigningRequest {
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["spec", "status"]
+    }
+
+    fn status_reset_fields(&self) -> &'static [&'static str] {
+        &["spec", "status.conditions"]
+    }
+
+    /// The server records the requester afterwards.
+    fn prepare_create(&self, object: &mut Value) {
+        object.drop_field("status");
+    }
+
+    /// Everything but the metadata stays.
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        object.copy_field("spec", old);
+        object.copy_field("status", old);
+    }
+
+    /// The signer may set the certificate and any condition but approval and denial, which stay.
+    fn prepare_status_update(&self, object: &mut Value, old: &Value) {
+        object.copy_field("spec", old);
+        let decided = |condition: &&Value| ["Approved", "Denied"].contains(&condition.text("type"));
+        let mut conditions: Vec<Value> = old.at("status").list("conditions").iter().filter(decided).cloned().collect();
+        let others = object.at("status").list("conditions").iter().filter(|condition| !decided(condition));
+        conditions.extend(others.cloned());
+        let status = object.struct_mut("status");
+        if conditions.is_empty() {
+            status.drop_field("conditions");
+        } else {
+            status.put("conditions", conditions);
+        }
+    }
+
+    /// The approver may only set conditions.
+    fn prepare_subresource(&self, _subresource: &str, object: &mut Value, old: &Value) {
+        let conditions = object.at("status").clone();
+        object.copy_field("spec", old);
+        object.copy_field("status", old);
+        object.struct_mut("status").copy_field("conditions", &conditions);
+    }
+
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        let path = Path::new("spec");
+        let spec = object.at("spec");
+        if let Err(why) = pem_request(spec.text("request")) {
+            errors.push(FieldError::invalid(&path.child("request"), spec.text("request"), why));
+        }
+        let usages_path = path.child("usages");
+        let usages = spec.texts("usages");
+        if usages.is_empty() {
+            errors.push(FieldError::required(&usages_path, ""));
+        }
+        for (i, usage) in usages.iter().enumerate() {
+            if !USAGES.contains(usage) {
+                errors.push(FieldError::not_supported(&usages_path.index(i), *usage, USAGES));
+            }
+            if usages[..i].contains(usage) {
+                errors.push(FieldError::duplicate(&usages_path.index(i), *usage));
+            }
+        }
+        signer_name(spec.text("signerName"), &path.child("signerName"), errors);
+        if let Some(seconds) = spec.int_opt("expirationSeconds")
+            && seconds < 600
+        {
+            let detail = "may not specify a duration less than 600 seconds (10 minutes)";
+            errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
+        }
+        conditions(object, errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        self.validate(object, errors);
+        kept_conditions(object, old, false, errors);
+        certificate(object, old, false, errors);
+    }
+
+    fn validate_status_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        self.validate(object, errors);
+        kept_conditions(object, old, false, errors);
+        certificate(object, old, true, errors);
+    }
+
+    fn validate_subresource(&self, _subresource: &str, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        self.validate(object, errors);
+        kept_conditions(object, old, true, errors);
+        certificate(object, old, false, errors);
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.signerName"]
+    }
+}
+
+/// Records who asks for the certificate, over whatever the request's body claims. Called on create.
+pub fn set_requester(
+    object: &mut Value,
+    username: &str,
+    uid: &str,
+    groups: &[String],
+    extra: &[(String, Vec<String>)],
+) {
+    let spec = object.struct_mut("spec");
+    for field in ["username", "uid", "groups", "extra"] {
+        spec.drop_field(field);
+    }
+    for (field, text) in [("username", username), ("uid", uid)] {
+        if !text.is_empty() {
+            spec.put(field, text);
+        }
+    }
+    if !groups.is_empty() {
+        spec.put("groups", groups.to_vec());
+    }
+    if !extra.is_empty() {
+        let extra: serde_json::Map<String, Value> =
+            extra.iter().map(|(key, values)| (key.clone(), json!(values))).collect();
+        spec.put("extra", extra);
+    }
+}
+
+/// A request must at least be a PEM block of the right type.
+fn pem_request(base64: &str) -> Result<(), String> {
+    let bytes = STANDARD.decode(base64).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    if text.contains("-----BEGIN CERTIFICATE REQUEST-----") && text.contains("-----END CERTIFICATE REQUEST-----") {
+        Ok(())
+    } else {
+        Err("PEM block type must be CERTIFICATE REQUEST".to_owned())
+    }
+}
+
+fn signer_name(name: &str, path: &Path<'_>, errors: &mut FieldErrors) {
+    if name.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let parts: Vec<&str> = name.split('/').collect();
+    let [domain, rest] = parts.as_slice() else {
+        let detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        errors.push(FieldError::invalid(path, name, detail));
+        return;
+    };
+    values::invalid_for_each(path, domain, names::subdomain(domain), errors);
+    if !names::has_dots(domain, 2) {
+        let detail = "should be a domain with at least two segments separated by dots";
+        errors.push(FieldError::invalid(path, *domain, detail));
+    }
+    values::invalid_for_each(path, rest, names::subdomain(rest), errors);
+}
+
+fn conditions(object: &Value, errors: &mut FieldErrors) {
+    let status = Path::new("status");
+    let path = status.child("conditions");
+    let list = object.at("status").list("conditions");
+    for (i, condition) in list.iter().enumerate() {
+        let item = path.index(i);
+        let kind = condition.text("type");
+        values::required(condition, "type", &item, errors);
+        let statuses: &[&str] =
+            if ["Approved", "Denied", "Failed"].contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
+        values::required_one_of(condition, "status", statuses, &item, errors);
+        let other = match kind {
+            "Approved" => "Denied",
+            "Denied" => "Approved",
+            _ => "",
+        };
+        if !other.is_empty() && list[..i].iter().any(|before| before.text("type") == other) {
+            let detail = "Approved and Denied conditions are mutually exclusive";
+            errors.push(FieldError::invalid(&path, kind, detail));
+        }
+        if list[..i].iter().any(|before| before.text("type") == kind) {
+            errors.push(FieldError::duplicate(&item.child("type"), kind));
+        }
+    }
+}
+
+fn kept_conditions(object: &Value, old: &Value, approving: bool, errors: &mut FieldErrors) {
+    let status = Path::new("status");
+    let path = status.child("conditions");
+    let of = |object: &Value, kind: &str| -> Value {
+        object.at("status").list("conditions").iter().filter(|item| item.text("type") == kind).cloned().collect()
+    };
+    let count = |value: &Value| value.as_array().map_or(0, Vec::len);
+    for kind in ["Approved", "Denied", "Failed"] {
+        let (new, before) = (of(object, kind), of(old, kind));
+        let kind_text = quote(kind);
+        let detail = if count(&new) < count(&before) {
+            format!("updates may not remove a condition of type {kind_text}")
+        } else if approving || kind == "Failed" || new == before {
+            continue;
+        } else if count(&new) > count(&before) {
+            format!("updates may not add a condition of type {kind_text}")
+        } else {
+            let changes = difference::lines(&before, &new);
+            format!("updates may not modify a condition of type {kind_text}\n{changes}")
+        };
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+}
+
+fn certificate(object: &Value, old: &Value, signing: bool, errors: &mut FieldErrors) {
+    let status = Path::new("status");
+    let (new, before) = (object.at("status").text("certificate"), old.at("status").text("certificate"));
+    let detail = match (new == before, signing, before.is_empty()) {
+        (true, ..) | (false, true, true) => return,
+        (false, false, _) => "updates may not set certificate content",
+        (false, true, false) => "updates may not modify existing certificate content",
+    };
+    errors.push(FieldError::forbidden(&status.child("certificate"), detail));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{create_errors, created};
+    use super::*;
+
+    fn request() -> Value {
+        let pem = "-----BEGIN CERTIFICATE REQUEST-----\nAA==\n-----END CERTIFICATE REQUEST-----\n";
+        json!({"spec": {"request": STANDARD.encode(pem), "signerName": "example.com/x", "usages": ["client auth"]}})
+    }
+
+    #[test]
+    fn requests() {
+        assert_eq!(create_errors(&CertificateSigningRequest, &request()), "[]");
+        let mut bad = request();
+        bad["spec"]["signerName"] = "x".into();
+        bad["spec"]["usages"] = json!([]);
+        assert_eq!(
+            create_errors(&CertificateSigningRequest, &bad),
+            "[spec.usages: Required value, spec.signerName: Invalid value: \"x\": must be a fully qualified domain and \
+             path of the form 'example.com/signer-name']"
+        );
+    }
+
+    #[test]
+    fn only_approval_approves() {
+        let old = created(&CertificateSigningRequest, &request());
+        let mut approved = old.clone();
+        approved["status"] = json!({"conditions": [{"type": "Approved", "status": "True"}]});
+        let check = |approving: bool| {
+            let mut errors = FieldErrors::default();
+            kept_conditions(&approved, &old, approving, &mut errors);
+            errors.to_string()
+        };
+        assert_eq!(check(true), "[]");
+        assert_eq!(check(false), "status.conditions: Forbidden: updates may not add a condition of type \"Approved\"");
+        let mut signing = approved.clone();
+        CertificateSigningRequest.prepare_status_update(&mut signing, &old);
+        assert!(signing["status"].get("conditions").is_none());
+    }
+
+    #[test]
+    fn the_requester_cannot_be_forged() {
+        let mut object = request();
+        object["spec"]["username"] = "root".into();
+        set_requester(&mut object, "me", "", &["g".to_owned()], &[]);
+        assert_eq!(object["spec"]["username"], "me");
+        assert_eq!(object["spec"]["groups"], json!(["g"]));
+    }
+}

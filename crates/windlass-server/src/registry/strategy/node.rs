@@ -1,0 +1,154 @@
+//! Node. Nodes register with their status, so a create may set it.
+
+use serde_json::Value;
+
+use super::Strategy;
+use super::pod::resources;
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
+use crate::validation::access::{Access, AccessMut, in_order};
+use crate::validation::{names, net, values};
+
+const POD_CIDR: &str = "node updates may not change podCIDR except from \"\" to valid";
+
+/// The strategy of Nodes.
+pub struct Node;
+
+impl Strategy for Node {
+    fn default(&self, object: &mut Value) {
+        if let Some(status) = object.child_mut("status")
+            && !status.has("allocatable")
+            && status.has("capacity")
+        {
+            let capacity = status.at("capacity").clone();
+            status.put("allocatable", capacity);
+        }
+        let Some(spec) = object.child_mut("spec") else { return };
+        // The single and the plural form are one field upstream.
+        let first = spec.texts("podCIDRs").first().map(|cidr| (*cidr).to_owned());
+        let cidr = spec.text("podCIDR").to_owned();
+        match (cidr.is_empty(), first) {
+            (true, Some(first)) => spec.put("podCIDR", first),
+            (false, None) => spec.put("podCIDRs", vec![cidr]),
+            _ => {}
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        if let Some(spec) = object.child_mut("spec") {
+            spec.drop_field("configSource");
+        }
+        if let Some(status) = object.child_mut("status") {
+            status.drop_field("config");
+        }
+    }
+
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        // Below the metadata: upstream's path.
+        let metadata = Path::new("metadata");
+        taints(object.at("spec"), &metadata.child("taints"), errors);
+        amounts(object, errors);
+        let path = Path::new("spec");
+        let path = path.child("podCIDRs");
+        let cidrs = object.at("spec").texts("podCIDRs");
+        for (i, cidr) in cidrs.iter().enumerate() {
+            net::legacy_cidr(cidr, &[], &path.index(i), errors);
+        }
+        let v6 = |cidr: &&str| cidr.contains(':');
+        let one_family = cidrs.iter().all(v6) || !cidrs.iter().any(v6);
+        if cidrs.len() > 2 || (cidrs.len() > 1 && one_family) {
+            let shown = object.below(&["spec", "podCIDRs"]).clone();
+            errors.push(FieldError::invalid(&path, shown, "may specify no more than one CIDR for each IP family"));
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        self.validate(object, errors);
+        let path = Path::new("spec");
+        let (spec, old_spec) = (object.at("spec"), old.at("spec"));
+        if !old_spec.list("podCIDRs").is_empty() && old_spec.at("podCIDRs") != spec.at("podCIDRs") {
+            errors.push(FieldError::forbidden(&path.child("podCIDRs"), POD_CIDR));
+        }
+        let before = old_spec.text("providerID");
+        if !before.is_empty() && before != spec.text("providerID") {
+            let detail = "node updates may not change providerID except from \"\" to valid";
+            errors.push(FieldError::forbidden(&path.child("providerID"), detail));
+        }
+    }
+
+    fn validate_status_update(&self, object: &Value, _old: &Value, errors: &mut FieldErrors) {
+        amounts(object, errors);
+        let status = Path::new("status");
+        let path = status.child("addresses");
+        let addresses = object.at("status").list("addresses");
+        for (i, address) in addresses.iter().enumerate().filter(|(i, address)| addresses[..*i].contains(address)) {
+            let shown = format!(r#"{{"Type":{},"Address":{}}}"#, address.at("type"), address.at("address"));
+            errors.push(FieldError::shown(ErrorKind::Duplicate, &path.index(i), shown, ""));
+        }
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.unschedulable"]
+    }
+
+    fn field_value(&self, object: &Value, _field: &str) -> String {
+        object.at("spec").flag("unschedulable").to_string()
+    }
+}
+
+fn taints(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    let list = spec.list("taints");
+    for (i, taint) in list.iter().enumerate() {
+        let path = path.index(i);
+        let key = taint.text("key");
+        values::invalid_for_each(&path.child("key"), key, names::qualified_name(key), errors);
+        let reasons = names::label_value(taint.text("value"));
+        if !reasons.is_empty() {
+            errors.push(FieldError::invalid(&path.child("value"), taint.text("value"), reasons.join(";")));
+        }
+        let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+        values::required_one_of(taint, "effect", &effects, &path, errors);
+        let same = |other: &Value| other.text("key") == key && other.text("effect") == taint.text("effect");
+        if list[..i].iter().any(same) {
+            let shown = in_order(taint, &["key", "value", "effect"]);
+            let detail = "taints must be unique by key and effect pair";
+            errors.push(FieldError::shown(ErrorKind::Duplicate, &path, shown, detail));
+        }
+    }
+}
+
+fn amounts(object: &Value, errors: &mut FieldErrors) {
+    let path = Path::new("status");
+    for field in ["capacity", "allocatable"] {
+        let path = path.child(field);
+        for (name, value) in object.at("status").entries(field) {
+            resources::quantity(name, value, &path.child(name), errors);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::testing::{create_errors, created, update_errors};
+    use super::*;
+
+    #[test]
+    fn nodes() {
+        let node = json!({"spec": {"podCIDR": "10.0.0.0/24"}, "status": {"capacity": {"cpu": "4"}}});
+        let made = created(&Node, &node);
+        assert_eq!(made["spec"]["podCIDRs"], json!(["10.0.0.0/24"]));
+        assert_eq!(made["status"]["allocatable"], json!({"cpu": "4"}));
+        assert_eq!(create_errors(&Node, &node), "[]");
+        let twice = json!({"key": "a", "effect": "NoSchedule"});
+        assert_eq!(
+            create_errors(&Node, &json!({"spec": {"taints": [twice, twice]}})),
+            r#"metadata.taints[1]: Duplicate value: {"key":"a","effect":"NoSchedule"}: taints must be unique by key and effect pair"#
+        );
+        assert_eq!(
+            update_errors(&Node, &node, &json!({"spec": {"podCIDR": "10.1.0.0/24"}})),
+            "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid"
+        );
+        assert_eq!(Node.field_value(&node, "spec.unschedulable"), "false");
+    }
+}

@@ -1,0 +1,472 @@
+//! StorageClass, CSIDriver, CSINode, VolumeAttachment and PersistentVolume.
+
+use serde_json::{Value, json};
+
+use super::persistent_volume_claim::access_modes;
+use super::pod::{defaults, scheduling, volumes};
+use super::{Strategy, keep_all_but_status, keep_metadata};
+use crate::field::{FieldError, FieldErrors, Path};
+use crate::validation::access::{Access, AccessMut, semantically_equal};
+use crate::validation::quantity::Quantity;
+use crate::validation::{difference, names, selector, values};
+
+const PARAMETERS_MAX: usize = 256 * 1024;
+const SOURCES: &[&str] = &[
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "cephfs",
+    "iscsi",
+    "cinder",
+    "fc",
+    "flexVolume",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
+];
+
+/// The strategy of StorageClasses.
+pub struct StorageClass;
+
+/// The strategy of CSIDrivers.
+pub struct CsiDriver;
+
+/// The strategy of CSINodes.
+pub struct CsiNode;
+
+/// The strategy of VolumeAttachments.
+pub struct VolumeAttachment;
+
+/// The strategy of VolumeAttributesClasses.
+pub struct VolumeAttributesClass;
+
+/// The strategy of CSIStorageCapacities.
+pub struct CsiStorageCapacity;
+
+/// The strategy of PersistentVolumes.
+pub struct PersistentVolume;
+
+impl Strategy for StorageClass {
+    fn default(&self, object: &mut Value) {
+        object.fill("reclaimPolicy", "Delete");
+        object.fill("volumeBindingMode", "Immediate");
+    }
+
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        let root = Path::root();
+        provisioner(object, "provisioner", errors);
+        parameters(object, errors);
+        values::optional_one_of(object, "reclaimPolicy", &["Delete", "Retain"], &root, errors);
+        values::required_one_of(object, "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], &root, errors);
+        topologies(object, errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        unchanged(object, old, &["parameters", "provisioner", "reclaimPolicy"], errors);
+        values::immutable(object, old, "volumeBindingMode", &Path::root(), errors);
+    }
+}
+
+impl Strategy for CsiDriver {
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn default(&self, object: &mut Value) {
+        let spec = object.struct_mut("spec");
+        spec.fill("attachRequired", true);
+        for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+            spec.fill(field, false);
+        }
+        spec.fill("fsGroupPolicy", "ReadWriteOnceWithFSType");
+        if spec.list("volumeLifecycleModes").is_empty() {
+            spec.put("volumeLifecycleModes", json!(["Persistent"]));
+        }
+    }
+
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        let path = Path::new("spec");
+        let spec = object.at("spec");
+        let policies = ["File", "None", "ReadWriteOnceWithFSType"];
+        values::optional_one_of(spec, "fsGroupPolicy", &policies, &path, errors);
+        let modes_path = path.child("volumeLifecycleModes");
+        for mode in spec.texts("volumeLifecycleModes") {
+            if !["Persistent", "Ephemeral"].contains(&mode) {
+                errors.push(FieldError::not_supported(&modes_path, mode, &["Persistent", "Ephemeral"]));
+            }
+        }
+        if let Some(seconds) = spec.int_opt("nodeAllocatableUpdatePeriodSeconds")
+            && seconds < 10
+        {
+            let detail = "must be greater than or equal to 10 seconds";
+            errors.push(FieldError::invalid(&path.child("nodeAllocatableUpdatePeriodSeconds"), seconds, detail));
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        self.validate(object, errors);
+        let path = Path::new("spec");
+        let (spec, old_spec) = (object.at("spec"), old.at("spec"));
+        if spec.at("attachRequired") != old_spec.at("attachRequired") {
+            // The spelling is upstream's.
+            let shown = spec.at("attachRequired").clone();
+            errors.push(FieldError::invalid(&path.child("attachedRequired"), shown, values::IMMUTABLE));
+        }
+        values::immutable(spec, old_spec, "volumeLifecycleModes", &path, errors);
+    }
+}
+
+impl Strategy for CsiNode {
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        let spec = Path::new("spec");
+        let path = spec.child("drivers");
+        let drivers = object.at("spec").list("drivers");
+        for (i, driver) in drivers.iter().enumerate() {
+            let path = path.index(i);
+            volumes::driver_name(driver, "name", &path, errors);
+            let node = driver.text("nodeID");
+            if node.is_empty() {
+                errors.push(FieldError::required(&path.child("nodeID"), ""));
+            } else if node.len() > 256 {
+                errors.push(FieldError::invalid(&path.child("nodeID"), node, "must be 256 characters or less"));
+            }
+            let allocatable = path.child("allocatable");
+            values::not_negative(driver.at("allocatable").int("count"), &allocatable.child("count"), errors);
+            if drivers[..i].iter().any(|before| before.text("name") == driver.text("name")) {
+                errors.push(FieldError::duplicate(&path.child("name"), driver.text("name")));
+            }
+            for key in driver.texts("topologyKeys") {
+                values::invalid_for_each(&path, key, names::qualified_name(key), errors);
+            }
+        }
+    }
+}
+
+impl Strategy for VolumeAttributesClass {
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        provisioner(object, "driverName", errors);
+        parameters(object, errors);
+        if object.entries("parameters").is_empty() {
+            let detail = "must contain at least one key/value pair";
+            errors.push(FieldError::required(&Path::new("parameters"), detail));
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        unchanged(object, old, &["driverName", "parameters"], errors);
+        self.validate(object, errors);
+    }
+}
+
+impl Strategy for CsiStorageCapacity {
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        selector::validate(object.at("nodeTopology"), &Path::new("nodeTopology"), errors);
+        values::required_text(object, "storageClassName", names::subdomain, &Path::root(), errors);
+        for field in ["capacity", "maximumVolumeSize"] {
+            if let Some(quantity) = object.get(field).and_then(Quantity::from_value)
+                && quantity.sign() < 0
+            {
+                let detail = "must be greater than or equal to 0";
+                errors.push(FieldError::invalid(&Path::new(field), quantity.to_string(), detail));
+            }
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        self.validate(object, errors);
+        values::immutable(object, old, "nodeTopology", &Path::root(), errors);
+        values::immutable(object, old, "storageClassName", &Path::root(), errors);
+    }
+}
+
+impl Strategy for VolumeAttachment {
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn status_reset_fields(&self) -> &'static [&'static str] {
+        &["metadata", "spec"]
+    }
+
+    fn prepare_status_update(&self, object: &mut Value, old: &Value) {
+        keep_all_but_status(object, old);
+        keep_metadata(object, old);
+    }
+
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        let path = Path::new("spec");
+        let spec = object.at("spec");
+        volumes::driver_name(spec, "attacher", &path, errors);
+        let source_path = path.child("source");
+        let source = spec.at("source");
+        let detail = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+        match (source.has("inlineVolumeSpec"), source.text_opt("persistentVolumeName")) {
+            (false, None) => errors.push(FieldError::required(&source_path, detail)),
+            (true, Some(_)) => errors.push(FieldError::forbidden(&source_path, detail)),
+            (false, Some("")) => {
+                let detail = "must specify non empty persistentVolumeName";
+                errors.push(FieldError::required(&source_path.child("persistentVolumeName"), detail));
+            }
+            (false, Some(name)) => {
+                let path = source_path.child("persistentVolumeName");
+                values::invalid_for_each(&path, name, names::subdomain(name), errors);
+            }
+            (true, None) => {}
+        }
+        let node = spec.text("nodeName");
+        values::invalid_for_each(&path.child("nodeName"), node, names::subdomain(node), errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        self.validate(object, errors);
+        values::immutable(object, old, "spec", &Path::root(), errors);
+    }
+}
+
+impl Strategy for PersistentVolume {
+    fn default(&self, object: &mut Value) {
+        object.struct_mut("status").fill_text("phase", "Pending");
+        let spec = object.struct_mut("spec");
+        spec.fill_text("persistentVolumeReclaimPolicy", "Retain");
+        spec.fill("volumeMode", "Filesystem");
+        defaults::round_list(spec, "capacity");
+        if let Some(host_path) = spec.child_mut("hostPath") {
+            host_path.fill("type", "");
+        }
+        defaults::default_legacy_volume(spec);
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        object.put("status", json!({"phase": "Pending"}));
+    }
+
+    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        let path = Path::new("spec");
+        let spec = object.at("spec");
+        let modes = spec.texts("accessModes");
+        let modes_path = path.child("accessModes");
+        if modes.is_empty() {
+            errors.push(FieldError::required(&modes_path, ""));
+        }
+        access_modes(&modes, &modes_path, errors);
+        capacity(spec, &path, errors);
+        let policies = ["Delete", "Recycle", "Retain"];
+        values::optional_one_of(spec, "persistentVolumeReclaimPolicy", &policies, &path, errors);
+        let affinity = spec.at("nodeAffinity");
+        let affinity_path = path.child("nodeAffinity");
+        if !affinity.is_null() {
+            let required = affinity_path.child("required");
+            if affinity.has("required") {
+                scheduling::node_selector(affinity.at("required"), &required, errors);
+            } else {
+                errors.push(FieldError::required(&required, "must specify required node constraints"));
+            }
+        }
+        volume_source(spec, &path, errors);
+        values::optional_text(spec, "storageClassName", names::subdomain, &path, errors);
+        if spec.has("volumeMode") {
+            values::one_of(spec, "volumeMode", &["Block", "Filesystem"], &path, errors);
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        self.validate(object, errors);
+        let (spec, old_spec) = (object.at("spec"), old.at("spec"));
+        let (mut new_source, old_source) = (source_of(spec), source_of(old_spec));
+        if !old_source.at("csi").has("controllerExpandSecretRef")
+            && old_source.has("csi")
+            && let Some(csi) = new_source.child_mut("csi")
+        {
+            csi.drop_field("controllerExpandSecretRef");
+        }
+        if !semantically_equal(&new_source, &old_source) {
+            let path = Path::new("spec");
+            let changes = difference::lines(&old_source, &new_source);
+            let detail = format!("spec.persistentvolumesource is immutable after creation\n{changes}");
+            errors.push(FieldError::forbidden(&path.child("persistentvolumesource"), detail));
+        }
+        values::immutable(spec, old_spec, "volumeMode", &Path::root(), errors);
+        if old_spec.has("nodeAffinity") {
+            values::immutable(spec, old_spec, "nodeAffinity", &Path::root(), errors);
+        }
+    }
+}
+
+/// The part of a spec that says where the volume is.
+fn source_of(spec: &Value) -> Value {
+    let fields = SOURCES.iter().filter_map(|field| Some(((*field).to_owned(), spec.get(*field)?.clone())));
+    fields.collect::<serde_json::Map<_, _>>().into()
+}
+
+fn provisioner(object: &Value, field: &str, errors: &mut FieldErrors) {
+    if values::required(object, field, &Path::root(), errors) {
+        let name = object.text(field).to_lowercase();
+        values::invalid_for_each(&Path::new(field), &name, names::qualified_name(&name), errors);
+    }
+}
+
+fn unchanged(object: &Value, old: &Value, fields: &[&str], errors: &mut FieldErrors) {
+    for field in fields {
+        if !semantically_equal(object.at(field), old.at(field)) {
+            let detail = format!("updates to {field} are forbidden.");
+            errors.push(FieldError::forbidden(&Path::new(field), detail));
+        }
+    }
+}
+
+fn parameters(object: &Value, errors: &mut FieldErrors) {
+    let path = Path::new("parameters");
+    let entries = object.text_entries("parameters");
+    if entries.len() > 512 {
+        errors.push(FieldError::too_long(&path, 512));
+        return;
+    }
+    let mut size = 0;
+    for (key, value) in entries {
+        if key.is_empty() {
+            errors.push(FieldError::invalid(&path, key, "field can not be empty."));
+        }
+        size += key.len() + value.len();
+    }
+    if size > PARAMETERS_MAX {
+        errors.push(FieldError::too_long(&path, PARAMETERS_MAX));
+    }
+}
+
+fn topologies(object: &Value, errors: &mut FieldErrors) {
+    let path = Path::new("allowedTopologies");
+    let terms = object.list("allowedTopologies");
+    for (i, term) in terms.iter().enumerate() {
+        let term_path = path.index(i);
+        let expressions_path = term_path.child("matchLabelExpressions");
+        let expressions = term.list("matchLabelExpressions");
+        for (j, expression) in expressions.iter().enumerate() {
+            let path = expressions_path.index(j);
+            let values_path = path.child("values");
+            let listed = expression.texts("values");
+            if listed.is_empty() {
+                errors.push(FieldError::required(&values_path, ""));
+            }
+            for (k, value) in listed.iter().enumerate().filter(|(k, value)| listed[..*k].contains(value)) {
+                errors.push(FieldError::duplicate(&values_path.index(k), *value));
+            }
+            let key = expression.text("key");
+            values::invalid_for_each(&path.child("key"), key, names::qualified_name(key), errors);
+            if expressions[..j].iter().any(|before| before.text("key") == key) {
+                errors.push(FieldError::duplicate(&path.child("key"), key));
+            }
+        }
+        if terms[..i].contains(term) {
+            errors.push(FieldError::duplicate(&expressions_path, ""));
+        }
+    }
+}
+
+fn capacity(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    let path = path.child("capacity");
+    let entries = spec.entries("capacity");
+    if entries.is_empty() {
+        errors.push(FieldError::required(&path, ""));
+    }
+    if !spec.at("capacity").has("storage") || entries.len() > 1 {
+        errors.push(FieldError::not_supported(&path, spec.at("capacity").clone(), &["storage"]));
+    }
+    for (name, value) in entries {
+        let quantity = Quantity::from_value(value).unwrap_or(Quantity::ZERO);
+        if quantity.sign() <= 0 {
+            errors.push(FieldError::invalid(&path.key(name), quantity.to_string(), "must be greater than zero"));
+        }
+    }
+}
+
+fn volume_source(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    let mut found = false;
+    for kind in SOURCES {
+        let source = spec.at(kind);
+        if source.is_null() {
+            continue;
+        }
+        let path = path.child(kind);
+        if found {
+            errors.push(FieldError::forbidden(&path, "may not specify more than 1 volume type"));
+            continue;
+        }
+        found = true;
+        match *kind {
+            "hostPath" | "local" => {
+                let directory = source.text("path");
+                if values::required(source, "path", &path, errors) && directory.split('/').any(|part| part == "..") {
+                    errors.push(FieldError::invalid(&path.child("path"), directory, "must not contain '..'"));
+                }
+                if *kind == "local" && !spec.has("nodeAffinity") {
+                    let detail = "Local volume requires node affinity";
+                    errors.push(FieldError::required(&Path::new("metadata").child("annotations"), detail));
+                }
+            }
+            "nfs" => volumes::nfs(source, &path, errors),
+            "csi" => {
+                volumes::driver_name(source, "driver", &path, errors);
+                values::required(source, "volumeHandle", &path, errors);
+            }
+            other => volumes::driver(other, source, &path, errors),
+        }
+    }
+    if !found {
+        errors.push(FieldError::required(path, "must specify a volume type"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{create_errors, created, update_errors};
+    use super::*;
+
+    #[test]
+    fn storage_classes() {
+        let class = json!({"provisioner": "x.example.com/y"});
+        let made = created(&StorageClass, &class);
+        assert_eq!(made["reclaimPolicy"], "Delete");
+        assert_eq!(made["volumeBindingMode"], "Immediate");
+        assert_eq!(create_errors(&StorageClass, &class), "[]");
+        assert_eq!(create_errors(&StorageClass, &json!({})), "provisioner: Required value");
+        assert_eq!(
+            update_errors(&StorageClass, &class, &json!({"provisioner": "z.example.com/y"})),
+            "provisioner: Forbidden: updates to provisioner are forbidden."
+        );
+    }
+
+    #[test]
+    fn volumes_have_one_source_and_a_capacity() {
+        let volume = json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/x"}}});
+        assert_eq!(create_errors(&PersistentVolume, &volume), "[]");
+        let mut none = volume.clone();
+        none["spec"].drop_field("hostPath");
+        assert_eq!(create_errors(&PersistentVolume, &none), "spec: Required value: must specify a volume type");
+        let mut other = volume.clone();
+        other["spec"]["hostPath"]["path"] = "/y".into();
+        assert!(
+            update_errors(&PersistentVolume, &volume, &other)
+                .starts_with("spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable")
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! Requests to a server in the same process.
+
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::Value;
+use tower::ServiceExt as _;
+use windlass_server::{Server, Service};
+
+/// What a request was answered with.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub code: u16,
+    pub warnings: Vec<String>,
+    pub body: Value,
+}
+
+impl Answer {
+    /// The message of a Status.
+    pub(crate) fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+}
+
+pub(crate) async fn start() -> Server {
+    Server::builder().start().await.unwrap()
+}
+
+/// Sends a request; a PATCH is a merge patch.
+pub(crate) async fn send(server: &Server, method: Method, path: &str, body: &Value) -> Answer {
+    send_to(server.service(), method, path, body).await
+}
+
+/// Sends a request to the service of a server.
+pub(crate) async fn send_to(service: Service, method: Method, path: &str, body: &Value) -> Answer {
+    let content_type = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+    let body: Full<bytes::Bytes> = Full::from(bytes);
+    let request = Request::builder().method(method).uri(path).header("content-type", content_type).body(body).unwrap();
+    let response = service.oneshot(request).await.unwrap();
+    let code = response.status().as_u16();
+    let warnings = response.headers().get_all("warning").iter().map(|w| w.to_str().unwrap().to_owned()).collect();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    Answer { code, warnings, body: serde_json::from_slice(&body).unwrap_or_default() }
+}
+
+pub(crate) async fn get(server: &Server, path: &str) -> Answer {
+    send(server, Method::GET, path, &Value::Null).await
+}
+
+pub(crate) async fn post(server: &Server, path: &str, body: &Value) -> Answer {
+    send(server, Method::POST, path, body).await
+}
+
+/// Creates something that must be accepted.
+pub(crate) async fn create(server: &Server, path: &str, body: &Value) -> Value {
+    let answer = post(server, path, body).await;
+    assert_eq!(answer.code, 201, "{}", answer.body);
+    answer.body
+}

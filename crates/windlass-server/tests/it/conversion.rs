@@ -1,0 +1,163 @@
+//! Custom resources whose versions a webhook converts.
+
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Empty};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+use windlass_server::Server;
+
+use crate::client::{create, get, post, send, start};
+use crate::hook::{Hook, Reply};
+
+const V1: &str = "/apis/example.com/v1/namespaces/default/hosts";
+const V2: &str = "/apis/example.com/v2/namespaces/default/hosts";
+
+/// A webhook that calls `spec.host` of v1 `spec.hostname` in v2.
+async fn renaming() -> Hook {
+    Hook::start(|request| {
+        let objects = request["objects"].as_array().unwrap();
+        if objects.iter().any(|object| object["metadata"]["name"] == "poison") {
+            return Reply::Review(json!({"result": {"status": "Failure", "message": "cannot convert poison"}}));
+        }
+        let converted: Vec<Value> = objects
+            .iter()
+            .map(|object| {
+                let mut object = object.clone();
+                object["apiVersion"] = request["desiredAPIVersion"].clone();
+                let spec = object["spec"].as_object_mut().unwrap();
+                let (from, to) = if spec.contains_key("host") { ("host", "hostname") } else { ("hostname", "host") };
+                if let Some(value) = spec.remove(from) {
+                    spec.insert(to.into(), value);
+                }
+                object["metadata"]["generation"] = 99.into();
+                object["metadata"]["labels"] = json!({"converted": "yes"});
+                object
+            })
+            .collect();
+        Reply::Review(json!({"result": {"status": "Success"}, "convertedObjects": converted}))
+    })
+    .await
+}
+
+async fn define(server: &Server, hook: &Hook) {
+    let version = |name: &str, storage: bool, field: &str| {
+        let spec = json!({"type": "object", "properties": {field: {"type": "string"}}});
+        json!({"name": name, "served": true, "storage": storage,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}})
+    };
+    let webhook = json!({"conversionReviewVersions": ["v1"], "clientConfig": hook.config()});
+    let crd = json!({"metadata": {"name": "hosts.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "hosts", "singular": "host", "kind": "Host", "listKind": "HostList"},
+        "versions": [version("v1", true, "host"), version("v2", false, "hostname")],
+        "conversion": {"strategy": "Webhook", "webhook": webhook},
+    }});
+    create(server, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
+    assert_eq!(get(server, V2).await.code, 200, "a kind is served as soon as it is defined");
+}
+
+fn host(version: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": format!("example.com/{version}"), "kind": "Host", "metadata": {"name": name}, "spec": spec})
+}
+
+#[tokio::test]
+async fn objects_are_converted_on_their_way_in_and_out() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    create(&server, V1, &host("v1", "a", &json!({"host": "x"}))).await;
+    assert!(hook.received().is_empty(), "what is stored as it is served needs no webhook");
+    let read = get(&server, &format!("{V2}/a")).await.body;
+    assert_eq!((&read["apiVersion"], &read["spec"]), (&json!("example.com/v2"), &json!({"hostname": "x"})));
+    // Labels may change, the rest of the metadata is the server's.
+    assert_eq!(read["metadata"]["labels"], json!({"converted": "yes"}));
+    assert_eq!(read["metadata"]["generation"], 1);
+    create(&server, V2, &host("v2", "b", &json!({"hostname": "y"}))).await;
+    assert_eq!(get(&server, &format!("{V1}/b")).await.body["spec"], json!({"host": "y"}));
+    let patched = send(&server, Method::PATCH, &format!("{V2}/b"), &json!({"spec": {"hostname": "z"}})).await;
+    assert_eq!((patched.code, &patched.body["spec"]), (200, &json!({"hostname": "z"})));
+    assert_eq!(patched.body["metadata"]["generation"], 2);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_list_is_converted_in_one_call() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    for name in ["a", "b", "c"] {
+        create(&server, V1, &host("v1", name, &json!({"host": name}))).await;
+    }
+    let list = get(&server, V2).await.body;
+    let names: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["spec"]["hostname"]).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(hook.received().len(), 1);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_shows_the_version_it_asks_for() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    create(&server, V1, &host("v1", "a", &json!({"host": "x"}))).await;
+    let request = Request::builder().uri(format!("{V2}?watch=true")).body(Empty::<bytes::Bytes>::new()).unwrap();
+    let mut events = server.service().oneshot(request).await.unwrap().into_body();
+    create(&server, V1, &host("v1", "b", &json!({"host": "y"}))).await;
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        let frame = events.frame().await.unwrap().unwrap().into_data().unwrap();
+        for line in frame.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let event: Value = serde_json::from_slice(line).unwrap();
+            seen.push(event["object"]["spec"].clone());
+        }
+    }
+    assert_eq!(seen, [json!({"hostname": "x"}), json!({"hostname": "y"})]);
+    drop(events);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_object_moves_to_a_new_storage_version_when_it_is_written() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    create(&server, V1, &host("v1", "a", &json!({"host": "x"}))).await;
+    let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/hosts.example.com";
+    let mut versions = get(&server, crd).await.body["spec"]["versions"].clone();
+    (versions[0]["storage"], versions[1]["storage"]) = (false.into(), true.into());
+    assert_eq!(send(&server, Method::PATCH, crd, &json!({"spec": {"versions": versions}})).await.code, 200);
+    let key = "/registry/example.com/hosts/default/a";
+    let stored = async || {
+        let entry = server.api().store.get(key.as_bytes()).await.unwrap().unwrap();
+        serde_json::from_slice::<Value>(&entry.value).unwrap()
+    };
+    assert_eq!(stored().await["apiVersion"], "example.com/v1");
+    let same = get(&server, &format!("{V1}/a")).await.body;
+    assert_eq!(send(&server, Method::PUT, &format!("{V1}/a"), &same).await.code, 200);
+    assert_eq!(stored().await["apiVersion"], "example.com/v2");
+    assert_eq!(stored().await["spec"], json!({"hostname": "x"}));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_converted_fails_in_the_webhooks_words() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    create(&server, V1, &host("v1", "poison", &json!({"host": "x"}))).await;
+    let failed = get(&server, &format!("{V2}/poison")).await;
+    assert_eq!(failed.code, 500);
+    assert_eq!(failed.message(), "conversion webhook for example.com/v1, Kind=Host failed: cannot convert poison");
+    assert_eq!(get(&server, V2).await.code, 500);
+    let request = Request::builder().uri(format!("{V2}?watch=true")).body(Empty::<bytes::Bytes>::new()).unwrap();
+    let events = server.service().oneshot(request).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+    let error: Value = serde_json::from_slice(&events).unwrap();
+    assert_eq!((&error["type"], &error["object"]["message"]), (&json!("ERROR"), &json!(failed.message())));
+    drop(hook);
+    let down = post(&server, V2, &host("v2", "a", &json!({"hostname": "x"}))).await;
+    assert_eq!(down.code, 500);
+    let start = "conversion webhook for example.com/v2, Kind=Host failed: Post \"https://127.0.0.1:";
+    assert!(down.message().starts_with(start), "{}", down.message());
+    server.stop().await.unwrap();
+}

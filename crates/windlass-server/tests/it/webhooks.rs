@@ -1,0 +1,393 @@
+//! Admission webhooks: who is asked, with what, and what becomes of the request.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::{Value, json};
+use windlass_server::Server;
+use windlass_store::{Expect, Write};
+
+use crate::client::{create, get, post, send, send_to, start};
+use crate::hook::{Hook, Reply, patch};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+/// A configuration with one webhook for all operations on `resources`, changed by `more`.
+fn configuration(name: &str, client_config: &Value, resources: &[&str], more: &Value) -> Value {
+    let mut hook = json!({
+        "name": format!("{name}.example.com"), "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": client_config,
+        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": resources}],
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        hook[field] = value.clone();
+    }
+    json!({"metadata": {"name": name}, "webhooks": [hook]})
+}
+
+async fn validating(server: &Server, name: &str, client_config: &Value, more: Value) {
+    create(server, VALIDATING, &configuration(name, client_config, &["configmaps"], &more)).await;
+}
+
+async fn mutating(server: &Server, name: &str, client_config: &Value, more: Value) {
+    create(server, MUTATING, &configuration(name, client_config, &["configmaps"], &more)).await;
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+#[tokio::test]
+async fn a_webhook_is_in_effect_as_soon_as_it_is_registered_and_gone_as_soon_as_it_is_deleted() {
+    let server = start().await;
+    let hook = Hook::start(|request| {
+        let allowed = request["object"]["metadata"]["name"] != "bad";
+        Reply::Review(json!({"allowed": allowed, "status": {"message": "no bad things"}, "warnings": ["careful"]}))
+    })
+    .await;
+    validating(&server, "v", &hook.config(), json!({})).await;
+    let denied = post(&server, CONFIG_MAPS, &config_map("bad")).await;
+    assert_eq!(denied.code, 400);
+    assert_eq!(denied.message(), "admission webhook \"v.example.com\" denied the request: no bad things");
+    assert_eq!(denied.warnings, ["299 - \"careful\""]);
+    assert_eq!(get(&server, &format!("{CONFIG_MAPS}/bad")).await.code, 404);
+    assert_eq!(post(&server, CONFIG_MAPS, &config_map("good")).await.warnings, ["299 - \"careful\""]);
+    let gone = send(&server, Method::DELETE, &format!("{VALIDATING}/v"), &Value::Null).await;
+    assert_eq!(gone.code, 200);
+    create(&server, CONFIG_MAPS, &config_map("bad")).await;
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn mutations_are_applied_in_order_and_seen_by_whoever_wants_to_be_asked_again() {
+    let server = start().await;
+    let first = Hook::start(|request| {
+        let data = &request["object"]["data"];
+        if data["second"].is_null() {
+            return Reply::Review(json!({"allowed": true}));
+        }
+        Reply::Review(patch(&json!([{"op": "add", "path": "/data/first", "value": "saw second"}])))
+    })
+    .await;
+    let second =
+        Hook::start(|_| Reply::Review(patch(&json!([{"op": "add", "path": "/data/second", "value": "x"}])))).await;
+    mutating(&server, "a", &first.config(), json!({"reinvocationPolicy": "IfNeeded"})).await;
+    mutating(&server, "b", &second.config(), json!({})).await;
+    let made = create(&server, CONFIG_MAPS, &config_map("m")).await;
+    assert_eq!(made["data"], json!({"k": "v", "first": "saw second", "second": "x"}));
+    assert_eq!((first.received().len(), second.received().len()), (2, 1));
+    assert!(first.received()[0]["object"]["metadata"]["uid"].is_null());
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_mutation_brings_in_is_decoded_defaulted_and_validated() {
+    let server = start().await;
+    let hook = Hook::start(|request| {
+        let container = json!({"name": "sidecar", "image": "img", "unknown": 1});
+        let broken = request["object"]["metadata"]["name"] == "broken";
+        let path = if broken { "/spec/none/-" } else { "/spec/containers/-" };
+        Reply::Review(patch(&json!([{"op": "add", "path": path, "value": container}])))
+    })
+    .await;
+    create(&server, MUTATING, &configuration("m", &hook.config(), &["pods"], &json!({}))).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = |name: &str| json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let made = create(&server, pods, &pod("p")).await;
+    let sidecar = &made["spec"]["containers"][1];
+    assert_eq!(sidecar["terminationMessagePath"], "/dev/termination-log");
+    assert!(sidecar["unknown"].is_null());
+    let broken = post(&server, pods, &pod("broken")).await;
+    assert_eq!(broken.code, 500);
+    assert_eq!(
+        broken.message(),
+        "Internal error occurred: add operation does not apply: doc is missing path: \"/spec/none/-\": missing value"
+    );
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn failures_are_fatal_or_ignored_as_the_policy_says() {
+    let server = start().await;
+    let garbage = Hook::start(|_| Reply::Raw(200, b"not json".to_vec())).await;
+    let huge = Hook::start(|_| Reply::Raw(200, vec![b' '; 4 << 20])).await;
+    let stranger = Hook::allowing().await;
+    let closed = {
+        // Nobody listens there once this is dropped.
+        let gone = Hook::allowing().await;
+        gone.config()
+    };
+    let wrong_authority = json!({"url": stranger.config()["url"], "caBundle": garbage.bundle()});
+    for (name, config, expected) in [
+        ("garbage", garbage.config(), "couldn't get version/kind; json parse error"),
+        ("huge", huge.config(), "unexpected error when reading response body"),
+        ("closed", closed, "connect: connection refused"),
+        (
+            "stranger",
+            wrong_authority,
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+        ),
+    ] {
+        for policy in ["Fail", "Ignore"] {
+            validating(&server, "v", &config, json!({"failurePolicy": policy})).await;
+            let answer = post(&server, CONFIG_MAPS, &config_map(&format!("{name}-{}", policy.to_lowercase()))).await;
+            if policy == "Ignore" {
+                assert_eq!(answer.code, 201, "{name}: {}", answer.body);
+            } else {
+                assert_eq!(answer.code, 500, "{name}");
+                let start =
+                    "Internal error occurred: failed calling webhook \"v.example.com\": failed to call webhook: ";
+                assert!(answer.message().starts_with(start), "{}", answer.message());
+                assert!(answer.message().contains(expected), "{}", answer.message());
+            }
+            send(&server, Method::DELETE, &format!("{VALIDATING}/v"), &Value::Null).await;
+        }
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_silent_webhook_is_given_up_on() {
+    let server = start().await;
+    let hook = Hook::start(|_| Reply::Silence).await;
+    validating(&server, "v", &hook.config(), json!({"timeoutSeconds": 1})).await;
+    let started = Instant::now();
+    let answer = post(&server, CONFIG_MAPS, &config_map("a")).await;
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!(answer.code, 500);
+    assert!(answer.message().ends_with("hook?timeout=1s\": context deadline exceeded"), "{}", answer.message());
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dry_run_is_announced_and_stores_nothing() {
+    let server = start().await;
+    let hook = Hook::allowing().await;
+    validating(&server, "v", &hook.config(), json!({"sideEffects": "NoneOnDryRun"})).await;
+    create(&server, &format!("{CONFIG_MAPS}?dryRun=All"), &config_map("dry")).await;
+    assert_eq!(get(&server, &format!("{CONFIG_MAPS}/dry")).await.code, 404);
+    let request = &hook.received()[0];
+    assert_eq!(request["dryRun"], true);
+    assert_eq!(request["options"]["dryRun"], json!(["All"]));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_service_is_reached_through_its_endpoints() {
+    let server = start().await;
+    let hook = Hook::start(|_| Reply::Review(json!({"allowed": false}))).await;
+    let service = json!({"service": {"namespace": "default", "name": "hook", "path": "/x"}, "caBundle": hook.bundle()});
+    validating(&server, "v", &service, json!({})).await;
+    let unresolved = post(&server, CONFIG_MAPS, &config_map("a")).await;
+    let url = "Post \"https://hook.default.svc:443/x?timeout=10s\"";
+    assert!(unresolved.message().ends_with(&format!("{url}: service \"hook\" not found")), "{}", unresolved.message());
+    let spec = json!({"ports": [{"name": "https", "port": 443}]});
+    create(&server, "/api/v1/namespaces/default/services", &json!({"metadata": {"name": "hook"}, "spec": spec})).await;
+    let slice = json!({
+        "metadata": {"name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}}, "addressType": "IPv4",
+        "ports": [{"name": "https", "port": hook.port()}], "endpoints": [{"addresses": ["127.0.0.1"]}],
+    });
+    // The API refuses loopback addresses in endpoints, and a test has no others.
+    let write = Write::Put {
+        key: "/registry/endpointslices/default/hook-1".into(),
+        expect: Expect::Absent,
+        value: windlass_store::Value::plain(slice.to_string().into_bytes()),
+    };
+    server.api().store.txn(vec![write]).await.unwrap();
+    let denied = post(&server, CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!(denied.message(), "admission webhook \"v.example.com\" denied the request without explanation");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn deletes_are_admitted_one_by_one() {
+    let server = start().await;
+    let hook = Hook::start(|request| {
+        let keep = request["operation"] == "DELETE" && request["oldObject"]["metadata"]["name"] == "keep";
+        Reply::Review(json!({"allowed": !keep, "status": {"message": "must stay", "code": 409, "reason": "Busy"}}))
+    })
+    .await;
+    validating(&server, "v", &hook.config(), json!({})).await;
+    for name in ["keep", "z"] {
+        create(&server, CONFIG_MAPS, &config_map(name)).await;
+    }
+    let denied = send(&server, Method::DELETE, &format!("{CONFIG_MAPS}/keep"), &Value::Null).await;
+    assert_eq!((denied.code, &denied.body["reason"]), (409, &json!("Busy")));
+    assert_eq!(send(&server, Method::DELETE, &format!("{CONFIG_MAPS}/z"), &Value::Null).await.code, 200);
+    assert_eq!(send(&server, Method::DELETE, CONFIG_MAPS, &Value::Null).await.code, 409);
+    let last = hook.received().pop().unwrap();
+    assert!(last["name"].is_null() && last["object"].is_null());
+    assert_eq!(last["oldObject"]["metadata"]["name"], "keep");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_webhook_guards_webhook_configurations() {
+    let server = start().await;
+    let hook = Hook::start(|_| Reply::Review(json!({"allowed": false}))).await;
+    create(&server, VALIDATING, &configuration("all", &hook.config(), &["*/*"], &json!({}))).await;
+    create(&server, MUTATING, &configuration("more", &hook.config(), &["*/*"], &json!({}))).await;
+    assert_eq!(post(&server, CONFIG_MAPS, &config_map("a")).await.code, 400);
+    for path in [format!("{VALIDATING}/all"), format!("{MUTATING}/more")] {
+        assert_eq!(send(&server, Method::DELETE, &path, &Value::Null).await.code, 200);
+    }
+    create(&server, CONFIG_MAPS, &config_map("a")).await;
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn connections_are_used_again() {
+    let server = start().await;
+    let hook = Hook::allowing().await;
+    validating(&server, "v", &hook.config(), json!({})).await;
+    mutating(&server, "m", &hook.config(), json!({})).await;
+    for i in 0..10 {
+        create(&server, CONFIG_MAPS, &config_map(&format!("c{i}"))).await;
+    }
+    assert_eq!(hook.received().len(), 20);
+    assert_eq!(hook.connections(), 1);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn equivalent_versions_are_matched_unless_told_otherwise() {
+    let server = start().await;
+    let hook = Hook::start(|request| {
+        assert_eq!(request["object"]["apiVersion"], "autoscaling/v2");
+        Reply::Review(patch(&json!([{"op": "replace", "path": "/spec/maxReplicas", "value": 7}])))
+    })
+    .await;
+    let rules = json!([{"apiGroups": ["autoscaling"], "apiVersions": ["v2"], "operations": ["*"],
+        "resources": ["horizontalpodautoscalers"]}]);
+    let exact = json!({"rules": rules, "matchPolicy": "Exact"});
+    mutating(&server, "a", &hook.config(), exact).await;
+    let path = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
+    let scaler = |name: &str| {
+        let target = json!({"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"});
+        json!({"metadata": {"name": name}, "spec": {"scaleTargetRef": target, "maxReplicas": 3}})
+    };
+    assert_eq!(create(&server, path, &scaler("a")).await["spec"]["maxReplicas"], 3);
+    mutating(&server, "b", &hook.config(), json!({"rules": rules})).await;
+    let made = create(&server, path, &scaler("b")).await;
+    assert_eq!((&made["apiVersion"], &made["spec"]["maxReplicas"]), (&json!("autoscaling/v1"), &json!(7)));
+    let request = &hook.received()[0];
+    assert_eq!((&request["resource"]["version"], &request["requestResource"]["version"]), (&json!("v2"), &json!("v1")));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn subresources_are_asked_about_in_their_own_kind() {
+    let server = start().await;
+    let hook = Hook::start(|request| {
+        if request["subResource"] == "scale" {
+            return Reply::Review(patch(&json!([{"op": "replace", "path": "/spec/replicas", "value": 2}])));
+        }
+        Reply::Review(json!({"allowed": request["operation"] != "CONNECT"}))
+    })
+    .await;
+    create(&server, MUTATING, &configuration("m", &hook.config(), &["*/*"], &json!({}))).await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
+    create(&server, deployments, &json!({"metadata": {"name": "d"}, "spec": spec})).await;
+    let scale = json!({"spec": {"replicas": 9}});
+    let scaled = send(&server, Method::PATCH, &format!("{deployments}/d/scale"), &scale).await;
+    assert_eq!(scaled.body["spec"]["replicas"], 2, "{}", scaled.body);
+    let asked = hook.received().pop().unwrap();
+    assert_eq!(asked["kind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
+    assert_eq!(asked["oldObject"]["spec"]["replicas"], 1);
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    create(&server, pods, &pod).await;
+    let exec = post(&server, &format!("{pods}/p/exec?command=ls&command=-l&stdout=true"), &Value::Null).await;
+    assert_eq!(exec.code, 400, "{}", exec.body);
+    let asked = hook.received().pop().unwrap();
+    assert_eq!(
+        asked["object"],
+        json!({"kind": "PodExecOptions", "apiVersion": "v1", "stdout": true, "command": ["ls", "-l"]})
+    );
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn namespaces_are_selected_by_the_labels_they_have_or_will_have() {
+    let server = start().await;
+    let hook = Hook::start(|_| Reply::Review(json!({"allowed": false}))).await;
+    let selector = json!({"namespaceSelector": {"matchLabels": {"guarded": "yes"}}});
+    create(&server, VALIDATING, &configuration("v", &hook.config(), &["configmaps", "namespaces"], &selector)).await;
+    create(&server, "/api/v1/namespaces", &json!({"metadata": {"name": "open"}})).await;
+    create(&server, "/api/v1/namespaces/open/configmaps", &config_map("a")).await;
+    let labelled = json!({"metadata": {"name": "shut", "labels": {"guarded": "yes"}}});
+    assert_eq!(post(&server, "/api/v1/namespaces", &labelled).await.code, 400);
+    let change = json!({"metadata": {"labels": {"guarded": "yes"}}});
+    assert_eq!(send(&server, Method::PATCH, "/api/v1/namespaces/open", &change).await.code, 400);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn concurrent_changes_are_asked_about_again_when_they_lose_the_race() {
+    let server = std::sync::Arc::new(start().await);
+    create(&server, CONFIG_MAPS, &config_map("a")).await;
+    let hook = Hook::allowing().await;
+    validating(&server, "v", &hook.config(), json!({})).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let mut writes = tokio::task::JoinSet::new();
+    for i in 0..8 {
+        let (server, path) = (std::sync::Arc::clone(&server), path.clone());
+        let change = json!({"data": {format!("k{i}"): "v"}});
+        writes.spawn(async move { send(&server, Method::PATCH, &path, &change).await.code });
+    }
+    while let Some(code) = writes.join_next().await {
+        assert_eq!(code.unwrap(), 200);
+    }
+    let data = get(&server, &path).await.body["data"].clone();
+    assert_eq!(data.as_object().unwrap().len(), 9);
+    assert!(hook.received().len() > 8, "somebody lost a race and was asked about again");
+}
+
+#[tokio::test]
+async fn a_webhook_that_writes_what_it_guards_gets_nowhere_in_bounded_time() {
+    let server = start().await;
+    create(&server, CONFIG_MAPS, &config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let (service, target) = (server.service(), path.clone());
+    let hook = Hook::start(move |request| {
+        let inner = |object: &str| request[object]["data"]["inner"].clone();
+        if inner("object") != inner("oldObject") {
+            return Reply::Review(json!({"allowed": true}));
+        }
+        // Somebody else's change: this one changes the object first.
+        let (service, target) = (service.clone(), target.clone());
+        let change = json!({"data": {"inner": request["uid"]}});
+        Reply::Later(Box::pin(async move {
+            let answer = send_to(service, Method::PATCH, &target, &change).await;
+            json!({"allowed": answer.code == 200})
+        }))
+    })
+    .await;
+    validating(&server, "v", &hook.config(), json!({})).await;
+    let answer = send(&server, Method::PATCH, &path, &json!({"data": {"outer": "x"}})).await;
+    assert_eq!(answer.code, 409);
+    assert_eq!(get(&server, &path).await.body["data"]["outer"], Value::Null);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn conditions_decide_who_is_asked() {
+    let server = start().await;
+    let hook = Hook::start(|_| Reply::Review(json!({"allowed": false}))).await;
+    let conditions = |expression: &str| json!({"matchConditions": [{"name": "c", "expression": expression}]});
+    let wrong = configuration("v", &hook.config(), &["configmaps"], &conditions("1 +"));
+    assert_eq!(post(&server, VALIDATING, &wrong).await.code, 422);
+    validating(&server, "v", &hook.config(), conditions("object.data.k != 'v'")).await;
+    create(&server, CONFIG_MAPS, &config_map("a")).await;
+    let other = json!({"metadata": {"name": "b"}, "data": {"k": "w"}});
+    assert_eq!(post(&server, CONFIG_MAPS, &other).await.code, 400);
+    let failing = post(&server, CONFIG_MAPS, &json!({"metadata": {"name": "c"}})).await;
+    assert_eq!(failing.code, 403);
+    let why = "configmaps \"c\" is forbidden: expression 'object.data.k != 'v'' resulted in error: no such key: data";
+    assert_eq!(failing.message(), why);
+    server.stop().await.unwrap();
+}

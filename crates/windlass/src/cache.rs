@@ -1,0 +1,398 @@
+//! Cached reads: the informers of a manager and the handles to read from them.
+//!
+//! [`Caches`] holds one informer per kind, namespace and selector, however many controllers,
+//! handlers and readers look at it. [`Lister`] reads one kind without asking the server: by key,
+//! by label, by owner, or by an index of one's own. What a lister returns is shared and never
+//! older than the process's own last write of that object.
+
+mod lister;
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use kube::api::{ApiResource, PartialObjectMeta};
+use kube::core::Selector;
+use parking_lot::{Mutex, RwLock};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use lister::Lister;
+
+use crate::informer::{ApiSource, Informer, ListWatch, Selection, SyncError};
+use crate::key::ObjectKey;
+use crate::object::{Object, is_cluster_scoped};
+
+/// Which objects of a kind are watched.
+///
+/// ```
+/// use windlass::cache::Scope;
+///
+/// let everything = Scope::default();
+/// let some = Scope::default()
+///     .namespace("pets")
+///     .labels([("app", "petstore")].into_iter().collect::<kube::core::Selector>());
+/// assert_ne!(everything, some);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Scope {
+    namespace: Option<String>,
+    labels: Option<Selector>,
+    fields: Option<String>,
+}
+
+impl Scope {
+    /// Only objects of a namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Only objects whose labels match.
+    #[must_use]
+    pub fn labels(mut self, selector: impl Into<Selector>) -> Self {
+        self.labels = Some(selector.into());
+        self
+    }
+
+    /// Only objects whose fields match, as `metadata.name=x`.
+    #[must_use]
+    pub fn fields(mut self, selector: impl Into<String>) -> Self {
+        self.fields = Some(selector.into());
+        self
+    }
+
+    fn selection(&self) -> Selection {
+        Selection {
+            namespace: self.namespace.clone(),
+            labels: self.labels.as_ref().map(ToString::to_string),
+            fields: self.fields.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct InformerKey {
+    object_type: TypeId,
+    resource: ApiResource,
+    selection: Selection,
+}
+
+/// An informer of any kind, as the registry handles it.
+trait AnyInformer: Send + Sync {
+    fn start(&self, caches: &CachesInner);
+    fn stop(&self);
+    fn wait_synced(&self, timeout: Duration) -> BoxFuture<'_, Result<(), SyncError>>;
+    fn is_synced(&self) -> bool;
+    fn decode_errors(&self) -> (String, u64);
+    fn as_any(&self) -> &(dyn Any + Send + Sync);
+}
+
+struct Registered<K: Object> {
+    informer: Arc<Informer<K>>,
+    source: Arc<dyn ListWatch<K>>,
+    shutdown: CancellationToken,
+}
+
+impl<K: Object> AnyInformer for Registered<K> {
+    fn start(&self, caches: &CachesInner) {
+        if self.informer.claim_start() {
+            caches.tasks.spawn(Arc::clone(&self.informer).run(Arc::clone(&self.source), self.shutdown.clone()));
+        }
+    }
+
+    fn stop(&self) {
+        self.shutdown.cancel();
+    }
+
+    fn wait_synced(&self, timeout: Duration) -> BoxFuture<'_, Result<(), SyncError>> {
+        Box::pin(self.informer.wait_synced(timeout))
+    }
+
+    fn is_synced(&self) -> bool {
+        self.informer.is_synced()
+    }
+
+    fn decode_errors(&self) -> (String, u64) {
+        (self.informer.describe(), self.informer.decode_errors())
+    }
+
+    fn as_any(&self) -> &(dyn Any + Send + Sync) {
+        &self.informer
+    }
+}
+
+/// Listers made so far, valid for one set of informers.
+#[derive(Default)]
+struct Listers {
+    generation: u64,
+    by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+}
+
+impl Listers {
+    /// The set of informers changed: a lister made before may read too few, or stopped ones.
+    fn invalidate(&mut self) {
+        self.generation += 1;
+        self.by_type.clear();
+    }
+}
+
+struct CachesInner {
+    client: kube::Client,
+    informers: Mutex<HashMap<InformerKey, Arc<dyn AnyInformer>>>,
+    /// Listers of kinds known at compile time, by type, so that a cached read costs no search.
+    listers: RwLock<Listers>,
+    namespaces: Vec<String>,
+    resync: Option<Duration>,
+    sync_timeout: Duration,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+    started: AtomicBool,
+}
+
+/// All informers of a manager; clones share them.
+#[derive(Clone)]
+pub struct Caches {
+    inner: Arc<CachesInner>,
+}
+
+impl std::fmt::Debug for Caches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Caches").field("informers", &self.inner.informers.lock().len()).finish_non_exhaustive()
+    }
+}
+
+/// How [`Caches`] watch.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// Watch these namespaces only; empty means all.
+    pub namespaces: Vec<String>,
+    /// Remind handlers of every object this often, give or take a tenth.
+    pub resync: Option<Duration>,
+    /// How long to wait for the first list of a kind.
+    pub sync_timeout: Duration,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self { namespaces: Vec::new(), resync: None, sync_timeout: Duration::from_secs(120) }
+    }
+}
+
+impl Caches {
+    /// Caches that read from a server. They watch nothing before they are started.
+    pub fn new(client: kube::Client, options: CacheOptions) -> Self {
+        Self {
+            inner: Arc::new(CachesInner {
+                client,
+                informers: Mutex::new(HashMap::new()),
+                listers: RwLock::default(),
+                namespaces: options.namespaces,
+                resync: options.resync,
+                sync_timeout: options.sync_timeout,
+                tasks: TaskTracker::new(),
+                shutdown: CancellationToken::new(),
+                started: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// Starts all informers, and from now on every new one at once. Must be called on a Tokio
+    /// runtime.
+    pub fn start(&self) {
+        let informers = self.inner.informers.lock();
+        self.inner.started.store(true, Ordering::Release);
+        for informer in informers.values() {
+            informer.start(&self.inner);
+        }
+    }
+
+    /// Stops all informers and waits for their tasks.
+    pub async fn stop(&self) {
+        self.inner.shutdown.cancel();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    /// Stops all informers, without waiting, when the guard is dropped.
+    pub(crate) fn stop_on_drop(&self) -> tokio_util::sync::DropGuard {
+        self.inner.shutdown.clone().drop_guard()
+    }
+
+    /// Waits until everything asked for so far has been listed once.
+    pub async fn wait_synced(&self) -> Result<(), SyncError> {
+        let informers: Vec<_> = self.inner.informers.lock().values().cloned().collect();
+        for informer in informers {
+            informer.wait_synced(self.inner.sync_timeout).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether everything asked for so far has been listed once.
+    pub fn is_synced(&self) -> bool {
+        let informers = self.inner.informers.lock();
+        informers.values().all(|informer| informer.is_synced())
+    }
+
+    /// Objects that could not be decoded, by kind.
+    pub fn decode_errors(&self) -> Vec<(String, u64)> {
+        let informers = self.inner.informers.lock();
+        informers.values().map(|informer| informer.decode_errors()).collect()
+    }
+
+    /// Reads a kind: from the informers that exist for it, or, if there is none, from a new one
+    /// for all objects of the kind (in the manager's namespaces).
+    pub fn lister<K: Object>(&self) -> Lister<K>
+    where
+        K::DynamicType: Default,
+    {
+        self.lister_with(&K::DynamicType::default())
+    }
+
+    /// [`lister`](Self::lister) for a kind known only at run time.
+    pub fn lister_with<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
+        // A type that needs nothing at run time stands for one kind.
+        let known = size_of::<K::DynamicType>() == 0;
+        let id = TypeId::of::<K>();
+        let generation = {
+            let listers = self.inner.listers.read();
+            if known && let Some(lister) = listers.by_type.get(&id).and_then(|any| any.downcast_ref()) {
+                return Lister::clone(lister);
+            }
+            listers.generation
+        };
+        let lister = self.find_lister(dt);
+        if known {
+            let mut listers = self.inner.listers.write();
+            if listers.generation == generation {
+                listers.by_type.insert(id, Arc::new(lister.clone()));
+            }
+        }
+        lister
+    }
+
+    /// Stops watching a kind, as when its definition is gone. Listers of it keep what they know
+    /// and learn nothing more; a new lister watches anew.
+    pub fn forget<K: Object>(&self, dt: &K::DynamicType) {
+        let resource = ApiResource::erase::<K>(dt);
+        let mut informers = self.inner.informers.lock();
+        informers.retain(|key, informer| {
+            let keep = key.object_type != TypeId::of::<K>() || key.resource != resource;
+            if !keep {
+                informer.stop();
+            }
+            keep
+        });
+        self.inner.listers.write().invalidate();
+    }
+
+    fn find_lister<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
+        let resource = ApiResource::erase::<K>(dt);
+        let existing = self.existing::<K>(&resource);
+        if existing.is_empty() {
+            self.lister_in(dt, &Scope::default())
+        } else {
+            Lister::new(existing, self.inner.sync_timeout)
+        }
+    }
+
+    /// Reads what a scope selects of a kind.
+    pub fn lister_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Lister<K> {
+        let scopes = if is_cluster_scoped::<K>() {
+            vec![Scope { namespace: None, ..scope.clone() }]
+        } else if scope.namespace.is_some() || self.inner.namespaces.is_empty() {
+            vec![scope.clone()]
+        } else {
+            let spread = |namespace: &String| scope.clone().namespace(namespace);
+            self.inner.namespaces.iter().map(spread).collect()
+        };
+        let informers = scopes.iter().map(|scope| self.informer(dt, scope)).collect();
+        Lister::new(informers, self.inner.sync_timeout)
+    }
+
+    fn informer<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Arc<Informer<K>> {
+        let resource = ApiResource::erase::<K>(dt);
+        let selection = scope.selection();
+        let key =
+            InformerKey { object_type: TypeId::of::<K>(), resource: resource.clone(), selection: selection.clone() };
+        let mut informers = self.inner.informers.lock();
+        if let Some(known) = informers.get(&key).and_then(|any| downcast::<K>(&**any)) {
+            return known;
+        }
+        let source = ApiSource::new(self.inner.client.clone(), dt, selection.clone());
+        let registered = Arc::new(Registered {
+            informer: Informer::new(resource, selection, scope.labels.clone(), self.inner.resync),
+            source: Arc::new(source),
+            shutdown: self.inner.shutdown.child_token(),
+        });
+        let informer = Arc::clone(&registered.informer);
+        if self.inner.started.load(Ordering::Acquire) {
+            registered.start(&self.inner);
+        }
+        informers.insert(key, registered);
+        self.inner.listers.write().invalidate();
+        informer
+    }
+
+    fn existing<K: Object>(&self, resource: &ApiResource) -> Vec<Arc<Informer<K>>> {
+        let informers = self.inner.informers.lock();
+        let of_kind =
+            || informers.iter().filter(|(key, _)| key.object_type == TypeId::of::<K>() && key.resource == *resource);
+        // An informer that is not narrowed knows everything the narrowed ones do.
+        let whole = of_kind().filter(|(key, _)| key.selection.labels.is_none() && key.selection.fields.is_none());
+        let mut found: Vec<_> = whole.filter_map(|(_, any)| downcast(&**any)).collect();
+        if found.is_empty() {
+            found = of_kind().filter_map(|(_, any)| downcast(&**any)).collect();
+        }
+        found
+    }
+
+    /// Makes a write visible to cached reads before the watch shows it.
+    pub(crate) fn note_write<K: Object>(&self, object: &K) {
+        let informers = self.of_type::<K>();
+        if !informers.is_empty() {
+            let mut object = object.clone();
+            object.meta_mut().managed_fields = None;
+            let object = Arc::new(object);
+            for informer in informers {
+                informer.note_write(Arc::clone(&object));
+            }
+        }
+        for informer in self.of_type::<PartialObjectMeta<K>>() {
+            let mut metadata = object.meta().clone();
+            metadata.managed_fields = None;
+            informer.note_write(Arc::new(PartialObjectMeta {
+                types: None,
+                metadata,
+                _phantom: std::marker::PhantomData,
+            }));
+        }
+    }
+
+    /// Makes a deletion visible to cached reads before the watch shows it.
+    pub(crate) fn note_delete<K: Object>(&self, key: &ObjectKey, uid: Option<&str>) {
+        for informer in self.of_type::<K>() {
+            informer.note_delete(key, uid);
+        }
+        for informer in self.of_type::<PartialObjectMeta<K>>() {
+            informer.note_delete(key, uid);
+        }
+    }
+
+    fn of_type<K: Object>(&self) -> Vec<Arc<Informer<K>>> {
+        let informers = self.inner.informers.lock();
+        informers
+            .iter()
+            .filter(|(key, _)| key.object_type == TypeId::of::<K>())
+            .filter_map(|(_, any)| downcast(&**any))
+            .collect()
+    }
+}
+
+fn downcast<K: Object>(informer: &dyn AnyInformer) -> Option<Arc<Informer<K>>> {
+    informer.as_any().downcast_ref().cloned()
+}

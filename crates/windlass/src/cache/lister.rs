@@ -1,0 +1,184 @@
+//! Reading one kind from the cache.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Resource;
+use kube::core::{Selector, SelectorExt};
+
+use crate::informer::{Change, Informer, Store, Subscription, SyncError};
+use crate::key::ObjectKey;
+use crate::object::Object;
+
+/// Reads objects of one kind from the cache. Clones share the cache.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # use windlass::{ObjectKey, cache::Lister};
+/// # fn example(pods: Lister<Pod>) {
+/// let one: Option<Arc<Pod>> = pods.get(&ObjectKey::new("default", "web-0"));
+/// let web: Vec<Arc<Pod>> = pods.labelled("app", "web");
+/// pods.index("node", |pod: &Pod| {
+///     pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect()
+/// });
+/// let on_node = pods.find("node", "node-1");
+/// # }
+/// ```
+pub struct Lister<K: Object> {
+    informers: Arc<[Arc<Informer<K>>]>,
+    sync_timeout: Duration,
+}
+
+impl<K: Object> Clone for Lister<K> {
+    fn clone(&self) -> Self {
+        Self { informers: Arc::clone(&self.informers), sync_timeout: self.sync_timeout }
+    }
+}
+
+impl<K: Object> std::fmt::Debug for Lister<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lister")
+            .field("kind", &self.informers.first().map(|i| i.describe()))
+            .field("objects", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Object> Lister<K> {
+    pub(super) fn new(informers: Vec<Arc<Informer<K>>>, sync_timeout: Duration) -> Self {
+        Self { informers: informers.into(), sync_timeout }
+    }
+
+    /// One object.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.informers
+            .iter()
+            .filter(|informer| informer.namespace().is_none() || informer.namespace() == key.namespace())
+            .find_map(|informer| informer.read(|store| store.get(key)))
+    }
+
+    /// All objects, in no particular order.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.filter(|_| true)
+    }
+
+    /// All objects of a namespace.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.filter(|object| object.meta().namespace.as_deref() == Some(namespace))
+    }
+
+    /// All objects that a predicate accepts. The predicate must not use the cache of this kind.
+    pub fn filter(&self, accept: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.gather(|store| store.iter().filter(|object| accept(object)).cloned().collect())
+    }
+
+    /// All objects whose labels a selector matches.
+    pub fn matching(&self, selector: &Selector) -> Vec<Arc<K>> {
+        let none = BTreeMap::new();
+        self.filter(|object| selector.matches(object.meta().labels.as_ref().unwrap_or(&none)))
+    }
+
+    /// All objects with a label of this value, through an index made at the first call.
+    pub fn labelled(&self, label: &str, value: &str) -> Vec<Arc<K>> {
+        let name = format!("label/{label}");
+        let label = label.to_owned();
+        self.ensure_index(&name, move |object: &K| {
+            let labels = object.meta().labels.as_ref();
+            labels.and_then(|labels| labels.get(&label)).cloned().into_iter().collect()
+        });
+        self.by_index(&name, value)
+    }
+
+    /// All objects owned by another (controller or not), through an index made at the first call.
+    pub fn owned_by<O: Resource>(&self, owner: &O) -> Vec<Arc<K>> {
+        let Some(uid) = owner.meta().uid.as_deref() else {
+            return Vec::new();
+        };
+        self.ensure_index("owner", |object: &K| {
+            let owners = object.meta().owner_references.iter().flatten();
+            owners.map(|owner| owner.uid.clone()).collect()
+        });
+        self.by_index("owner", uid)
+    }
+
+    /// Adds an index: `values` names what an object is filed under. A name that exists is kept.
+    /// Indexes may be added at any time; what is known is filed at once.
+    pub fn index(&self, name: &str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
+        self.ensure_index(&format!("user/{name}"), values);
+    }
+
+    /// All objects filed under a value of an index added with [`index`](Self::index); none if
+    /// there is no such index.
+    pub fn find(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+        self.by_index(&format!("user/{index}"), value)
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.informers.iter().map(|informer| informer.read(Store::len)).sum()
+    }
+
+    /// Whether there are no objects.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the kind has been listed completely once.
+    pub fn is_synced(&self) -> bool {
+        self.informers.iter().all(|informer| informer.is_synced())
+    }
+
+    /// Waits until the kind has been listed completely once. The error names the kind and what
+    /// stands in the way.
+    pub async fn wait_synced(&self) -> Result<(), SyncError> {
+        for informer in &*self.informers {
+            if !informer.is_synced() && !informer.is_started() {
+                return Err(SyncError::NotStarted { kind: informer.describe() });
+            }
+            informer.wait_synced(self.sync_timeout).await?;
+        }
+        Ok(())
+    }
+
+    /// Calls a handler for every object that is known and then for every change, until the
+    /// subscription is dropped. The handler must not block, and must not subscribe.
+    pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
+        let handler = Arc::new(handler);
+        let subscriptions: Vec<_> = self
+            .informers
+            .iter()
+            .map(|informer| {
+                let handler = Arc::clone(&handler);
+                informer.subscribe(move |change| handler(change))
+            })
+            .collect();
+        Subscription::joined(subscriptions)
+    }
+
+    fn ensure_index(&self, name: &str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
+        let values = Arc::new(values);
+        for informer in &*self.informers {
+            let values = Arc::clone(&values);
+            informer.ensure_index(name, move || values);
+        }
+    }
+
+    fn by_index(&self, name: &str, value: &str) -> Vec<Arc<K>> {
+        self.gather(|store| store.by_index(name, value))
+    }
+
+    fn gather(&self, read: impl Fn(&Store<K>) -> Vec<Arc<K>>) -> Vec<Arc<K>> {
+        let mut found: Vec<Arc<K>> = Vec::new();
+        for informer in &*self.informers {
+            found.extend(informer.read(&read));
+        }
+        if self.informers.len() > 1 {
+            // Informers with different selectors may both know an object.
+            let mut seen = HashSet::new();
+            found.retain(|object| seen.insert(ObjectKey::of(&**object)));
+        }
+        found
+    }
+}

@@ -1,0 +1,269 @@
+//! Reading and writing objects.
+//!
+//! Reads come from the cache by default and never show an object older than this process's own
+//! last write of it; [`Client::live`] asks the server. Writes go to the server, and what it
+//! answers is visible to cached reads at once.
+//!
+//! A [`Client`] wraps a [`kube::Client`]; [`Client::kube`] gives it back for everything else
+//! (logs, exec, discovery). Writes made that way are not visible to cached reads before the watch
+//! shows them.
+
+mod error;
+mod objects;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use kube::api::{DeleteParams, ListParams, Patch};
+use serde::Serialize;
+
+pub use error::{ClientError, retry_on_conflict};
+pub use objects::Objects;
+
+use crate::cache::{CacheOptions, Caches, Lister};
+use crate::key::ObjectKey;
+use crate::object::Object;
+
+struct Inner {
+    kube: kube::Client,
+    caches: Caches,
+    field_manager: String,
+}
+
+/// Reads from the cache, writes to the server. Clones share everything.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use windlass::{Client, ObjectKey, client::ClientError};
+/// # async fn example(client: Client) -> Result<(), ClientError> {
+/// let key = ObjectKey::new("default", "settings");
+/// let cached = client.get::<ConfigMap>(&key).await?;
+/// let live = client.live().get::<ConfigMap>(&key).await?;
+/// if let Some(mut settings) = live {
+///     settings.data.get_or_insert_default().insert("mode".into(), "fast".into());
+///     client.update(&settings).await?; // a cached read shows it from here on
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+impl Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("field_manager", &self.inner.field_manager).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client that reads from `caches`. `field_manager` is the name under which it owns what it
+    /// writes.
+    pub fn new(kube: kube::Client, caches: Caches, field_manager: impl Into<String>) -> Self {
+        Self { inner: Arc::new(Inner { kube, caches, field_manager: field_manager.into() }) }
+    }
+
+    /// A client with caches of its own, for programs without a manager. The caches run until
+    /// [`Caches::stop`].
+    pub fn standalone(kube: kube::Client, field_manager: impl Into<String>) -> Self {
+        let caches = Caches::new(kube.clone(), CacheOptions::default());
+        caches.start();
+        Self::new(kube, caches, field_manager)
+    }
+
+    /// The same caches and connection under another field manager.
+    #[must_use]
+    pub fn with_field_manager(&self, field_manager: impl Into<String>) -> Self {
+        Self::new(self.inner.kube.clone(), self.inner.caches.clone(), field_manager)
+    }
+
+    /// The underlying client.
+    pub fn kube(&self) -> &kube::Client {
+        &self.inner.kube
+    }
+
+    /// The caches behind reads.
+    pub fn caches(&self) -> &Caches {
+        &self.inner.caches
+    }
+
+    /// The name under which this client owns what it writes.
+    pub fn field_manager(&self) -> &str {
+        &self.inner.field_manager
+    }
+
+    /// Everything that can be done with one kind.
+    pub fn objects<K: Object>(&self) -> Objects<K>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects_with(K::DynamicType::default())
+    }
+
+    /// Everything that can be done with one kind known only at run time.
+    pub fn objects_with<K: Object>(&self, dt: K::DynamicType) -> Objects<K> {
+        Objects::new(self.clone(), dt)
+    }
+
+    /// The lister of a kind, for reads that need no waiting.
+    pub fn lister<K: Object>(&self) -> Lister<K>
+    where
+        K::DynamicType: Default,
+    {
+        self.inner.caches.lister()
+    }
+
+    /// An object from the cache; `None` when it does not exist. The first read of a kind starts
+    /// watching it and waits for the list.
+    pub async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().get(key).await
+    }
+
+    /// All objects of a kind from the cache.
+    pub async fn list<K: Object>(&self) -> Result<Vec<Arc<K>>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().list().await
+    }
+
+    /// Reads that ask the server.
+    pub fn live(&self) -> Live<'_> {
+        Live { client: self }
+    }
+
+    /// Creates an object and returns it as the server stored it.
+    pub async fn create<K: Object>(&self, object: &K) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().create(object).await
+    }
+
+    /// Replaces an object; fails with a conflict when it changed since it was read.
+    pub async fn update<K: Object>(&self, object: &K) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().update(object).await
+    }
+
+    /// Replaces an object's status; fails with a conflict when it changed since it was read.
+    pub async fn update_status<K: Object>(&self, object: &K) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().update_status(object).await
+    }
+
+    /// Changes parts of an object.
+    pub async fn patch<K: Object>(
+        &self,
+        key: &ObjectKey,
+        patch: &Patch<impl Serialize + Debug>,
+    ) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().patch(key, patch).await
+    }
+
+    /// Changes parts of an object's status.
+    pub async fn patch_status<K: Object>(
+        &self,
+        key: &ObjectKey,
+        patch: &Patch<impl Serialize + Debug>,
+    ) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().patch_status(key, patch).await
+    }
+
+    /// Creates or changes an object so that the fields given have the values given (server-side
+    /// apply, taking over fields that others own). The right way to write children: sending the
+    /// same again changes nothing, whatever the server defaulted.
+    pub async fn apply<K: Object>(&self, object: &K) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().apply(object).await
+    }
+
+    /// [`apply`](Self::apply) for the status.
+    pub async fn apply_status<K: Object>(&self, object: &K) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().apply_status(object).await
+    }
+
+    /// Reads an object from the server, changes it and replaces it, again and again while others
+    /// write it too. `None` when there is no such object.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::{Client, ObjectKey, client::ClientError};
+    /// # async fn example(client: Client) -> Result<(), ClientError> {
+    /// let key = ObjectKey::new("default", "counter");
+    /// client.modify::<ConfigMap>(&key, |map| {
+    ///     map.data.get_or_insert_default().insert("seen".into(), "yes".into());
+    /// }).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn modify<K: Object>(
+        &self,
+        key: &ObjectKey,
+        change: impl Fn(&mut K) + Send + Sync,
+    ) -> Result<Option<K>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        let (objects, change) = (&self.objects::<K>(), &change);
+        retry_on_conflict(|| async move {
+            match objects.get_live(key).await? {
+                Some(mut object) => {
+                    change(&mut object);
+                    objects.update(&object).await.map(Some)
+                }
+                None => Ok(None),
+            }
+        })
+        .await
+    }
+
+    /// Deletes an object. False when there was none.
+    pub async fn delete<K: Object>(&self, key: &ObjectKey) -> Result<bool, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects::<K>().delete(key, &DeleteParams::default()).await
+    }
+}
+
+/// Reads that ask the server, for when the cache is not enough.
+#[derive(Debug, Clone, Copy)]
+pub struct Live<'a> {
+    client: &'a Client,
+}
+
+impl Live<'_> {
+    /// An object as the server has it now.
+    pub async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<K>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.client.objects().get_live(key).await
+    }
+
+    /// Objects as the server has them now; all namespaces without one.
+    pub async fn list<K: Object>(&self, namespace: Option<&str>, params: &ListParams) -> Result<Vec<K>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.client.objects().list_live(namespace, params).await
+    }
+}

@@ -1,0 +1,101 @@
+//! Why reads and writes fail, and trying again when another writer was faster.
+
+use std::time::Duration;
+
+use kube::core::Status;
+
+use crate::informer::SyncError;
+
+/// Why a read or write failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The server refused, or could not be reached.
+    #[error("{verb} {kind} {key}: {}", message(source))]
+    Request {
+        /// What was attempted.
+        verb: &'static str,
+        /// The kind, as `pets.petstore.example.com/v1alpha1`.
+        kind: String,
+        /// The object, or the namespace of a list.
+        key: String,
+        /// What the server or the connection said.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The cache has no complete state.
+    #[error(transparent)]
+    Cache(#[from] SyncError),
+    /// The object cannot be written as JSON.
+    #[error("encode {kind}: {source}")]
+    Encode {
+        /// The kind.
+        kind: String,
+        /// What serde said.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// The server's own words when there are any; kube's rendering repeats the whole status.
+fn message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+impl ClientError {
+    /// What the server answered, if it did.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Request { source, .. } => match &**source {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether the object does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.status().is_some_and(Status::is_not_found)
+    }
+
+    /// Whether somebody else wrote first.
+    pub fn is_conflict(&self) -> bool {
+        self.status().is_some_and(Status::is_conflict)
+    }
+
+    /// Whether an object of that name is there already.
+    pub fn is_already_exists(&self) -> bool {
+        self.status().is_some_and(Status::is_already_exists)
+    }
+
+    /// Whether the server would not accept the object however often it is sent.
+    pub fn is_invalid(&self) -> bool {
+        self.status().is_some_and(Status::is_invalid)
+    }
+}
+
+/// Attempts of [`retry_on_conflict`], as client-go's `DefaultRetry`.
+const CONFLICT_ATTEMPTS: usize = 5;
+/// Pause between them, give or take a tenth.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Does something again when another writer was faster. What is done must read the object anew
+/// each time, from the server.
+pub async fn retry_on_conflict<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ClientError>
+where
+    F: Future<Output = Result<T, ClientError>>,
+{
+    for _ in 1..CONFLICT_ATTEMPTS {
+        match attempt().await {
+            Err(error) if error.is_conflict() => {
+                tokio::time::sleep(CONFLICT_PAUSE.mul_f64(1.0 + 0.1 * fastrand::f64())).await;
+            }
+            done => return done,
+        }
+    }
+    attempt().await
+}

@@ -1,0 +1,228 @@
+//! Everything that can be done with one kind: the requests behind [`Client`].
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use kube::api::{ApiResource, DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Request};
+use kube::core::ObjectList;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Client, ClientError};
+use crate::cache::Lister;
+use crate::key::ObjectKey;
+use crate::object::{Object, describe};
+
+/// Everything that can be done with one kind. [`Client`]'s methods are shorthands for these.
+#[derive(Debug, Clone)]
+pub struct Objects<K: Object> {
+    client: Client,
+    dt: K::DynamicType,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Object> Objects<K> {
+    pub(super) fn new(client: Client, dt: K::DynamicType) -> Self {
+        Self { client, dt, kind: PhantomData }
+    }
+
+    /// The lister of the kind.
+    pub fn lister(&self) -> Lister<K> {
+        self.client.inner.caches.lister_with(&self.dt)
+    }
+
+    /// An object from the cache.
+    pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError> {
+        let lister = self.lister();
+        lister.wait_synced().await?;
+        Ok(lister.get(key))
+    }
+
+    /// All objects from the cache.
+    pub async fn list(&self) -> Result<Vec<Arc<K>>, ClientError> {
+        let lister = self.lister();
+        lister.wait_synced().await?;
+        Ok(lister.list())
+    }
+
+    /// An object as the server has it now.
+    pub async fn get_live(&self, key: &ObjectKey) -> Result<Option<K>, ClientError> {
+        let request = self.request(key.namespace());
+        let params = GetParams::default();
+        let request = if K::metadata_api() {
+            request.get_metadata(key.name(), &params)
+        } else {
+            request.get(key.name(), &params)
+        };
+        let found: Result<K, _> = self.send("get", key, request).await;
+        match found {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Objects as the server has them now.
+    pub async fn list_live(&self, namespace: Option<&str>, params: &ListParams) -> Result<Vec<K>, ClientError> {
+        let request = self.request(namespace);
+        let request = if K::metadata_api() { request.list_metadata(params) } else { request.list(params) };
+        let place = namespace.unwrap_or("in all namespaces");
+        let list: ObjectList<K> = self.send("list", &place, request).await?;
+        Ok(list.items)
+    }
+
+    /// See [`Client::create`].
+    pub async fn create(&self, object: &K) -> Result<K, ClientError> {
+        let key = ObjectKey::of(object);
+        let request = self.request(key.namespace()).create(&self.post_params(), self.encode(object)?);
+        self.write("create", &key, request).await
+    }
+
+    /// See [`Client::update`].
+    pub async fn update(&self, object: &K) -> Result<K, ClientError> {
+        let key = ObjectKey::of(object);
+        let request = self.request(key.namespace()).replace(key.name(), &self.post_params(), self.encode(object)?);
+        self.write("update", &key, request).await
+    }
+
+    /// See [`Client::update_status`].
+    pub async fn update_status(&self, object: &K) -> Result<K, ClientError> {
+        let key = ObjectKey::of(object);
+        let request = self.request(key.namespace()).replace_subresource(
+            "status",
+            key.name(),
+            &self.post_params(),
+            self.encode(object)?,
+        );
+        self.write("update status of", &key, request).await
+    }
+
+    /// See [`Client::patch`].
+    pub async fn patch(&self, key: &ObjectKey, patch: &Patch<impl Serialize + Debug>) -> Result<K, ClientError> {
+        let request = self.request(key.namespace()).patch(key.name(), &self.patch_params(patch), patch);
+        self.write("patch", key, request).await
+    }
+
+    /// See [`Client::patch_status`].
+    pub async fn patch_status(&self, key: &ObjectKey, patch: &Patch<impl Serialize + Debug>) -> Result<K, ClientError> {
+        let params = self.patch_params(patch);
+        let request = self.request(key.namespace()).patch_subresource("status", key.name(), &params, patch);
+        self.write("patch status of", key, request).await
+    }
+
+    /// See [`Client::apply`].
+    pub async fn apply(&self, object: &K) -> Result<K, ClientError> {
+        let patch = Patch::Apply(self.applied(object)?);
+        self.patch(&ObjectKey::of(object), &patch).await
+    }
+
+    /// See [`Client::apply_status`].
+    pub async fn apply_status(&self, object: &K) -> Result<K, ClientError> {
+        let patch = Patch::Apply(self.applied(object)?);
+        self.patch_status(&ObjectKey::of(object), &patch).await
+    }
+
+    /// See [`Client::delete`].
+    pub async fn delete(&self, key: &ObjectKey, params: &DeleteParams) -> Result<bool, ClientError> {
+        let request = self.request(key.namespace()).delete(key.name(), params);
+        let answer: Result<Value, _> = self.send("delete", key, request).await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) if error.is_not_found() => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let caches = &self.client.inner.caches;
+        if params.dry_run {
+            return Ok(true);
+        }
+        if answer.get("kind").and_then(Value::as_str) == Some("Status") {
+            let uid = answer.pointer("/details/uid").and_then(Value::as_str);
+            caches.note_delete::<K>(key, uid);
+        } else if let Ok(object) = serde_json::from_value::<K>(answer) {
+            // The object is there until its finalizers and its grace period are done with.
+            let meta = object.meta();
+            let stays = meta.finalizers.as_ref().is_some_and(|list| !list.is_empty())
+                || meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0);
+            if stays {
+                caches.note_write(&object);
+            } else {
+                caches.note_delete::<K>(key, meta.uid.as_deref());
+            }
+        }
+        Ok(true)
+    }
+
+    fn request(&self, namespace: Option<&str>) -> Request {
+        Request::new(K::url_path(&self.dt, namespace))
+    }
+
+    fn post_params(&self) -> PostParams {
+        PostParams { field_manager: Some(self.client.inner.field_manager.clone()), ..PostParams::default() }
+    }
+
+    fn patch_params<P: Serialize>(&self, patch: &Patch<P>) -> PatchParams {
+        PatchParams {
+            field_manager: Some(self.client.inner.field_manager.clone()),
+            force: matches!(patch, Patch::Apply(_)),
+            ..PatchParams::default()
+        }
+    }
+
+    fn encode(&self, object: &K) -> Result<Vec<u8>, ClientError> {
+        serde_json::to_vec(object).map_err(|source| self.encode_error(source))
+    }
+
+    /// The object as an apply wants it: without what only the server may say.
+    fn applied(&self, object: &K) -> Result<Value, ClientError> {
+        let mut value = serde_json::to_value(object).map_err(|source| self.encode_error(source))?;
+        if let Some(fields) = value.as_object_mut() {
+            let resource = ApiResource::erase::<K>(&self.dt);
+            fields.insert("apiVersion".into(), resource.api_version.into());
+            fields.insert("kind".into(), resource.kind.into());
+        }
+        if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in ["managedFields", "creationTimestamp", "generation", "selfLink"] {
+                meta.remove(field);
+            }
+        }
+        Ok(value)
+    }
+
+    async fn write(
+        &self,
+        verb: &'static str,
+        key: &ObjectKey,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<K, ClientError> {
+        let object: K = self.send(verb, key, request).await?;
+        self.client.inner.caches.note_write(&object);
+        Ok(object)
+    }
+
+    async fn send<T: serde::de::DeserializeOwned>(
+        &self,
+        verb: &'static str,
+        key: &impl std::fmt::Display,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<T, ClientError> {
+        let sent = match request {
+            Ok(request) => self.client.inner.kube.request(request).await,
+            Err(error) => Err(kube::Error::BuildRequest(error)),
+        };
+        sent.map_err(|source| ClientError::Request {
+            verb,
+            kind: self.describe(),
+            key: key.to_string(),
+            source: Box::new(source),
+        })
+    }
+
+    fn describe(&self) -> String {
+        describe(&ApiResource::erase::<K>(&self.dt))
+    }
+
+    fn encode_error(&self, source: serde_json::Error) -> ClientError {
+        ClientError::Encode { kind: self.describe(), source }
+    }
+}

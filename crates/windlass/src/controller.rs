@@ -1,0 +1,356 @@
+//! Controllers: what to watch, which keys that concerns, and who reconciles them.
+//!
+//! A controller looks after one kind ([`Controller::new`]), and may be woken by others: objects it
+//! [owns](Controller::owns), or any [watched](Controller::watches) kind mapped to its keys. Events
+//! end at the queue; the reconciler receives a key, looks at the world and brings it closer to
+//! what the object asks for. It runs for different keys at the same time, never twice for one.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+//! use windlass::controller::{Controller, Watch};
+//! use windlass::predicate;
+//! use windlass::{Context, ObjectKey, Outcome, Reconcile};
+//!
+//! struct Settings;
+//!
+//! impl Reconcile for Settings {
+//!     async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
+//!         let Some(settings) = ctx.get::<ConfigMap>(key).await? else {
+//!             return Ok(Outcome::Done); // gone: nothing to look after
+//!         };
+//!         ctx.recorder().normal(&*settings, "Seen", "looked at the settings");
+//!         Ok(Outcome::RequeueAfter(Duration::from_secs(60)))
+//!     }
+//! }
+//!
+//! let controller = Controller::<ConfigMap>::new("settings")
+//!     .for_(Watch::default().predicate(predicate::resource_version_changed()))
+//!     .owns::<Secret>()
+//!     .concurrency(4)
+//!     .complete(Settings);
+//! ```
+
+mod context;
+mod reconcile;
+mod source;
+mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::Stream;
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ApiResource;
+use tokio_util::sync::CancellationToken;
+
+pub use context::{Context, ReconcileId};
+pub use reconcile::{Outcome, Reconcile, ReconcileError, from_fn};
+
+use crate::cache::Scope;
+use crate::client::Client;
+use crate::events::Recorder;
+use crate::informer::{Change, SyncError};
+use crate::key::ObjectKey;
+use crate::metrics::Registry;
+use crate::object::{Object, is_cluster_scoped};
+use crate::predicate::Predicate;
+use crate::queue::QueueConfig;
+use source::{KindSource, Source, StreamSource};
+
+/// Which objects of a kind a controller watches, and which changes count.
+#[derive(Debug)]
+pub struct Watch<K: Object> {
+    pub(crate) scope: Scope,
+    pub(crate) predicate: Option<Predicate<K>>,
+    pub(crate) dt: K::DynamicType,
+}
+
+impl<K: Object> Default for Watch<K>
+where
+    K::DynamicType: Default,
+{
+    fn default() -> Self {
+        Self::dynamic(K::DynamicType::default())
+    }
+}
+
+impl<K: Object> Clone for Watch<K> {
+    fn clone(&self) -> Self {
+        Self { scope: self.scope.clone(), predicate: self.predicate.clone(), dt: self.dt.clone() }
+    }
+}
+
+impl<K: Object> Watch<K> {
+    /// All objects of a kind known only at run time.
+    pub fn dynamic(dt: K::DynamicType) -> Self {
+        Self { scope: Scope::default(), predicate: None, dt }
+    }
+
+    /// Only objects that a scope selects. The server filters, and nothing else is cached.
+    #[must_use]
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// Only changes that a predicate accepts. Deletions always count. Several predicates must all
+    /// accept.
+    #[must_use]
+    pub fn predicate(mut self, predicate: Predicate<K>) -> Self {
+        self.predicate = Some(match self.predicate.take() {
+            Some(other) => other.and(predicate),
+            None => predicate,
+        });
+        self
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) concurrency: usize,
+    pub(crate) reconcile_timeout: Option<Duration>,
+    pub(crate) queue: QueueConfig,
+    pub(crate) needs_leader: bool,
+}
+
+/// Describes a controller of kind `K`. See the [module documentation](self).
+#[must_use = "a controller does nothing before it is completed and added to a manager"]
+pub struct Controller<K: Object> {
+    name: String,
+    primary: Watch<K>,
+    sources: Vec<Box<dyn Source>>,
+    options: Options,
+}
+
+impl<K: Object> std::fmt::Debug for Controller<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Controller").field("name", &self.name).field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<K: Object> Controller<K> {
+    /// A controller for all objects of kind `K`. The name must be unique within a manager; it
+    /// appears in logs, metrics and events.
+    pub fn new(name: impl Into<String>) -> Self
+    where
+        K::DynamicType: Default,
+    {
+        Self::with_watch(name, Watch::default())
+    }
+
+    /// A controller for what a [`Watch`] selects; the way to name a kind known only at run time.
+    pub fn with_watch(name: impl Into<String>, watch: Watch<K>) -> Self {
+        Self {
+            name: name.into(),
+            primary: watch,
+            sources: Vec::new(),
+            options: Options {
+                concurrency: 1,
+                reconcile_timeout: None,
+                queue: QueueConfig::default(),
+                needs_leader: true,
+            },
+        }
+    }
+
+    /// Narrows which objects of kind `K` are looked after, and which changes count.
+    pub fn for_(mut self, watch: Watch<K>) -> Self {
+        self.primary = watch;
+        self
+    }
+
+    /// Also wakes the owner (of kind `K`) when an object that it controls changes.
+    pub fn owns<O: Object>(self) -> Self
+    where
+        O::DynamicType: Default,
+    {
+        self.owns_with(Watch::<O>::default())
+    }
+
+    /// [`owns`](Self::owns) for what a [`Watch`] selects.
+    pub fn owns_with<O: Object>(mut self, watch: Watch<O>) -> Self {
+        let owner = ApiResource::erase::<K>(&self.primary.dt);
+        let cluster_scoped = is_cluster_scoped::<K>();
+        self.sources.push(Box::new(KindSource::new(watch, move |object: &O| {
+            owner_key(object, &owner, cluster_scoped).into_iter().collect()
+        })));
+        self
+    }
+
+    /// Also wakes the keys that a function names when an object of another kind changes. After an
+    /// update it is asked about the old and the new state.
+    ///
+    /// The function must not block. To look up which objects refer to the one that changed, let
+    /// it own a [`Lister`](crate::cache::Lister) from [`Manager::lister`](crate::Manager::lister).
+    pub fn watches<O, F>(self, map: F) -> Self
+    where
+        O: Object<DynamicType: Default>,
+        F: Fn(&O) -> Vec<ObjectKey> + Send + Sync + 'static,
+    {
+        self.watches_with(Watch::<O>::default(), map)
+    }
+
+    /// [`watches`](Self::watches) for what a [`Watch`] selects.
+    pub fn watches_with<O, F>(mut self, watch: Watch<O>, map: F) -> Self
+    where
+        O: Object,
+        F: Fn(&O) -> Vec<ObjectKey> + Send + Sync + 'static,
+    {
+        self.sources.push(Box::new(KindSource::new(watch, map)));
+        self
+    }
+
+    /// Also wakes the keys of a stream, for what happens outside the cluster. The function is called
+    /// whenever the controller starts; a stream that ends is not started again before that.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use futures::{StreamExt, stream};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::{Controller, ObjectKey};
+    /// let controller = Controller::<ConfigMap>::new("settings").source(|| {
+    ///     stream::repeat(ObjectKey::new("default", "settings")).then(async |key| {
+    ///         tokio::time::sleep(Duration::from_secs(60)).await;
+    ///         key
+    ///     })
+    /// });
+    /// ```
+    pub fn source<F, S>(mut self, stream: F) -> Self
+    where
+        F: Fn() -> S + Send + Sync + 'static,
+        S: Stream<Item = ObjectKey> + Send + 'static,
+    {
+        self.sources.push(Box::new(StreamSource::new(stream)));
+        self
+    }
+
+    /// How many keys are reconciled at the same time; 1 unless set.
+    pub fn concurrency(mut self, workers: usize) -> Self {
+        self.options.concurrency = workers.max(1);
+        self
+    }
+
+    /// Gives up a reconcile that takes longer, and tries again later.
+    pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
+        self.options.reconcile_timeout = Some(timeout);
+        self
+    }
+
+    /// Delays and ageing of the queue.
+    pub fn queue(mut self, config: QueueConfig) -> Self {
+        self.options.queue = config;
+        self
+    }
+
+    /// Whether the controller runs only in the replica that holds the lease (when the manager
+    /// elects a leader). True unless set.
+    pub fn needs_leader(mut self, needs_leader: bool) -> Self {
+        self.options.needs_leader = needs_leader;
+        self
+    }
+
+    /// The controller with its reconciler, ready for [`Manager::add`](crate::Manager::add).
+    pub fn complete<R: Reconcile>(self, reconciler: R) -> CompleteController {
+        let mut sources: Vec<Box<dyn Source>> =
+            vec![Box::new(KindSource::new(self.primary, |object: &K| vec![ObjectKey::of(object)]))];
+        sources.extend(self.sources);
+        CompleteController {
+            name: self.name.into(),
+            sources: sources.into(),
+            options: self.options,
+            reconciler: Box::new(worker::Typed(Arc::new(reconciler))),
+        }
+    }
+}
+
+/// A controller with its reconciler. Give it to [`Manager::add`](crate::Manager::add).
+#[must_use = "a controller does nothing before it is added to a manager"]
+pub struct CompleteController {
+    name: Arc<str>,
+    sources: Arc<[Box<dyn Source>]>,
+    options: Options,
+    reconciler: Box<dyn worker::AnyReconciler>,
+}
+
+impl std::fmt::Debug for CompleteController {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompleteController")
+            .field("name", &self.name)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a controller needs from its manager.
+#[derive(Debug, Clone)]
+pub(crate) struct Environment {
+    pub(crate) client: Client,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: Registry,
+}
+
+impl CompleteController {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn needs_leader(&self) -> bool {
+        self.options.needs_leader
+    }
+
+    /// Makes sure that everything the controller reads is being watched.
+    pub(crate) fn register(&self, client: &Client) {
+        for source in &*self.sources {
+            source.register(client.caches());
+        }
+    }
+
+    /// Waits for the caches, then works until the token is cancelled and what was being worked on
+    /// is finished. Dropping the future aborts. May be run again afterwards.
+    pub(crate) fn run(
+        &self,
+        environment: Environment,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), SyncError>> {
+        self.reconciler.run(worker::Run {
+            name: Arc::clone(&self.name),
+            sources: Arc::clone(&self.sources),
+            options: self.options.clone(),
+            environment,
+            shutdown,
+        })
+    }
+}
+
+/// The key of the object of kind `owner` that controls an object, if there is one.
+fn owner_key<O: Object>(object: &O, owner: &ApiResource, cluster_scoped: bool) -> Option<ObjectKey> {
+    let meta = object.meta();
+    let is_owner = |reference: &&OwnerReference| {
+        let group = match reference.api_version.rsplit_once('/') {
+            Some((group, _)) => group,
+            None => "",
+        };
+        reference.controller == Some(true) && reference.kind == owner.kind && group == owner.group
+    };
+    let reference = meta.owner_references.iter().flatten().find(is_owner)?;
+    let namespace = if cluster_scoped { None } else { meta.namespace.as_deref() };
+    Some(ObjectKey::new(namespace.unwrap_or_default(), &reference.name))
+}
+
+/// The keys a change concerns: those of the new state and, after an update, of the old one.
+pub(crate) fn keys_of<K>(change: &Change<K>, map: &(dyn Fn(&K) -> Vec<ObjectKey> + Send + Sync)) -> Vec<ObjectKey> {
+    let mut keys = map(change.object());
+    if let Change::Updated { old, .. } = change {
+        for key in map(old) {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests;

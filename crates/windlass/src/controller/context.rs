@@ -1,0 +1,144 @@
+//! What a reconciler is given besides the key.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{Client, ClientError, Live};
+use crate::events::Recorder;
+use crate::key::ObjectKey;
+use crate::object::Object;
+
+/// One reconcile's view of the world: client, caches, events, shutdown. Cheap to clone.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # use windlass::{Context, ObjectKey, Outcome};
+/// async fn reconcile(key: &ObjectKey, ctx: &Context) -> windlass::Result {
+///     let cached = ctx.get::<Pod>(key).await?;          // from the cache
+///     let fresh = ctx.live().get::<Pod>(key).await?;    // from the server
+///     if let Some(pod) = cached {
+///         ctx.recorder().normal(&*pod, "Seen", "hello");
+///     }
+///     ctx.client().delete::<Pod>(key).await?;           // writes
+///     Ok(Outcome::Done)
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Context {
+    shared: Arc<Shared>,
+    reconcile_id: ReconcileId,
+    failures: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) controller: Arc<str>,
+    pub(super) client: Client,
+    pub(super) recorder: Recorder,
+    pub(super) shutdown: CancellationToken,
+}
+
+impl Context {
+    pub(super) fn of(shared: Arc<Shared>, failures: u32) -> Self {
+        Self { shared, reconcile_id: ReconcileId::new(), failures }
+    }
+
+    /// A context of one's own, to call a reconciler from a test.
+    pub fn new(controller: &str, client: Client, recorder: Recorder) -> Self {
+        let shared = Shared { controller: controller.into(), client, recorder, shutdown: CancellationToken::new() };
+        Self::of(Arc::new(shared), 0)
+    }
+
+    /// The client: cached reads, live reads, writes.
+    pub fn client(&self) -> &Client {
+        &self.shared.client
+    }
+
+    /// An object from the cache; `None` when it does not exist.
+    pub async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.shared.client.get(key).await
+    }
+
+    /// All objects of a kind from the cache.
+    pub async fn list<K: Object>(&self) -> Result<Vec<Arc<K>>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.shared.client.list().await
+    }
+
+    /// Reads that ask the server.
+    pub fn live(&self) -> Live<'_> {
+        self.shared.client.live()
+    }
+
+    /// Reports events in the controller's name.
+    pub fn recorder(&self) -> &Recorder {
+        &self.shared.recorder
+    }
+
+    /// Cancelled when the manager stops: long reconciles should end early.
+    pub fn shutdown(&self) -> &CancellationToken {
+        &self.shared.shutdown
+    }
+
+    /// The name of the controller.
+    pub fn controller(&self) -> &str {
+        &self.shared.controller
+    }
+
+    /// Identifies this call in logs.
+    pub fn reconcile_id(&self) -> ReconcileId {
+        self.reconcile_id
+    }
+
+    /// Failures in a row of this key before this call.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+}
+
+/// Identifies one call of a reconciler; shown as a UUID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReconcileId(u128);
+
+impl ReconcileId {
+    fn new() -> Self {
+        // Version 4, variant 1: random otherwise.
+        let random = fastrand::u128(..);
+        Self(random & !(0xf << 76) & !(0b11 << 62) | (4 << 76) | (0b10 << 62))
+    }
+}
+
+impl fmt::Display for ReconcileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bits = self.0;
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            (bits >> 96) as u32,
+            (bits >> 80) as u16,
+            (bits >> 64) as u16,
+            (bits >> 48) as u16,
+            bits as u64 & 0xffff_ffff_ffff,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ReconcileId;
+
+    #[test]
+    fn an_id_is_a_version_4_uuid() {
+        let text = ReconcileId::new().to_string();
+        assert_eq!(text.len(), 36);
+        assert_eq!(text.as_bytes()[14], b'4');
+        assert!(b"89ab".contains(&text.as_bytes()[19]), "{text}");
+    }
+}

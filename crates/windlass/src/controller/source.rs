@@ -1,0 +1,106 @@
+//! What wakes a controller: changes of a kind, filtered, mapped to keys, put in its queue.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+
+use super::{Watch, keys_of};
+use crate::cache::{Caches, Lister};
+use crate::informer::{Change, Subscription, SyncError};
+use crate::key::ObjectKey;
+use crate::object::Object;
+use crate::queue::{Priority, Queue};
+
+/// A source of keys, of any kind.
+pub(super) trait Source: Send + Sync {
+    /// Makes sure that the kind is being watched.
+    fn register(&self, _caches: &Caches) {}
+    /// Puts keys in the queue until the subscription is dropped.
+    fn subscribe(&self, _caches: &Caches, _queue: Queue<ObjectKey>) -> Subscription {
+        Subscription::joined(Vec::new())
+    }
+    /// Waits until everything that exists has been put in the queue.
+    fn wait_synced<'a>(&'a self, _caches: &'a Caches) -> BoxFuture<'a, Result<(), SyncError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// What puts keys in the queue by itself, until it is dropped.
+    fn feed(&self, _queue: Queue<ObjectKey>) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+}
+
+type StreamFn = Box<dyn Fn() -> BoxStream<'static, ObjectKey> + Send + Sync>;
+
+/// Keys that come from elsewhere.
+pub(super) struct StreamSource(StreamFn);
+
+impl StreamSource {
+    pub(super) fn new<S>(stream: impl Fn() -> S + Send + Sync + 'static) -> Self
+    where
+        S: Stream<Item = ObjectKey> + Send + 'static,
+    {
+        Self(Box::new(move || stream().boxed()))
+    }
+}
+
+impl Source for StreamSource {
+    fn feed(&self, queue: Queue<ObjectKey>) -> Option<BoxFuture<'static, ()>> {
+        let keys = (self.0)();
+        Some(Box::pin(keys.for_each(move |key| {
+            queue.add(key, Priority::NORMAL);
+            std::future::ready(())
+        })))
+    }
+}
+
+type MapFn<K> = Arc<dyn Fn(&K) -> Vec<ObjectKey> + Send + Sync>;
+
+/// Changes of one kind.
+pub(super) struct KindSource<K: Object> {
+    watch: Watch<K>,
+    map: MapFn<K>,
+}
+
+impl<K: Object> KindSource<K> {
+    pub(super) fn new(watch: Watch<K>, map: impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+        Self { watch, map: Arc::new(map) }
+    }
+
+    fn lister(&self, caches: &Caches) -> Lister<K> {
+        caches.lister_in(&self.watch.dt, &self.watch.scope)
+    }
+}
+
+impl<K: Object> Source for KindSource<K> {
+    fn register(&self, caches: &Caches) {
+        self.lister(caches);
+    }
+
+    fn subscribe(&self, caches: &Caches, queue: Queue<ObjectKey>) -> Subscription {
+        let map = Arc::clone(&self.map);
+        let predicate = self.watch.predicate.clone();
+        self.lister(caches).subscribe(move |change| {
+            if predicate.as_ref().is_none_or(|predicate| predicate.accepts(change)) {
+                let priority = priority(change);
+                for key in keys_of(change, &*map) {
+                    queue.add(key, priority);
+                }
+            }
+        })
+    }
+
+    fn wait_synced<'a>(&'a self, caches: &'a Caches) -> BoxFuture<'a, Result<(), SyncError>> {
+        let lister = self.lister(caches);
+        Box::pin(async move { lister.wait_synced().await })
+    }
+}
+
+/// What was there before, and reminders, must not delay what happens now.
+fn priority<K>(change: &Change<K>) -> Priority {
+    match change {
+        Change::Added { initial: true, .. } | Change::Resync { .. } => Priority::LOW,
+        _ => Priority::NORMAL,
+    }
+}

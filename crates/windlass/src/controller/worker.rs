@@ -1,0 +1,346 @@
+//! The running controller: subscriptions, a queue, and workers that reconcile.
+//!
+//! Every worker belongs to the run: cancelling the token lets them finish what they are doing,
+//! dropping the run's future aborts them.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::context::{Context, Shared};
+use super::reconcile::{Outcome, Reconcile, ReconcileError};
+use super::source::Source;
+use super::{Environment, Options};
+use crate::informer::SyncError;
+use crate::key::ObjectKey;
+use crate::metrics::{Counter, Gauge, Histogram, QUEUE_BOUNDS, RECONCILE_BOUNDS, Registry, Scrape};
+use crate::queue::{Item, Queue, Verdict};
+
+/// Everything one run of a controller needs.
+pub(super) struct Run {
+    pub(super) name: Arc<str>,
+    pub(super) sources: Arc<[Box<dyn Source>]>,
+    pub(super) options: Options,
+    pub(super) environment: Environment,
+    pub(super) shutdown: CancellationToken,
+}
+
+/// A reconciler of any type. Erased per run, not per call: calls need no allocation.
+pub(super) trait AnyReconciler: Send + Sync {
+    fn run(&self, run: Run) -> BoxFuture<'static, Result<(), SyncError>>;
+}
+
+pub(super) struct Typed<R>(pub(super) Arc<R>);
+
+impl<R: Reconcile> AnyReconciler for Typed<R> {
+    fn run(&self, run: Run) -> BoxFuture<'static, Result<(), SyncError>> {
+        let reconciler = Arc::clone(&self.0);
+        Box::pin(run.run(reconciler))
+    }
+}
+
+impl Run {
+    async fn run<R: Reconcile>(self, reconciler: Arc<R>) -> Result<(), SyncError> {
+        let caches = self.environment.client.caches().clone();
+        let queue = Queue::new(self.options.queue);
+        let metrics = Metrics::new(&self.environment.metrics, &self.name, &queue, &self.options);
+        // Subscribed before the lists are complete, so that nothing is missed; worked on after,
+        // so that the first reconcile sees all kinds.
+        let subscriptions: Vec<_> =
+            self.sources.iter().map(|source| source.subscribe(&caches, queue.clone())).collect();
+        for source in &*self.sources {
+            match self.shutdown.run_until_cancelled(source.wait_synced(&caches)).await {
+                Some(synced) => synced?,
+                None => return Ok(()),
+            }
+        }
+        tracing::info!(
+            controller = %self.name,
+            workers = self.options.concurrency,
+            "controller started"
+        );
+        let worker = Arc::new(Worker {
+            reconciler,
+            queue: queue.clone(),
+            context: Arc::new(Shared {
+                controller: Arc::clone(&self.name),
+                client: self.environment.client,
+                recorder: self.environment.recorder,
+                shutdown: self.shutdown.clone(),
+            }),
+            timeout: self.options.reconcile_timeout,
+            metrics,
+        });
+        let mut workers = JoinSet::new();
+        for source in &*self.sources {
+            if let Some(feed) = source.feed(queue.clone()) {
+                let shutdown = self.shutdown.clone();
+                workers.spawn(async move {
+                    shutdown.run_until_cancelled(feed).await;
+                });
+            }
+        }
+        for _ in 0..self.options.concurrency {
+            let worker = Arc::clone(&worker);
+            workers.spawn(async move { worker.work().await });
+        }
+        self.shutdown.cancelled().await;
+        drop(subscriptions);
+        queue.close();
+        while workers.join_next().await.is_some() {}
+        tracing::info!(controller = %self.name, "controller stopped");
+        Ok(())
+    }
+}
+
+struct Worker<R> {
+    reconciler: Arc<R>,
+    queue: Queue<ObjectKey>,
+    context: Arc<Shared>,
+    timeout: Option<Duration>,
+    metrics: Metrics,
+}
+
+/// How a call of the reconciler ended.
+enum Ended {
+    Returned(Result<Outcome, ReconcileError>),
+    Panicked(String),
+    TimedOut(Duration),
+}
+
+impl<R: Reconcile> Worker<R> {
+    async fn work(&self) {
+        while let Some(item) = self.queue.next().await {
+            let started = Instant::now();
+            self.metrics.queue_time.observe(item.waited);
+            self.metrics.active.add(1);
+            let verdict = self.reconcile(&item).await;
+            self.metrics.active.add(-1);
+            let took = started.elapsed();
+            self.metrics.work_time.observe(took);
+            self.metrics.time.observe(took);
+            self.queue.finish(&item.key, verdict);
+        }
+    }
+
+    async fn reconcile(&self, item: &Item<ObjectKey>) -> Verdict {
+        let context = Context::of(Arc::clone(&self.context), item.failures);
+        let span = tracing::info_span!(
+            "reconcile",
+            controller = %self.context.controller,
+            namespace = item.key.namespace(),
+            name = item.key.name(),
+            reconcile_id = %context.reconcile_id(),
+        );
+        let ended = self.call(item, &context).instrument(span.clone()).await;
+        span.in_scope(|| self.judge(ended))
+    }
+
+    async fn call(&self, item: &Item<ObjectKey>, context: &Context) -> Ended {
+        let reconcile = async { self.reconciler.reconcile(&item.key, context).await };
+        let guarded = AssertUnwindSafe(reconcile).catch_unwind();
+        let caught = match self.timeout {
+            None => guarded.await,
+            Some(limit) => match tokio::time::timeout(limit, guarded).await {
+                Ok(caught) => caught,
+                Err(_) => return Ended::TimedOut(limit),
+            },
+        };
+        match caught {
+            Ok(result) => Ended::Returned(result),
+            Err(panic) => Ended::Panicked(panic_message(&*panic)),
+        }
+    }
+
+    fn judge(&self, ended: Ended) -> Verdict {
+        let metrics = &self.metrics;
+        match ended {
+            Ended::Returned(Ok(Outcome::Done)) => {
+                metrics.success.inc();
+                Verdict::Done
+            }
+            Ended::Returned(Ok(Outcome::RequeueAfter(delay))) => {
+                metrics.requeue_after.inc();
+                Verdict::RequeueAfter(delay)
+            }
+            Ended::Returned(Err(error)) if error.is_terminal() => {
+                metrics.error.inc();
+                metrics.errors.inc();
+                metrics.terminal.inc();
+                tracing::error!(%error, "reconcile failed, not tried again");
+                Verdict::Done
+            }
+            Ended::Returned(Err(error)) => {
+                metrics.error.inc();
+                metrics.errors.inc();
+                if error.is_conflict() {
+                    tracing::debug!(%error, "reconcile met another writer");
+                } else {
+                    tracing::warn!(%error, "reconcile failed");
+                }
+                Verdict::Retry
+            }
+            Ended::Panicked(message) => {
+                metrics.error.inc();
+                metrics.errors.inc();
+                metrics.panics.inc();
+                tracing::error!(%message, "reconcile panicked");
+                Verdict::Retry
+            }
+            Ended::TimedOut(limit) => {
+                metrics.error.inc();
+                metrics.errors.inc();
+                metrics.timeouts.inc();
+                tracing::warn!(?limit, "reconcile timed out");
+                Verdict::Retry
+            }
+        }
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}
+
+/// controller-runtime's metrics of one controller and its queue.
+struct Metrics {
+    success: Counter,
+    error: Counter,
+    requeue_after: Counter,
+    errors: Counter,
+    terminal: Counter,
+    panics: Counter,
+    timeouts: Counter,
+    active: Gauge,
+    time: Histogram,
+    queue_time: Histogram,
+    work_time: Histogram,
+}
+
+impl Metrics {
+    fn new(registry: &Registry, name: &str, queue: &Queue<ObjectKey>, options: &Options) -> Self {
+        let own = [("controller", name)];
+        let total = |result| {
+            registry.counter(
+                "controller_runtime_reconcile_total",
+                "Total number of reconciliations per controller",
+                &[("controller", name), ("result", result)],
+            )
+        };
+        let counter = |metric, help| registry.counter(metric, help, &own);
+        let both = [("name", name), ("controller", name)];
+        total("requeue");
+        registry
+            .gauge(
+                "controller_runtime_max_concurrent_reconciles",
+                "Maximum number of concurrent reconciles per controller",
+                &own,
+            )
+            .set(options.concurrency as i64);
+        let (watched, label) = (queue.clone(), name.to_owned());
+        registry.replace_collector(&format!("workqueue/{name}"), move |scrape| {
+            collect_queue(scrape, &label, &watched);
+        });
+        Self {
+            success: total("success"),
+            error: total("error"),
+            requeue_after: total("requeue_after"),
+            errors: counter(
+                "controller_runtime_reconcile_errors_total",
+                "Total number of reconciliation errors per controller",
+            ),
+            terminal: counter(
+                "controller_runtime_terminal_reconcile_errors_total",
+                "Total number of terminal reconciliation errors per controller",
+            ),
+            panics: counter(
+                "controller_runtime_reconcile_panics_total",
+                "Total number of reconciliation panics per controller",
+            ),
+            timeouts: counter(
+                "controller_runtime_reconcile_timeouts_total",
+                "Total number of reconciliation timeouts per controller",
+            ),
+            active: registry.gauge(
+                "controller_runtime_active_workers",
+                "Number of currently used workers per controller",
+                &own,
+            ),
+            time: registry.histogram(
+                "controller_runtime_reconcile_time_seconds",
+                "Length of time per reconciliation per controller",
+                &own,
+                RECONCILE_BOUNDS,
+            ),
+            queue_time: registry.histogram(
+                "workqueue_queue_duration_seconds",
+                "How long in seconds an item stays in workqueue before being requested",
+                &both,
+                QUEUE_BOUNDS,
+            ),
+            work_time: registry.histogram(
+                "workqueue_work_duration_seconds",
+                "How long in seconds processing an item from workqueue takes.",
+                &both,
+                QUEUE_BOUNDS,
+            ),
+        }
+    }
+}
+
+/// Distinct priorities shown; the rest share one label, as controller-runtime has it.
+const PRIORITIES: usize = 25;
+
+fn collect_queue(scrape: &mut Scrape, name: &str, queue: &Queue<ObjectKey>) {
+    let stats = queue.stats();
+    let both = [("name", name), ("controller", name)];
+    let mut depth = |priority: &str, count: usize| {
+        scrape.gauge(
+            "workqueue_depth",
+            "Current depth of workqueue by workqueue and priority",
+            &[("name", name), ("controller", name), ("priority", priority)],
+            count as f64,
+        );
+    };
+    if stats.depth.is_empty() {
+        depth("0", 0);
+    }
+    for (priority, count) in stats.depth.iter().rev().take(PRIORITIES) {
+        depth(&priority.to_string(), *count);
+    }
+    if stats.depth.len() > PRIORITIES {
+        let rest = stats.depth.values().rev().skip(PRIORITIES).sum();
+        depth("exceeded_cardinality_limit", rest);
+    }
+    scrape.counter("workqueue_adds_total", "Total number of adds handled by workqueue", &both, stats.adds as f64);
+    scrape.counter(
+        "workqueue_retries_total",
+        "Total number of retries handled by workqueue",
+        &both,
+        stats.retries as f64,
+    );
+    scrape.gauge(
+        "workqueue_unfinished_work_seconds",
+        "How many seconds of work has been done that is in progress and hasn't been observed by \
+         work_duration. Large values indicate stuck threads.",
+        &both,
+        stats.unfinished.as_secs_f64(),
+    );
+    scrape.gauge(
+        "workqueue_longest_running_processor_seconds",
+        "How many seconds has the longest running processor for workqueue been running.",
+        &both,
+        stats.longest_running.as_secs_f64(),
+    );
+}

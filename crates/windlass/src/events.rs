@@ -1,0 +1,138 @@
+//! Kubernetes events about objects: what `kubectl describe` shows at the end.
+//!
+//! A [`Recorder`] never waits and never fails: it hands the event to a bounded buffer, and a task
+//! of the manager writes it. Before that a correlator with client-go's numbers keeps a busy
+//! reconciler from flooding the server: at most 25 events at once and one per five minutes after
+//! that for each object and reporter; more than ten different messages of one reason within ten
+//! minutes are combined; the same event again becomes a series on the first one.
+
+mod correlator;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use tokio::sync::mpsc;
+
+pub use writer::{Broadcaster, EventApi};
+
+/// Whether an event is worth somebody's attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// Things are as they should be.
+    Normal,
+    /// Something may go wrong.
+    Warning,
+}
+
+impl EventType {
+    /// The word the API uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// What happened to an object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Whether it is worth attention.
+    pub event_type: EventType,
+    /// Why, as one `CamelCase` word.
+    pub reason: String,
+    /// What was done, as one `CamelCase` word.
+    pub action: String,
+    /// What to tell people; at most 1,024 bytes are kept.
+    pub note: String,
+    /// Another object that is involved.
+    pub related: Option<ObjectReference>,
+}
+
+/// An event and the object it is about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// The object.
+    pub regarding: ObjectReference,
+    /// The event.
+    pub event: Event,
+    /// Who reports it.
+    pub reporter: Arc<str>,
+}
+
+/// Events that may wait to be written; what comes on top is dropped and counted.
+const BUFFER: usize = 1000;
+
+/// Reports events in the name of one component. Clones share the buffer.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::events::Recorder;
+///
+/// let (recorder, mut events) = Recorder::capture("petstore");
+/// let pet = ConfigMap::default();
+/// recorder.normal(&pet, "Fed", "ate 2 kg");
+/// assert_eq!(events.try_recv().unwrap().event.note, "ate 2 kg");
+/// ```
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    reporter: Arc<str>,
+    buffer: mpsc::Sender<Record>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Recorder {
+    fn new(reporter: &str, buffer: mpsc::Sender<Record>, dropped: Arc<AtomicU64>) -> Self {
+        Self { reporter: reporter.into(), buffer, dropped }
+    }
+
+    /// A recorder whose events go to a channel, for tests.
+    pub fn capture(reporter: &str) -> (Self, mpsc::Receiver<Record>) {
+        let (sender, receiver) = mpsc::channel(BUFFER);
+        (Self::new(reporter, sender, Arc::default()), receiver)
+    }
+
+    /// A recorder whose events go nowhere.
+    pub fn discard() -> Self {
+        Self::capture("").0
+    }
+
+    /// Reports something ordinary. The action is the reason.
+    pub fn normal<K: Resource>(&self, object: &K, reason: &str, note: impl Into<String>)
+    where
+        K::DynamicType: Default,
+    {
+        self.event(object, EventType::Normal, reason, note.into());
+    }
+
+    /// Reports something that may need attention. The action is the reason.
+    pub fn warning<K: Resource>(&self, object: &K, reason: &str, note: impl Into<String>)
+    where
+        K::DynamicType: Default,
+    {
+        self.event(object, EventType::Warning, reason, note.into());
+    }
+
+    /// Reports an event in full.
+    pub fn publish(&self, regarding: ObjectReference, event: Event) {
+        let record = Record { regarding, event, reporter: Arc::clone(&self.reporter) };
+        if self.buffer.try_send(record).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn event<K: Resource>(&self, object: &K, event_type: EventType, reason: &str, note: String)
+    where
+        K::DynamicType: Default,
+    {
+        let mut regarding = object.object_ref(&K::DynamicType::default());
+        regarding.resource_version.clone_from(&object.meta().resource_version);
+        self.publish(
+            regarding,
+            Event { event_type, reason: reason.to_owned(), action: reason.to_owned(), note, related: None },
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! The task that writes events, in one of the two APIs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event as CoreEvent, EventSource, ObjectReference};
+use k8s_openapi::api::events::v1::{Event as NewEvent, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::correlator::{Correlator, Decision};
+use super::{BUFFER, Record, Recorder};
+
+/// Which API events are written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EventApi {
+    /// `events.k8s.io/v1`.
+    #[default]
+    EventsV1,
+    /// The core group's older `v1` events.
+    CoreV1,
+}
+
+/// How often a write is tried.
+const ATTEMPTS: u32 = 4;
+/// How long what is waiting at shutdown may take to be written.
+const DRAIN: Duration = Duration::from_secs(2);
+/// Bytes of a note that the API accepts.
+const NOTE_BYTES: usize = 1024;
+
+/// Writes the events of all its recorders. A manager has one.
+///
+/// ```no_run
+/// # use windlass::events::{Broadcaster, EventApi};
+/// # async fn example(client: kube::Client, shutdown: tokio_util::sync::CancellationToken) {
+/// let broadcaster = Broadcaster::new(EventApi::EventsV1);
+/// let recorder = broadcaster.recorder("petstore-operator");
+/// broadcaster.run(client, shutdown).await;
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Broadcaster {
+    api: EventApi,
+    sender: mpsc::Sender<Record>,
+    receiver: Mutex<Option<mpsc::Receiver<Record>>>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Broadcaster {
+    /// A broadcaster that writes nothing before it runs.
+    pub fn new(api: EventApi) -> Self {
+        let (sender, receiver) = mpsc::channel(BUFFER);
+        Self { api, sender, receiver: Mutex::new(Some(receiver)), dropped: Arc::default() }
+    }
+
+    /// A recorder that reports in a component's name.
+    pub fn recorder(&self, reporter: &str) -> Recorder {
+        Recorder::new(reporter, self.sender.clone(), Arc::clone(&self.dropped))
+    }
+
+    /// Events dropped since nobody could write them fast enough.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Writes events until the token is cancelled and what was waiting then is written. Works
+    /// once; a second call returns at once.
+    pub async fn run(&self, client: kube::Client, shutdown: CancellationToken) {
+        let Some(mut receiver) = self.receiver.lock().take() else {
+            return;
+        };
+        let mut writer = Writer { client, api: self.api, instance: instance(), correlator: Correlator::default() };
+        let drain = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(DRAIN).await;
+        };
+        tokio::pin!(drain);
+        loop {
+            // Cancel-safe: `recv` takes a record only when it returns one.
+            let record = tokio::select! {
+                biased;
+                record = receiver.recv() => record,
+                () = shutdown.cancelled() => None,
+            };
+            let Some(record) = record else {
+                break;
+            };
+            // A server that does not answer must not keep the process from stopping.
+            tokio::select! {
+                () = writer.write(record) => {}
+                () = &mut drain => break,
+            }
+        }
+    }
+}
+
+/// Where this process runs, as the reporting instance.
+fn instance() -> String {
+    let host =
+        std::env::var("HOSTNAME").ok().or_else(|| std::fs::read_to_string("/etc/hostname").ok()).unwrap_or_default();
+    host.trim().to_owned()
+}
+
+struct Writer {
+    client: kube::Client,
+    api: EventApi,
+    instance: String,
+    correlator: Correlator,
+}
+
+impl Writer {
+    async fn write(&mut self, mut record: Record) {
+        truncate(&mut record.event.note, NOTE_BYTES);
+        let now = Timestamp::now();
+        let result = match self.correlator.decide(&record, now) {
+            Decision::Drop => return,
+            Decision::Create { series, note } => {
+                let created = self.create(&record, note, now).await;
+                created.map(|name| self.correlator.created(series, name, now))
+            }
+            Decision::Extend { series, name, note, count, first } => {
+                match self.extend(&record, &name, &note, count, now).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {
+                        // Events expire on the server; begin again.
+                        tracing::trace!(%first, "event series expired");
+                        self.correlator.forget(&series);
+                        let created = self.create(&record, note, now).await;
+                        created.map(|name| self.correlator.created(series, name, now))
+                    }
+                    other => other,
+                }
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, reason = %record.event.reason, "event not written");
+        }
+    }
+
+    async fn create(&self, record: &Record, mut note: String, now: Timestamp) -> Result<String, kube::Error> {
+        truncate(&mut note, NOTE_BYTES);
+        let regarding = &record.regarding;
+        let subject = regarding.name.as_deref().unwrap_or_default();
+        let name = format!("{subject}.{:x}", now.as_nanosecond());
+        let metadata = ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(namespace(regarding).to_owned()),
+            ..ObjectMeta::default()
+        };
+        match self.api {
+            EventApi::EventsV1 => {
+                let event = NewEvent {
+                    metadata,
+                    action: Some(record.event.action.clone()),
+                    event_time: Some(MicroTime(now)),
+                    note: Some(note),
+                    reason: Some(record.event.reason.clone()),
+                    regarding: Some(regarding.clone()),
+                    related: record.event.related.clone(),
+                    reporting_controller: Some(record.reporter.to_string()),
+                    reporting_instance: Some(self.reporting_instance(record)),
+                    type_: Some(record.event.event_type.as_str().to_owned()),
+                    ..NewEvent::default()
+                };
+                let api: Api<NewEvent> = Api::namespaced(self.client.clone(), namespace(regarding));
+                retry(|| api.create(&POST, &event)).await?;
+            }
+            EventApi::CoreV1 => {
+                let event = CoreEvent {
+                    metadata,
+                    action: Some(record.event.action.clone()),
+                    count: Some(1),
+                    first_timestamp: Some(Time(now)),
+                    last_timestamp: Some(Time(now)),
+                    involved_object: regarding.clone(),
+                    message: Some(note),
+                    reason: Some(record.event.reason.clone()),
+                    related: record.event.related.clone(),
+                    reporting_component: Some(record.reporter.to_string()),
+                    reporting_instance: Some(self.reporting_instance(record)),
+                    source: Some(EventSource { component: Some(record.reporter.to_string()), host: None }),
+                    type_: Some(record.event.event_type.as_str().to_owned()),
+                    ..CoreEvent::default()
+                };
+                let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace(regarding));
+                retry(|| api.create(&POST, &event)).await?;
+            }
+        }
+        Ok(name)
+    }
+
+    async fn extend(
+        &self,
+        record: &Record,
+        name: &str,
+        note: &str,
+        count: i32,
+        now: Timestamp,
+    ) -> Result<(), kube::Error> {
+        let namespace = namespace(&record.regarding);
+        let params = PatchParams::default();
+        match self.api {
+            EventApi::EventsV1 => {
+                let series = EventSeries { count, last_observed_time: MicroTime(now) };
+                let patch: Patch<Value> = Patch::Merge(json!({"series": series}));
+                let api: Api<NewEvent> = Api::namespaced(self.client.clone(), namespace);
+                retry(|| api.patch(name, &params, &patch)).await?;
+            }
+            EventApi::CoreV1 => {
+                let patch: Patch<Value> = Patch::Merge(json!({
+                    "count": count, "lastTimestamp": Time(now), "message": note,
+                }));
+                let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace);
+                retry(|| api.patch(name, &params, &patch)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reporting_instance(&self, record: &Record) -> String {
+        let mut text = if self.instance.is_empty() {
+            record.reporter.to_string()
+        } else {
+            format!("{}-{}", record.reporter, self.instance)
+        };
+        truncate(&mut text, 128);
+        text
+    }
+}
+
+const POST: PostParams = PostParams { dry_run: false, field_manager: None };
+
+/// Events about cluster-scoped objects live in `default`.
+fn namespace(regarding: &ObjectReference) -> &str {
+    match regarding.namespace.as_deref() {
+        None | Some("") => "default",
+        Some(namespace) => namespace,
+    }
+}
+
+/// Tries again what may work later; an answer of the server is final.
+async fn retry<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    for tried in 1..ATTEMPTS {
+        match attempt().await {
+            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+                return Err(kube::Error::Api(status));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(250 << tried)).await,
+            done => return done,
+        }
+    }
+    attempt().await
+}
+
+fn truncate(text: &mut String, bytes: usize) {
+    if text.len() > bytes {
+        let mut end = bytes;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+    }
+}

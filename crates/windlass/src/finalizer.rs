@@ -1,0 +1,178 @@
+//! Finalizers: clean up outside the cluster before an object goes away.
+//!
+//! A [`Finalize`] reconciler has two halves: `reconcile` for objects that live, `cleanup` for
+//! objects that are being deleted. [`Finalizer`] makes a [`Reconcile`] of it and looks after the
+//! entry in `metadata.finalizers`. What always holds: if `reconcile` ever ran for an object, the
+//! object stays until `cleanup` succeeded for it.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use windlass::finalizer::{Finalize, Finalizer};
+//! use windlass::{Context, Controller, Outcome};
+//!
+//! struct Bucket;
+//!
+//! impl Finalize<ConfigMap> for Bucket {
+//!     async fn reconcile(&self, object: Arc<ConfigMap>, ctx: &Context) -> windlass::Result {
+//!         Ok(Outcome::Done) // make the bucket
+//!     }
+//!     async fn cleanup(&self, object: Arc<ConfigMap>, ctx: &Context) -> windlass::Result {
+//!         Ok(Outcome::Done) // remove it; the finalizer goes once this is done
+//!     }
+//! }
+//!
+//! let controller = Controller::<ConfigMap>::new("bucket")
+//!     .complete(Finalizer::new("buckets.example.com/cleanup", Bucket));
+//! ```
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use kube::api::Patch;
+use serde_json::json;
+
+use crate::client::{Client, ClientError};
+use crate::controller::{Context, Outcome, Reconcile};
+use crate::key::ObjectKey;
+use crate::object::Object;
+
+/// A reconciler in two halves. Both must be idempotent, and `cleanup` must tolerate that
+/// `reconcile` never ran or did not finish.
+pub trait Finalize<K: Object>: Send + Sync + 'static {
+    /// Brings the world closer to what the object asks for. The finalizer is on the object.
+    fn reconcile(&self, object: Arc<K>, ctx: &Context) -> impl Future<Output = crate::Result> + Send;
+
+    /// Undoes it: the object is being deleted. With [`Outcome::Done`] the finalizer is removed
+    /// and the object may go; with [`Outcome::RequeueAfter`] or an error it stays.
+    fn cleanup(&self, object: Arc<K>, ctx: &Context) -> impl Future<Output = crate::Result> + Send;
+}
+
+/// Makes a [`Reconcile`] of a [`Finalize`]. See the [module documentation](self).
+#[derive(Debug, Clone)]
+pub struct Finalizer<K, R> {
+    name: String,
+    inner: R,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Object, R: Finalize<K>> Finalizer<K, R> {
+    /// `name` is the finalizer's, as `pets.example.com/cleanup`; it must belong to one controller.
+    pub fn new(name: impl Into<String>, inner: R) -> Self {
+        Self { name: name.into(), inner, kind: PhantomData }
+    }
+}
+
+impl<K, R> Reconcile for Finalizer<K, R>
+where
+    K: Object<DynamicType: Default>,
+    R: Finalize<K>,
+{
+    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> crate::Result {
+        let Some(object) = ctx.get::<K>(key).await? else {
+            return Ok(Outcome::Done);
+        };
+        if object.meta().deletion_timestamp.is_none() {
+            let object = ensure(ctx.client(), object, &self.name).await?;
+            return match object {
+                Some(object) => self.inner.reconcile(object, ctx).await,
+                None => Ok(Outcome::Done),
+            };
+        }
+        if !contains(&*object, &self.name) {
+            return Ok(Outcome::Done);
+        }
+        let outcome = self.inner.cleanup(object, ctx).await?;
+        if outcome == Outcome::Done {
+            // `cleanup` may have written the object: start from the latest state.
+            if let Some(latest) = ctx.get::<K>(key).await? {
+                remove(ctx.client(), latest, &self.name).await?;
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// Whether an object carries a finalizer.
+pub fn contains<K: Object>(object: &K, finalizer: &str) -> bool {
+    let finalizers = object.meta().finalizers.as_ref();
+    finalizers.is_some_and(|list| list.iter().any(|name| name == finalizer))
+}
+
+/// Adds a finalizer unless it is there, and returns the object with it. `None` when the object is
+/// gone or being deleted, when it is too late.
+pub async fn ensure<K: Object>(client: &Client, object: Arc<K>, finalizer: &str) -> Result<Option<Arc<K>>, ClientError>
+where
+    K::DynamicType: Default,
+{
+    change(client, object, |object| {
+        let meta = object.meta();
+        if meta.deletion_timestamp.is_some() || contains(object, finalizer) {
+            return None;
+        }
+        let mut finalizers = meta.finalizers.clone().unwrap_or_default();
+        finalizers.push(finalizer.to_owned());
+        Some(finalizers)
+    })
+    .await
+    .map(|object| object.filter(|object| object.meta().deletion_timestamp.is_none()))
+}
+
+/// Removes a finalizer if it is there. An object that is gone is fine.
+pub async fn remove<K: Object>(client: &Client, object: Arc<K>, finalizer: &str) -> Result<(), ClientError>
+where
+    K::DynamicType: Default,
+{
+    let key = ObjectKey::of(&*object);
+    let last = change(client, object, |object| {
+        let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
+        let others = finalizers.iter().filter(|name| *name != finalizer);
+        contains(object, finalizer).then(|| others.cloned().collect())
+    })
+    .await?;
+    if let Some(last) = last
+        && last.meta().deletion_timestamp.is_some()
+        && last.meta().finalizers.as_ref().is_none_or(Vec::is_empty)
+    {
+        // That was what held it: the server removes it with this write.
+        client.caches().note_delete::<K>(&key, last.meta().uid.as_deref());
+    }
+    Ok(())
+}
+
+/// How often a write is tried when others write the object too.
+const ATTEMPTS: usize = 5;
+
+/// Replaces the list of finalizers by what `wanted` makes of it; `None` leaves it alone. Each
+/// write is for exactly the state `wanted` saw; on a conflict it is asked about the latest one.
+async fn change<K: Object>(
+    client: &Client,
+    mut object: Arc<K>,
+    wanted: impl Fn(&K) -> Option<Vec<String>>,
+) -> Result<Option<Arc<K>>, ClientError>
+where
+    K::DynamicType: Default,
+{
+    let objects = client.objects::<K>();
+    let key = ObjectKey::of(&*object);
+    let uid = object.meta().uid.clone();
+    for attempt in 1.. {
+        let Some(finalizers) = wanted(&object) else {
+            return Ok(Some(object));
+        };
+        let patch = json!({"metadata": {
+            "finalizers": finalizers,
+            "resourceVersion": object.meta().resource_version,
+        }});
+        match objects.patch(&key, &Patch::Merge(patch)).await {
+            Ok(object) => return Ok(Some(Arc::new(object))),
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.is_conflict() && attempt < ATTEMPTS => match objects.get_live(&key).await? {
+                Some(live) if live.meta().uid == uid => object = Arc::new(live),
+                _ => return Ok(None),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+    unreachable!("invariant: the last attempt returns")
+}

@@ -1,0 +1,392 @@
+//! Informers: the state of one kind, kept up to date by a list and a watch.
+//!
+//! One informer serves all controllers, handlers and listers of a manager that look at the same
+//! kind, namespace and selector. It is made of four parts:
+//!
+//! - a state machine without I/O that decides the next request (streaming list with fallback to
+//!   pages, bookmarks, relist after 410 without dropping the cache, a backoff of its own);
+//! - a source that makes the requests and decodes what comes back, object by object;
+//! - a store with indexes and the process's own writes;
+//! - a task that ties them together and calls the handlers.
+//!
+//! Handlers are called one after the other, in the order of the changes, and see every deletion
+//! with the last known state of the object, even one that happened while the watch was down.
+//! A handler must not block: it files work and returns.
+
+mod backoff;
+mod machine;
+mod source;
+mod store;
+mod task;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use kube::api::ApiResource;
+use kube::core::{Selector, SelectorExt};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use source::{ApiSource, ListWatch, Selection};
+pub(crate) use store::{IndexFn, Store};
+
+use crate::key::ObjectKey;
+use crate::object::{Object, describe, parse_version};
+
+/// A change of one object, as an informer's handlers see it.
+///
+/// ```
+/// use windlass::informer::Change;
+///
+/// fn log<K: windlass::Object>(change: &Change<K>) {
+///     match change {
+///         Change::Added { object, initial } => println!("{:?} {initial}", object.meta().name),
+///         Change::Updated { old, new } => println!("{:?} -> {:?}", old.meta().generation, new.meta().generation),
+///         Change::Resync { object } | Change::Deleted { object } => println!("{:?}", object.meta().name),
+///     }
+/// }
+/// ```
+#[derive(Debug)]
+pub enum Change<K> {
+    /// An object appeared; `initial` when it was there before the informer looked.
+    Added {
+        /// The object.
+        object: Arc<K>,
+        /// Whether it is part of the initial state rather than news.
+        initial: bool,
+    },
+    /// An object changed.
+    Updated {
+        /// What it was.
+        old: Arc<K>,
+        /// What it is.
+        new: Arc<K>,
+    },
+    /// Nothing changed; a reminder that the object exists.
+    Resync {
+        /// The object.
+        object: Arc<K>,
+    },
+    /// An object is gone.
+    Deleted {
+        /// Its last known state.
+        object: Arc<K>,
+    },
+}
+
+impl<K> Clone for Change<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Added { object, initial } => Self::Added { object: Arc::clone(object), initial: *initial },
+            Self::Updated { old, new } => Self::Updated { old: Arc::clone(old), new: Arc::clone(new) },
+            Self::Resync { object } => Self::Resync { object: Arc::clone(object) },
+            Self::Deleted { object } => Self::Deleted { object: Arc::clone(object) },
+        }
+    }
+}
+
+impl<K> Change<K> {
+    /// The object after the change; for a deletion its last known state.
+    pub fn object(&self) -> &Arc<K> {
+        match self {
+            Self::Added { object, .. } | Self::Resync { object } | Self::Deleted { object } => object,
+            Self::Updated { new, .. } => new,
+        }
+    }
+}
+
+/// Why an informer has no complete state.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// The first list did not complete in time.
+    #[error("cache of {kind}{scope} not synced after {after:?}: {reason}")]
+    Timeout {
+        /// The kind, as `pets.petstore.example.com/v1alpha1`.
+        kind: String,
+        /// The namespace, as ` in namespace "x"`, or nothing.
+        scope: String,
+        /// How long was waited.
+        after: Duration,
+        /// The last error and what to do about it.
+        reason: String,
+    },
+    /// The informer was stopped.
+    #[error("cache of {kind} stopped")]
+    Stopped {
+        /// The kind.
+        kind: String,
+    },
+    /// The manager the informer belongs to is not running yet.
+    #[error("cache of {kind} not started: run the manager before reading from its caches")]
+    NotStarted {
+        /// The kind.
+        kind: String,
+    },
+}
+
+#[derive(Debug, Clone, Default)]
+struct SyncState {
+    synced: bool,
+    stopped: bool,
+    last_error: Option<String>,
+}
+
+type Handler<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
+
+struct Handlers<K> {
+    next_id: u64,
+    list: Vec<(u64, Handler<K>)>,
+}
+
+/// The state of one kind, kept up to date while its task runs.
+pub(crate) struct Informer<K: Object> {
+    resource: ApiResource,
+    selection: Selection,
+    labels: Option<Selector>,
+    store: RwLock<Store<K>>,
+    /// Held while a change is applied and told, so that a handler added meanwhile misses nothing
+    /// and hears nothing twice.
+    handlers: Mutex<Handlers<K>>,
+    sync: watch::Sender<SyncState>,
+    started: AtomicBool,
+    decode_errors: AtomicU64,
+    resync: Option<Duration>,
+}
+
+/// Keeps a handler subscribed; dropping it unsubscribes.
+#[must_use = "dropping a subscription unsubscribes its handler"]
+pub struct Subscription {
+    cancel: Vec<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl Subscription {
+    pub(crate) fn joined(parts: Vec<Subscription>) -> Self {
+        let take = |mut part: Subscription| std::mem::take(&mut part.cancel);
+        Self { cancel: parts.into_iter().flat_map(take).collect() }
+    }
+
+    /// Leaves the handler subscribed for the life of the informer.
+    pub fn forever(mut self) {
+        self.cancel.clear();
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        for cancel in self.cancel.drain(..) {
+            cancel();
+        }
+    }
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+impl<K: Object> Informer<K> {
+    pub(crate) fn new(
+        resource: ApiResource,
+        selection: Selection,
+        labels: Option<Selector>,
+        resync: Option<Duration>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            resource,
+            selection,
+            labels,
+            store: RwLock::new(Store::new()),
+            handlers: Mutex::new(Handlers { next_id: 0, list: Vec::new() }),
+            sync: watch::Sender::new(SyncState::default()),
+            started: AtomicBool::new(false),
+            decode_errors: AtomicU64::new(0),
+            resync,
+        })
+    }
+
+    /// Keeps the state up to date until the token is cancelled. To be called once.
+    pub(crate) async fn run(self: Arc<Self>, source: Arc<dyn ListWatch<K>>, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled(task::run(&self, &*source)).await;
+        self.sync.send_modify(|state| state.stopped = true);
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.selection.namespace.as_deref()
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        describe(&self.resource)
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        self.sync.borrow().synced
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Ordering::Acquire)
+    }
+
+    /// True the first time: whoever is told so runs the task.
+    pub(crate) fn claim_start(&self) -> bool {
+        !self.started.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn decode_errors(&self) -> u64 {
+        self.decode_errors.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the first list is complete.
+    pub(crate) async fn wait_synced(&self, timeout: Duration) -> Result<(), SyncError> {
+        if self.is_synced() {
+            return Ok(());
+        }
+        let mut receiver = self.sync.subscribe();
+        let settled = receiver.wait_for(|state| state.synced || state.stopped);
+        if let Ok(settled) = tokio::time::timeout(timeout, settled).await {
+            return match settled {
+                Ok(state) if state.synced => Ok(()),
+                _ => Err(SyncError::Stopped { kind: self.describe() }),
+            };
+        }
+        let reason = self.sync.borrow().last_error.clone();
+        Err(SyncError::Timeout {
+            kind: self.describe(),
+            scope: self.namespace().map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default(),
+            after: timeout,
+            reason: reason.unwrap_or_else(|| "the server has not answered".to_owned()),
+        })
+    }
+
+    /// Calls a handler for everything that is known, then for every change.
+    pub(crate) fn subscribe(self: &Arc<Self>, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
+        let handler: Handler<K> = Arc::new(handler);
+        let mut handlers = self.handlers.lock();
+        let known: Vec<Arc<K>> = self.store.read().observed_objects();
+        for object in known {
+            call(&handler, &Change::Added { object, initial: true });
+        }
+        let id = handlers.next_id;
+        handlers.next_id += 1;
+        handlers.list.push((id, handler));
+        drop(handlers);
+        let informer = Arc::downgrade(self);
+        Subscription {
+            cancel: vec![Box::new(move || {
+                if let Some(informer) = informer.upgrade() {
+                    informer.handlers.lock().list.retain(|(other, _)| *other != id);
+                }
+            })],
+        }
+    }
+
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&Store<K>) -> R) -> R {
+        read(&self.store.read())
+    }
+
+    /// Adds an index unless there is one of that name.
+    pub(crate) fn ensure_index(&self, name: &str, values: impl FnOnce() -> IndexFn<K>) {
+        if self.store.read().has_index(name) {
+            return;
+        }
+        let mut store = self.store.write();
+        if !store.has_index(name) {
+            store.add_index(name, values());
+        }
+    }
+
+    pub(crate) fn note_write(&self, object: Arc<K>) {
+        let meta = object.meta();
+        if self.namespace().is_some() && meta.namespace.as_deref() != self.namespace() {
+            return;
+        }
+        let labelled = self.labels.as_ref().is_none_or(|selector| match &meta.labels {
+            Some(labels) => selector.matches(labels),
+            None => selector.matches(&std::collections::BTreeMap::new()),
+        });
+        let mut store = self.store.write();
+        // What a field selector means only the server knows: an object that was selected is taken
+        // to stay so, any other to stay out.
+        if self.selection.fields.is_some() && store.observed(&ObjectKey::of(&*object)).is_none() {
+            return;
+        }
+        store.note_write(object, labelled);
+    }
+
+    pub(crate) fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
+        self.store.write().note_delete(key, uid);
+    }
+
+    /// Changes the store and tells the handlers, in one step as far as they can see.
+    fn change<I>(&self, change: impl FnOnce(&mut Store<K>) -> I)
+    where
+        I: IntoIterator<Item = Change<K>>,
+    {
+        let handlers = self.handlers.lock();
+        let changes = change(&mut self.store.write());
+        for change in changes {
+            for (_, handler) in &handlers.list {
+                call(handler, &change);
+            }
+        }
+    }
+
+    fn advance(&self, resource_version: &str) {
+        if let Some(version) = parse_version(resource_version) {
+            self.store.write().advance(version);
+        }
+    }
+
+    fn resync_now(&self) {
+        self.change(|store| {
+            store.observed_objects().into_iter().map(|object| Change::Resync { object }).collect::<Vec<_>>()
+        });
+    }
+
+    fn completed(&self) {
+        self.sync.send_if_modified(|state| {
+            state.last_error = None;
+            !std::mem::replace(&mut state.synced, true)
+        });
+    }
+
+    fn report(&self, error: &kube::Error) {
+        let kind = self.describe();
+        let reason = explain(error);
+        tracing::warn!(%kind, %reason, "watch failed");
+        self.sync.send_if_modified(|state| {
+            state.last_error = Some(reason);
+            false
+        });
+    }
+}
+
+/// An error in the words of whoever has to fix it.
+fn explain(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => {
+            let hint = match status.code {
+                401 => " (the credentials are not accepted)",
+                403 => " (grant list and watch on this kind to the operator's account)",
+                404 => " (is the CustomResourceDefinition installed?)",
+                _ => "",
+            };
+            format!("{}{hint}", status.message)
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A handler that panics is reported; the others and the informer go on.
+fn call<K>(handler: &Handler<K>, change: &Change<K>) {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
+        tracing::error!("informer handler panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests;

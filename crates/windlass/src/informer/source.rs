@@ -1,0 +1,376 @@
+//! Where an informer's objects come from: the list and watch requests, and their decoding.
+//!
+//! An object that cannot be decoded is reported with its name and does not stop the rest: a page
+//! or event is first read as a whole, and only when that fails piece by piece.
+
+use std::marker::PhantomData;
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use http_body_util::BodyExt;
+use kube::api::{ListParams, WatchParams};
+use kube::core::{Status, WatchEvent};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::key::ObjectKey;
+use crate::object::Object;
+
+/// The seam between an informer and a server. Tests script it.
+pub(crate) trait ListWatch<K>: Send + Sync + 'static {
+    /// One page of the list.
+    fn list<'a>(&'a self, continue_token: Option<&'a str>) -> BoxFuture<'a, Result<Page<K>, kube::Error>>;
+
+    /// The server's current version of the collection.
+    fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>>;
+
+    /// A watch from a version, or, without one, a watch that starts with the current state.
+    fn watch<'a>(
+        &'a self,
+        from: Option<&'a str>,
+        timeout_seconds: u32,
+    ) -> BoxFuture<'a, Result<EventStream<K>, kube::Error>>;
+}
+
+pub(crate) type EventStream<K> = BoxStream<'static, Result<Event<K>, kube::Error>>;
+
+/// One page of a list.
+#[derive(Debug)]
+pub(crate) struct Page<K> {
+    pub(crate) items: Vec<Decoded<K>>,
+    pub(crate) resource_version: String,
+    pub(crate) continue_token: Option<String>,
+}
+
+/// One event of a watch.
+#[derive(Debug)]
+pub(crate) enum Event<K> {
+    Applied(Decoded<K>),
+    Deleted(Decoded<K>),
+    Bookmark { resource_version: String, initial_end: bool },
+    Error(Box<Status>),
+}
+
+/// An object, or what could be found out about one that cannot be read.
+#[derive(Debug)]
+pub(crate) enum Decoded<K> {
+    Object(K),
+    Broken(Broken),
+}
+
+/// An object that does not fit its type.
+#[derive(Debug, Clone)]
+pub(crate) struct Broken {
+    pub(crate) key: ObjectKey,
+    pub(crate) resource_version: String,
+    pub(crate) error: String,
+}
+
+impl<K: Object> Decoded<K> {
+    pub(crate) fn resource_version(&self) -> &str {
+        match self {
+            Self::Object(object) => object.meta().resource_version.as_deref().unwrap_or_default(),
+            Self::Broken(broken) => &broken.resource_version,
+        }
+    }
+
+    fn from_value(value: Value) -> Self {
+        let at = |pointer| value.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+        let broken = Broken {
+            key: ObjectKey::new(at("/metadata/namespace"), at("/metadata/name")),
+            resource_version: at("/metadata/resourceVersion").to_owned(),
+            error: String::new(),
+        };
+        match serde_json::from_value(value) {
+            Ok(object) => Self::Object(object),
+            Err(error) => Self::Broken(Broken { error: error.to_string(), ..broken }),
+        }
+    }
+}
+
+/// What is watched: a kind in all or one namespace, optionally narrowed by selectors.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Selection {
+    pub(crate) namespace: Option<String>,
+    pub(crate) labels: Option<String>,
+    pub(crate) fields: Option<String>,
+}
+
+/// [`ListWatch`] on an API server.
+pub(crate) struct ApiSource<K> {
+    client: kube::Client,
+    request: kube::api::Request,
+    selection: Selection,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// Objects per page, as client-go asks for.
+const PAGE_SIZE: u32 = 500;
+
+impl<K: Object> ApiSource<K> {
+    pub(crate) fn new(client: kube::Client, dt: &K::DynamicType, selection: Selection) -> Self {
+        Self {
+            client,
+            request: kube::api::Request::new(K::url_path(dt, selection.namespace.as_deref())),
+            selection,
+            kind: PhantomData,
+        }
+    }
+
+    async fn page(&self, continue_token: Option<&str>, limit: u32) -> Result<Page<K>, kube::Error> {
+        let params = ListParams {
+            label_selector: self.selection.labels.clone(),
+            field_selector: self.selection.fields.clone(),
+            limit: Some(limit),
+            continue_token: continue_token.map(str::to_owned),
+            ..ListParams::default()
+        };
+        let request = if K::metadata_api() { self.request.list_metadata(&params) } else { self.request.list(&params) }
+            .map_err(kube::Error::BuildRequest)?;
+        decode_page(&send(&self.client, request).await?)
+    }
+}
+
+impl<K: Object> ListWatch<K> for ApiSource<K> {
+    fn list<'a>(&'a self, continue_token: Option<&'a str>) -> BoxFuture<'a, Result<Page<K>, kube::Error>> {
+        self.page(continue_token, PAGE_SIZE).boxed()
+    }
+
+    fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
+        async move { Ok(self.page(None, 1).await?.resource_version) }.boxed()
+    }
+
+    fn watch<'a>(
+        &'a self,
+        from: Option<&'a str>,
+        timeout_seconds: u32,
+    ) -> BoxFuture<'a, Result<EventStream<K>, kube::Error>> {
+        let params = WatchParams {
+            label_selector: self.selection.labels.clone(),
+            field_selector: self.selection.fields.clone(),
+            timeout: Some(timeout_seconds),
+            bookmarks: true,
+            send_initial_events: from.is_none(),
+        };
+        async move {
+            // Without a version the initial state is read consistently, never from a stale cache.
+            let version = from.unwrap_or_default();
+            let mut request = if K::metadata_api() {
+                self.request.watch_metadata(&params, version)
+            } else {
+                self.request.watch(&params, version)
+            }
+            .map_err(kube::Error::BuildRequest)?;
+            request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
+            let response = self.client.send(request.map(Into::into)).await?;
+            let response = check(response).await?;
+            Ok(events(response.into_body()))
+        }
+        .boxed()
+    }
+}
+
+async fn send(client: &kube::Client, request: http::Request<Vec<u8>>) -> Result<Bytes, kube::Error> {
+    let response = client.send(request.map(Into::into)).await?;
+    check(response).await?.into_body().collect_bytes().await
+}
+
+/// Turns an error response into [`kube::Error::Api`].
+async fn check(
+    response: http::Response<kube::client::Body>,
+) -> Result<http::Response<kube::client::Body>, kube::Error> {
+    let code = response.status();
+    if !code.is_client_error() && !code.is_server_error() {
+        return Ok(response);
+    }
+    let body = response.into_body().collect_bytes().await?;
+    let status = serde_json::from_slice::<Status>(&body)
+        .unwrap_or_else(|_| Status::failure(&String::from_utf8_lossy(&body), "InternalError").with_code(code.as_u16()));
+    Err(kube::Error::Api(status.boxed()))
+}
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+struct WireList<T> {
+    #[serde(default)]
+    metadata: WireListMeta,
+    #[serde(default)]
+    items: Option<Vec<T>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireListMeta {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+}
+
+fn decode_page<K: Object>(body: &[u8]) -> Result<Page<K>, kube::Error> {
+    let page = |meta: WireListMeta, items| Page {
+        items,
+        resource_version: meta.resource_version.unwrap_or_default(),
+        continue_token: meta.continue_token.filter(|token| !token.is_empty()),
+    };
+    if let Ok(list) = serde_json::from_slice::<WireList<K>>(body) {
+        let items = list.items.unwrap_or_default();
+        return Ok(page(list.metadata, items.into_iter().map(Decoded::Object).collect()));
+    }
+    let list: WireList<Value> = serde_json::from_slice(body).map_err(kube::Error::SerdeError)?;
+    let items = list.items.unwrap_or_default();
+    Ok(page(list.metadata, items.into_iter().map(Decoded::from_value).collect()))
+}
+
+fn decode_event<K: Object>(line: &[u8]) -> Result<Event<K>, kube::Error> {
+    if let Ok(event) = serde_json::from_slice::<WatchEvent<K>>(line) {
+        return Ok(map_event(event, Decoded::Object));
+    }
+    serde_json::from_slice::<WatchEvent<Value>>(line).map(|event| map_event(event, Decoded::from_value)).map_err(
+        |error| match serde_json::from_slice::<Status>(line) {
+            Ok(status) if status.is_failure() => kube::Error::Api(status.boxed()),
+            _ => kube::Error::SerdeError(error),
+        },
+    )
+}
+
+fn map_event<T, K>(event: WatchEvent<T>, decoded: impl FnOnce(T) -> Decoded<K>) -> Event<K> {
+    match event {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => Event::Applied(decoded(object)),
+        WatchEvent::Deleted(object) => Event::Deleted(decoded(object)),
+        WatchEvent::Bookmark(bookmark) => Event::Bookmark {
+            initial_end: bookmark
+                .metadata
+                .annotations
+                .get("k8s.io/initial-events-end")
+                .is_some_and(|value| value == "true"),
+            resource_version: bookmark.metadata.resource_version,
+        },
+        WatchEvent::Error(status) => Event::Error(status),
+    }
+}
+
+/// The events of a watch's body: one JSON document per line.
+fn events<K: Object>(body: kube::client::Body) -> EventStream<K> {
+    struct Reading {
+        body: http_body_util::BodyDataStream<kube::client::Body>,
+        buffer: BytesMut,
+        /// How much of `buffer` is known to hold no line end.
+        scanned: usize,
+        ended: bool,
+    }
+    let reading = Reading { body: body.into_data_stream(), buffer: BytesMut::new(), scanned: 0, ended: false };
+    futures::stream::unfold(reading, |mut r| async move {
+        loop {
+            if let Some(at) = r.buffer[r.scanned..].iter().position(|byte| *byte == b'\n') {
+                let line = r.buffer.split_to(r.scanned + at);
+                r.buffer.advance(1);
+                r.scanned = 0;
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                return Some((decode_event(&line), r));
+            }
+            r.scanned = r.buffer.len();
+            if r.ended {
+                // A line that is not complete was cut off; the watch resumes before it.
+                return None;
+            }
+            match r.body.next().await {
+                Some(Ok(chunk)) => r.buffer.extend_from_slice(&chunk),
+                Some(Err(error)) => {
+                    r.ended = true;
+                    tracing::debug!(%error, "watch cut");
+                }
+                None => r.ended = true,
+            }
+        }
+    })
+    .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn meta(name: &str) -> Value {
+        serde_json::json!({"namespace": "d", "name": name, "resourceVersion": "7"})
+    }
+
+    #[test]
+    fn one_unreadable_item_does_not_spoil_the_page() {
+        let body = serde_json::json!({
+            "metadata": {"resourceVersion": "9", "continue": ""},
+            "items": [
+                {"metadata": meta("a"), "data": {"k": "v"}},
+                {"metadata": meta("b"), "data": "not a map"},
+            ],
+        });
+        let page: Page<ConfigMap> = decode_page(body.to_string().as_bytes()).unwrap();
+        assert_eq!((page.resource_version.as_str(), page.continue_token), ("9", None));
+        assert!(matches!(&page.items[0], Decoded::Object(o) if o.metadata.name.as_deref() == Some("a")));
+        let Decoded::Broken(broken) = &page.items[1] else {
+            panic!("expected a broken object");
+        };
+        assert_eq!(broken.key, ObjectKey::new("d", "b"));
+        assert!(broken.error.contains("expected"), "{}", broken.error);
+    }
+
+    #[test]
+    fn a_list_without_items_is_empty() {
+        let page: Page<ConfigMap> = decode_page(br#"{"metadata":{"resourceVersion":"1"},"items":null}"#).unwrap();
+        assert!(page.items.is_empty());
+    }
+
+    #[tokio::test]
+    async fn events_are_read_across_chunks() {
+        let text = format!(
+            "{}\n{}\n\n{}\n{{\"type\":\"ADD",
+            serde_json::json!({"type": "ADDED", "object": {"metadata": meta("a")}}),
+            serde_json::json!({"type": "DELETED", "object": {"metadata": meta("b"), "data": 1}}),
+            serde_json::json!({"type": "BOOKMARK", "object": {"kind": "ConfigMap", "apiVersion": "v1",
+                "metadata": {"resourceVersion": "8", "annotations": {"k8s.io/initial-events-end": "true"}}}}),
+        );
+        let client = kube::Client::new(
+            tower::service_fn(move |_| {
+                let chunks: Vec<Result<_, std::convert::Infallible>> = text
+                    .as_bytes()
+                    .chunks(7)
+                    .map(|chunk| Ok(http_body::Frame::data(Bytes::copy_from_slice(chunk))))
+                    .collect();
+                let body = http_body_util::StreamBody::new(futures::stream::iter(chunks));
+                async move { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
+            }),
+            "default",
+        );
+        let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+        let events: Vec<_> = source.watch(None, 1).await.unwrap().collect().await;
+        assert_eq!(events.len(), 3);
+        assert!(matches!(&events[0], Ok(Event::Applied(Decoded::Object(_)))));
+        assert!(matches!(&events[1], Ok(Event::Deleted(Decoded::Broken(b))) if b.key.name() == "b"));
+        assert!(matches!(
+            &events[2],
+            Ok(Event::Bookmark { initial_end: true, resource_version }) if resource_version == "8"
+        ));
+    }
+
+    #[tokio::test]
+    async fn an_error_response_becomes_a_status() {
+        let client = kube::Client::new(
+            tower::service_fn(|_| async {
+                let mut response = http::Response::new(http_body_util::Full::new(Bytes::from_static(b"nobody home")));
+                *response.status_mut() = http::StatusCode::NOT_FOUND;
+                Ok::<_, std::convert::Infallible>(response)
+            }),
+            "default",
+        );
+        let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+        let error = source.list(None).await.unwrap_err();
+        assert!(matches!(error, kube::Error::Api(status) if status.code == 404));
+    }
+}

@@ -1,0 +1,325 @@
+//! The objects of one informer, with their indexes: pure, behind no lock of its own.
+//!
+//! Three layers answer a read:
+//!
+//! - `objects`: what the watch has said. Handlers are told about changes of this layer only.
+//! - `writes`: what this process wrote and the watch has not said yet, so that a reconciler never
+//!   reads an object older than its own last write. An entry goes away as soon as the watch has
+//!   passed its version.
+//! - `indexes`: over `objects`; entries of `writes` are checked one by one, as they are few.
+//!
+//! Replacing the state (after a list) never empties the store: every listed object is put in its
+//! place and stamped with the epoch of the list; at the end what carries an older stamp is gone.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use kube::Resource;
+
+use super::Change;
+use crate::key::ObjectKey;
+use crate::object::{parse_version, version_of};
+
+/// Computes the values under which an index files an object.
+pub(crate) type IndexFn<K> = Arc<dyn Fn(&K) -> Vec<String> + Send + Sync>;
+
+struct Entry<K> {
+    object: Arc<K>,
+    epoch: u32,
+}
+
+/// What this process wrote and the watch has not shown yet.
+enum Written<K> {
+    Present {
+        object: Arc<K>,
+        version: u64,
+    },
+    /// Deleted, or changed so that the informer's selector no longer matches.
+    Absent {
+        uid: Option<String>,
+        version: Option<u64>,
+    },
+}
+
+struct Index<K> {
+    values: IndexFn<K>,
+    keys: HashMap<String, HashSet<ObjectKey>>,
+}
+
+/// See the [module documentation](self).
+pub(crate) struct Store<K> {
+    objects: HashMap<ObjectKey, Entry<K>>,
+    writes: HashMap<ObjectKey, Written<K>>,
+    indexes: HashMap<String, Index<K>>,
+    epoch: u32,
+    /// Whether a list was ever complete: what appears before that is no news.
+    complete: bool,
+    /// The version the watch has reached.
+    version: u64,
+}
+
+impl<K: Resource> Store<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            objects: HashMap::new(),
+            writes: HashMap::new(),
+            indexes: HashMap::new(),
+            epoch: 0,
+            complete: false,
+            version: 0,
+        }
+    }
+
+    // Reads.
+
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        match self.writes.get(key) {
+            Some(Written::Present { object, .. }) => Some(Arc::clone(object)),
+            Some(Written::Absent { .. }) => None,
+            None => self.objects.get(key).map(|entry| Arc::clone(&entry.object)),
+        }
+    }
+
+    /// What the watch has said about an object, whatever was written since.
+    pub(crate) fn observed(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.objects.get(key).map(|entry| Arc::clone(&entry.object))
+    }
+
+    /// Everything the watch has said.
+    pub(crate) fn observed_objects(&self) -> Vec<Arc<K>> {
+        self.objects.values().map(|entry| Arc::clone(&entry.object)).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        if self.writes.is_empty() { self.objects.len() } else { self.iter().count() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<K>> {
+        let observed = self
+            .objects
+            .iter()
+            .filter(|(key, _)| self.writes.is_empty() || !self.writes.contains_key(*key))
+            .map(|(_, entry)| &entry.object);
+        let written = self.writes.values().filter_map(|written| match written {
+            Written::Present { object, .. } => Some(object),
+            Written::Absent { .. } => None,
+        });
+        observed.chain(written)
+    }
+
+    pub(crate) fn has_index(&self, name: &str) -> bool {
+        self.indexes.contains_key(name)
+    }
+
+    /// Objects filed under a value; empty when there is no such index.
+    pub(crate) fn by_index(&self, name: &str, value: &str) -> Vec<Arc<K>> {
+        let Some(index) = self.indexes.get(name) else {
+            return Vec::new();
+        };
+        let mut found: Vec<Arc<K>> = index
+            .keys
+            .get(value)
+            .into_iter()
+            .flatten()
+            .filter(|key| !self.writes.contains_key(*key))
+            .filter_map(|key| self.objects.get(key))
+            .map(|entry| Arc::clone(&entry.object))
+            .collect();
+        found.extend(self.writes.values().filter_map(|written| match written {
+            Written::Present { object, .. } if (index.values)(object).iter().any(|own| own == value) => {
+                Some(Arc::clone(object))
+            }
+            _ => None,
+        }));
+        found
+    }
+
+    pub(crate) fn add_index(&mut self, name: &str, values: IndexFn<K>) {
+        let mut index = Index { values, keys: HashMap::new() };
+        for (key, entry) in &self.objects {
+            file(&mut index, key, &entry.object);
+        }
+        self.indexes.insert(name.to_owned(), index);
+    }
+
+    // What the watch says.
+
+    /// Puts an object in its place; `listed` when it is part of a list rather than an event. Up to
+    /// two changes: an object deleted and made again while nobody looked is a deletion and an
+    /// addition.
+    pub(crate) fn upsert(&mut self, object: K, listed: bool) -> [Option<Change<K>>; 2] {
+        let key = ObjectKey::of(&object);
+        let object = Arc::new(object);
+        let initial = listed && !self.complete;
+        if !listed && let Some(version) = version_of(&*object) {
+            self.advance(version);
+        }
+        self.settle(&key, &object);
+        let epoch = self.epoch;
+        let entry = Entry { object: Arc::clone(&object), epoch };
+        let Some(old) = self.objects.insert(key.clone(), entry).map(|e| e.object) else {
+            self.file(&key, &object);
+            return [Some(Change::Added { object, initial }), None];
+        };
+        let (was, is) = (old.meta(), object.meta());
+        if was.uid == is.uid && was.resource_version == is.resource_version {
+            return [None, None];
+        }
+        self.unfile(&key, &old);
+        self.file(&key, &object);
+        if was.uid == is.uid {
+            return [Some(Change::Updated { old, new: object }), None];
+        }
+        [Some(Change::Deleted { object: old }), Some(Change::Added { object, initial })]
+    }
+
+    /// Removes an object. `last` is its final state when the server sent one that could be read.
+    pub(crate) fn remove(&mut self, key: &ObjectKey, last: Option<K>, version: &str) -> Option<Change<K>> {
+        if let Some(version) = parse_version(version) {
+            self.advance(version);
+        }
+        if matches!(self.writes.get(key), Some(Written::Absent { .. })) {
+            self.writes.remove(key);
+        }
+        let known = self.take(key);
+        last.map(Arc::new).or(known).map(|object| Change::Deleted { object })
+    }
+
+    /// An object is still there but could not be read: keep what was known of it.
+    pub(crate) fn keep(&mut self, key: &ObjectKey) {
+        let epoch = self.epoch;
+        if let Some(entry) = self.objects.get_mut(key) {
+            entry.epoch = epoch;
+        }
+    }
+
+    pub(crate) fn begin_replace(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// The list is complete as of `version`: what it did not contain is gone.
+    pub(crate) fn finish_replace(&mut self, version: &str) -> Vec<Change<K>> {
+        self.complete = true;
+        let epoch = self.epoch;
+        let gone: Vec<ObjectKey> =
+            self.objects.iter().filter(|(_, entry)| entry.epoch != epoch).map(|(key, _)| key.clone()).collect();
+        let changes = gone.iter().filter_map(|key| self.take(key)).map(|object| Change::Deleted { object }).collect();
+        if let Some(version) = parse_version(version) {
+            if version < self.version {
+                // A restored or recreated server counts from an earlier point: what was written
+                // before belongs to another history.
+                self.version = version;
+                self.writes.clear();
+            }
+            self.advance(version);
+        }
+        let objects = &self.objects;
+        self.writes.retain(|key, written| match written {
+            Written::Present { .. } => true,
+            Written::Absent { version, .. } => version.is_some() || objects.contains_key(key),
+        });
+        changes
+    }
+
+    /// The watch has reached a version.
+    pub(crate) fn advance(&mut self, version: u64) {
+        self.version = self.version.max(version);
+        if !self.writes.is_empty() {
+            let reached = self.version;
+            self.writes.retain(|_, written| match written {
+                Written::Present { version, .. } => *version > reached,
+                Written::Absent { version, .. } => version.is_none_or(|v| v > reached),
+            });
+        }
+    }
+
+    // What this process wrote.
+
+    /// Remembers the result of a write until the watch shows it. `matches` is false when the
+    /// informer's selector does not (or no longer) select the object.
+    pub(crate) fn note_write(&mut self, object: Arc<K>, matches: bool) {
+        let Some(version) = version_of(&*object) else {
+            return;
+        };
+        let key = ObjectKey::of(&*object);
+        let known = self.objects.get(&key);
+        let seen = known.and_then(|entry| version_of(&*entry.object));
+        if version <= self.version || seen.is_some_and(|seen| seen >= version) {
+            return;
+        }
+        let written = if matches {
+            Written::Present { object, version }
+        } else if known.is_some() || self.writes.contains_key(&key) {
+            Written::Absent { uid: None, version: Some(version) }
+        } else {
+            return;
+        };
+        let newer = match self.writes.get(&key) {
+            Some(Written::Present { version: old, .. } | Written::Absent { version: Some(old), .. }) => *old >= version,
+            _ => false,
+        };
+        if !newer {
+            self.writes.insert(key, written);
+        }
+    }
+
+    /// Remembers that an object is gone until the watch says so.
+    pub(crate) fn note_delete(&mut self, key: &ObjectKey, uid: Option<&str>) {
+        let same = |object: &K| uid.is_none() || object.meta().uid.as_deref() == uid;
+        let shown = match self.writes.get(key) {
+            Some(Written::Present { object, .. }) => same(object),
+            Some(Written::Absent { .. }) => false,
+            None => self.objects.get(key).is_some_and(|e| same(&e.object)),
+        };
+        if shown {
+            let uid = self.get(key).and_then(|object| object.meta().uid.clone());
+            self.writes.insert(key.clone(), Written::Absent { uid, version: None });
+        }
+    }
+
+    /// Forgets what was written about an object once the watch contradicts it.
+    fn settle(&mut self, key: &ObjectKey, object: &K) {
+        let settled = match self.writes.get(key) {
+            Some(Written::Present { version, .. }) => version_of(object).is_some_and(|seen| seen >= *version),
+            Some(Written::Absent { uid: Some(uid), .. }) => object.meta().uid.as_ref() != Some(uid),
+            _ => false,
+        };
+        if settled {
+            self.writes.remove(key);
+        }
+    }
+
+    fn take(&mut self, key: &ObjectKey) -> Option<Arc<K>> {
+        let object = self.objects.remove(key)?.object;
+        self.unfile(key, &object);
+        Some(object)
+    }
+
+    fn file(&mut self, key: &ObjectKey, object: &K) {
+        for index in self.indexes.values_mut() {
+            file(index, key, object);
+        }
+    }
+
+    fn unfile(&mut self, key: &ObjectKey, object: &K) {
+        for index in self.indexes.values_mut() {
+            for value in (index.values)(object) {
+                if let Some(keys) = index.keys.get_mut(&value) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        index.keys.remove(&value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn file<K>(index: &mut Index<K>, key: &ObjectKey, object: &K) {
+    for value in (index.values)(object) {
+        index.keys.entry(value).or_default().insert(key.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! The store's rules: replacing without emptying, deletions, indexes, own writes.
+#![allow(clippy::unwrap_used)]
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ObjectMeta;
+
+use super::*;
+
+fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            namespace: Some("default".into()),
+            name: Some(name.into()),
+            uid: Some(uid.into()),
+            resource_version: Some(version.to_string()),
+            labels: Some([("app".to_string(), name.to_string())].into()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+/// `+name@version` added, `~` updated, `-` deleted, `!` marks the initial state.
+fn show<'a>(changes: impl IntoIterator<Item = &'a Change<ConfigMap>>) -> Vec<String> {
+    let name = |object: &ConfigMap| {
+        let meta = &object.metadata;
+        format!("{}@{}", meta.name.clone().unwrap(), meta.resource_version.clone().unwrap())
+    };
+    changes
+        .into_iter()
+        .map(|change| match change {
+            Change::Added { object, initial } => {
+                format!("+{}{}", name(object), if *initial { "!" } else { "" })
+            }
+            Change::Updated { old, new } => format!("~{}>{}", name(old), name(new)),
+            Change::Resync { object } => format!("={}", name(object)),
+            Change::Deleted { object } => format!("-{}", name(object)),
+        })
+        .collect()
+}
+
+fn version(store: &Store<ConfigMap>, name: &str) -> Option<u64> {
+    store.get(&key(name)).and_then(|object| version_of(&*object))
+}
+
+fn upsert(store: &mut Store<ConfigMap>, object: ConfigMap, initial: bool) -> Vec<String> {
+    show(store.upsert(object, initial).iter().flatten())
+}
+
+fn listed(items: &[(&str, &str, u64)], version: u64) -> Store<ConfigMap> {
+    let mut store = Store::new();
+    store.begin_replace();
+    for (name, uid, version) in items {
+        store.upsert(object(name, uid, *version), true);
+    }
+    store.finish_replace(&version.to_string());
+    store
+}
+
+#[test]
+fn a_list_replaces_without_emptying() {
+    let mut store = listed(&[("a", "1", 1), ("b", "2", 2), ("c", "3", 3)], 5);
+    store.begin_replace();
+    assert_eq!(store.len(), 3);
+    assert!(upsert(&mut store, object("a", "1", 1), true).is_empty());
+    assert_eq!(upsert(&mut store, object("b", "2", 7), true), ["~b@2>b@7"]);
+    assert_eq!(upsert(&mut store, object("d", "4", 8), true), ["+d@8"]);
+    assert_eq!(store.len(), 4, "c is still there while the list is incomplete");
+    assert_eq!(show(&store.finish_replace("9")), ["-c@3"]);
+    assert_eq!(store.len(), 3);
+}
+
+#[test]
+fn an_object_made_again_while_nobody_looked_is_a_deletion_and_an_addition() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.begin_replace();
+    assert_eq!(upsert(&mut store, object("a", "9", 8), true), ["-a@1", "+a@8"]);
+}
+
+#[test]
+fn an_unreadable_object_keeps_its_last_state_and_its_deletion_is_seen() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.begin_replace();
+    store.keep(&key("a"));
+    assert!(store.finish_replace("6").is_empty());
+    let change = store.remove(&key("a"), None, "7");
+    assert_eq!(show(&change), ["-a@1"]);
+}
+
+#[test]
+fn a_deletion_carries_the_final_state() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    let change = store.remove(&key("a"), Some(object("a", "1", 6)), "6");
+    assert_eq!(show(&change), ["-a@6"]);
+    assert!(store.get(&key("a")).is_none());
+}
+
+#[test]
+fn indexes_follow_changes() {
+    let mut store = listed(&[("a", "1", 1), ("b", "2", 2)], 5);
+    store.add_index(
+        "app",
+        Arc::new(|object: &ConfigMap| {
+            object.metadata.labels.iter().filter_map(|labels| labels.get("app").cloned()).collect()
+        }),
+    );
+    assert_eq!(store.by_index("app", "a").len(), 1);
+    let mut moved = object("a", "1", 6);
+    moved.metadata.labels = Some([("app".to_string(), "b".to_string())].into());
+    store.upsert(moved, false);
+    assert_eq!(store.by_index("app", "a").len(), 0);
+    assert_eq!(store.by_index("app", "b").len(), 2);
+    store.remove(&key("b"), None, "7");
+    assert_eq!(store.by_index("app", "b").len(), 1);
+}
+
+#[test]
+fn a_read_never_shows_an_object_older_than_the_own_write() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.note_write(Arc::new(object("a", "1", 8)), true);
+    assert_eq!(version(&store, "a"), Some(8));
+    // The watch is behind: what it says does not hide the write, yet handlers hear of it.
+    assert_eq!(upsert(&mut store, object("a", "1", 6), false), ["~a@1>a@6"]);
+    assert_eq!(version(&store, "a"), Some(8));
+    assert_eq!(upsert(&mut store, object("a", "1", 8), false), ["~a@6>a@8"]);
+    assert!(store.writes.is_empty());
+    assert_eq!(upsert(&mut store, object("a", "1", 9), false), ["~a@8>a@9"]);
+    assert_eq!(version(&store, "a"), Some(9));
+}
+
+#[test]
+fn a_late_note_of_a_write_does_not_bring_back_what_is_gone() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.upsert(object("a", "1", 6), false);
+    store.remove(&key("a"), None, "7");
+    store.note_write(Arc::new(object("a", "1", 6)), true);
+    assert!(store.get(&key("a")).is_none());
+}
+
+#[test]
+fn a_bookmark_past_the_write_settles_it() {
+    let mut store = listed(&[], 5);
+    store.note_write(Arc::new(object("a", "1", 8)), true);
+    assert_eq!(store.len(), 1);
+    store.advance(9);
+    assert_eq!(store.len(), 0, "written, deleted by another, both missed");
+}
+
+#[test]
+fn an_own_deletion_is_seen_at_once_and_a_new_object_after_it() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.note_delete(&key("a"), Some("1"));
+    assert!(store.get(&key("a")).is_none());
+    assert_eq!(store.iter().count(), 0);
+    // A change that the watch reports late does not bring it back.
+    store.upsert(object("a", "1", 6), false);
+    assert!(store.get(&key("a")).is_none());
+    let change = store.remove(&key("a"), Some(object("a", "1", 7)), "7");
+    assert_eq!(show(&change), ["-a@7"]);
+    assert!(store.writes.is_empty());
+    store.upsert(object("a", "2", 8), false);
+    assert_eq!(version(&store, "a"), Some(8));
+}
+
+#[test]
+fn a_note_of_a_deletion_the_watch_has_shown_is_ignored() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.remove(&key("a"), None, "6");
+    store.upsert(object("a", "2", 7), false);
+    store.note_delete(&key("a"), Some("1"));
+    assert_eq!(version(&store, "a"), Some(7));
+}
+
+#[test]
+fn a_write_that_leaves_the_selector_hides_the_object() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.note_write(Arc::new(object("a", "1", 8)), false);
+    assert!(store.get(&key("a")).is_none());
+    store.note_write(Arc::new(object("b", "2", 9)), false);
+    assert!(store.get(&key("b")).is_none());
+    assert_eq!(store.writes.len(), 1);
+}
+
+#[test]
+fn a_server_restored_from_a_backup_clears_what_was_written() {
+    let mut store = listed(&[("a", "1", 900)], 1000);
+    store.note_write(Arc::new(object("a", "1", 1001)), true);
+    store.begin_replace();
+    store.upsert(object("a", "1", 40), true);
+    store.finish_replace("50");
+    assert_eq!(version(&store, "a"), Some(40));
+}

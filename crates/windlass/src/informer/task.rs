@@ -1,0 +1,221 @@
+//! The informer's task: does what the [machine](super::machine) asks for and puts what arrives in
+//! the [store](super::store).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::time::Instant;
+
+use super::Informer;
+use super::machine::{Failure, Machine, Phase, Signal, Step};
+use super::source::{Broken, Decoded, Event, EventStream, ListWatch};
+use crate::object::Object;
+
+/// How much longer than the server's own limit a silent stream is believed to be alive.
+const IDLE_MARGIN: Duration = Duration::from_secs(10);
+
+/// Runs for ever; stopping is the caller's business (every await here may be dropped).
+pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatch<K>) {
+    let mut machine = Machine::new();
+    let mut stream: Option<Open<K>> = None;
+    let mut resync = informer.resync.map(Resync::new);
+    loop {
+        match machine.step() {
+            Step::Wait(delay) => {
+                stream = None;
+                tokio::time::sleep(delay).await;
+            }
+            Step::List { continue_token } => {
+                stream = None;
+                list(informer, source, &mut machine, continue_token).await;
+            }
+            Step::StreamList => {
+                informer.store.write().begin_replace();
+                stream = open(informer, source, &mut machine, None).await;
+            }
+            Step::Verify => match source.version().await {
+                Ok(current) => machine.verified(&current),
+                Err(error) => fail(informer, &mut machine, &error),
+            },
+            Step::Watch { resource_version } => {
+                stream = open(informer, source, &mut machine, Some(&resource_version)).await;
+            }
+            Step::Read => match &mut stream {
+                Some(open) => {
+                    let due = resync.as_ref().map(|resync| resync.due);
+                    read(informer, &mut machine, open, due).await;
+                    if let Some(resync) = &mut resync
+                        && resync.is_due()
+                    {
+                        informer.resync_now();
+                    }
+                }
+                // The machine and this loop agree on whether a stream is open.
+                None => machine.ended(Duration::ZERO, fastrand::f64()),
+            },
+        }
+    }
+}
+
+struct Open<K> {
+    events: EventStream<K>,
+    since: Instant,
+    idle: Duration,
+}
+
+/// When handlers are next reminded of everything.
+struct Resync {
+    period: Duration,
+    due: Instant,
+}
+
+impl Resync {
+    fn new(period: Duration) -> Self {
+        let mut resync = Self { period, due: Instant::now() };
+        resync.schedule();
+        resync
+    }
+
+    /// A tenth earlier or later, so that kinds and replicas do not resync together.
+    fn schedule(&mut self) {
+        self.due = Instant::now() + self.period.mul_f64(0.9 + 0.2 * fastrand::f64());
+    }
+
+    fn is_due(&mut self) -> bool {
+        let due = Instant::now() >= self.due;
+        if due {
+            self.schedule();
+        }
+        due
+    }
+}
+
+async fn list<K: Object>(
+    informer: &Informer<K>,
+    source: &dyn ListWatch<K>,
+    machine: &mut Machine,
+    continue_token: Option<String>,
+) {
+    if continue_token.is_none() {
+        informer.store.write().begin_replace();
+    }
+    match source.list(continue_token.as_deref()).await {
+        Ok(page) => {
+            for item in page.items {
+                apply(informer, item, true);
+            }
+            if machine.page(&page.resource_version, page.continue_token) {
+                informer.change(|store| store.finish_replace(&page.resource_version));
+                informer.completed();
+            }
+        }
+        Err(error) => fail(informer, machine, &error),
+    }
+}
+
+async fn open<K: Object>(
+    informer: &Informer<K>,
+    source: &dyn ListWatch<K>,
+    machine: &mut Machine,
+    from: Option<&str>,
+) -> Option<Open<K>> {
+    let timeout = fastrand::u32(240..=300);
+    match source.watch(from, timeout).await {
+        Ok(events) => {
+            machine.opened();
+            Some(Open { events, since: Instant::now(), idle: Duration::from_secs(timeout.into()) + IDLE_MARGIN })
+        }
+        Err(error) => {
+            fail(informer, machine, &error);
+            None
+        }
+    }
+}
+
+async fn read<K: Object>(informer: &Informer<K>, machine: &mut Machine, open: &mut Open<K>, wake: Option<Instant>) {
+    let idle = Instant::now() + open.idle;
+    let until = wake.map_or(idle, |wake| wake.min(idle));
+    let event = match tokio::time::timeout_at(until, open.events.next()).await {
+        Ok(Some(Ok(event))) => event,
+        Ok(Some(Err(error))) => return fail(informer, machine, &error),
+        Ok(None) => return machine.ended(open.since.elapsed(), fastrand::f64()),
+        Err(_) if until < idle => return,
+        Err(_) => {
+            tracing::debug!(kind = %informer.describe(), "watch idle for too long, reopening");
+            return machine.ended(open.since.elapsed(), fastrand::f64());
+        }
+    };
+    match event {
+        Event::Applied(item) => {
+            let phase = machine.signal(&Signal::Object { resource_version: item.resource_version() });
+            apply(informer, item, phase == Phase::Initial);
+        }
+        Event::Deleted(item) => {
+            machine.signal(&Signal::Object { resource_version: item.resource_version() });
+            delete(informer, item);
+        }
+        Event::Bookmark { resource_version, initial_end } => {
+            let phase = machine.signal(&Signal::Bookmark { resource_version: &resource_version, initial_end });
+            match phase {
+                Phase::Initial => {}
+                Phase::Live => informer.advance(&resource_version),
+                Phase::Complete => {
+                    informer.change(|store| store.finish_replace(&resource_version));
+                    informer.completed();
+                }
+            }
+        }
+        Event::Error(status) => fail(informer, machine, &kube::Error::Api(status)),
+    }
+}
+
+fn fail<K: Object>(informer: &Informer<K>, machine: &mut Machine, error: &kube::Error) {
+    let failure = Failure::of(error);
+    machine.failed(failure, fastrand::f64());
+    match failure {
+        Failure::Gone | Failure::Unsupported => {
+            tracing::debug!(kind = %informer.describe(), %error, "watch starts over");
+        }
+        _ => informer.report(error),
+    }
+}
+
+fn apply<K: Object>(informer: &Informer<K>, item: Decoded<K>, initial: bool) {
+    match item {
+        Decoded::Object(mut object) => {
+            // Nobody reads them from a cache, and they are often the largest part of an object.
+            object.meta_mut().managed_fields = None;
+            informer.change(|store| store.upsert(object, initial).into_iter().flatten());
+        }
+        Decoded::Broken(broken) => {
+            complain(informer, &broken);
+            informer.store.write().keep(&broken.key);
+        }
+    }
+}
+
+fn delete<K: Object>(informer: &Informer<K>, item: Decoded<K>) {
+    let version = item.resource_version().to_owned();
+    let (key, last) = match item {
+        Decoded::Object(mut object) => {
+            object.meta_mut().managed_fields = None;
+            (crate::ObjectKey::of(&object), Some(object))
+        }
+        Decoded::Broken(broken) => {
+            complain(informer, &broken);
+            (broken.key, None)
+        }
+    };
+    informer.change(|store| store.remove(&key, last, &version));
+}
+
+fn complain<K: Object>(informer: &Informer<K>, broken: &Broken) {
+    informer.decode_errors.fetch_add(1, Ordering::Relaxed);
+    tracing::warn!(
+        kind = %informer.describe(),
+        object = %broken.key,
+        error = %broken.error,
+        "object does not fit its type",
+    );
+}

@@ -1,0 +1,313 @@
+//! Informers against a scripted server, on a paused clock.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ObjectMeta;
+use kube::core::Status;
+
+use super::source::{Broken, Decoded, Event, EventStream, Page};
+use super::*;
+
+/// What the server answers to the next request, in order; it fails a test that asks otherwise.
+enum Answer {
+    List(Result<Page<ConfigMap>, u16>),
+    /// The events of a watch; `open` leaves it open after them.
+    Watch {
+        from: Option<&'static str>,
+        events: Result<Vec<Event<ConfigMap>>, u16>,
+        open: bool,
+    },
+}
+
+#[derive(Default)]
+struct Script {
+    answers: Mutex<VecDeque<Answer>>,
+    /// Told when the script is used up.
+    done: tokio::sync::Notify,
+}
+
+impl Script {
+    fn new(answers: impl IntoIterator<Item = Answer>) -> Arc<Self> {
+        Arc::new(Self { answers: Mutex::new(answers.into_iter().collect()), done: tokio::sync::Notify::new() })
+    }
+
+    fn next(&self) -> Option<Answer> {
+        let mut answers = self.answers.lock();
+        let answer = answers.pop_front();
+        if answers.is_empty() {
+            self.done.notify_one();
+        }
+        answer
+    }
+}
+
+fn status(code: u16) -> kube::Error {
+    let reason = match code {
+        410 => "Expired",
+        403 => "Forbidden",
+        404 => "NotFound",
+        _ => "Invalid",
+    };
+    kube::Error::Api(Status::failure("scripted", reason).with_code(code).boxed())
+}
+
+impl ListWatch<ConfigMap> for Script {
+    fn list<'a>(&'a self, _: Option<&'a str>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+        async move {
+            match self.next() {
+                Some(Answer::List(page)) => page.map_err(status),
+                Some(Answer::Watch { from, .. }) => panic!("list instead of watch from {from:?}"),
+                None => futures::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+
+    fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
+        async { Ok("1000".to_owned()) }.boxed()
+    }
+
+    fn watch<'a>(
+        &'a self,
+        from: Option<&'a str>,
+        _: u32,
+    ) -> BoxFuture<'a, Result<EventStream<ConfigMap>, kube::Error>> {
+        async move {
+            match self.next() {
+                Some(Answer::Watch { from: expected, events, open }) => {
+                    assert_eq!(from, expected);
+                    let events = stream::iter(events.map_err(status)?.into_iter().map(Ok));
+                    Ok(if open { events.chain(stream::pending()).boxed() } else { events.boxed() })
+                }
+                Some(Answer::List(_)) => panic!("watch from {from:?} instead of list"),
+                None => futures::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+}
+
+fn object(name: &str, version: u64) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            namespace: Some("d".into()),
+            name: Some(name.into()),
+            uid: Some(name.into()),
+            resource_version: Some(version.to_string()),
+            managed_fields: Some(vec![]),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
+}
+
+fn applied(name: &str, version: u64) -> Event<ConfigMap> {
+    Event::Applied(Decoded::Object(object(name, version)))
+}
+
+fn deleted(name: &str, version: u64) -> Event<ConfigMap> {
+    Event::Deleted(Decoded::Object(object(name, version)))
+}
+
+fn broken(name: &str, version: u64) -> Broken {
+    Broken { key: ObjectKey::new("d", name), resource_version: version.to_string(), error: "scripted".into() }
+}
+
+fn end(version: u64) -> Event<ConfigMap> {
+    Event::Bookmark { resource_version: version.to_string(), initial_end: true }
+}
+
+fn bookmark(version: u64) -> Event<ConfigMap> {
+    Event::Bookmark { resource_version: version.to_string(), initial_end: false }
+}
+
+fn gone() -> Event<ConfigMap> {
+    Event::Error(Status::failure("too old", "Expired").with_code(410).boxed())
+}
+
+fn watch(from: Option<&'static str>, events: Vec<Event<ConfigMap>>, open: bool) -> Answer {
+    Answer::Watch { from, events: Ok(events), open }
+}
+
+fn page(items: &[(&str, u64)], version: &str, continue_token: Option<&str>) -> Answer {
+    Answer::List(Ok(Page {
+        items: items.iter().map(|(name, version)| Decoded::Object(object(name, *version))).collect(),
+        resource_version: version.into(),
+        continue_token: continue_token.map(str::to_owned),
+    }))
+}
+
+struct Bench {
+    informer: Arc<Informer<ConfigMap>>,
+    log: Arc<Mutex<Vec<String>>>,
+    shutdown: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+    script: Arc<Script>,
+}
+
+impl Bench {
+    fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self::with_resync(answers, None)
+    }
+
+    fn with_resync(answers: impl IntoIterator<Item = Answer>, resync: Option<Duration>) -> Self {
+        let script = Script::new(answers);
+        let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, resync);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&log);
+        informer.subscribe(move |change| sink.lock().push(describe_change(change))).forever();
+        let shutdown = CancellationToken::new();
+        let task =
+            tokio::spawn(Arc::clone(&informer).run(Arc::clone(&script) as Arc<dyn ListWatch<_>>, shutdown.clone()));
+        Self { informer, log, shutdown, task, script }
+    }
+
+    /// Waits until the script is used up and what it said is digested.
+    async fn settle(&self) -> Vec<String> {
+        self.script.done.notified().await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        std::mem::take(&mut *self.log.lock())
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+fn describe_change(change: &Change<ConfigMap>) -> String {
+    let show = |object: &ConfigMap| {
+        assert!(object.metadata.managed_fields.is_none(), "stripped");
+        format!("{}@{}", object.metadata.name.as_deref().unwrap(), object.metadata.resource_version.as_deref().unwrap())
+    };
+    match change {
+        Change::Added { object, initial } => {
+            format!("+{}{}", show(object), if *initial { "!" } else { "" })
+        }
+        Change::Updated { new, .. } => format!("~{}", show(new)),
+        Change::Resync { object } => format!("={}", show(object)),
+        Change::Deleted { object } => format!("-{}", show(object)),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_the_initial_state_then_changes() {
+    let bench = Bench::start([watch(
+        None,
+        vec![applied("a", 1), applied("b", 2), end(5), applied("a", 6), deleted("b", 7), applied("c", 8)],
+        true,
+    )]);
+    assert_eq!(bench.settle().await, ["+a@1!", "+b@2!", "~a@6", "-b@7", "+c@8"]);
+    assert!(bench.informer.is_synced());
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn falls_back_to_pages_on_servers_without_streaming_lists() {
+    let bench = Bench::start([
+        Answer::Watch { from: None, events: Err(422), open: false },
+        page(&[("a", 1)], "", Some("more")),
+        page(&[("b", 2)], "9", None),
+        watch(Some("9"), vec![applied("b", 10)], true),
+    ]);
+    assert_eq!(bench.settle().await, ["+a@1!", "+b@2!", "~b@10"]);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_watch_resumes_from_the_last_bookmark() {
+    let bench = Bench::start([
+        watch(None, vec![applied("a", 1), end(5), bookmark(20)], false),
+        watch(Some("20"), vec![applied("a", 21)], false),
+        watch(Some("21"), vec![applied("a", 22)], true),
+    ]);
+    assert_eq!(bench.settle().await, ["+a@1!", "~a@21", "~a@22"]);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn gone_in_mid_stream_relists_without_dropping_the_cache() {
+    let bench = Bench::start([
+        watch(None, vec![applied("a", 1), applied("b", 2), applied("c", 3), end(5), applied("a", 6), gone()], false),
+        // The second list is cut before its end: nothing may disappear because of that.
+        watch(None, vec![applied("a", 6)], false),
+        watch(None, vec![applied("a", 6), applied("c", 9), end(10)], true),
+    ]);
+    assert_eq!(bench.settle().await, ["+a@1!", "+b@2!", "+c@3!", "~a@6", "~c@9", "-b@2"]);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_does_not_stop_the_rest() {
+    let bench = Bench::start([watch(
+        None,
+        vec![
+            applied("a", 1),
+            Event::Applied(Decoded::Broken(broken("bad", 2))),
+            end(5),
+            Event::Applied(Decoded::Broken(broken("a", 6))),
+            applied("b", 7),
+            Event::Deleted(Decoded::Broken(broken("a", 8))),
+        ],
+        true,
+    )]);
+    assert_eq!(bench.settle().await, ["+a@1!", "+b@7", "-a@1"]);
+    assert_eq!(bench.informer.decode_errors(), 3);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_handler_sees_what_is_known_and_may_leave() {
+    let bench = Bench::start([watch(None, vec![applied("a", 1), end(5)], true)]);
+    bench.settle().await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let subscription = bench.informer.subscribe(move |change| sink.lock().push(describe_change(change)));
+    assert_eq!(*seen.lock(), ["+a@1!"]);
+    drop(subscription);
+    assert_eq!(bench.informer.handlers.lock().list.len(), 1);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_sync_names_the_kind_and_the_reason() {
+    let bench =
+        Bench::start(std::iter::repeat_with(|| Answer::Watch { from: None, events: Err(404), open: false }).take(50));
+    let error = bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap_err().to_string();
+    assert!(error.contains("configmaps/v1"), "{error}");
+    assert!(error.contains("CustomResourceDefinition"), "{error}");
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_informer_does_not_keep_anybody_waiting() {
+    let bench = Bench::start([]);
+    let informer = Arc::clone(&bench.informer);
+    let waiting = tokio::spawn(async move { informer.wait_synced(Duration::from_secs(600)).await });
+    tokio::task::yield_now().await;
+    bench.stop().await;
+    assert!(matches!(waiting.await.unwrap(), Err(SyncError::Stopped { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_reminds_of_everything_periodically() {
+    let bench = Bench::with_resync([watch(None, vec![applied("a", 1), end(5)], true)], Some(Duration::from_secs(60)));
+    bench.settle().await;
+    tokio::time::sleep(Duration::from_secs(67)).await;
+    assert_eq!(*bench.log.lock(), ["=a@1"]);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_handler_does_not_stop_the_others() {
+    let bench = Bench::start([watch(None, vec![applied("a", 1), end(5), applied("a", 2)], true)]);
+    bench.informer.subscribe(|_| panic!("a bug of the user's")).forever();
+    assert_eq!(bench.settle().await, ["+a@1!", "~a@2"]);
+    bench.stop().await;
+}

@@ -1,0 +1,91 @@
+//! The name of one object: what queues carry and reconcilers receive.
+//!
+//! A key says *which* object, never *what happened* to it: a reconciler looks at the state of the
+//! world, not at an event. Keys are cheap to clone (one reference count), since the same key sits
+//! in the cache, in indexes and in several queues at once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kube::Resource;
+
+/// Namespace and name of an object; the namespace is absent for cluster-scoped kinds.
+///
+/// ```
+/// use windlass::ObjectKey;
+///
+/// let key = ObjectKey::new("pets", "thor");
+/// assert_eq!(key.namespace(), Some("pets"));
+/// assert_eq!(key.name(), "thor");
+/// assert_eq!(key.to_string(), "pets/thor");
+/// assert_eq!(ObjectKey::cluster("node-1").namespace(), None);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// `namespace/name`, or `name` alone.
+    joined: Arc<str>,
+    /// Length of the namespace; 0 when there is none.
+    namespace_len: u32,
+}
+
+impl ObjectKey {
+    /// The key of a namespaced object. An empty namespace makes a cluster-scoped key.
+    pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
+        let (namespace, name) = (namespace.as_ref(), name.as_ref());
+        if namespace.is_empty() {
+            return Self::cluster(name);
+        }
+        Self { joined: format!("{namespace}/{name}").into(), namespace_len: namespace.len() as u32 }
+    }
+
+    /// The key of a cluster-scoped object.
+    pub fn cluster(name: impl AsRef<str>) -> Self {
+        Self { joined: name.as_ref().into(), namespace_len: 0 }
+    }
+
+    /// The key of an object, from its metadata.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+    }
+
+    /// The namespace, absent for cluster-scoped objects.
+    pub fn namespace(&self) -> Option<&str> {
+        match self.namespace_len as usize {
+            0 => None,
+            len => Some(&self.joined[..len]),
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        match self.namespace_len as usize {
+            0 => &self.joined,
+            len => &self.joined[len + 1..],
+        }
+    }
+
+    /// A key in the same namespace with another name, as for a child object.
+    #[must_use]
+    pub fn sibling(&self, name: impl AsRef<str>) -> Self {
+        Self::new(self.namespace().unwrap_or_default(), name)
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.joined)
+    }
+}
+
+impl fmt::Debug for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.joined)
+    }
+}
+
+impl<K: Resource> From<&K> for ObjectKey {
+    fn from(object: &K) -> Self {
+        Self::of(object)
+    }
+}

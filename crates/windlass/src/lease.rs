@@ -1,0 +1,260 @@
+//! Leader election on a `Lease`: of all replicas one works, the others wait.
+//!
+//! [`Election`] is pure: it is told what the server has and what time it is, and says what to
+//! write. [`Elector`] makes the requests. [`Fence`] stands between the leader and the server: it
+//! lets no write pass once the lease may have been taken by another, even when the process was
+//! stopped in between and never noticed.
+//!
+//! What always holds, with the default times: a leader renews every 2 seconds; 10 seconds after
+//! *sending* its last successful renewal its fence closes; not before 15 seconds after *seeing*
+//! that renewal does another replica take the lease. Clocks of different machines are never
+//! compared, only their rates matter.
+//!
+//! A leader that loses its lease stops its controllers and stands for election again; the process
+//! goes on.
+
+mod elector;
+mod fence;
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+
+pub use elector::Elector;
+pub use fence::{Fence, FenceClosed};
+
+/// Which lease, and how long things take. The defaults are client-go's.
+///
+/// ```
+/// use windlass::lease::LeaderElection;
+///
+/// let election = LeaderElection::new("petstore", "9c3fedb1.example.com");
+/// assert_eq!(election.lease_duration.as_secs(), 15);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaderElection {
+    /// The namespace of the lease.
+    pub namespace: String,
+    /// The name of the lease.
+    pub name: String,
+    /// Who this replica is; must be unique.
+    pub identity: String,
+    /// How long others wait after a renewal before they take the lease.
+    pub lease_duration: Duration,
+    /// How long after its last renewal a leader goes on. Must be shorter than the duration.
+    pub renew_deadline: Duration,
+    /// How often a leader renews, and others look.
+    pub retry_period: Duration,
+    /// Whether a leader that stops gives the lease back, so that others need not wait.
+    pub release_on_exit: bool,
+}
+
+impl LeaderElection {
+    /// Election on the lease of this name, with client-go's times and an identity made of the
+    /// host's name and a random number.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "windlass".to_owned());
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: format!("{host}_{:032x}", fastrand::u128(..)),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            release_on_exit: true,
+        }
+    }
+}
+
+/// What to do about the lease.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Intent {
+    /// Write this, provided that the lease is still as it was seen.
+    Write(LeaseSpec),
+    /// Another replica holds it.
+    Wait {
+        /// Who.
+        holder: String,
+    },
+}
+
+/// The rules of the election, without I/O or clock.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use k8s_openapi::jiff::Timestamp;
+/// use windlass::lease::{Election, Intent, LeaderElection};
+///
+/// let (now, wall) = (Instant::now(), Timestamp::now());
+/// let mut election = Election::new(LeaderElection::new("default", "lock"));
+/// let Intent::Write(spec) = election.look(None, now, wall) else { unreachable!() };
+/// election.written(spec, now);
+/// assert!(election.is_leader(now + Duration::from_secs(9)));
+/// assert!(!election.is_leader(now + Duration::from_secs(10)));
+/// ```
+#[derive(Debug)]
+pub struct Election {
+    config: LeaderElection,
+    /// The lease as last seen, and when it was first seen so.
+    observed: Option<(LeaseSpec, Instant)>,
+    /// Until when this replica may act.
+    valid_until: Option<Instant>,
+}
+
+impl Election {
+    /// An election in which nothing is known yet.
+    pub fn new(config: LeaderElection) -> Self {
+        Self { config, observed: None, valid_until: None }
+    }
+
+    /// Looks at the lease as the server has it (`None`: there is none) and says what to do.
+    pub fn look(&mut self, current: Option<&LeaseSpec>, now: Instant, wall: Timestamp) -> Intent {
+        let Some(current) = current else {
+            self.observed = None;
+            return Intent::Write(self.claim(None, wall));
+        };
+        let since = match &self.observed {
+            Some((seen, since)) if seen == current => *since,
+            _ => {
+                self.observed = Some((current.clone(), now));
+                now
+            }
+        };
+        let holder = current.holder_identity.as_deref().unwrap_or_default();
+        let seconds = current.lease_duration_seconds.unwrap_or_default().max(0);
+        let expires = since + Duration::from_secs(seconds as u64);
+        if holder.is_empty() || holder == self.config.identity || expires <= now {
+            return Intent::Write(self.claim(Some(current), wall));
+        }
+        Intent::Wait { holder: holder.to_owned() }
+    }
+
+    /// The write was accepted. `sent` is the time *before* it was sent.
+    pub fn written(&mut self, spec: LeaseSpec, sent: Instant) {
+        self.observed = Some((spec, sent));
+        self.valid_until = Some(sent + self.config.renew_deadline);
+    }
+
+    /// Whether this replica may act.
+    pub fn is_leader(&self, now: Instant) -> bool {
+        self.valid_until.is_some_and(|until| now < until)
+    }
+
+    /// Until when this replica may act, as far as is known now.
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.valid_until
+    }
+
+    /// Another replica has the lease, or it is given up.
+    pub fn step_down(&mut self) {
+        self.valid_until = None;
+    }
+
+    /// What to write to give the lease back, if it is still held.
+    pub fn release(&self, current: &LeaseSpec, wall: Timestamp) -> Option<LeaseSpec> {
+        (current.holder_identity.as_ref() == Some(&self.config.identity)).then(|| LeaseSpec {
+            holder_identity: Some(String::new()),
+            lease_duration_seconds: Some(1),
+            acquire_time: Some(MicroTime(wall)),
+            renew_time: Some(MicroTime(wall)),
+            lease_transitions: current.lease_transitions,
+            ..LeaseSpec::default()
+        })
+    }
+
+    fn claim(&self, current: Option<&LeaseSpec>, wall: Timestamp) -> LeaseSpec {
+        let held = current.filter(|spec| spec.holder_identity.as_ref() == Some(&self.config.identity));
+        let transitions = current.and_then(|spec| spec.lease_transitions);
+        LeaseSpec {
+            holder_identity: Some(self.config.identity.clone()),
+            lease_duration_seconds: Some(self.config.lease_duration.as_secs() as i32),
+            acquire_time: held.and_then(|spec| spec.acquire_time.clone()).or(Some(MicroTime(wall))),
+            renew_time: Some(MicroTime(wall)),
+            lease_transitions: match (current, held) {
+                (None, _) => Some(0),
+                (_, Some(_)) => transitions,
+                (Some(_), None) => Some(transitions.unwrap_or_default() + 1),
+            },
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn election(identity: &str) -> Election {
+        let config = LeaderElection { identity: identity.into(), ..LeaderElection::new("default", "lock") };
+        Election::new(config)
+    }
+
+    fn wall(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn write(intent: Intent) -> LeaseSpec {
+        match intent {
+            Intent::Write(spec) => spec,
+            Intent::Wait { holder } => panic!("held by {holder}"),
+        }
+    }
+
+    const fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn the_first_creates_and_renews() {
+        let (mut a, now) = (election("a"), Instant::now());
+        let first = write(a.look(None, now, wall(0)));
+        assert_eq!((first.lease_transitions, first.lease_duration_seconds), (Some(0), Some(15)));
+        a.written(first.clone(), now);
+        let second = write(a.look(Some(&first), now + secs(2), wall(2)));
+        assert_eq!(second.acquire_time, first.acquire_time);
+        assert_ne!(second.renew_time, first.renew_time);
+        assert_eq!(second.lease_transitions, Some(0));
+        a.written(second, now + secs(2));
+        assert!(a.is_leader(now + secs(11)) && !a.is_leader(now + secs(12)));
+    }
+
+    #[test]
+    fn another_takes_over_only_a_full_duration_after_it_saw_the_last_renewal() {
+        let (mut a, mut b, now) = (election("a"), election("b"), Instant::now());
+        let held = write(a.look(None, now, wall(0)));
+        a.written(held.clone(), now);
+        // b's wall clock is far ahead; that must not matter.
+        let seen = now + secs(4);
+        assert_eq!(b.look(Some(&held), seen, wall(9999)), Intent::Wait { holder: "a".into() });
+        assert!(matches!(b.look(Some(&held), seen + secs(14), wall(9999)), Intent::Wait { .. }));
+        assert!(!a.is_leader(seen + secs(14)), "a has stopped long before");
+        let taken = write(b.look(Some(&held), seen + secs(15), wall(9999)));
+        assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("b"), Some(1)));
+        assert!(matches!(a.look(Some(&taken), seen + secs(16), wall(5)), Intent::Wait { .. }));
+    }
+
+    #[test]
+    fn a_renewal_seen_restarts_the_wait() {
+        let (mut a, mut b, now) = (election("a"), election("b"), Instant::now());
+        let first = write(a.look(None, now, wall(0)));
+        b.look(Some(&first), now, wall(0));
+        let second = write(a.look(Some(&first), now + secs(2), wall(2)));
+        assert!(matches!(b.look(Some(&second), now + secs(14), wall(2)), Intent::Wait { .. }));
+        assert!(matches!(b.look(Some(&second), now + secs(28), wall(2)), Intent::Wait { .. }));
+        write(b.look(Some(&second), now + secs(29), wall(2)));
+    }
+
+    #[test]
+    fn a_released_lease_is_taken_at_once_and_only_by_its_holder_released() {
+        let (mut a, mut b, now) = (election("a"), election("b"), Instant::now());
+        let held = write(a.look(None, now, wall(0)));
+        assert_eq!(b.release(&held, wall(1)), None);
+        let free = a.release(&held, wall(1)).unwrap();
+        let taken = write(b.look(Some(&free), now, wall(1)));
+        assert_eq!(taken.lease_transitions, Some(1));
+    }
+}

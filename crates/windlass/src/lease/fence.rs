@@ -1,0 +1,85 @@
+//! The fence: no write leaves this process once its lease may be another's.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::{Method, Request};
+use kube::client::Body;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tower::BoxError;
+
+/// A write was stopped: this replica does not hold the lease (any more).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the leader: the write was not sent")]
+pub struct FenceClosed;
+
+/// How long the lease is good for, by two clocks. The monotonic clock stands still while some
+/// machines sleep, the wall clock may be set; whichever says that time is up is believed.
+#[derive(Debug, Clone, Copy)]
+struct Validity {
+    until: Instant,
+    wall_until: SystemTime,
+}
+
+/// Lets writes pass only while a lease is held. Clones share the state.
+///
+/// ```no_run
+/// # fn example(client: kube::Client) {
+/// use std::time::Duration;
+/// use tokio::time::Instant;
+/// use windlass::lease::Fence;
+///
+/// let fence = Fence::closed();
+/// let fenced: kube::Client = fence.guard(client);   // reads pass, writes do not
+/// fence.open_until(Instant::now() + Duration::from_secs(10));
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Fence {
+    validity: Arc<Mutex<Option<Validity>>>,
+}
+
+impl Fence {
+    /// A fence that lets no write pass.
+    pub fn closed() -> Self {
+        Self { validity: Arc::default() }
+    }
+
+    /// Lets writes pass until a moment.
+    pub fn open_until(&self, until: Instant) {
+        let left = until.saturating_duration_since(Instant::now());
+        let wall_until = SystemTime::now() + left;
+        *self.validity.lock() = Some(Validity { until, wall_until });
+    }
+
+    /// Lets no write pass from now on.
+    pub fn close(&self) {
+        *self.validity.lock() = None;
+    }
+
+    /// Whether writes pass now.
+    pub fn is_open(&self) -> bool {
+        self.validity
+            .lock()
+            .is_some_and(|validity| Instant::now() < validity.until && SystemTime::now() < validity.wall_until)
+    }
+
+    /// A client whose writes pass this fence. It is asked when a request is sent, after all
+    /// waiting in queues.
+    pub fn guard(&self, client: kube::Client) -> kube::Client {
+        let fence = self.clone();
+        let namespace = client.default_namespace().to_owned();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (fence, client) = (fence.clone(), client.clone());
+            async move {
+                let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+                if !is_read && !fence.is_open() {
+                    return Err(BoxError::from(FenceClosed));
+                }
+                client.send(request).await.map_err(BoxError::from)
+            }
+        });
+        kube::Client::new(service, namespace)
+    }
+}

@@ -1,0 +1,387 @@
+//! The manager: everything an operator runs, started and stopped in order.
+//!
+//! It starts the probes and metrics servers, then the caches, waits until they are complete, then
+//! starts tasks and controllers; with [leader election](ManagerBuilder::leader_election), those
+//! controllers that need to lead wait for the lease. It stops in the reverse order, and gives what is running
+//! [30 seconds](ManagerBuilder::graceful_shutdown) to finish. Every task belongs to it: once
+//! [`run`](Manager::run) has returned, or its future was dropped, nothing is left behind.
+//!
+//! ```no_run
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! # use windlass::{Controller, Manager, Outcome, controller};
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = kube::Client::try_default().await?;
+//! let mut manager = Manager::builder(client)
+//!     .name("petstore-operator")
+//!     .probes(":8081")
+//!     .metrics(":8080")
+//!     .build()?;
+//! manager.add(
+//!     Controller::<ConfigMap>::new("settings")
+//!         .complete(controller::from_fn(|_key, _ctx| async { Ok(Outcome::Done) })),
+//! )?;
+//! manager.run().await?; // until SIGINT or SIGTERM
+//! # Ok(()) }
+//! ```
+
+mod builder;
+mod http;
+mod leading;
+mod probes;
+mod signals;
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use builder::ManagerBuilder;
+
+use crate::cache::Lister;
+use crate::client::Client;
+use crate::controller::{CompleteController, Environment};
+use crate::events::{Broadcaster, Recorder};
+use crate::informer::SyncError;
+use crate::lease::LeaderElection;
+use crate::metrics::Registry;
+use crate::object::Object;
+use leading::Leading;
+use probes::Checks;
+
+/// Why a manager could not be built, or stopped other than on request.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManagerError {
+    /// A server's address cannot be listened on.
+    #[error("listen on {address} for {purpose}: {source}")]
+    Bind {
+        /// The address asked for.
+        address: String,
+        /// What for.
+        purpose: &'static str,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Two controllers or tasks of the same name.
+    #[error("a controller or task named {name:?} was added before")]
+    DuplicateName {
+        /// The name.
+        name: String,
+    },
+    /// A cache did not complete.
+    #[error(transparent)]
+    Cache(#[from] SyncError),
+    /// A task failed, or ended before it was told to.
+    #[error("task {name:?}: {message}")]
+    Task {
+        /// The task.
+        name: String,
+        /// How it ended.
+        message: String,
+    },
+    /// What was running did not finish in time and was aborted.
+    #[error("not stopped within {after:?}, aborted")]
+    ShutdownTimeout {
+        /// How long was waited.
+        after: Duration,
+    },
+    /// A second signal arrived while stopping.
+    #[error("aborted by a second signal")]
+    Aborted,
+    /// Signals cannot be received.
+    #[error("install signal handlers: {0}")]
+    Signals(#[source] std::io::Error),
+}
+
+type TaskFn = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), String>> + Send>;
+
+struct Task {
+    name: String,
+    run: TaskFn,
+}
+
+/// A server that is bound but does not serve yet.
+struct Bound {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+/// See the [module documentation](self).
+#[must_use = "a manager does nothing before it runs"]
+pub struct Manager {
+    client: Client,
+    metrics: Registry,
+    broadcaster: Arc<Broadcaster>,
+    probes: Option<Bound>,
+    metrics_server: Option<Bound>,
+    checks: Checks,
+    controllers: Vec<Arc<CompleteController>>,
+    tasks: Vec<Task>,
+    names: HashSet<String>,
+    election: Option<LeaderElection>,
+    graceful_shutdown: Duration,
+}
+
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Manager").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl Manager {
+    /// Describes a manager that works through a client.
+    pub fn builder(client: kube::Client) -> ManagerBuilder {
+        ManagerBuilder::new(client)
+    }
+
+    /// The client, with cached reads once the manager runs.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Reads a kind from the cache; for functions given to
+    /// [`Controller::watches`](crate::Controller::watches).
+    pub fn lister<K: Object>(&self) -> Lister<K>
+    where
+        K::DynamicType: Default,
+    {
+        self.client.lister()
+    }
+
+    /// Reports events in a component's name.
+    pub fn recorder(&self, component: &str) -> Recorder {
+        self.broadcaster.recorder(component)
+    }
+
+    /// The manager's metrics, to add one's own.
+    pub fn registry(&self) -> &Registry {
+        &self.metrics
+    }
+
+    /// Where the probes are served.
+    pub fn probes_address(&self) -> Option<SocketAddr> {
+        self.probes.as_ref().map(|bound| bound.address)
+    }
+
+    /// Where the metrics are served.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_server.as_ref().map(|bound| bound.address)
+    }
+
+    /// Adds a controller.
+    pub fn add(&mut self, controller: CompleteController) -> Result<(), ManagerError> {
+        self.claim_name(controller.name())?;
+        controller.register(&self.client);
+        self.controllers.push(Arc::new(controller));
+        Ok(())
+    }
+
+    /// Adds a task that runs beside the controllers, once the caches are complete. It must end
+    /// when the token is cancelled; ending before stops the manager.
+    pub fn add_task<F, Fut, E>(&mut self, name: &str, task: F) -> Result<(), ManagerError>
+    where
+        F: FnOnce(CancellationToken) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: std::fmt::Display,
+    {
+        self.claim_name(name)?;
+        self.tasks.push(Task {
+            name: name.to_owned(),
+            run: Box::new(move |shutdown| {
+                let running = task(shutdown);
+                Box::pin(async move { running.await.map_err(|error| error.to_string()) })
+            }),
+        });
+        Ok(())
+    }
+
+    /// Adds a check to `/healthz`: whether the process should be restarted.
+    pub fn add_health_check(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        self.checks.add_health(name, check);
+    }
+
+    /// Adds a check to `/readyz`: whether the process is of use.
+    pub fn add_ready_check(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        self.checks.add_ready(name, check);
+    }
+
+    /// Runs until SIGINT or SIGTERM, then stops in order. A second signal aborts.
+    pub async fn run(self) -> Result<(), ManagerError> {
+        let shutdown = CancellationToken::new();
+        let mut signals = signals::Signals::install().map_err(ManagerError::Signals)?;
+        let running = self.run_until(shutdown.clone());
+        tokio::pin!(running);
+        tokio::select! {
+            ended = &mut running => return ended,
+            () = signals.next() => {
+                tracing::info!("stopping on signal");
+                shutdown.cancel();
+            }
+        }
+        tokio::select! {
+            ended = &mut running => ended,
+            () = signals.next() => Err(ManagerError::Aborted),
+        }
+    }
+
+    /// Runs until the token is cancelled, then stops in order.
+    pub async fn run_until(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
+        let Self {
+            client,
+            metrics,
+            broadcaster,
+            probes,
+            metrics_server,
+            checks,
+            controllers,
+            tasks,
+            election,
+            graceful_shutdown,
+            ..
+        } = self;
+        let caches = client.caches().clone();
+        // Dropping this future must stop the informers too.
+        let _stop_caches = caches.stop_on_drop();
+        let servers_shutdown = CancellationToken::new();
+        let mut servers = JoinSet::new();
+        let synced = caches.clone();
+        let checks = Arc::new(
+            checks.with_ready("caches", move || if synced.is_synced() { Ok(()) } else { Err("not synced".to_owned()) }),
+        );
+        serve(&mut servers, probes, "probes", &servers_shutdown, move |request| checks.answer(request))?;
+        let registry = metrics.clone();
+        serve(&mut servers, metrics_server, "metrics", &servers_shutdown, move |request| {
+            http::metrics(request, &registry)
+        })?;
+
+        caches.start();
+        let work_shutdown = shutdown.child_token();
+        let _stop_work = work_shutdown.clone().drop_guard();
+        let mut work: JoinSet<Result<(), ManagerError>> = JoinSet::new();
+        let mut result = match shutdown.run_until_cancelled(caches.wait_synced()).await {
+            Some(Err(error)) => Err(error.into()),
+            Some(Ok(())) => {
+                spawn_tasks(&mut work, tasks, &work_shutdown);
+                let environment = Environment { client: client.clone(), recorder: Recorder::discard(), metrics };
+                let (controllers, others): (Vec<_>, Vec<_>) =
+                    controllers.into_iter().partition(|controller| controller.needs_leader());
+                spawn_controllers(&mut work, &others, &environment, &broadcaster, &work_shutdown);
+                let leading = Leading { controllers, environment, broadcaster: Arc::clone(&broadcaster), election };
+                work.spawn(leading.run(work_shutdown.clone()));
+                let kube = client.kube().clone();
+                let (events, events_shutdown) = (Arc::clone(&broadcaster), servers_shutdown.clone());
+                servers.spawn(async move {
+                    events.run(kube, events_shutdown).await;
+                    Ok(())
+                });
+                supervise(&mut work, &shutdown).await
+            }
+            None => Ok(()),
+        };
+
+        work_shutdown.cancel();
+        let stopping = async {
+            while let Some(ended) = work.join_next().await {
+                if let Err(error) = flatten(ended)
+                    && result.is_ok()
+                {
+                    result = Err(error);
+                }
+            }
+            caches.stop().await;
+            servers_shutdown.cancel();
+            while servers.join_next().await.is_some() {}
+        };
+        if tokio::time::timeout(graceful_shutdown, stopping).await.is_err() {
+            work.shutdown().await;
+            servers.shutdown().await;
+            caches.stop().await;
+            return Err(ManagerError::ShutdownTimeout { after: graceful_shutdown });
+        }
+        result
+    }
+
+    fn claim_name(&mut self, name: &str) -> Result<(), ManagerError> {
+        if self.names.insert(name.to_owned()) {
+            return Ok(());
+        }
+        Err(ManagerError::DuplicateName { name: name.to_owned() })
+    }
+}
+
+fn serve<F>(
+    servers: &mut JoinSet<Result<(), ManagerError>>,
+    bound: Option<Bound>,
+    purpose: &'static str,
+    shutdown: &CancellationToken,
+    answer: F,
+) -> Result<(), ManagerError>
+where
+    F: Fn(&http::Head) -> http::Answer + Send + Sync + 'static,
+{
+    let Some(bound) = bound else {
+        return Ok(());
+    };
+    let listener = tokio::net::TcpListener::from_std(bound.listener);
+    let listener =
+        listener.map_err(|source| ManagerError::Bind { address: bound.address.to_string(), purpose, source })?;
+    tracing::info!(address = %bound.address, purpose, "serving");
+    let shutdown = shutdown.clone();
+    servers.spawn(async move {
+        http::serve(listener, Arc::new(answer), shutdown).await;
+        Ok(())
+    });
+    Ok(())
+}
+
+fn spawn_tasks(work: &mut JoinSet<Result<(), ManagerError>>, tasks: Vec<Task>, shutdown: &CancellationToken) {
+    for Task { name, run } in tasks {
+        let shutdown = shutdown.clone();
+        work.spawn(async move {
+            match run(shutdown.clone()).await {
+                Ok(()) if shutdown.is_cancelled() => Ok(()),
+                Ok(()) => Err(ManagerError::Task { name, message: "ended before it was told to".to_owned() }),
+                Err(message) => Err(ManagerError::Task { name, message }),
+            }
+        });
+    }
+}
+
+fn spawn_controllers(
+    work: &mut JoinSet<Result<(), ManagerError>>,
+    controllers: &[Arc<CompleteController>],
+    environment: &Environment,
+    broadcaster: &Broadcaster,
+    shutdown: &CancellationToken,
+) {
+    for controller in controllers {
+        let mut environment = environment.clone();
+        environment.recorder = broadcaster.recorder(controller.name());
+        let running = controller.run(environment, shutdown.clone());
+        work.spawn(async move { running.await.map_err(ManagerError::from) });
+    }
+}
+
+/// Waits for the token, or for something that fails before.
+async fn supervise(
+    work: &mut JoinSet<Result<(), ManagerError>>,
+    shutdown: &CancellationToken,
+) -> Result<(), ManagerError> {
+    loop {
+        // Cancel-safe: a task that ended is taken only when it is returned.
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Ok(()),
+            Some(ended) = work.join_next() => flatten(ended)?,
+        }
+    }
+}
+
+fn flatten(ended: Result<Result<(), ManagerError>, tokio::task::JoinError>) -> Result<(), ManagerError> {
+    ended.unwrap_or_else(|error| Err(ManagerError::Task { name: "unknown".to_owned(), message: error.to_string() }))
+}

@@ -1,0 +1,166 @@
+//! How a manager is put together. Addresses are bound here, so that a port that is taken is an
+//! error before anything runs, and port 0 is known before anything is served.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::probes::Checks;
+use super::{Bound, Manager, ManagerError};
+use crate::cache::{CacheOptions, Caches};
+use crate::client::Client;
+use crate::events::{Broadcaster, EventApi};
+use crate::lease::LeaderElection;
+use crate::metrics::Registry;
+
+/// Describes a [`Manager`]. Made by [`Manager::builder`].
+#[must_use = "a builder does nothing before `build`"]
+pub struct ManagerBuilder {
+    client: kube::Client,
+    name: String,
+    probes: Option<String>,
+    metrics: Option<String>,
+    caches: CacheOptions,
+    events: EventApi,
+    election: Option<LeaderElection>,
+    graceful_shutdown: Duration,
+}
+
+impl std::fmt::Debug for ManagerBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ManagerBuilder").field("name", &self.name).field("caches", &self.caches).finish_non_exhaustive()
+    }
+}
+
+impl ManagerBuilder {
+    pub(super) fn new(client: kube::Client) -> Self {
+        Self {
+            client,
+            name: "windlass".to_owned(),
+            probes: None,
+            metrics: None,
+            caches: CacheOptions::default(),
+            events: EventApi::default(),
+            election: None,
+            graceful_shutdown: Duration::from_secs(30),
+        }
+    }
+
+    /// The operator's name, under which it owns the fields it writes.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Serves `/healthz` and `/readyz` at an address, as `127.0.0.1:0` or `:8081`. Empty or `0`
+    /// means not at all, which is the default.
+    pub fn probes(mut self, address: impl Into<String>) -> Self {
+        self.probes = Some(address.into());
+        self
+    }
+
+    /// Serves `/metrics` at an address, as `127.0.0.1:0` or `:8080`. Empty or `0` means not at
+    /// all, which is the default.
+    pub fn metrics(mut self, address: impl Into<String>) -> Self {
+        self.metrics = Some(address.into());
+        self
+    }
+
+    /// Watches these namespaces only; cached reads of others find nothing. Without any, all of
+    /// them. Kinds that are in no namespace are watched as a whole.
+    pub fn namespaces<I, S>(mut self, namespaces: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<String>,
+    {
+        self.caches.namespaces = namespaces.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Reconciles everything again this often, give or take a tenth. Not at all by default.
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.caches.resync = Some(period);
+        self
+    }
+
+    /// How long to wait for the first list of a kind; two minutes by default.
+    pub fn sync_timeout(mut self, timeout: Duration) -> Self {
+        self.caches.sync_timeout = timeout;
+        self
+    }
+
+    /// Which API events are written to.
+    pub fn events(mut self, api: EventApi) -> Self {
+        self.events = api;
+        self
+    }
+
+    /// Lets only the replica that holds a lease run the controllers that need it. Their writes
+    /// pass a [fence](crate::lease::Fence): none leaves once the lease may be another's. A replica
+    /// that loses the lease stands for election again.
+    pub fn leader_election(mut self, election: LeaderElection) -> Self {
+        self.election = Some(election);
+        self
+    }
+
+    /// How long what is running may take to finish; 30 seconds by default.
+    pub fn graceful_shutdown(mut self, timeout: Duration) -> Self {
+        self.graceful_shutdown = timeout;
+        self
+    }
+
+    /// The manager, its addresses bound.
+    pub fn build(self) -> Result<Manager, ManagerError> {
+        let caches = Caches::new(self.client.clone(), self.caches);
+        let metrics = Registry::default();
+        let broadcaster = Arc::new(Broadcaster::new(self.events));
+        let (watched, events) = (caches.clone(), Arc::clone(&broadcaster));
+        metrics.collect(move |scrape| {
+            for (kind, errors) in watched.decode_errors() {
+                scrape.counter(
+                    "windlass_cache_decode_errors_total",
+                    "Objects that did not fit their type and were left out of the cache",
+                    &[("kind", &kind)],
+                    errors as f64,
+                );
+            }
+            scrape.counter(
+                "windlass_events_dropped_total",
+                "Events dropped because they could not be written fast enough",
+                &[],
+                events.dropped() as f64,
+            );
+        });
+        Ok(Manager {
+            client: Client::new(self.client, caches, self.name),
+            metrics,
+            broadcaster,
+            probes: bind(self.probes, "probes")?,
+            metrics_server: bind(self.metrics, "metrics")?,
+            checks: Checks::default(),
+            controllers: Vec::new(),
+            tasks: Vec::new(),
+            names: HashSet::new(),
+            election: self.election,
+            graceful_shutdown: self.graceful_shutdown,
+        })
+    }
+}
+
+fn bind(address: Option<String>, purpose: &'static str) -> Result<Option<Bound>, ManagerError> {
+    let Some(mut address) = address.filter(|address| !address.is_empty() && address != "0") else {
+        return Ok(None);
+    };
+    if address.starts_with(':') {
+        address.insert_str(0, "0.0.0.0");
+    }
+    let bound = || -> std::io::Result<Bound> {
+        let listener = std::net::TcpListener::bind(&address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Bound { address: listener.local_addr()?, listener })
+    };
+    match bound() {
+        Ok(bound) => Ok(Some(bound)),
+        Err(source) => Err(ManagerError::Bind { address, purpose, source }),
+    }
+}

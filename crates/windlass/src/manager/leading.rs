@@ -1,0 +1,96 @@
+//! Controllers that only the leader runs: started with the lease, stopped without it.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{ManagerError, flatten, supervise};
+use crate::client::Client;
+use crate::controller::{CompleteController, Environment};
+use crate::events::Broadcaster;
+use crate::lease::{Elector, Fence, LeaderElection};
+use crate::metrics::{Gauge, Registry};
+
+/// The leader's part of a manager.
+pub(super) struct Leading {
+    pub(super) controllers: Vec<Arc<CompleteController>>,
+    pub(super) environment: Environment,
+    pub(super) broadcaster: Arc<Broadcaster>,
+    pub(super) election: Option<LeaderElection>,
+}
+
+impl Leading {
+    /// Runs the controllers whenever this replica leads (always, without an election), until the
+    /// token is cancelled and they have finished.
+    pub(super) async fn run(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
+        let Some(config) = self.election.clone() else {
+            let mut work = self.start(&self.environment, &shutdown);
+            let ended = supervise(&mut work, &shutdown).await;
+            return finish(&mut work, ended).await;
+        };
+        let fence = Fence::closed();
+        let kube = self.environment.client.kube().clone();
+        let mut environment = self.environment.clone();
+        let client = &self.environment.client;
+        environment.client = Client::new(fence.guard(kube.clone()), client.caches().clone(), client.field_manager());
+        let status = status_gauge(&self.environment.metrics, &config.name);
+        let recorder = self.broadcaster.recorder(client.field_manager());
+        let mut elector = Elector::new(kube, config, fence, recorder);
+        loop {
+            if shutdown.run_until_cancelled(elector.acquire()).await.is_none() {
+                // An attempt that was cut off may have been accepted.
+                elector.release().await;
+                return Ok(());
+            }
+            status.set(1);
+            let term = shutdown.child_token();
+            let mut work = self.start(&environment, &term);
+            let ended = async {
+                let ended = supervise(&mut work, &shutdown).await;
+                term.cancel();
+                // Renewed until everything has finished: it still writes.
+                finish(&mut work, ended).await
+            };
+            // When the lease is lost the term ends at once: what is running is dropped, not drained.
+            let ended = tokio::select! {
+                biased;
+                () = elector.hold() => None,
+                ended = ended => Some(ended),
+            };
+            status.set(0);
+            if let Some(ended) = ended {
+                elector.release().await;
+                return ended;
+            }
+            term.cancel();
+            work.shutdown().await;
+            tracing::warn!("no longer leader, standing for election again");
+        }
+    }
+
+    fn start(&self, environment: &Environment, term: &CancellationToken) -> JoinSet<Result<(), ManagerError>> {
+        let mut work = JoinSet::new();
+        super::spawn_controllers(&mut work, &self.controllers, environment, &self.broadcaster, term);
+        work
+    }
+}
+
+async fn finish(
+    work: &mut JoinSet<Result<(), ManagerError>>,
+    mut result: Result<(), ManagerError>,
+) -> Result<(), ManagerError> {
+    while let Some(ended) = work.join_next().await {
+        result = result.and(flatten(ended));
+    }
+    result
+}
+
+fn status_gauge(registry: &Registry, lease: &str) -> Gauge {
+    registry.gauge(
+        "leader_election_master_status",
+        "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
+         master. 'name' is the string used to identify the lease. Please make sure to group by name.",
+        &[("name", lease)],
+    )
+}

@@ -1,0 +1,143 @@
+//! What `/healthz` and `/readyz` answer: `ok`, or which check failed.
+//!
+//! As in Kubernetes: `?verbose` names every check, `?exclude=x` leaves one out, and
+//! `/readyz/x` asks one alone. Why a check failed goes to the log, not to whoever asks.
+
+use http::StatusCode;
+
+use super::http::{Answer, Head, text};
+
+type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct Checks {
+    health: Vec<(String, Check)>,
+    ready: Vec<(String, Check)>,
+}
+
+impl Checks {
+    pub(super) fn add_health(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        self.health.push((name.to_owned(), Box::new(check)));
+    }
+
+    pub(super) fn add_ready(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        self.ready.push((name.to_owned(), Box::new(check)));
+    }
+
+    pub(super) fn with_ready(
+        mut self,
+        name: &str,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.add_ready(name, check);
+        self
+    }
+
+    pub(super) fn answer(&self, request: &Head) -> Answer {
+        let path = request.uri().path().trim_matches('/');
+        let (endpoint, single) = match path.split_once('/') {
+            Some((endpoint, single)) => (endpoint, Some(single)),
+            None => (path, None),
+        };
+        let checks = match endpoint {
+            "healthz" => &self.health,
+            "readyz" => &self.ready,
+            _ => return text(StatusCode::NOT_FOUND, "not found\n"),
+        };
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        match single {
+            Some("ping") => text(StatusCode::OK, "ok"),
+            Some(single) => match checks.iter().find(|(name, _)| name == single) {
+                Some((name, check)) => match check() {
+                    Ok(()) => text(StatusCode::OK, "ok"),
+                    Err(reason) => {
+                        tracing::warn!(endpoint, check = %name, %reason, "probe failed");
+                        text(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: reason withheld\n")
+                    }
+                },
+                None => text(StatusCode::NOT_FOUND, "not found\n"),
+            },
+            None => run(endpoint, checks, &query),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Query {
+    verbose: bool,
+    exclude: Vec<String>,
+}
+
+impl Query {
+    fn parse(text: &str) -> Self {
+        let mut query = Self::default();
+        for pair in text.split('&') {
+            match pair.split_once('=') {
+                Some(("exclude", name)) => query.exclude.push(name.to_owned()),
+                Some(("verbose", _)) => query.verbose = true,
+                None if pair == "verbose" => query.verbose = true,
+                _ => {}
+            }
+        }
+        query
+    }
+}
+
+fn run(endpoint: &str, checks: &[(String, Check)], query: &Query) -> Answer {
+    use std::fmt::Write as _;
+
+    let mut report = String::from("[+]ping ok\n");
+    let mut failed = false;
+    for (name, check) in checks {
+        let _ = if query.exclude.contains(name) {
+            writeln!(report, "[+]{name} excluded: ok")
+        } else if let Err(reason) = check() {
+            failed = true;
+            tracing::warn!(endpoint, check = %name, %reason, "probe failed");
+            writeln!(report, "[-]{name} failed: reason withheld")
+        } else {
+            writeln!(report, "[+]{name} ok")
+        };
+    }
+    if failed {
+        let _ = writeln!(report, "{endpoint} check failed");
+        return text(StatusCode::INTERNAL_SERVER_ERROR, report);
+    }
+    if query.verbose {
+        let _ = writeln!(report, "{endpoint} check passed");
+        return text(StatusCode::OK, report);
+    }
+    text(StatusCode::OK, "ok")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn ask(checks: &Checks, uri: &str) -> (u16, String) {
+        let request = http::Request::get(uri).body(()).unwrap();
+        let answer = checks.answer(&request);
+        (answer.status().as_u16(), answer.into_body())
+    }
+
+    #[test]
+    fn probes_answer_as_in_kubernetes() {
+        let mut checks = Checks::default();
+        checks.add_ready("a", || Ok(()));
+        assert_eq!(ask(&checks, "/readyz"), (200, "ok".into()));
+        assert_eq!(ask(&checks, "/readyz?verbose"), (200, "[+]ping ok\n[+]a ok\nreadyz check passed\n".into()));
+        checks.add_ready("b", || Err("secret".into()));
+        assert_eq!(
+            ask(&checks, "/readyz"),
+            (500, "[+]ping ok\n[+]a ok\n[-]b failed: reason withheld\nreadyz check failed\n".into())
+        );
+        assert_eq!(ask(&checks, "/readyz?exclude=b").0, 200);
+        assert_eq!(ask(&checks, "/readyz/a"), (200, "ok".into()));
+        assert_eq!(ask(&checks, "/readyz/b").0, 500);
+        assert_eq!(ask(&checks, "/readyz/c").0, 404);
+        assert_eq!(ask(&checks, "/healthz"), (200, "ok".into()));
+        assert_eq!(ask(&checks, "/").0, 404);
+    }
+}

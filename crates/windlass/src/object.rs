@@ -1,0 +1,64 @@
+//! What a type must offer to be watched, cached and written.
+
+use std::any::TypeId;
+use std::fmt::Debug;
+
+use kube::Resource;
+use kube::api::ApiResource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A Kubernetes object type: every `#[derive(CustomResource)]` type and every type of
+/// `k8s_openapi` is one, and so are `PartialObjectMeta<K>` (metadata only) and `DynamicObject`.
+///
+/// It is implemented for everything that qualifies; there is nothing to write.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+///
+/// fn takes<K: windlass::Object>() {}
+/// takes::<ConfigMap>();
+/// takes::<kube::api::PartialObjectMeta<ConfigMap>>();
+/// takes::<kube::api::DynamicObject>();
+/// ```
+pub trait Object:
+    Resource<DynamicType: Clone, Scope: 'static> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Resource<DynamicType: Clone, Scope: 'static>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// `pets.petstore.example.com/v1alpha1`: how errors and logs name a kind, in the words that RBAC
+/// rules and `kubectl get` use.
+pub(crate) fn describe(resource: &ApiResource) -> String {
+    if resource.group.is_empty() {
+        format!("{}/{}", resource.plural, resource.version)
+    } else {
+        format!("{}.{}/{}", resource.plural, resource.group, resource.version)
+    }
+}
+
+/// Whether a type says that its objects are in no namespace. Dynamic types do not say.
+pub(crate) fn is_cluster_scoped<K: Object>() -> bool {
+    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
+}
+
+/// The resource version as a number. Versions of one kind are ordered; `None` for servers that
+/// use something else.
+pub(crate) fn version_of<K: Resource>(object: &K) -> Option<u64> {
+    parse_version(object.meta().resource_version.as_deref()?)
+}
+
+pub(crate) fn parse_version(version: &str) -> Option<u64> {
+    version.parse().ok()
+}

@@ -1,0 +1,321 @@
+//! Drafts: change an object freely, then send only what changed.
+//!
+//! A [`Draft`] remembers the object as it was read. [`Draft::commit`] compares and sends at most
+//! one merge patch for specification and metadata and one for the status, and none when nothing
+//! changed. Fields that this program does not know are left alone.
+//!
+//! A merge patch replaces lists as a whole. Where that could undo what others wrote (finalizers,
+//! owner references, any list in the status) the patch carries the resource version, so that the
+//! server refuses it when the object has changed; conditions are then merged by type and sent
+//! again.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use kube::api::Patch;
+use serde_json::{Map, Value, json};
+
+use crate::client::{Client, ClientError};
+use crate::key::ObjectKey;
+use crate::object::Object;
+
+/// An object being changed. See the [module documentation](self).
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use windlass::{Client, patch::Draft};
+/// # async fn example(client: &Client, settings: Arc<ConfigMap>) -> windlass::Result<()> {
+/// let mut draft = Draft::new(settings);
+/// draft.data.get_or_insert_default().insert("mode".into(), "fast".into());
+/// draft.commit(client).await?; // one patch: {"data":{"mode":"fast"}}
+/// draft.commit(client).await?; // nothing: nothing changed
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a draft changes nothing before it is committed"]
+pub struct Draft<K> {
+    base: Arc<K>,
+    object: K,
+}
+
+impl<K> Deref for Draft<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.object
+    }
+}
+
+impl<K> DerefMut for Draft<K> {
+    fn deref_mut(&mut self) -> &mut K {
+        &mut self.object
+    }
+}
+
+/// What a commit sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Committed {
+    /// Specification or metadata were patched.
+    pub object: bool,
+    /// The status was patched.
+    pub status: bool,
+}
+
+/// How often a status is merged and sent again when others write it too.
+const STATUS_ATTEMPTS: usize = 5;
+
+impl<K: Object> Draft<K> {
+    /// A draft that starts from an object as it was read.
+    pub fn new(base: Arc<K>) -> Self {
+        Self { object: K::clone(&base), base }
+    }
+
+    /// The object as it was read or last committed.
+    pub fn base(&self) -> &Arc<K> {
+        &self.base
+    }
+
+    /// The changed object.
+    pub fn into_inner(self) -> K {
+        self.object
+    }
+
+    /// Sends what changed, and starts over from what the server answers.
+    pub async fn commit(&mut self, client: &Client) -> Result<Committed, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        let objects = client.objects::<K>();
+        let key = ObjectKey::of(&*self.base);
+        let (before, mut after) = (encode(&*self.base), encode(&self.object));
+        let mut committed = Committed::default();
+        let status_diff = diff_of("status", &before, &after);
+        let object_diff = object_diff(&before, &after);
+        let mut latest: Option<K> = None;
+        if let Some(patch) = object_diff {
+            let patched = objects.patch(&key, &Patch::Merge(patch)).await?;
+            // A status that others changed meanwhile must still be noticed as a conflict.
+            if encode(&patched)["status"] == before["status"] {
+                after["metadata"]["resourceVersion"] = json!(patched.meta().resource_version);
+            }
+            latest = Some(patched);
+            committed.object = true;
+        }
+        if let Some(diff) = status_diff {
+            match self.commit_status(client, &key, &before, &after, diff).await {
+                Ok(patched) => {
+                    latest = Some(patched);
+                    committed.status = true;
+                }
+                // The last finalizer is gone and the object with it.
+                Err(error) if error.is_not_found() && self.is_ending() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(mut latest) = latest {
+            latest.meta_mut().managed_fields = None;
+            self.object = latest.clone();
+            self.base = Arc::new(latest);
+        }
+        Ok(committed)
+    }
+
+    async fn commit_status(
+        &self,
+        client: &Client,
+        key: &ObjectKey,
+        before: &Value,
+        after: &Value,
+        mut diff: Value,
+    ) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        let objects = client.objects::<K>();
+        let guarded = contains_list(&diff);
+        let mut version = after["metadata"]["resourceVersion"].clone();
+        for attempt in 1.. {
+            let mut patch = json!({ "status": diff });
+            if guarded {
+                patch["metadata"] = json!({ "resourceVersion": version });
+            }
+            match objects.patch_status(key, &Patch::Merge(patch)).await {
+                Err(error) if guarded && error.is_conflict() && attempt < STATUS_ATTEMPTS && only_conditions(&diff) => {
+                    let Some(live) = objects.get_live(key).await? else {
+                        return Err(error);
+                    };
+                    let live = encode(&live);
+                    version = live["metadata"]["resourceVersion"].clone();
+                    diff["conditions"] = merge_conditions(
+                        &before["status"]["conditions"],
+                        &after["status"]["conditions"],
+                        &live["status"]["conditions"],
+                    );
+                }
+                done => return done,
+            }
+        }
+        unreachable!("invariant: the last attempt returns")
+    }
+
+    fn is_ending(&self) -> bool {
+        self.base.meta().deletion_timestamp.is_some()
+            && self.object.meta().finalizers.as_ref().is_none_or(Vec::is_empty)
+    }
+}
+
+fn encode<K: Object>(object: &K) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+/// The merge patch for everything but the status, guarded where it must be.
+fn object_diff(before: &Value, after: &Value) -> Option<Value> {
+    let without_status = |value: &Value| {
+        let mut fields = value.as_object().cloned().unwrap_or_default();
+        fields.remove("status");
+        Value::Object(fields)
+    };
+    let mut patch = merge_diff(&without_status(before), &without_status(after))?;
+    let metadata = &patch["metadata"];
+    if contains_list(metadata) || metadata["finalizers"].is_null() && metadata.get("finalizers").is_some() {
+        let version = before["metadata"]["resourceVersion"].clone();
+        patch["metadata"]["resourceVersion"] = version;
+    }
+    Some(patch)
+}
+
+fn diff_of(field: &str, before: &Value, after: &Value) -> Option<Value> {
+    merge_diff(&before[field], &after[field])
+}
+
+/// The JSON merge patch (RFC 7386) that turns one document into another; `None` when they are
+/// equal.
+///
+/// ```
+/// use serde_json::json;
+/// use windlass::patch::merge_diff;
+///
+/// let before = json!({"a": 1, "b": {"c": [1], "d": true}});
+/// let after = json!({"a": 1, "b": {"c": [2]}});
+/// assert_eq!(merge_diff(&before, &after), Some(json!({"b": {"c": [2], "d": null}})));
+/// assert_eq!(merge_diff(&after, &after), None);
+/// ```
+pub fn merge_diff(before: &Value, after: &Value) -> Option<Value> {
+    if before == after {
+        return None;
+    }
+    let (Value::Object(old), Value::Object(new)) = (before, after) else {
+        return Some(after.clone());
+    };
+    let mut patch = Map::new();
+    for field in old.keys().filter(|field| !new.contains_key(*field)) {
+        patch.insert(field.clone(), Value::Null);
+    }
+    for (field, value) in new {
+        let diff = match old.get(field) {
+            Some(known) => merge_diff(known, value),
+            // Null means absent in a merge patch.
+            None => (!value.is_null()).then(|| value.clone()),
+        };
+        if let Some(diff) = diff {
+            patch.insert(field.clone(), diff);
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+fn contains_list(value: &Value) -> bool {
+    match value {
+        Value::Array(_) => true,
+        Value::Object(fields) => fields.values().any(contains_list),
+        _ => false,
+    }
+}
+
+/// Whether `conditions` is the only list in a patch, so that a conflict can be settled.
+fn only_conditions(diff: &Value) -> bool {
+    diff["conditions"].is_array()
+        && diff
+            .as_object()
+            .is_some_and(|fields| fields.iter().all(|(field, value)| field == "conditions" || !contains_list(value)))
+}
+
+/// Three ways: conditions that we changed are ours, all others are as they are now.
+fn merge_conditions(before: &Value, ours: &Value, theirs: &Value) -> Value {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let find = |list: &[Value], type_: &Value| list.iter().find(|c| c["type"] == *type_).cloned();
+    let (before, ours, mut merged) = (list(before), list(ours), list(theirs));
+    for condition in &ours {
+        if find(&before, &condition["type"]).as_ref() == Some(condition) {
+            continue;
+        }
+        match merged.iter_mut().find(|known| known["type"] == condition["type"]) {
+            Some(known) => *known = condition.clone(),
+            None => merged.push(condition.clone()),
+        }
+    }
+    merged.retain(|condition| {
+        let type_ = &condition["type"];
+        find(&before, type_).is_none() || find(&ours, type_).is_some()
+    });
+    Value::Array(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn diffs_name_only_what_changed() {
+        let cases = [
+            (json!({"a": 1}), json!({"a": 1}), None),
+            (json!({"a": 1}), json!({"a": 2}), Some(json!({"a": 2}))),
+            (json!({"a": {"b": 1}}), json!({"a": {}}), Some(json!({"a": {"b": null}}))),
+            (json!({"a": [1]}), json!({"a": [1, 2]}), Some(json!({"a": [1, 2]}))),
+            (json!({}), json!({"a": null}), None),
+            (Value::Null, json!({"a": 1}), Some(json!({"a": 1}))),
+            (json!({"a": 1}), Value::Null, Some(Value::Null)),
+        ];
+        for (before, after, patch) in cases {
+            assert_eq!(merge_diff(&before, &after), patch, "{before} to {after}");
+        }
+    }
+
+    #[test]
+    fn metadata_lists_are_guarded_by_the_version() {
+        let before = json!({"metadata": {"resourceVersion": "7"}, "spec": {"a": 1}, "status": {}});
+        let mut after = before.clone();
+        after["spec"]["a"] = json!(2);
+        after["status"]["x"] = json!(1);
+        assert_eq!(object_diff(&before, &after), Some(json!({"spec": {"a": 2}})));
+        after["metadata"]["finalizers"] = json!(["f"]);
+        assert_eq!(
+            object_diff(&before, &after),
+            Some(json!({
+                "spec": {"a": 2},
+                "metadata": {"finalizers": ["f"], "resourceVersion": "7"},
+            }))
+        );
+        assert_eq!(
+            object_diff(&after, &before),
+            Some(json!({
+                "spec": {"a": 1},
+                "metadata": {"finalizers": null, "resourceVersion": "7"},
+            }))
+        );
+    }
+
+    #[test]
+    fn conditions_of_others_survive() {
+        let condition = |type_: &str, status: &str| json!({"type": type_, "status": status});
+        let before = json!([condition("A", "False"), condition("B", "False"), condition("C", "True")]);
+        let ours = json!([condition("A", "True"), condition("B", "False"), condition("E", "True")]);
+        let theirs =
+            json!([condition("A", "Unknown"), condition("B", "True"), condition("C", "True"), condition("D", "True"),]);
+        assert_eq!(
+            merge_conditions(&before, &ours, &theirs),
+            json!([condition("A", "True"), condition("B", "True"), condition("D", "True"), condition("E", "True"),])
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! Predicates: which changes are worth a reconcile.
+//!
+//! A predicate is asked about additions and updates only. It can never swallow the end of an
+//! object: deletions, the moment an object is marked for deletion, and an object that was
+//! replaced by another of the same name always pass, whatever the predicate says.
+//!
+//! Predicates about a *change* (such as [`generation_changed`]) have no opinion on additions and
+//! reminders, alone or combined; those pass.
+//!
+//! ```
+//! # use k8s_openapi::api::core::v1::Pod;
+//! use windlass::predicate::{self, Predicate};
+//!
+//! let interesting: Predicate<Pod> = predicate::generation_changed()
+//!     .or(predicate::labels_changed())
+//!     .and(predicate::object(|pod: &Pod| pod.metadata.name.as_deref() != Some("ignored")));
+//! ```
+
+use std::sync::Arc;
+
+use kube::Resource;
+use kube::api::ObjectMeta;
+
+use crate::informer::Change;
+
+/// Decides which changes count. See the [module documentation](self).
+pub struct Predicate<K> {
+    rule: Arc<Rule<K>>,
+}
+
+type ObjectRule<K> = Box<dyn Fn(&K) -> bool + Send + Sync>;
+type ChangeRule<K> = Box<dyn Fn(&K, &K) -> bool + Send + Sync>;
+
+enum Rule<K> {
+    Object(ObjectRule<K>),
+    Change(ChangeRule<K>),
+    And(Predicate<K>, Predicate<K>),
+    Or(Predicate<K>, Predicate<K>),
+    Not(Predicate<K>),
+}
+
+impl<K> Clone for Predicate<K> {
+    fn clone(&self) -> Self {
+        Self { rule: Arc::clone(&self.rule) }
+    }
+}
+
+impl<K> std::fmt::Debug for Predicate<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &*self.rule {
+            Rule::Object(_) => f.write_str("object"),
+            Rule::Change(_) => f.write_str("change"),
+            Rule::And(left, right) => write!(f, "({left:?} and {right:?})"),
+            Rule::Or(left, right) => write!(f, "({left:?} or {right:?})"),
+            Rule::Not(inner) => write!(f, "not {inner:?}"),
+        }
+    }
+}
+
+impl<K> Predicate<K> {
+    fn new(rule: Rule<K>) -> Self {
+        Self { rule: Arc::new(rule) }
+    }
+
+    /// Both must accept.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self::new(Rule::And(self, other))
+    }
+
+    /// One must accept.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self::new(Rule::Or(self, other))
+    }
+
+    /// The opposite. Still never swallows a deletion.
+    #[must_use]
+    #[expect(clippy::should_implement_trait, reason = "reads like `and` and `or`")]
+    pub fn not(self) -> Self {
+        Self::new(Rule::Not(self))
+    }
+
+    /// `None` when there is no opinion: there is nothing to compare with.
+    fn opinion(&self, old: Option<&K>, new: &K) -> Option<bool> {
+        match &*self.rule {
+            // An object that leaves the selection is as interesting as one that enters it.
+            Rule::Object(accepts) => Some(accepts(new) || old.is_some_and(accepts)),
+            Rule::Change(changed) => old.map(|old| changed(old, new)),
+            Rule::And(left, right) => match (left.opinion(old, new), right.opinion(old, new)) {
+                (Some(left), Some(right)) => Some(left && right),
+                (left, right) => left.or(right),
+            },
+            Rule::Or(left, right) => match (left.opinion(old, new), right.opinion(old, new)) {
+                (Some(left), Some(right)) => Some(left || right),
+                (left, right) => left.or(right),
+            },
+            Rule::Not(inner) => inner.opinion(old, new).map(|opinion| !opinion),
+        }
+    }
+}
+
+impl<K: Resource> Predicate<K> {
+    /// Whether a change counts.
+    pub fn accepts(&self, change: &Change<K>) -> bool {
+        let (old, new) = match change {
+            Change::Deleted { .. } => return true,
+            Change::Added { object, .. } | Change::Resync { object } => (None, object),
+            Change::Updated { old, new } => (Some(&**old), new),
+        };
+        if old.is_some_and(|old| is_ending(old.meta(), new.meta())) {
+            return true;
+        }
+        self.opinion(old, new).unwrap_or(true)
+    }
+}
+
+/// Whether an update is the beginning of an end: marked for deletion, or replaced.
+fn is_ending(old: &ObjectMeta, new: &ObjectMeta) -> bool {
+    old.uid != new.uid || (old.deletion_timestamp.is_none() && new.deletion_timestamp.is_some())
+}
+
+/// Objects that a function accepts; after an update, in their old or new state.
+pub fn object<K>(accepts: impl Fn(&K) -> bool + Send + Sync + 'static) -> Predicate<K> {
+    Predicate::new(Rule::Object(Box::new(accepts)))
+}
+
+/// Updates that a function accepts, given the old and the new state.
+pub fn change<K>(accepts: impl Fn(&K, &K) -> bool + Send + Sync + 'static) -> Predicate<K> {
+    Predicate::new(Rule::Change(Box::new(accepts)))
+}
+
+/// Updates of the specification: ignores those of status and metadata. For kinds whose generation
+/// the server counts (custom resources with a status subresource, and most others).
+pub fn generation_changed<K: Resource>() -> Predicate<K> {
+    change(|old: &K, new: &K| old.meta().generation != new.meta().generation)
+}
+
+/// Updates of labels.
+pub fn labels_changed<K: Resource>() -> Predicate<K> {
+    change(|old: &K, new: &K| old.meta().labels != new.meta().labels)
+}
+
+/// Updates of annotations.
+pub fn annotations_changed<K: Resource>() -> Predicate<K> {
+    change(|old: &K, new: &K| old.meta().annotations != new.meta().annotations)
+}
+
+/// Updates of anything at all.
+pub fn resource_version_changed<K: Resource>() -> Predicate<K> {
+    change(|old: &K, new: &K| old.meta().resource_version != new.meta().resource_version)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+
+    fn at(generation: i64) -> ConfigMap {
+        ConfigMap {
+            metadata: ObjectMeta { uid: Some("1".into()), generation: Some(generation), ..ObjectMeta::default() },
+            ..ConfigMap::default()
+        }
+    }
+
+    fn added(object: ConfigMap) -> Change<ConfigMap> {
+        Change::Added { object: Arc::new(object), initial: false }
+    }
+
+    fn updated(old: ConfigMap, new: ConfigMap) -> Change<ConfigMap> {
+        Change::Updated { old: Arc::new(old), new: Arc::new(new) }
+    }
+
+    fn never() -> Predicate<ConfigMap> {
+        object(|_| false)
+    }
+
+    #[test]
+    fn generation_filters_updates_only() {
+        let predicate = generation_changed();
+        assert!(predicate.accepts(&added(at(1))));
+        assert!(predicate.accepts(&updated(at(1), at(2))));
+        assert!(!predicate.accepts(&updated(at(2), at(2))));
+    }
+
+    #[test]
+    fn a_deletion_is_never_swallowed() {
+        let mut marked = at(1);
+        marked.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        let mut replaced = at(1);
+        replaced.metadata.uid = Some("2".into());
+        let gone = Change::Deleted { object: Arc::new(at(1)) };
+        for predicate in [never(), never().not().not(), never().and(generation_changed())] {
+            assert!(predicate.accepts(&gone));
+            assert!(predicate.accepts(&updated(at(1), marked.clone())));
+            assert!(predicate.accepts(&updated(at(1), replaced.clone())));
+            assert!(!predicate.accepts(&updated(at(1), at(2))));
+        }
+    }
+
+    #[test]
+    fn not_and_or_leave_additions_alone_when_there_is_no_opinion() {
+        let same = generation_changed().not();
+        assert!(same.accepts(&added(at(1))));
+        assert!(same.accepts(&updated(at(1), at(1))));
+        assert!(!same.accepts(&updated(at(1), at(2))));
+        assert!(!never().or(generation_changed()).accepts(&added(at(1))));
+        assert!(never().or(generation_changed()).accepts(&updated(at(1), at(2))));
+    }
+
+    #[test]
+    fn leaving_the_selection_counts() {
+        let second = object(|o: &ConfigMap| o.metadata.generation == Some(2));
+        assert!(second.accepts(&updated(at(2), at(3))));
+        assert!(second.accepts(&updated(at(1), at(2))));
+        assert!(!second.accepts(&updated(at(3), at(4))));
+    }
+}

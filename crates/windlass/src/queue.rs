@@ -1,0 +1,413 @@
+//! The work queue: which key is worked on next, and when.
+//!
+//! [`WorkQueue`] is pure: it never looks at a clock and never waits; every method takes `now`.
+//! [`Queue`] wraps it for several workers. What always holds:
+//!
+//! - A key is queued at most once, however often it is added (dedupe).
+//! - A key is never handed out while it is being worked on; what arrives meanwhile makes it
+//!   eligible again once the work is finished.
+//! - Keys of one priority come out in the order they became ready (fair FIFO).
+//! - A higher priority overtakes, but only by a bounded time: each point of priority is worth
+//!   [`QueueConfig::age_step`] of waiting, so that nothing starves.
+//! - Adding a key again keeps the shorter delay and the higher priority.
+//! - A failing key waits exponentially longer, 5 ms to 1000 s, until it succeeds once. An event
+//!   may bring it forward but never counts as a failure of its own.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use windlass::queue::{Priority, Verdict, WorkQueue};
+//!
+//! let now = Instant::now();
+//! let mut queue = WorkQueue::default();
+//! queue.add("a", Priority::NORMAL, now);
+//! queue.add("a", Priority::NORMAL, now);
+//! let item = queue.pop(now).unwrap();
+//! assert_eq!(item.key, "a");
+//! assert!(queue.pop(now).is_none());
+//! queue.finish(&item.key, Verdict::Retry, now);
+//! assert_eq!(queue.next_deadline(), Some(now + Duration::from_millis(5)));
+//! ```
+
+mod shared;
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+pub use shared::Queue;
+
+/// How urgent a key is. Higher goes first.
+///
+/// ```
+/// use windlass::queue::Priority;
+/// assert!(Priority::LOW < Priority::NORMAL);
+/// assert!(Priority(10) > Priority::NORMAL);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Priority(pub i32);
+
+impl Priority {
+    /// Live events.
+    pub const NORMAL: Self = Self(0);
+    /// The initial list and resyncs: a restart must not delay what happens now.
+    pub const LOW: Self = Self(-100);
+}
+
+/// Delays and ageing of a [`WorkQueue`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Delay after the first failure of a key.
+    pub base_delay: Duration,
+    /// Longest delay between retries of a key.
+    pub max_delay: Duration,
+    /// How long a ready key waits before it has made up for one point of priority.
+    pub age_step: Duration,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self {
+            base_delay: Duration::from_millis(5),
+            max_delay: Duration::from_secs(1000),
+            // 100 points, as between LOW and NORMAL, are made up for in ten seconds.
+            age_step: Duration::from_millis(100),
+        }
+    }
+}
+
+/// A key handed out by [`WorkQueue::pop`]; give it back with [`WorkQueue::finish`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item<T> {
+    /// The key to work on.
+    pub key: T,
+    /// The priority it had.
+    pub priority: Priority,
+    /// How long it was ready before it was taken.
+    pub waited: Duration,
+    /// Failures in a row before this attempt.
+    pub failures: u32,
+}
+
+/// What became of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It succeeded: forget its failures.
+    Done,
+    /// It succeeded; work on it again after this time.
+    RequeueAfter(Duration),
+    /// It failed: work on it again after a delay that grows with each failure.
+    Retry,
+}
+
+/// Numbers about a queue at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct QueueStats {
+    /// Ready keys by priority.
+    pub depth: BTreeMap<i32, usize>,
+    /// Keys waiting for their time.
+    pub waiting: usize,
+    /// Keys being worked on.
+    pub processing: usize,
+    /// Keys ever made ready or scheduled.
+    pub adds: u64,
+    /// Retries ever scheduled.
+    pub retries: u64,
+    /// Sum of the time spent so far on what is being worked on.
+    pub unfinished: Duration,
+    /// The longest time spent so far on what is being worked on.
+    pub longest_running: Duration,
+}
+
+/// Where a key is.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Nowhere: the entry only remembers failures.
+    Idle,
+    Ready {
+        slot: (i128, u64),
+        since: Instant,
+    },
+    Waiting {
+        slot: (Instant, u64),
+    },
+    Processing {
+        since: Instant,
+        again: Option<Instant>,
+    },
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    priority: Priority,
+    failures: u32,
+    /// End of the delay earned by the last failure.
+    retry_at: Option<Instant>,
+}
+
+/// The pure work queue. See the [module documentation](self).
+#[derive(Debug)]
+pub struct WorkQueue<T> {
+    config: QueueConfig,
+    entries: HashMap<T, Entry>,
+    /// Ready keys by rank: the instant they became ready, moved ahead by their priority.
+    ready: BTreeMap<(i128, u64), T>,
+    waiting: BTreeMap<(Instant, u64), T>,
+    depth: BTreeMap<i32, usize>,
+    processing: usize,
+    sequence: u64,
+    /// Ranks are counted from the first instant the queue was told.
+    origin: Option<Instant>,
+    adds: u64,
+    retries: u64,
+}
+
+impl<T: Hash + Eq + Clone> Default for WorkQueue<T> {
+    fn default() -> Self {
+        Self::new(QueueConfig::default())
+    }
+}
+
+impl<T: Hash + Eq + Clone> WorkQueue<T> {
+    /// An empty queue.
+    pub fn new(config: QueueConfig) -> Self {
+        Self {
+            config,
+            entries: HashMap::new(),
+            ready: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            depth: BTreeMap::new(),
+            processing: 0,
+            sequence: 0,
+            origin: None,
+            adds: 0,
+            retries: 0,
+        }
+    }
+
+    /// Makes a key ready now.
+    pub fn add(&mut self, key: T, priority: Priority, now: Instant) {
+        self.schedule(key, priority, now, now);
+    }
+
+    /// Makes a key ready after a delay, unless it is due earlier already.
+    pub fn add_after(&mut self, key: T, delay: Duration, priority: Priority, now: Instant) {
+        self.schedule(key, priority, now + delay, now);
+    }
+
+    /// Takes the next ready key, if there is one.
+    pub fn pop(&mut self, now: Instant) -> Option<Item<T>> {
+        self.promote(now);
+        let (_, key) = self.ready.pop_first()?;
+        let entry = self.entries.get_mut(&key).expect("invariant: every ready key has an entry");
+        let Place::Ready { since, .. } = entry.place else {
+            unreachable!("invariant: a key in `ready` has its place there");
+        };
+        entry.place = Place::Processing { since: now, again: None };
+        self.processing += 1;
+        let item = Item {
+            waited: now.saturating_duration_since(since),
+            priority: entry.priority,
+            failures: entry.failures,
+            key,
+        };
+        count_down(&mut self.depth, item.priority);
+        Some(item)
+    }
+
+    /// Gives back a key taken with [`pop`](Self::pop). Keys that are not being worked on are
+    /// ignored.
+    pub fn finish(&mut self, key: &T, verdict: Verdict, now: Instant) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        let Place::Processing { again, .. } = entry.place else {
+            return;
+        };
+        entry.place = Place::Idle;
+        self.processing -= 1;
+        let priority = entry.priority;
+        let own = match verdict {
+            Verdict::Done => {
+                (entry.failures, entry.retry_at) = (0, None);
+                None
+            }
+            Verdict::RequeueAfter(delay) => {
+                (entry.failures, entry.retry_at) = (0, None);
+                Some(now + delay)
+            }
+            Verdict::Retry => {
+                self.retries += 1;
+                match entry.retry_at {
+                    // An event had brought the key forward: that attempt is not one more step.
+                    Some(at) if at > now => Some(at),
+                    _ => {
+                        let at = now + backoff(&self.config, entry.failures);
+                        entry.failures = entry.failures.saturating_add(1);
+                        entry.retry_at = Some(at);
+                        Some(at)
+                    }
+                }
+            }
+        };
+        let next = match (own, again) {
+            (Some(own), Some(again)) => Some(own.min(again)),
+            (own, again) => own.or(again),
+        };
+        match next {
+            Some(at) => {
+                // A retry keeps its priority; a fresh start does not inherit an old one.
+                let key = key.clone();
+                self.schedule(key, priority, at, now);
+            }
+            None if entry.failures == 0 => {
+                self.entries.remove(key);
+            }
+            None => {}
+        }
+    }
+
+    /// When the next waiting key becomes ready. Irrelevant while [`len`](Self::len) is not 0.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.waiting.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Number of keys ready at the last call.
+    pub fn len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Whether nothing was ready at the last call.
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    /// Number of keys being worked on.
+    pub fn processing(&self) -> usize {
+        self.processing
+    }
+
+    /// Failures in a row of a key.
+    pub fn failures(&self, key: &T) -> u32 {
+        self.entries.get(key).map_or(0, |entry| entry.failures)
+    }
+
+    /// Numbers for metrics. Walks over all keys that are known.
+    pub fn stats(&self, now: Instant) -> QueueStats {
+        let mut stats = QueueStats {
+            depth: self.depth.clone(),
+            waiting: self.waiting.len(),
+            processing: self.processing,
+            adds: self.adds,
+            retries: self.retries,
+            ..QueueStats::default()
+        };
+        if self.processing > 0 {
+            for entry in self.entries.values() {
+                if let Place::Processing { since, .. } = entry.place {
+                    let running = now.saturating_duration_since(since);
+                    stats.unfinished += running;
+                    stats.longest_running = stats.longest_running.max(running);
+                }
+            }
+        }
+        stats
+    }
+
+    fn schedule(&mut self, key: T, priority: Priority, at: Instant, now: Instant) {
+        self.origin.get_or_insert(now);
+        let entry = self.entries.entry(key.clone()).or_insert(Entry {
+            place: Place::Idle,
+            priority,
+            failures: 0,
+            retry_at: None,
+        });
+        match entry.place {
+            Place::Idle => {
+                entry.priority = priority;
+                self.adds += 1;
+                self.place(key, at, now);
+            }
+            Place::Ready { slot, since } if priority > entry.priority => {
+                let old = std::mem::replace(&mut entry.priority, priority);
+                self.ready.remove(&slot);
+                count_down(&mut self.depth, old);
+                self.enter_ready(key, since);
+            }
+            Place::Ready { .. } => {}
+            Place::Waiting { slot } => {
+                entry.priority = entry.priority.max(priority);
+                if at < slot.0 {
+                    self.waiting.remove(&slot);
+                    self.place(key, at, now);
+                }
+            }
+            Place::Processing { since, again } => {
+                if again.is_none() {
+                    // What is running no longer matters: the next round has its own priority.
+                    entry.priority = priority;
+                    self.adds += 1;
+                } else {
+                    entry.priority = entry.priority.max(priority);
+                }
+                entry.place = Place::Processing { since, again: Some(again.map_or(at, |again| again.min(at))) };
+            }
+        }
+    }
+
+    fn place(&mut self, key: T, at: Instant, now: Instant) {
+        if at <= now {
+            self.enter_ready(key, now);
+        } else {
+            self.sequence += 1;
+            let slot = (at, self.sequence);
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.place = Place::Waiting { slot };
+            }
+            self.waiting.insert(slot, key);
+        }
+    }
+
+    fn enter_ready(&mut self, key: T, since: Instant) {
+        let origin = self.origin.unwrap_or(since);
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return;
+        };
+        self.sequence += 1;
+        let elapsed = since.saturating_duration_since(origin).as_nanos() as i128;
+        let ahead = i128::from(entry.priority.0) * self.config.age_step.as_nanos() as i128;
+        let slot = (elapsed - ahead, self.sequence);
+        entry.place = Place::Ready { slot, since };
+        *self.depth.entry(entry.priority.0).or_default() += 1;
+        self.ready.insert(slot, key);
+    }
+
+    /// Moves what is due from `waiting` to the tail of its priority.
+    fn promote(&mut self, now: Instant) {
+        while let Some(first) = self.waiting.first_entry() {
+            let (at, _) = *first.key();
+            if at > now {
+                break;
+            }
+            let key = first.remove();
+            self.enter_ready(key, at);
+        }
+    }
+}
+
+fn count_down(depth: &mut BTreeMap<i32, usize>, priority: Priority) {
+    if let Some(count) = depth.get_mut(&priority.0) {
+        *count -= 1;
+        if *count == 0 {
+            depth.remove(&priority.0);
+        }
+    }
+}
+
+fn backoff(config: &QueueConfig, failures: u32) -> Duration {
+    let factor = 1u32.checked_shl(failures).unwrap_or(u32::MAX);
+    config.base_delay.checked_mul(factor).map_or(config.max_delay, |delay| delay.min(config.max_delay))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! A server, a kind of our own, and ways to wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Api, ListParams, PostParams};
+use kube::{CustomResource, CustomResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use windlass::manager::ManagerError;
+use windlass::{Client, Manager};
+use windlass_server::Server;
+
+/// A pet: what the tests look after.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "petstore.example.com", version = "v1", kind = "Pet", namespaced, status = "PetStatus")]
+pub struct PetSpec {
+    pub name: String,
+    #[serde(default)]
+    pub tricks: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PetStatus {
+    pub id: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+pub fn pet(name: &str) -> Pet {
+    let mut pet = Pet::new(name, PetSpec { name: name.to_owned(), tricks: Vec::new() });
+    pet.metadata.namespace = Some("default".into());
+    pet
+}
+
+/// A server with the kind `Pet`.
+pub struct Bench {
+    pub server: Server,
+    pub kube: kube::Client,
+}
+
+impl Bench {
+    pub async fn start() -> Self {
+        let server = Server::builder().start().await.expect("the server starts");
+        let kube = kube::Client::new(server.service(), "default");
+        let bench = Self { server, kube };
+        bench.install().await;
+        bench
+    }
+
+    /// Installs the kind and waits until it is served.
+    pub async fn install(&self) {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.kube.clone());
+        crds.create(&PostParams::default(), &Pet::crd()).await.expect("the definition is accepted");
+        let pets = self.pets();
+        wait_for("pets are served", async || pets.list(&ListParams::default()).await.is_ok()).await;
+    }
+
+    pub fn pets(&self) -> Api<Pet> {
+        Api::namespaced(self.kube.clone(), "default")
+    }
+
+    pub async fn create(&self, pet: &Pet) -> Pet {
+        self.pets().create(&PostParams::default(), pet).await.expect("created")
+    }
+
+    pub fn manager(&self) -> Manager {
+        Manager::builder(self.kube.clone()).name("it").build().expect("a manager")
+    }
+
+    /// A client with running caches and no manager.
+    pub fn client(&self) -> Client {
+        Client::standalone(self.kube.clone(), "it")
+    }
+}
+
+/// A manager that runs in the background.
+pub struct Running {
+    shutdown: CancellationToken,
+    task: JoinHandle<Result<(), ManagerError>>,
+}
+
+impl Running {
+    pub fn start(manager: Manager) -> Self {
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(manager.run_until(shutdown.clone()));
+        Self { shutdown, task }
+    }
+
+    pub async fn stop(self) -> Result<(), ManagerError> {
+        self.shutdown.cancel();
+        self.task.await.expect("the manager does not panic")
+    }
+
+    /// Waits for it to end by itself.
+    pub async fn ended(self) -> Result<(), ManagerError> {
+        self.task.await.expect("the manager does not panic")
+    }
+}
+
+/// Waits until a condition holds; fails the test when it takes too long.
+pub async fn wait_for(what: &str, condition: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waiting)
+        .await
+        .unwrap_or_else(|_| panic!("timed out waiting: {what}"));
+}
+
+/// A list that reconcilers write to and tests read.
+#[derive(Clone, Debug)]
+pub struct Log<T>(Arc<std::sync::Mutex<Vec<T>>>);
+
+impl<T> Default for Log<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T: Clone + PartialEq> Log<T> {
+    pub fn push(&self, entry: T) {
+        self.0.lock().expect("not poisoned").push(entry);
+    }
+
+    pub fn entries(&self) -> Vec<T> {
+        self.0.lock().expect("not poisoned").clone()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().expect("not poisoned").len()
+    }
+
+    pub fn contains(&self, entry: &T) -> bool {
+        self.0.lock().expect("not poisoned").contains(entry)
+    }
+}

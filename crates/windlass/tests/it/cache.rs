@@ -1,0 +1,239 @@
+//! Caches: own writes, indexes, cut watches, kinds that come and go.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt;
+use http_body_util::{BodyExt, StreamBody};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams,
+};
+use serde_json::json;
+use tower::ServiceExt;
+use windlass::{Client, Manager, ObjectKey};
+
+use crate::bench::{Bench, Pet, Running, pet, wait_for};
+
+#[tokio::test]
+async fn a_cached_read_shows_every_write_at_once() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let key = ObjectKey::new("default", "thor");
+    assert!(client.get::<Pet>(&key).await.expect("read").is_none());
+    let mut thor = client.create(&pet("thor")).await.expect("created");
+    for round in 0..50u32 {
+        let cached = client.get::<Pet>(&key).await.expect("read").expect("there");
+        assert_eq!(cached.metadata.resource_version, thor.metadata.resource_version);
+        thor.spec.tricks = vec![round.to_string()];
+        thor = client.update(&thor).await.expect("no conflict with oneself");
+    }
+    assert!(client.delete::<Pet>(&key).await.expect("deleted"));
+    assert!(client.get::<Pet>(&key).await.expect("read").is_none());
+    assert!(!client.delete::<Pet>(&key).await.expect("gone is fine"));
+    client.create(&pet("thor")).await.expect("created again");
+    assert!(client.get::<Pet>(&key).await.expect("read").is_some());
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn listers_find_by_label_owner_and_own_index() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = client.create(&pet("thor")).await.expect("created");
+    let maps = client.lister::<ConfigMap>();
+    maps.wait_synced().await.expect("synced");
+    maps.index("first-key", |map| map.data.iter().filter_map(|data| data.keys().next().cloned()).collect());
+    for n in 0..3 {
+        let mut map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(format!("map-{n}")),
+                namespace: Some("default".into()),
+                labels: Some([("even".to_owned(), (n % 2 == 0).to_string())].into()),
+                ..ObjectMeta::default()
+            },
+            data: Some([(format!("key-{n}"), String::new())].into()),
+            ..ConfigMap::default()
+        };
+        if n == 1 {
+            windlass::owner::set_controller(&mut map, &thor).expect("owner");
+        }
+        client.create(&map).await.expect("created");
+    }
+    // Also before the watch has shown them.
+    assert_eq!(maps.labelled("even", "true").len(), 2);
+    assert_eq!(maps.owned_by(&thor).len(), 1);
+    assert_eq!(maps.find("first-key", "key-2").len(), 1);
+    let metadata = client.lister::<PartialObjectMeta<ConfigMap>>();
+    metadata.wait_synced().await.expect("synced");
+    assert_eq!(metadata.labelled("even", "false").len(), 1);
+    let key = ObjectKey::new("default", "map-1");
+    client.delete::<ConfigMap>(&key).await.expect("deleted");
+    assert!(metadata.get(&key).is_none() && maps.owned_by(&thor).is_empty());
+    client.caches().stop().await;
+}
+
+/// A client whose watches are cut after a few milliseconds, each time.
+fn cut_off(bench: &Bench, after: Duration, cuts: &Arc<AtomicUsize>) -> kube::Client {
+    let service = bench.server.service();
+    let cuts = Arc::clone(cuts);
+    let cutting = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, cuts) = (service.clone(), Arc::clone(&cuts));
+        async move {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let Ok(response) = service.oneshot(request).await;
+            let (parts, body) = response.into_parts();
+            let frames = body.into_data_stream().map(|data| data.map(http_body::Frame::data));
+            let frames: futures::stream::BoxStream<'static, _> = if is_watch {
+                cuts.fetch_add(1, Ordering::Relaxed);
+                frames.take_until(tokio::time::sleep(after)).boxed()
+            } else {
+                frames.boxed()
+            };
+            Ok::<_, Infallible>(http::Response::from_parts(parts, StreamBody::new(frames)))
+        }
+    });
+    kube::Client::new(cutting, "default")
+}
+
+#[tokio::test]
+async fn nothing_is_lost_when_watches_are_cut_every_few_milliseconds() {
+    let bench = Bench::start().await;
+    let cuts = Arc::new(AtomicUsize::new(0));
+    let client = Client::standalone(cut_off(&bench, Duration::from_millis(4), &cuts), "it");
+    let lister = client.lister::<Pet>();
+    lister.wait_synced().await.expect("synced");
+    for n in 0..60 {
+        let name = format!("pet-{}", n % 20);
+        match n / 20 {
+            0 => drop(bench.create(&pet(&name)).await),
+            1 => {
+                let patch = Patch::Merge(json!({"spec": {"tricks": ["sit"]}}));
+                let patched = bench.pets().patch(&name, &PatchParams::default(), &patch).await;
+                drop(patched.expect("patched"));
+            }
+            _ if n % 2 == 0 => {
+                drop(bench.pets().delete(&name, &DeleteParams::default()).await.expect("deleted"));
+            }
+            _ => {}
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    wait_for("the final state", async || {
+        lister.len() == 10 && lister.list().iter().all(|pet| pet.spec.tricks == ["sit"])
+    })
+    .await;
+    assert!(cuts.load(Ordering::Relaxed) > 1, "watches were cut");
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_served_is_named_and_awaited() {
+    let server = windlass_server::Server::builder().start().await.expect("started");
+    let kube = kube::Client::new(server.service(), "default");
+    let bench = Bench { server, kube };
+    let mut manager =
+        Manager::builder(bench.kube.clone()).sync_timeout(Duration::from_millis(100)).build().expect("a manager");
+    let pets = windlass::Controller::<Pet>::new("pet");
+    let done = windlass::controller::from_fn(|_, _| async { Ok(windlass::Outcome::Done) });
+    manager.add(pets.complete(done)).expect("added");
+    let error = Running::start(manager).ended().await.expect_err("no such kind").to_string();
+    assert!(error.contains("pets.petstore.example.com/v1"), "{error}");
+    assert!(error.contains("CustomResourceDefinition"), "{error}");
+
+    // With time to wait, the definition may come later.
+    let client = bench.client();
+    let waiting = client.clone();
+    let listed = tokio::spawn(async move { waiting.list::<Pet>().await });
+    bench.install().await;
+    bench.create(&pet("thor")).await;
+    listed.await.expect("joined").expect("synced once the kind was there");
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn a_kind_known_at_run_time_is_watched_and_forgotten() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    bench.create(&pet("thor")).await;
+    let resource = ApiResource::erase::<Pet>(&());
+    let pets = client.objects_with::<DynamicObject>(resource.clone());
+    assert_eq!(pets.list().await.expect("read").len(), 1);
+    let metadata = client.objects_with::<PartialObjectMeta<DynamicObject>>(resource.clone());
+    assert_eq!(metadata.list().await.expect("read").len(), 1);
+    let old = pets.lister();
+    client.caches().forget::<DynamicObject>(&resource);
+    bench.create(&pet("tron")).await;
+    assert_eq!(pets.list().await.expect("watched anew").len(), 2);
+    assert_eq!(old.len(), 1, "the old lister learns nothing more");
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn several_namespaces_are_read_as_one() {
+    let bench = Bench::start().await;
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(bench.kube.clone());
+    for name in ["a", "b"] {
+        let mut namespace = k8s_openapi::api::core::v1::Namespace::default();
+        namespace.metadata.name = Some(name.into());
+        namespaces.create(&PostParams::default(), &namespace).await.expect("created");
+    }
+    let manager = Manager::builder(bench.kube.clone()).namespaces(["a", "b"]).build().expect("built");
+    let client = manager.client().clone();
+    let running = Running::start(manager);
+    for namespace in ["a", "b", "default"] {
+        let mut pet = pet("thor");
+        pet.metadata.namespace = Some(namespace.into());
+        client.create(&pet).await.expect("created");
+    }
+    wait_for("started", async || client.list::<Pet>().await.is_ok()).await;
+    let pets = client.list::<Pet>().await.expect("read");
+    assert_eq!(pets.len(), 2);
+    let get = async |namespace| {
+        let key = ObjectKey::new(namespace, "thor");
+        client.get::<Pet>(&key).await.expect("read").is_some()
+    };
+    assert!(get("a").await && get("b").await && !get("default").await);
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_without_its_memory_is_followed() {
+    let old = Bench::start().await;
+    let current = Arc::new(Mutex::new(old.server.service()));
+    let routed = {
+        let current = Arc::clone(&current);
+        tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let service = current.lock().expect("not poisoned").clone();
+            service.oneshot(request)
+        })
+    };
+    let client = Client::standalone(kube::Client::new(routed, "default"), "it");
+    for n in 0..20 {
+        old.create(&pet(&format!("old-{n}"))).await;
+    }
+    let lister = client.lister::<Pet>();
+    lister.wait_synced().await.expect("synced");
+    assert_eq!(lister.len(), 20);
+    let deleted = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&deleted);
+    let subscription = lister.subscribe(move |change| {
+        if matches!(change, windlass::informer::Change::Deleted { .. }) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let new = Bench::start().await;
+    new.create(&pet("new")).await;
+    *current.lock().expect("not poisoned") = new.server.service();
+    old.server.stop().await.expect("stopped");
+    let key = ObjectKey::new("default", "new");
+    wait_for("the new state", async || lister.len() == 1 && lister.get(&key).is_some()).await;
+    assert_eq!(deleted.load(Ordering::Relaxed), 20, "every end was seen");
+    let thor = client.create(&pet("thor")).await.expect("created");
+    let cached = client.get::<Pet>(&ObjectKey::of(&thor)).await.expect("read").expect("there");
+    assert_eq!(cached.metadata.uid, thor.metadata.uid);
+    drop(subscription);
+    client.caches().stop().await;
+}

@@ -1,0 +1,222 @@
+//! Controllers: what wakes them, and what their outcomes lead to.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use windlass::controller::{Watch, from_fn};
+use windlass::{Context, Controller, ObjectKey, Outcome, ReconcileError, owner, predicate};
+
+use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
+
+#[tokio::test]
+async fn every_object_is_reconciled_and_every_end_is_seen() {
+    let bench = Bench::start().await;
+    bench.create(&pet("old")).await;
+    let log: Log<(String, bool)> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    manager
+        .add(
+            Controller::<Pet>::new("pet")
+                // A predicate that accepts nothing: ends are seen all the same.
+                .for_(Watch::default().predicate(predicate::change(|_: &Pet, _| false)))
+                .complete(from_fn(move |key: ObjectKey, ctx: Context| {
+                    let seen = seen.clone();
+                    async move {
+                        let there = ctx.get::<Pet>(&key).await?.is_some();
+                        seen.push((key.name().to_owned(), there));
+                        Ok(Outcome::Done)
+                    }
+                })),
+        )
+        .expect("added");
+    let running = Running::start(manager);
+    wait_for("the old one", async || log.contains(&("old".into(), true))).await;
+    bench.create(&pet("new")).await;
+    wait_for("the new one", async || log.contains(&("new".into(), true))).await;
+    bench.pets().delete("new", &DeleteParams::default()).await.expect("deleted");
+    wait_for("its end", async || log.contains(&("new".into(), false))).await;
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn owned_and_mapped_objects_wake_their_key() {
+    let bench = Bench::start().await;
+    let log: Log<String> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    manager
+        .add(
+            Controller::<Pet>::new("pet")
+                .owns::<ConfigMap>()
+                .watches(|secret: &Secret| {
+                    let meta = &secret.metadata;
+                    let target = meta.annotations.as_ref().and_then(|a| a.get("pet")).cloned();
+                    target.map(|name| ObjectKey::new("default", name)).into_iter().collect()
+                })
+                .complete(from_fn(move |key: ObjectKey, _ctx| {
+                    seen.push(key.to_string());
+                    async { Ok(Outcome::Done) }
+                })),
+        )
+        .expect("added");
+    let running = Running::start(manager);
+    let thor = bench.create(&pet("thor")).await;
+    wait_for("the pet", async || log.contains(&"default/thor".into())).await;
+    let before = log.len();
+
+    let mut owned = ConfigMap::default();
+    owned.metadata.name = Some("bowl".into());
+    owned.metadata.namespace = Some("default".into());
+    owner::set_controller(&mut owned, &thor).expect("owner");
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    maps.create(&PostParams::default(), &owned).await.expect("created");
+    wait_for("the owner", async || log.len() > before).await;
+    assert_eq!(log.entries().last().map(String::as_str), Some("default/thor"));
+
+    let mut secret = Secret::default();
+    secret.metadata.name = Some("chip".into());
+    secret.metadata.annotations = Some([("pet".to_owned(), "tron".to_owned())].into());
+    let secrets: Api<Secret> = Api::namespaced(bench.kube.clone(), "default");
+    secrets.create(&PostParams::default(), &secret).await.expect("created");
+    wait_for("the mapped key", async || log.contains(&"default/tron".into())).await;
+    // After an update the old and the new target are woken.
+    let patch = json!({"metadata": {"annotations": {"pet": "odin"}}});
+    let before = log.len();
+    secrets.patch("chip", &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+    wait_for("both", async || log.len() >= before + 2).await;
+    let mut woken = log.entries()[before..].to_vec();
+    woken.sort();
+    assert_eq!(woken, ["default/odin", "default/tron"]);
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_stream_and_metadata_of_another_kind_wake_keys() {
+    let bench = Bench::start().await;
+    let log: Log<String> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
+        seen.push(key.to_string());
+        async { Ok(Outcome::Done) }
+    });
+    let outside = || futures::stream::iter([ObjectKey::new("default", "outside")]);
+    manager
+        .add(Controller::<Pet>::new("pet").source(outside).owns::<PartialObjectMeta<ConfigMap>>().complete(reconciler))
+        .expect("added");
+    let running = Running::start(manager);
+    wait_for("the stream", async || log.contains(&"default/outside".into())).await;
+    let thor = bench.create(&pet("thor")).await;
+    wait_for("the pet", async || log.contains(&"default/thor".into())).await;
+    let before = log.len();
+    let mut owned = ConfigMap::default();
+    owned.metadata.name = Some("bowl".into());
+    owner::set_controller(&mut owned, &thor).expect("owner");
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    maps.create(&PostParams::default(), &owned).await.expect("created");
+    wait_for("the owner", async || log.len() > before).await;
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn errors_panics_and_timeouts_are_retried_and_terminal_errors_are_not() {
+    let bench = Bench::start().await;
+    let attempts: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
+    let counted = Arc::clone(&attempts);
+    let mut manager = bench.manager();
+    manager
+        .add(Controller::<Pet>::new("pet").concurrency(4).reconcile_timeout(Duration::from_millis(50)).complete(
+            from_fn(move |key: ObjectKey, ctx: Context| {
+                let attempt = {
+                    let mut counted = counted.lock().expect("not poisoned");
+                    let count = counted.entry(key.name().to_owned()).or_default();
+                    *count += 1;
+                    *count
+                };
+                async move {
+                    assert_eq!(ctx.failures(), attempt - 1);
+                    match key.name() {
+                        _ if attempt >= 3 => Ok(Outcome::Done),
+                        "error" => Err("scripted".into()),
+                        "panic" => panic!("scripted"),
+                        "hang" => std::future::pending().await,
+                        _ => Err(ReconcileError::terminal("scripted")),
+                    }
+                }
+            }),
+        ))
+        .expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::start(manager);
+    for name in ["error", "panic", "hang", "terminal"] {
+        bench.create(&pet(name)).await;
+    }
+    let count = |name: &str| attempts.lock().expect("not poisoned").get(name).copied();
+    wait_for("three attempts each", async || ["error", "panic", "hang"].iter().all(|name| count(name) == Some(3)))
+        .await;
+    assert_eq!(count("terminal"), Some(1));
+    running.stop().await.expect("stopped");
+    let metrics = registry.encode();
+    for line in [
+        "controller_runtime_reconcile_total{controller=\"pet\",result=\"success\"} 3",
+        "controller_runtime_reconcile_total{controller=\"pet\",result=\"error\"} 7",
+        "controller_runtime_terminal_reconcile_errors_total{controller=\"pet\"} 1",
+        "controller_runtime_reconcile_panics_total{controller=\"pet\"} 2",
+        "controller_runtime_reconcile_timeouts_total{controller=\"pet\"} 2",
+        "workqueue_retries_total{name=\"pet\",controller=\"pet\"} 6",
+    ] {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_never_reconciled_twice_at_once() {
+    let bench = Bench::start().await;
+    let active: Arc<Mutex<HashMap<ObjectKey, usize>>> = Arc::default();
+    let (together, total) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (now, most, calls) = (Arc::clone(&active), Arc::clone(&together), Arc::clone(&total));
+    let mut manager = bench.manager();
+    manager
+        .add(Controller::<Pet>::new("pet").concurrency(8).complete(from_fn(move |key: ObjectKey, _ctx| {
+            let (now, most, calls) = (Arc::clone(&now), Arc::clone(&most), Arc::clone(&calls));
+            async move {
+                {
+                    let mut now = now.lock().expect("not poisoned");
+                    *now.entry(key.clone()).or_default() += 1;
+                    assert_eq!(now[&key], 1, "{key} twice at once");
+                    most.fetch_max(now.values().sum(), Ordering::Relaxed);
+                }
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                *now.lock().expect("not poisoned").entry(key).or_default() -= 1;
+                calls.fetch_add(1, Ordering::Relaxed);
+                Ok(Outcome::Done)
+            }
+        })))
+        .expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::start(manager);
+    for name in ["a", "b", "c", "d"] {
+        bench.create(&pet(name)).await;
+    }
+    for round in 0..20 {
+        for name in ["a", "b", "c", "d"] {
+            let patch = json!({"spec": {"tricks": [round.to_string()]}});
+            let patch = Patch::Merge(patch);
+            bench.pets().patch(name, &PatchParams::default(), &patch).await.expect("patched");
+        }
+    }
+    wait_for("rest", async || {
+        let active = active.lock().expect("not poisoned").values().sum::<usize>();
+        active == 0 && total.load(Ordering::Relaxed) >= 4
+    })
+    .await;
+    running.stop().await.expect("stopped");
+    assert!(together.load(Ordering::Relaxed) > 1, "different keys run together");
+    assert!(!registry.encode().contains("reconcile_panics_total{controller=\"pet\"} 1"));
+}

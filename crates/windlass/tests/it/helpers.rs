@@ -1,0 +1,144 @@
+//! Drafts, events and apply against a real pipeline.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ListParams, Patch};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use windlass::events::{Broadcaster, EventApi};
+use windlass::patch::{Committed, Draft};
+use windlass::{ObjectKey, conditions};
+
+use crate::bench::{Bench, Pet, PetStatus, pet, wait_for};
+
+#[tokio::test]
+async fn a_draft_sends_only_what_changed() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = client.create(&pet("thor")).await.expect("created");
+    let mut draft = Draft::new(Arc::new(thor));
+    assert_eq!(draft.commit(&client).await.expect("nothing"), Committed::default());
+    draft.spec.tricks.push("sit".into());
+    draft.status.get_or_insert_default().id = Some("7".into());
+    let both = Committed { object: true, status: true };
+    assert_eq!(draft.commit(&client).await.expect("both"), both);
+    assert_eq!(draft.commit(&client).await.expect("nothing"), Committed::default());
+    let live = bench.pets().get("thor").await.expect("there");
+    assert_eq!(live.spec.tricks, ["sit"]);
+    assert_eq!(live.status.and_then(|status| status.id).as_deref(), Some("7"));
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn conditions_of_two_writers_do_not_undo_each_other() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = Arc::new(client.create(&pet("thor")).await.expect("created"));
+    let mut drafts = [Draft::new(Arc::clone(&thor)), Draft::new(thor)];
+    for (draft, type_) in drafts.iter_mut().zip(["Fed", "Washed"]) {
+        let status = draft.status.get_or_insert_with(PetStatus::default);
+        let condition = conditions::new(type_, true, "Done", "");
+        conditions::set(&mut status.conditions, condition, Timestamp::now());
+        assert!(draft.commit(&client).await.expect("committed").status);
+    }
+    let live = bench.pets().get("thor").await.expect("there");
+    let conditions = live.status.expect("a status").conditions;
+    assert!(conditions::is_true(&conditions, "Fed") && conditions::is_true(&conditions, "Washed"));
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn a_draft_of_both_parts_keeps_conditions_written_meanwhile() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = Arc::new(client.create(&pet("thor")).await.expect("created"));
+    let set = |draft: &mut Draft<Pet>, type_: &str| {
+        let status = draft.status.get_or_insert_with(PetStatus::default);
+        conditions::set(&mut status.conditions, conditions::new(type_, true, "Done", ""), Timestamp::now());
+    };
+    let mut other = Draft::new(Arc::clone(&thor));
+    set(&mut other, "Washed");
+    let mut draft = Draft::new(thor);
+    set(&mut draft, "Fed");
+    draft.spec.tricks.push("sit".into());
+    other.commit(&client).await.expect("committed");
+    draft.commit(&client).await.expect("committed");
+    let conditions = bench.pets().get("thor").await.expect("there").status.expect("a status").conditions;
+    assert!(conditions::is_true(&conditions, "Fed") && conditions::is_true(&conditions, "Washed"));
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn applying_the_same_again_changes_nothing() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("settings".into());
+    map.metadata.namespace = Some("default".into());
+    map.data = Some([("mode".to_owned(), "fast".to_owned())].into());
+    let first = client.apply(&map).await.expect("created");
+    let second = client.apply(&map).await.expect("applied");
+    assert_eq!(first.metadata.resource_version, second.metadata.resource_version);
+    let key = ObjectKey::of(&map);
+    let theirs = json!({"data": {"mode": "slow", "other": "x"}});
+    let patched: ConfigMap = client.patch(&key, &Patch::Merge(theirs)).await.expect("patched");
+    assert_eq!(patched.data.as_ref().map(|data| data["mode"].as_str()), Some("slow"));
+    let data = client.apply(&map).await.expect("applied").data.expect("data");
+    assert_eq!((data["mode"].as_str(), data["other"].as_str()), ("fast", "x"));
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn writers_in_a_conflict_storm_all_get_through() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    client.create(&pet("thor")).await.expect("created");
+    let key = ObjectKey::new("default", "thor");
+    let mut writers = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let (client, key) = (client.clone(), key.clone());
+        writers.spawn(async move {
+            // A writer that loses five times in a row starts over, as a reconciler would.
+            while let Err(error) = client.modify(&key, |pet: &mut Pet| pet.spec.tricks.push(n.to_string())).await {
+                assert!(error.is_conflict(), "{error}");
+            }
+        });
+    }
+    writers.join_all().await;
+    let mut tricks = client.get::<Pet>(&key).await.expect("read").expect("there").spec.tricks.clone();
+    tricks.sort();
+    assert_eq!(tricks, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn events_are_written_and_become_a_series() {
+    let bench = Bench::start().await;
+    let thor: Pet = bench.create(&pet("thor")).await;
+    let broadcaster = Broadcaster::new(EventApi::EventsV1);
+    let recorder = broadcaster.recorder("it");
+    for _ in 0..3 {
+        recorder.warning(&thor, "Hungry", "the bowl is empty");
+    }
+    let shutdown = CancellationToken::new();
+    let writing = {
+        let (client, shutdown) = (bench.kube.clone(), shutdown.clone());
+        tokio::spawn(async move { broadcaster.run(client, shutdown).await })
+    };
+    let events: Api<Event> = Api::namespaced(bench.kube.clone(), "default");
+    wait_for("a series of three", async || {
+        let list = events.list(&ListParams::default()).await.expect("listed").items;
+        list.iter().any(|event| {
+            event.reason.as_deref() == Some("Hungry")
+                && event.regarding.as_ref().and_then(|r| r.uid.clone()) == thor.metadata.uid
+                && event.series.as_ref().is_some_and(|series| series.count == 3)
+        })
+    })
+    .await;
+    assert_eq!(events.list(&ListParams::default()).await.expect("listed").items.len(), 1);
+    shutdown.cancel();
+    writing.await.expect("joined");
+}

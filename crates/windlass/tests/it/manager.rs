@@ -1,0 +1,116 @@
+//! The manager: probes, metrics, order, stopping.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+use windlass::controller::from_fn;
+use windlass::manager::ManagerError;
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
+
+use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
+
+async fn fetch(address: SocketAddr, path: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("connected");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("received");
+    answer
+}
+
+#[tokio::test]
+async fn probes_and_metrics_are_served() {
+    let bench = Bench::start().await;
+    let mut manager =
+        Manager::builder(bench.kube.clone()).probes("127.0.0.1:0").metrics("127.0.0.1:0").build().expect("built");
+    let done = from_fn(|_, _| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("pet").complete(done)).expect("added");
+    let (probes, metrics) = (manager.probes_address(), manager.metrics_address());
+    let (probes, metrics) = (probes.expect("bound"), metrics.expect("bound"));
+    let running = Running::start(manager);
+    wait_for("ready", async || fetch(probes, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    assert!(fetch(probes, "/healthz").await.ends_with("ok"));
+    assert!(fetch(probes, "/readyz?verbose").await.contains("[+]caches ok"));
+    bench.create(&pet("thor")).await;
+    wait_for("metrics", async || {
+        let text = fetch(metrics, "/metrics").await;
+        text.contains("controller_runtime_reconcile_total{controller=\"pet\",result=\"success\"} 1")
+            && text.contains("workqueue_depth{name=\"pet\",controller=\"pet\",priority=\"0\"} 0")
+            && text.contains("controller_runtime_max_concurrent_reconciles{controller=\"pet\"} 1")
+    })
+    .await;
+    running.stop().await.expect("stopped");
+    assert!(tokio::net::TcpStream::connect(probes).await.is_err(), "closed");
+}
+
+#[tokio::test]
+async fn stopping_lets_a_reconcile_finish() {
+    let bench = Bench::start().await;
+    let log: Log<&str> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    manager
+        .add(Controller::<Pet>::new("pet").complete(from_fn(move |_: ObjectKey, ctx: Context| {
+            let seen = seen.clone();
+            async move {
+                seen.push("begin");
+                ctx.shutdown().cancelled().await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                seen.push("end");
+                Ok(Outcome::Done)
+            }
+        })))
+        .expect("added");
+    let running = Running::start(manager);
+    bench.create(&pet("thor")).await;
+    wait_for("begun", async || log.contains(&"begin")).await;
+    running.stop().await.expect("stopped");
+    assert_eq!(log.entries(), ["begin", "end"]);
+}
+
+#[tokio::test]
+async fn what_does_not_finish_is_aborted() {
+    let bench = Bench::start().await;
+    let log: Log<&str> = Log::default();
+    let seen = log.clone();
+    let mut manager =
+        Manager::builder(bench.kube.clone()).graceful_shutdown(Duration::from_millis(50)).build().expect("built");
+    manager
+        .add(Controller::<Pet>::new("pet").complete(from_fn(move |_, _| {
+            seen.push("begin");
+            async { std::future::pending().await }
+        })))
+        .expect("added");
+    let running = Running::start(manager);
+    bench.create(&pet("thor")).await;
+    wait_for("begun", async || log.contains(&"begin")).await;
+    assert!(matches!(running.stop().await, Err(ManagerError::ShutdownTimeout { .. })));
+}
+
+#[tokio::test]
+async fn a_task_that_fails_stops_the_manager() {
+    let bench = Bench::start().await;
+    let mut manager = bench.manager();
+    manager
+        .add_task("good", |shutdown: CancellationToken| async move {
+            shutdown.cancelled().await;
+            Ok::<_, String>(())
+        })
+        .expect("added");
+    manager.add_task("bad", |_| async { Err("scripted") }).expect("added");
+    assert!(matches!(manager.add_task("bad", |_| async { Err("again") }), Err(ManagerError::DuplicateName { .. })));
+    let error = Running::start(manager).ended().await.expect_err("failed").to_string();
+    assert_eq!(error, "task \"bad\": scripted");
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = taken.local_addr().expect("an address").to_string();
+    let bench = Bench::start().await;
+    let error = Manager::builder(bench.kube.clone()).probes(&address).build();
+    let error = error.expect_err("taken").to_string();
+    assert!(error.contains(&address) && error.contains("probes"), "{error}");
+}

@@ -1,0 +1,150 @@
+//! The operator: keeps one entry of the pet store for every Pet.
+//!
+//! ```text
+//! Pet lives    ─► finalizer ─► entry added or updated ─► status.id, Ready, event
+//! Pet deleting ─► entry deleted ─► finalizer removed
+//! ```
+//!
+//! What always holds: an entry is added only after the finalizer is on the Pet, and the finalizer
+//! goes only after the entry is deleted, so no entry outlives its Pet. Every step can be repeated:
+//! [`crate::client`] explains why a crash between adding an entry and writing down its id leaves no
+//! second entry behind.
+//!
+//! While the store does not answer, the Pet says so in its Ready condition and in warnings, and is
+//! tried again with growing delays, each Pet on its own. Nobody tells the operator when the store
+//! forgets an entry, so it looks again from time to time.
+
+mod verdict;
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use windlass::{
+    Context, Controller, Outcome, ReconcileError,
+    controller::{CompleteController, Watch},
+    finalizer::{Finalize, Finalizer},
+    patch::Draft,
+    predicate,
+    queue::QueueConfig,
+};
+
+pub use verdict::{FAILED, REJECTED, SYNCED, UNAVAILABLE};
+
+use crate::{
+    api::v1alpha1::{FINALIZER, Pet},
+    client::{Ensured, StoreClient, StoreError},
+};
+use verdict::Verdict;
+
+/// The name of the controller in logs, metrics and events.
+pub const NAME: &str = "pet";
+
+/// How many Pets are reconciled at the same time: the work is waiting for two servers.
+const CONCURRENCY: usize = 4;
+
+/// When the operator looks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How often an entry is looked at although nothing was said about it.
+    pub resync: Duration,
+    /// How long after a failure a Pet is tried again. The delay doubles with every further failure.
+    pub first_retry: Duration,
+    /// The longest delay: how long after the store's return a Pet may have to wait.
+    pub last_retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            resync: Duration::from_secs(300),
+            first_retry: Duration::from_millis(200),
+            last_retry: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The controller of Pets, to be added to a manager.
+pub fn controller(store: StoreClient, timing: Timing) -> CompleteController {
+    let reconciler = PetReconciler { store, resync: timing.resync };
+    Controller::<Pet>::new(NAME)
+        // What the operator writes itself, status and finalizer, is no reason to look again, and
+        // must not cut the delay after a failure short.
+        .for_(Watch::default().predicate(predicate::generation_changed()))
+        .concurrency(CONCURRENCY)
+        .queue(QueueConfig { base_delay: timing.first_retry, max_delay: timing.last_retry, ..QueueConfig::default() })
+        .complete(Finalizer::new(FINALIZER, reconciler))
+}
+
+/// Reconciles a Pet with its entry in the store.
+#[derive(Clone, Debug)]
+struct PetReconciler {
+    store: StoreClient,
+    resync: Duration,
+}
+
+impl Finalize<Pet> for PetReconciler {
+    async fn reconcile(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
+        let answer = self.ensure(&pet).await;
+        report(&pet, &answer, ctx).await?;
+        match answer {
+            Ok(_) => Ok(Outcome::RequeueAfter(spread(self.resync))),
+            Err(error) => Err(failure(error)),
+        }
+    }
+
+    async fn cleanup(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
+        let details = pet.spec.details().ok();
+        let removed = self.store.remove(pet.entry_id(), details.as_ref(), key(&pet)).await;
+        match removed {
+            Ok(()) => Ok(Outcome::Done),
+            Err(error) => {
+                report(&pet, &Err(error.clone()), ctx).await?;
+                Err(failure(error))
+            }
+        }
+    }
+}
+
+impl PetReconciler {
+    async fn ensure(&self, pet: &Pet) -> Result<Ensured, StoreError> {
+        let details = pet.spec.details().map_err(|blank| StoreError::Rejected { reason: blank.to_string() })?;
+        self.store.ensure(pet.entry_id(), &details, key(pet)).await
+    }
+}
+
+/// Writes the store's answer into the Pet's status, and tells about it in an event.
+async fn report(pet: &Arc<Pet>, answer: &Result<Ensured, StoreError>, ctx: &Context) -> Result<(), ReconcileError> {
+    let verdict = Verdict::of(answer);
+    let id = answer.as_ref().ok().map(|ensured| ensured.id.as_str());
+    let mut draft = Draft::new(Arc::clone(pet));
+    draft.status = Some(verdict.status(pet, id, Timestamp::now()));
+    draft.commit(ctx.client()).await?;
+
+    let recorder = ctx.recorder();
+    if !verdict.ready {
+        // Every failure is told: the recorder makes one event with a count of them.
+        recorder.warning(&**pet, verdict.reason, verdict.message);
+    } else if verdict.is_news(pet) {
+        recorder.normal(&**pet, verdict.reason, verdict.message);
+    }
+    Ok(())
+}
+
+/// A pet that the store rejects will not be accepted later; every other failure may pass.
+fn failure(error: StoreError) -> ReconcileError {
+    match error {
+        StoreError::Rejected { .. } => ReconcileError::terminal(error),
+        error => error.into(),
+    }
+}
+
+/// What makes additions for this Pet, and for no other, repeatable. A namesake that is created after
+/// this Pet is deleted has another uid, and so another entry.
+fn key(pet: &Pet) -> &str {
+    pet.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// A time near `interval`, so that Pets which started together do not all come back together.
+fn spread(interval: Duration) -> Duration {
+    interval.mul_f64(0.9 + 0.2 * fastrand::f64())
+}

@@ -1,0 +1,156 @@
+//! What the store's answer means for a Pet: its status, and what to tell in an event.
+//!
+//! Pure: the reconciler brings the answer and the time, and carries out what is decided here.
+
+use jiff::Timestamp;
+use windlass::conditions;
+
+use crate::{
+    api::v1alpha1::{Pet, PetStatus, READY},
+    client::{Change, Ensured, StoreError},
+};
+
+/// The entry is as the Pet says.
+pub const SYNCED: &str = "Synced";
+/// The store does not answer.
+pub const UNAVAILABLE: &str = "PetStoreUnavailable";
+/// The store will not accept the pet as it is.
+pub const REJECTED: &str = "PetRejected";
+/// The store answered, but with an error that is not about the pet.
+pub const FAILED: &str = "PetStoreFailed";
+
+/// Whether a Pet is ready, why, and whether that is worth an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) ready: bool,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    /// The entry was added or changed just now.
+    changed: bool,
+}
+
+impl Verdict {
+    /// What follows from the store's answer.
+    pub(crate) fn of(answer: &Result<Ensured, StoreError>) -> Self {
+        match answer {
+            Ok(Ensured { id, change }) => Self {
+                ready: true,
+                reason: SYNCED,
+                message: format!("the pet store has the pet as entry {id}"),
+                changed: *change != Change::Unchanged,
+            },
+            Err(error) => Self {
+                ready: false,
+                reason: match error {
+                    StoreError::Unavailable { .. } => UNAVAILABLE,
+                    StoreError::Rejected { .. } => REJECTED,
+                    StoreError::NoEntry { .. } | StoreError::Failed { .. } => FAILED,
+                },
+                message: error.to_string(),
+                changed: false,
+            },
+        }
+    }
+
+    /// Whether there is something to tell: the store was changed, or the condition says something
+    /// it did not say before.
+    pub(crate) fn is_news(&self, pet: &Pet) -> bool {
+        let told =
+            pet.ready().is_some_and(|old| (old.status == "True", old.reason.as_str()) == (self.ready, self.reason));
+        self.changed || !told
+    }
+
+    /// The status that the Pet should have. `id` is its entry, if that is known by now.
+    pub(crate) fn status(&self, pet: &Pet, id: Option<&str>, now: Timestamp) -> PetStatus {
+        let mut status = pet.status.clone().unwrap_or_default();
+        if let Some(id) = id {
+            status.id = Some(id.to_owned());
+        }
+        status.observed_generation = pet.metadata.generation;
+        let ready = conditions::new(READY, self.ready, self.reason, &self.message).observed(pet.metadata.generation);
+        conditions::set(&mut status.conditions, ready, now);
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn thor() -> Pet {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "petstore.example.com/v1alpha1",
+            "kind": "Pet",
+            "metadata": { "name": "thor", "generation": 3 },
+            "spec": { "name": "Thor", "type": "dog", "birthday": "2021-04-01T00:00:00Z" },
+        }))
+        .unwrap()
+    }
+
+    fn ensured(change: Change) -> Ensured {
+        Ensured { id: "1234".to_owned(), change }
+    }
+
+    fn unavailable() -> StoreError {
+        StoreError::Unavailable { reason: "tcp connect error".into() }
+    }
+
+    #[test]
+    fn an_outage_and_its_end_are_told_once() {
+        let mut pet = thor();
+        let mut told = Vec::new();
+        for (second, answer) in [
+            (1, Ok(ensured(Change::Added))),
+            (2, Ok(ensured(Change::Unchanged))),
+            (3, Err(unavailable())),
+            (4, Err(unavailable())),
+            (5, Ok(ensured(Change::Unchanged))),
+            (6, Ok(ensured(Change::Updated))),
+        ] {
+            let verdict = Verdict::of(&answer);
+            told.push(verdict.is_news(&pet));
+            pet.status = Some(verdict.status(&pet, None, at(second)));
+        }
+        assert_eq!(told, [true, false, true, false, true, true]);
+        let ready = pet.ready().unwrap();
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", SYNCED));
+        assert_eq!(ready.last_transition_time.0, at(5));
+        assert_eq!(ready.observed_generation, Some(3));
+    }
+
+    #[test]
+    fn a_failure_keeps_the_id_of_the_entry() {
+        let mut pet = thor();
+        let verdict = Verdict::of(&Ok(ensured(Change::Added)));
+        pet.status = Some(verdict.status(&pet, Some("1234"), at(1)));
+        let verdict = Verdict::of(&Err(unavailable()));
+        assert_eq!(verdict.message, "the pet store is unavailable: tcp connect error");
+        let status = verdict.status(&pet, None, at(2));
+        assert_eq!(status.id.as_deref(), Some("1234"));
+        assert_eq!(status.conditions[0].status, "False");
+    }
+
+    #[test]
+    fn an_unchanged_verdict_leaves_the_status_alone() {
+        let mut pet = thor();
+        let verdict = Verdict::of(&Err(unavailable()));
+        pet.status = Some(verdict.status(&pet, None, at(1)));
+        let again = verdict.status(&pet, None, at(2));
+        assert_eq!(Some(again), pet.status);
+    }
+
+    #[test]
+    fn reasons_tell_failures_apart() {
+        let reason = |error| Verdict::of(&Err(error)).reason;
+        let text = || "text".to_owned();
+        assert_eq!(reason(StoreError::Rejected { reason: text() }), REJECTED);
+        assert_eq!(reason(StoreError::Failed { reason: text() }), FAILED);
+        assert_eq!(reason(StoreError::NoEntry { id: text() }), FAILED);
+    }
+}

@@ -1,0 +1,103 @@
+//! Programs that run beside a test, and what they say.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::{Duration, SystemTime},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, BufReader},
+    process::{Child, Command},
+    sync::watch,
+};
+
+/// Longer than anything takes on a busy machine; a test that waits this long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program that runs until it is told to stop, or the test ends.
+pub(crate) struct Process {
+    child: Child,
+    said: watch::Receiver<Vec<String>>,
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let (tell, said) = watch::channel(Vec::new());
+        // The tasks end with what they read.
+        tokio::spawn(listen(child.stdout.take().unwrap(), tell.clone()));
+        tokio::spawn(listen(child.stderr.take().unwrap(), tell));
+        Self { child, said }
+    }
+
+    /// Waits until the program has said something with `text` in it, and returns that line.
+    pub(crate) async fn says(&self, text: &str) -> String {
+        let mut said = self.said.clone();
+        let has_text = |line: &&String| line.contains(text);
+        let waited =
+            tokio::time::timeout(PATIENCE, said.wait_for(|lines| lines.iter().any(|line| has_text(&line)))).await;
+        let found = match waited {
+            Ok(Ok(lines)) => lines.iter().find(has_text).cloned(),
+            _ => None,
+        };
+        found.unwrap_or_else(|| panic!("never said {text:?}, but {:#?}", *self.said.borrow()))
+    }
+
+    /// Ends the program with no chance to tidy up.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// Asks the program to stop, and waits until it has.
+    pub(crate) async fn stop(mut self) -> ExitStatus {
+        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+        tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("the program stops").unwrap()
+    }
+}
+
+async fn listen(output: impl AsyncRead + Unpin, tell: watch::Sender<Vec<String>>) {
+    let mut lines = BufReader::new(output).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        tell.send_modify(|said| said.push(line));
+    }
+}
+
+/// The `windlass` program, built from the present sources.
+///
+/// Cargo hands tests the programs of their own package only. `windlass` is beside them if the whole
+/// workspace is tested, and is built here if it is not, or is older than what it is made from.
+pub(crate) async fn windlass() -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_petstore-server")).parent().unwrap();
+    let windlass = beside.join("windlass");
+    if !is_up_to_date(&windlass) {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "windlass-cli", "--bin", "windlass"]);
+        build.arg("--target-dir").arg(beside.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        if beside.ends_with("release") {
+            build.arg("--release");
+        }
+        let built = build.status().await.unwrap();
+        assert!(built.success());
+    }
+    windlass
+}
+
+/// Whether a program is newer than every source that Cargo says it is made from.
+fn is_up_to_date(program: &Path) -> bool {
+    let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let (Some(built), Ok(sources)) = (changed(program), std::fs::read_to_string(program.with_extension("d"))) else {
+        return false;
+    };
+    let older = |source: SystemTime| source <= built;
+    let sources = sources.split_once(": ").map_or("", |(_, sources)| sources).replace("\\ ", "\0");
+    sources.split_whitespace().all(|source| changed(Path::new(&source.replace('\0', " "))).is_some_and(older))
+}
