@@ -587,3 +587,6 @@ impl<'a> Globals<'a> for Selves<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -256,3 +256,121 @@ fn nothing_runs_long_or_deep() {
         assert!(made == expected || expected.is_empty(), "{open}: {made}");
     }
 }
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Pieces that expressions are made of, in any order.
+    fn soup() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "x",
+            ".",
+            "?",
+            "[",
+            "]",
+            "(",
+            ")",
+            "{",
+            "}",
+            ",",
+            ":",
+            "+",
+            "-",
+            "*",
+            "/",
+            "%",
+            "!",
+            "==",
+            "<",
+            "&&",
+            "||",
+            "in",
+            "1",
+            "2u",
+            "1.5",
+            "'a'",
+            "b'a'",
+            "r'''",
+            "null",
+            "true",
+            ".all(",
+            ".map(v,",
+            ".optMap(v,",
+            "has(",
+            "size(",
+            ".matches(",
+            "duration(",
+            "optional.none()",
+            "[?",
+            ".?a",
+            "0x",
+            "\\",
+            "\u{1f451}",
+            "\n",
+            "//",
+            "`a-b`",
+            "type(",
+            ".sortBy(v,",
+            ".format([",
+            "cel.",
+            "%",
+        ]);
+        prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+    }
+
+    /// Expressions that parse, of any shape.
+    fn expression() -> impl Strategy<Value = String> {
+        let leaf = prop::sample::select(vec![
+            "x", "x.a", "x.l", "x.s", "1", "'é'", "[1, 2]", "{'a': 1}", "true", "null", "x.?q",
+        ]);
+        leaf.prop_map(str::to_owned).prop_recursive(6, 64, 3, |inner| {
+            let pair = (inner.clone(), inner.clone());
+            prop_oneof![
+                (pair.clone(), prop::sample::select(vec!["+", "-", "*", "/", "==", "<", "&&", "||", "in"]))
+                    .prop_map(|((a, b), operator)| format!("(dyn({a}) {operator} dyn({b}))")),
+                (inner.clone(), inner.clone(), inner.clone())
+                    .prop_map(|(a, b, c)| format!("(dyn({a}) ? dyn({b}) : dyn({c}))")),
+                pair.clone().prop_map(|(a, b)| format!("dyn({a})[dyn({b})]")),
+                (pair, prop::sample::select(vec!["all", "exists", "exists_one", "map", "filter"]))
+                    .prop_map(|((a, b), name)| format!("dyn({a}).{name}(v, dyn({b}))")),
+                (
+                    inner,
+                    prop::sample::select(vec![
+                        "size",
+                        "string",
+                        "int",
+                        "type",
+                        "isIP",
+                        "quantity",
+                        "bytes",
+                        "timestamp",
+                        "url"
+                    ])
+                )
+                    .prop_map(|(a, name)| format!("{name}(dyn({a}))")),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn any_text_is_compiled_or_refused(text in ".{0,200}") {
+            let _ = compile(&text, &environment());
+        }
+
+        #[test]
+        fn any_tokens_are_compiled_or_refused(text in soup()) {
+            let _ = eval(&text, &json!({"a": 1}));
+        }
+
+        #[test]
+        fn any_expression_makes_a_value_or_an_error(text in expression()) {
+            let made = eval(&text, &json!({"a": 1, "l": [1, "a", null], "s": "text"}));
+            prop_assert!(!made.contains("Syntax error"), "{text}: {made}");
+        }
+    }
+}

@@ -157,7 +157,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
             if zone == Some("") {
                 return Err("zone must be a non-empty string".to_owned());
             }
-            plain.parse::<Ipv6Addr>().map(IpAddr::V6).map_err(|_| "unable to parse IP".to_owned())
+            plain.parse::<Ipv6Addr>().map(IpAddr::V6).map_err(|_| why_not_v6(plain))
         }
         Some(_) => Err("missing IPv6 address".to_owned()),
         None => Err("unable to parse IP".to_owned()),
@@ -185,6 +185,48 @@ fn why_not_v4(text: &str) -> String {
         }
     }
     "IPv4 address too short".to_owned()
+}
+
+fn why_not_v6(text: &str) -> String {
+    let at = |why: &str, rest: &str| format!("{why} (at {})", quote(rest));
+    let mut ellipsis = text.starts_with("::");
+    let mut rest = text.strip_prefix("::").unwrap_or(text);
+    let mut fields = 0;
+    while !rest.is_empty() && fields < 8 {
+        let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
+        if digits > 4 {
+            return at("each group must have 4 or less digits", rest);
+        }
+        if digits == 0 {
+            return at("each colon-separated field must have at least one digit", rest);
+        }
+        if rest[digits..].starts_with('.') {
+            return at("embedded IPv4 address must replace the final 2 fields of the address", rest);
+        }
+        fields += 1;
+        rest = &rest[digits..];
+        match rest.strip_prefix(':') {
+            None if rest.is_empty() => break,
+            None => return at("unexpected character, want colon", rest),
+            Some("") => return at("colon must be followed by more characters", rest),
+            Some(after) => rest = after,
+        }
+        if let Some(after) = rest.strip_prefix(':') {
+            if ellipsis {
+                return at("multiple :: in address", rest);
+            }
+            ellipsis = true;
+            rest = after;
+        }
+    }
+    if !rest.is_empty() {
+        return at("trailing garbage after address", rest);
+    }
+    if ellipsis {
+        "the :: must expand to at least one field of zeros".to_owned()
+    } else {
+        "address string too short".to_owned()
+    }
 }
 
 fn parse_cidr(text: &str) -> Result<Cidr, String> {

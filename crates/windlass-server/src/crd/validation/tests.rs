@@ -241,6 +241,93 @@ fn rules_are_well_formed() {
 }
 
 #[test]
+fn rules_compile_and_have_types() {
+    let rule = |schema: Value, rule: Value| {
+        let mut schema = schema;
+        schema["x-kubernetes-validations"] = json!([rule]);
+        schema
+    };
+    let string = json!({"type": "string", "maxLength": 10});
+    check_field(rule(string.clone(), json!({"rule": "self.size() > 1", "messageExpression": "'is ' + self"})), &[]);
+    let at = "x.x-kubernetes-validations[0]";
+    check_field(
+        rule(string.clone(), json!({"rule": "self < 1"})),
+        &[&format!(
+            "{at}.rule: Invalid value: {{\"Rule\":\"self \\u003c 1\",\"Message\":\"\",\"MessageExpression\":\"\",\
+             \"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}}: compilation failed: ERROR: <input>:1:6: found no \
+             matching overload for '_<_' applied to '(string, int)'\n | self < 1\n | .....^"
+        )],
+    );
+    let shown = |rule: &str, message: &str, optional: &str| {
+        format!(
+            "Invalid value: {{\"Rule\":\"{rule}\",\"Message\":\"\",\"MessageExpression\":\"{message}\",\"Reason\":null,\
+             \"FieldPath\":\"\",\"OptionalOldSelf\":{optional}}}"
+        )
+    };
+    check_field(
+        rule(string.clone(), json!({"rule": "self"})),
+        &[&format!("{at}.rule: {}: cel expression must evaluate to a bool", shown("self", "", "null"))],
+    );
+    check_field(
+        rule(string.clone(), json!({"rule": "true", "messageExpression": "1"})),
+        &[&format!(
+            "{at}.messageExpression: {}: messageExpression must evaluate to a string",
+            shown("true", "1", "null")
+        )],
+    );
+    check_field(
+        rule(string.clone(), json!({"rule": "true", "optionalOldSelf": true})),
+        &[&format!("{at}.optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule")],
+    );
+    let list = json!({"type": "array", "maxItems": 3, "items": rule(string, json!({"rule": "self == oldSelf"}))});
+    check_field(
+        list,
+        &[
+            "x.items.x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": oldSelf cannot be used on the \
+           uncorrelatable portion of the schema within x",
+        ],
+    );
+}
+
+#[test]
+fn rules_may_not_cost_too_much() {
+    let limits = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and \
+                  strings are declared)";
+    let nested = json!({"type": "array", "items": {"type": "array", "items": {"type": "string"}},
+        "x-kubernetes-validations": [{"rule": "self.all(a, self.all(b, a.all(c, b.all(d, c == d))))"}]});
+    check_field(
+        nested,
+        &[
+            &format!(
+                "x.x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x {limits}"
+            ),
+            "x.x-kubernetes-validations[0].rule: Forbidden: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
+            &format!(
+                "spec.validation.openAPIV3Schema: Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of more than 100x {limits}"
+            ),
+        ],
+    );
+    // How often a rule is evaluated counts.
+    let item = json!({"type": "string", "x-kubernetes-validations": [{"rule": "self.contains('a')"}]});
+    check_field(
+        json!({"type": "array", "maxItems": 50, "items": item}),
+        &[&format!(
+            "x.items.x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by factor of 1.6x {limits}"
+        )],
+    );
+    check_field(json!({"type": "array", "maxItems": 30, "items": item}), &[]);
+}
+
+#[test]
+fn an_unchanged_schema_may_stay_expensive() {
+    let item = json!({"type": "string", "x-kubernetes-validations": [{"rule": "self.contains('a')"}]});
+    let old = crd(json!({"x": {"type": "array", "maxItems": 50, "items": item}}));
+    let mut new = old.clone();
+    new["spec"]["names"]["shortNames"] = json!(["z"]);
+    check_update(&old, &new, &[]);
+}
+
+#[test]
 fn columns_subresources_and_selectable_fields() {
     check(
         "/spec/versions/0/additionalPrinterColumns",
