@@ -17,6 +17,7 @@ mod root_ca;
 mod service_account;
 
 mod claim;
+mod cron_job;
 mod deployment;
 mod disruption;
 mod endpoints;
@@ -64,6 +65,8 @@ pub enum BuiltIn {
     Job,
     /// Deletes finished Jobs whose time to live is over.
     JobTimeToLive,
+    /// Starts Jobs on schedule.
+    CronJob,
     /// Writes the EndpointSlices of services that select pods.
     EndpointSlice,
     /// Writes EndpointSlices for Endpoints that somebody else wrote.
@@ -87,6 +90,7 @@ impl BuiltIn {
         Self::Deployment,
         Self::Job,
         Self::JobTimeToLive,
+        Self::CronJob,
         Self::EndpointSlice,
         Self::EndpointSliceMirroring,
         Self::Endpoints,
@@ -229,6 +233,9 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::JobTimeToLive) {
         job::ttl::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::CronJob) {
+        cron_job::add(&mut manager)?;
     }
     if controllers.contains(BuiltIn::EndpointSlice) {
         endpoints::add_slices(&mut manager)?;
