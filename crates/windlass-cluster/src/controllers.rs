@@ -17,7 +17,10 @@ mod root_ca;
 mod service_account;
 
 mod claim;
+mod cron_job;
 mod deployment;
+mod disruption;
+mod endpoints;
 mod job;
 mod pods;
 mod replica_set;
@@ -62,6 +65,16 @@ pub enum BuiltIn {
     Job,
     /// Deletes finished Jobs whose time to live is over.
     JobTimeToLive,
+    /// Starts Jobs on schedule.
+    CronJob,
+    /// Writes the EndpointSlices of services that select pods.
+    EndpointSlice,
+    /// Writes EndpointSlices for Endpoints that somebody else wrote.
+    EndpointSliceMirroring,
+    /// Writes the Endpoints of services that select pods.
+    Endpoints,
+    /// Says how many pods a PodDisruptionBudget lets go.
+    Disruption,
 }
 
 impl BuiltIn {
@@ -77,6 +90,11 @@ impl BuiltIn {
         Self::Deployment,
         Self::Job,
         Self::JobTimeToLive,
+        Self::CronJob,
+        Self::EndpointSlice,
+        Self::EndpointSliceMirroring,
+        Self::Endpoints,
+        Self::Disruption,
     ];
 }
 
@@ -215,6 +233,21 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::JobTimeToLive) {
         job::ttl::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::CronJob) {
+        cron_job::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::EndpointSlice) {
+        endpoints::add_slices(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::EndpointSliceMirroring) {
+        endpoints::add_mirror(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::Endpoints) {
+        endpoints::add_endpoints(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::Disruption) {
+        disruption::add(&mut manager)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -18,10 +18,12 @@ use k8s_openapi::api::apps::v1::{
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::jiff::Timestamp;
+use windlass::client::ClientError;
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, owner};
 
 use super::claim;
+use super::namespace::is_terminating;
 use revision::ReplicaSetsOf;
 
 pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
@@ -65,7 +67,12 @@ impl Reconcile for Deployments {
             return progress::sync_status(ctx, &sets, deployment).await;
         }
         progress::check_paused(ctx, &mut deployment).await?;
-        Box::pin(Rollout { ctx, deployment }.reconcile(sets)).await
+        let rolled = Box::pin(Rollout { ctx, deployment }.reconcile(sets)).await;
+        rolled.or_else(|error| match error.get_ref().downcast_ref::<ClientError>() {
+            // Nothing can be created any more, and all there is will be deleted.
+            Some(refused) if is_terminating(refused) => Ok(Outcome::Done),
+            _ => Err(error),
+        })
     }
 }
 

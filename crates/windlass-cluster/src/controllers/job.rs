@@ -105,7 +105,7 @@ fn index_of(pod: &Pod) -> Option<i32> {
 }
 
 /// The condition with which a job ended, if it has.
-fn end(job: &Job) -> Option<&JobCondition> {
+pub(super) fn end(job: &Job) -> Option<&JobCondition> {
     let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let mut conditions = conditions.filter(|condition| condition.status == "True");
     conditions.find(|condition| matches!(&*condition.type_, "Complete" | "Failed"))

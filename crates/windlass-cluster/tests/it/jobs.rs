@@ -1,6 +1,6 @@
 //! Jobs run pods to their end. No node runs them here: the tests say how pods ended.
 
-use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::batch::v1::{CronJob, Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
@@ -169,5 +169,46 @@ async fn a_finished_job_goes_after_its_time_to_live() {
     end(&pods, &made[0], "Succeeded").await;
     until_gone(&jobs, "j").await;
     until_pods(&pods, <[Pod]>::is_empty).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cron_job_starts_jobs_on_schedule() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (crons, jobs): (Api<CronJob>, Api<Job>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    let cron = json!({"metadata": {"name": "c"}, "spec": {
+        "schedule": "@every 1s", "concurrencyPolicy": "Forbid", "jobTemplate": {
+            "metadata": {"labels": {"made": "by-cron"}}, "spec": job(&json!({}))["spec"],
+        },
+    }});
+    create(&crons, cron).await;
+    until(&crons, "c", |cron| {
+        let status = cron.and_then(|cron| cron.status.as_ref());
+        status.is_some_and(|status| status.active.is_some() && status.last_schedule_time.is_some())
+    })
+    .await;
+    let made = jobs.list(&ListParams::default().labels("made=by-cron")).await.unwrap().items;
+    assert_eq!(made.len(), 1);
+    assert!(made[0].name_any().starts_with("c-"));
+    assert!(made[0].annotations().contains_key("batch.kubernetes.io/cronjob-scheduled-timestamp"));
+    assert_eq!(made[0].owner_references()[0].kind, "CronJob");
+    merge(&crons, "c", json!({"spec": {"suspend": true}})).await;
+    let pods: Api<Pod> = namespaced(&client, "default");
+    let pod = tokio::time::timeout(LONG, async {
+        loop {
+            let found = pods.list(&ListParams::default()).await.unwrap().items;
+            if let Some(pod) = found.into_iter().next() {
+                return pod;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    end(&pods, &pod.await.expect("a pod"), "Succeeded").await;
+    until(&crons, "c", |cron| {
+        let status = cron.and_then(|cron| cron.status.as_ref());
+        status.is_some_and(|status| status.active.is_none() && status.last_successful_time.is_some())
+    })
+    .await;
     cluster.stop().await.unwrap();
 }

@@ -1,0 +1,125 @@
+//! Where a service's traffic goes, and how many of its pods may be evicted.
+
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use windlass_cluster::Cluster;
+
+use crate::helpers::{LONG, create, namespaced, until, until_gone};
+
+async fn until_slices(slices: &Api<EndpointSlice>, wanted: impl Fn(&[EndpointSlice]) -> bool) -> Vec<EndpointSlice> {
+    let waiting = async {
+        loop {
+            let found = slices.list(&ListParams::default().labels("kubernetes.io/service-name=s")).await.unwrap().items;
+            if wanted(&found) {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, waiting).await.expect("the slices become as wanted")
+}
+
+fn endpoints(slices: &[EndpointSlice]) -> Vec<&Endpoint> {
+    slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).collect()
+}
+
+async fn run(pods: &Api<Pod>, name: &str, ip: &str, ready: bool) {
+    let pod = json!({"metadata": {"name": name, "labels": {"a": "b"}}, "spec": {
+        "containers": [{"name": "c", "image": "i", "ports": [{"name": "http", "containerPort": 8080}]}],
+    }});
+    create(pods, pod).await;
+    let status = json!({"status": {
+        "phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+        "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}],
+    }});
+    pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+#[tokio::test]
+async fn slices_and_endpoints_follow_the_pods() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let services: Api<Service> = namespaced(&client, "default");
+    let slices: Api<EndpointSlice> = namespaced(&client, "default");
+    let (old, pods): (Api<Endpoints>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    let service = json!({"metadata": {"name": "s"}, "spec": {
+        "selector": {"a": "b"}, "ports": [{"port": 80, "targetPort": "http"}],
+    }});
+    create(&services, service).await;
+    let made = until_slices(&slices, |slices| slices.len() == 1).await;
+    assert!(made[0].name_any().starts_with("s-") && endpoints(&made).is_empty());
+    run(&pods, "one", "10.1.0.1", true).await;
+    run(&pods, "two", "10.1.0.2", false).await;
+    let made = until_slices(&slices, |slices| endpoints(slices).len() == 2).await;
+    let ready = |ip: &str| {
+        let found = endpoints(&made).into_iter().find(|endpoint| endpoint.addresses == [ip]).unwrap();
+        found.conditions.as_ref().unwrap().ready
+    };
+    assert_eq!((ready("10.1.0.1"), ready("10.1.0.2")), (Some(true), Some(false)));
+    assert_eq!(made[0].ports.as_ref().unwrap()[0].port, Some(8080));
+    until(&old, "s", |old| {
+        let subsets = old.and_then(|old| old.subsets.as_ref());
+        subsets.is_some_and(|subsets| subsets[0].addresses.is_some() && subsets[0].not_ready_addresses.is_some())
+    })
+    .await;
+    pods.delete("one", &DeleteParams::default().grace_period(0)).await.unwrap();
+    until_slices(&slices, |slices| endpoints(slices).len() == 1).await;
+    services.delete("s", &DeleteParams::default()).await.unwrap();
+    until_slices(&slices, <[EndpointSlice]>::is_empty).await;
+    until_gone(&old, "s").await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn endpoints_written_by_hand_are_mirrored() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let services: Api<Service> = namespaced(&client, "default");
+    let slices: Api<EndpointSlice> = namespaced(&client, "default");
+    let by_hand: Api<Endpoints> = namespaced(&client, "default");
+    create(&services, json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})).await;
+    let address = |ip: &str| json!({"subsets": [{"addresses": [{"ip": ip}], "ports": [{"name": "x", "port": 81, "protocol": "TCP"}]}]});
+    let mut written = address("10.9.8.7");
+    written["metadata"] = json!({"name": "s"});
+    create(&by_hand, written).await;
+    let made = until_slices(&slices, |slices| endpoints(slices).len() == 1).await;
+    assert_eq!(made[0].labels()["endpointslice.kubernetes.io/managed-by"], "endpointslicemirroring-controller.k8s.io");
+    by_hand.patch("s", &PatchParams::default(), &Patch::Merge(address("10.9.8.8"))).await.unwrap();
+    until_slices(&slices, |slices| {
+        let found = endpoints(slices);
+        slices.len() == 1 && found.len() == 1 && found[0].addresses == ["10.9.8.8"]
+    })
+    .await;
+    by_hand.delete("s", &DeleteParams::default()).await.unwrap();
+    until_slices(&slices, <[EndpointSlice]>::is_empty).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_budget_counts_healthy_pods() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let budgets: Api<PodDisruptionBudget> = namespaced(&client, "default");
+    let pods: Api<Pod> = namespaced(&client, "default");
+    let budget =
+        json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}});
+    create(&budgets, budget).await;
+    run(&pods, "one", "10.1.0.1", true).await;
+    let is = |healthy: i32, allowed: i32, reason: &'static str| {
+        move |budget: Option<&PodDisruptionBudget>| {
+            budget.and_then(|budget| budget.status.as_ref()).is_some_and(|status| {
+                status.current_healthy == Some(healthy)
+                    && status.disruptions_allowed == Some(allowed)
+                    && status.conditions.iter().flatten().any(|condition| condition.reason == reason)
+            })
+        }
+    };
+    until(&budgets, "b", is(1, 0, "InsufficientPods")).await;
+    run(&pods, "two", "10.1.0.2", true).await;
+    until(&budgets, "b", is(2, 1, "SufficientPods")).await;
+    cluster.stop().await.unwrap();
+}
