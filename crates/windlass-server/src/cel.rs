@@ -49,8 +49,6 @@ pub(crate) struct Environment {
     variables: Vec<(&'static str, Type)>,
     /// What is declared about the first variable, for cost estimates.
     declared: Option<Arc<Declared>>,
-    /// Objects that literals can make.
-    objects: Vec<(Box<str>, Type)>,
 }
 
 impl Environment {
@@ -70,12 +68,6 @@ impl Environment {
         self.declared = Some(declared);
         self
     }
-
-    /// Adds a type that literals can make.
-    pub(crate) fn making(mut self, name: &str, ty: Type) -> Self {
-        self.objects.push((name.into(), ty));
-        self
-    }
 }
 
 impl check::Scope for Environment {
@@ -84,7 +76,7 @@ impl check::Scope for Environment {
     }
 
     fn object(&self, name: &str) -> Option<Type> {
-        self.objects.iter().find(|(known, _)| **known == *name).map(|(_, ty)| ty.clone())
+        None
     }
 
     fn own(&self) -> &str {

@@ -81,7 +81,7 @@ async fn answer(context: &mut Context) -> Result<Answer, Status> {
     if context.path.subresource.is_some() {
         return subresource::serve(context).await;
     }
-    if crate::reviews::serves(&context) {
+    if crate::reviews::serves(context) {
         return crate::reviews::serve(context).await;
     }
     match context.verb {

@@ -21,7 +21,7 @@ impl<'a> Coster<'a> {
         if let Some((cost, size)) = extension(overload, target, args) {
             return (cost.add(sum), size);
         }
-        if let Some((cost, size)) = self.library(function, overload, target, args) {
+        if let Some((cost, size)) = Self::library(function, overload, target, args) {
             return (cost.add(sum), size);
         }
         match self.standard(expr, overload, target, args, costs, sum) {
@@ -103,7 +103,6 @@ impl<'a> Coster<'a> {
 
     /// Kubernetes' libraries.
     fn library(
-        &mut self,
         function: &str,
         overload: &str,
         target: Option<&Argument<'a>>,
