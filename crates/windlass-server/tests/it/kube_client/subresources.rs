@@ -1,8 +1,8 @@
 //! status, scale, eviction, binding and the like.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{EvictParams, LogParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, EvictParams, LogParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
@@ -71,6 +71,30 @@ async fn pods_are_evicted() {
         assert!(status.is_success());
         assert_eq!(pods.get_opt("free").await.unwrap(), None);
         check_refused(pods.evict("free", &EvictParams::default()).await, 404, "NotFound");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pod_is_bound_to_a_node_and_then_goes_in_its_own_time() {
+    everywhere(async |client: Client| {
+        let nodes: Api<Node> = Api::all(client.clone());
+        let node = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        let pods: Api<Pod> = Api::default_namespaced(client);
+        pods.create(&PostParams::default(), &pod("one")).await.unwrap();
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "one"},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "n"}});
+        let bound: serde_json::Value =
+            pods.create_subresource("binding", "one", &PostParams::default(), &binding).await.unwrap();
+        assert_eq!(bound["status"], "Success", "{bound}");
+        let read = pods.get("one").await.unwrap();
+        assert_eq!(read.spec.unwrap().node_name.as_deref(), Some("n"));
+        // A node is asked to end it first; only then, or with no grace, it is gone.
+        let deleted = pods.delete("one", &DeleteParams::default()).await.unwrap().left().unwrap();
+        assert_eq!(deleted.metadata.deletion_grace_period_seconds, Some(30));
+        pods.delete("one", &DeleteParams::default().grace_period(0)).await.unwrap();
+        assert_eq!(pods.get_opt("one").await.unwrap(), None);
     })
     .await;
 }
