@@ -74,7 +74,9 @@ pub(crate) fn fit(text: &str, room: usize) -> Cow<'_, str> {
 
 /// A duration in the unit that people think in.
 pub(crate) fn duration(took: Duration) -> String {
-    if took < Duration::from_millis(10) {
+    if took < Duration::from_micros(100) {
+        "<0.1 ms".to_owned()
+    } else if took < Duration::from_millis(10) {
         format!("{:.1} ms", took.as_secs_f64() * 1e3)
     } else if took < Duration::from_secs(1) {
         format!("{} ms", took.as_millis())
@@ -110,7 +112,9 @@ mod tests {
 
     #[test]
     fn durations_have_the_right_unit() {
-        for (micros, text) in [(310, "0.3 ms"), (9_949, "9.9 ms"), (41_700, "41 ms"), (1_250_000, "1.2 s")] {
+        for (micros, text) in
+            [(20, "<0.1 ms"), (310, "0.3 ms"), (9_949, "9.9 ms"), (41_700, "41 ms"), (1_250_000, "1.2 s")]
+        {
             assert_eq!(duration(Duration::from_micros(micros)), text);
         }
     }
