@@ -23,6 +23,7 @@ mod disruption;
 mod endpoints;
 mod job;
 mod pods;
+mod quota;
 mod replica_set;
 
 use std::collections::BTreeSet;
@@ -75,6 +76,8 @@ pub enum BuiltIn {
     Endpoints,
     /// Says how many pods a PodDisruptionBudget lets go.
     Disruption,
+    /// Counts what ResourceQuotas limit.
+    ResourceQuota,
 }
 
 impl BuiltIn {
@@ -95,6 +98,7 @@ impl BuiltIn {
         Self::EndpointSliceMirroring,
         Self::Endpoints,
         Self::Disruption,
+        Self::ResourceQuota,
     ];
 }
 
@@ -248,6 +252,9 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::Disruption) {
         disruption::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::ResourceQuota) {
+        quota::add(&mut manager, &mut inventory)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

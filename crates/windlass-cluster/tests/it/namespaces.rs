@@ -1,6 +1,6 @@
 //! Namespaces come with what pods need, and go with everything in them.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ResourceQuota, Secret, ServiceAccount};
 use kube::Api;
 use kube::api::DeleteParams;
 use kube::core::DynamicObject;
@@ -143,5 +143,29 @@ async fn controllers_can_be_chosen_one_by_one() {
     until_there(&namespaced::<ServiceAccount>(&client, "default"), "default").await;
     let maps: Api<ConfigMap> = namespaced(&client, "default");
     assert!(maps.get_opt("kube-root-ca.crt").await.unwrap().is_none());
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_quota_knows_what_is_used() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let quotas: Api<ResourceQuota> = namespaced(&client, "default");
+    let hard = json!({"count/secrets": "5", "pods": "2", "requests.cpu": "1"});
+    create(&quotas, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
+    let is = |secrets: &'static str, pods: &'static str, cpu: &'static str| {
+        let wanted = json!({"count/secrets": secrets, "pods": pods, "requests.cpu": cpu});
+        move |quota: Option<&ResourceQuota>| {
+            quota.and_then(|quota| quota.status.as_ref()).is_some_and(|status| json!(status.used) == wanted)
+        }
+    };
+    until(&quotas, "q", is("0", "0", "0")).await;
+    let pods: Api<Pod> = namespaced(&client, "default");
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}});
+    create(&pods, json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}})).await;
+    create(&namespaced::<Secret>(&client, "default"), json!({"metadata": {"name": "s"}})).await;
+    until(&quotas, "q", is("1", "1", "500m")).await;
+    pods.delete("p", &DeleteParams::default()).await.unwrap();
+    until(&quotas, "q", is("1", "0", "0")).await;
     cluster.stop().await.unwrap();
 }

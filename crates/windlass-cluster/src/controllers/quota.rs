@@ -1,0 +1,99 @@
+//! ResourceQuotas: how much of what they limit is used.
+//!
+//! Usage is counted anew from what the server has whenever something that may be limited comes, goes
+//! or, for the kinds whose state matters, changes. Refusing what exceeds a quota is admission's
+//! business. Mirrors upstream's `pkg/controller/resourcequota` and `pkg/quota/v1/evaluator`.
+
+mod usage;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use tokio_util::sync::CancellationToken;
+use windlass::cache::Lister;
+use windlass::informer::Change;
+use windlass::manager::ManagerError;
+use windlass::queue::{Priority, Queue, Verdict};
+use windlass::{Client, Manager, ObjectKey, ReconcileError};
+
+use super::discovery::Served;
+use super::inventory::Inventory;
+use super::metadata::Metadata;
+use super::work::work;
+
+/// Quotas worked on at the same time.
+const WORKERS: usize = 5;
+
+pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<(), ManagerError> {
+    let queue = Queue::default();
+    let quotas = manager.lister::<ResourceQuota>();
+    let (woken, known) = (queue.clone(), quotas.clone());
+    inventory.on_change(move |served, change| {
+        if let Some(namespace) = concerned(served, change) {
+            for quota in known.in_namespace(namespace) {
+                woken.add(ObjectKey::of(&*quota), Priority::NORMAL);
+            }
+        }
+    });
+    let client = manager.client().clone();
+    manager.add_task("resourcequota-controller", |shutdown| run(client, quotas, queue, shutdown))
+}
+
+/// The namespace whose usage a change may have changed.
+fn concerned<'a>(served: &Served, change: &'a Change<Metadata>) -> Option<&'a str> {
+    let stateful = served.resource.group.is_empty()
+        && matches!(&*served.resource.plural, "pods" | "services" | "persistentvolumeclaims");
+    let relevant = match change {
+        Change::Added { initial, .. } => !initial,
+        Change::Updated { .. } => stateful,
+        Change::Resync { .. } => false,
+        Change::Deleted { .. } => true,
+    };
+    if relevant { change.object().metadata.namespace.as_deref() } else { None }
+}
+
+async fn run(
+    client: Client,
+    quotas: Lister<ResourceQuota>,
+    queue: Queue<ObjectKey>,
+    shutdown: CancellationToken,
+) -> Result<(), Infallible> {
+    let woken = queue.clone();
+    let _subscription = quotas.subscribe(move |change| {
+        if !matches!(change, Change::Deleted { .. }) {
+            woken.add(ObjectKey::of(&**change.object()), Priority::NORMAL);
+        }
+    });
+    let each = move |key: ObjectKey| {
+        let client = client.clone();
+        async move {
+            match sync(&client, &key).await {
+                Ok(()) => Verdict::Done,
+                Err(error) => {
+                    if !error.is_conflict() {
+                        tracing::warn!(quota = %key, %error, "the usage of a quota cannot be counted");
+                    }
+                    Verdict::Retry
+                }
+            }
+        }
+    };
+    work(queue, WORKERS, shutdown, each).await;
+    Ok(())
+}
+
+async fn sync(client: &Client, key: &ObjectKey) -> Result<(), ReconcileError> {
+    let Some(quota) = client.live().get::<ResourceQuota>(key).await? else { return Ok(()) };
+    let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
+    let used: BTreeMap<String, Quantity> = usage::count(client, &quota, &hard).await?;
+    let status = ResourceQuotaStatus { hard: Some(hard), used: Some(used) };
+    if quota.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    match client.update_status(&ResourceQuota { status: Some(status), ..quota }).await {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
