@@ -3,11 +3,11 @@
 //! Runs inside the registry's retry loop, in upstream's order:
 //!
 //! ```text
-//! namespace life cycle ▸ defaults a cluster decides ▸ mutating webhooks (again if needed)
-//!     ▸ the registry prepares and validates ▸ validating webhooks ▸ store
+//! namespace life cycle ▸ defaults a cluster decides ▸ mutating policies ▸ mutating webhooks (again if needed)
+//!     ▸ the registry prepares and validates ▸ validating policies ▸ validating webhooks ▸ store
 //! ```
 //!
-//! Where no webhook is registered, the part of webhooks is one atomic load.
+//! Where no webhook is registered and no policy is in effect, their part is two atomic loads.
 
 mod authorizer;
 mod conditions;
@@ -15,6 +15,7 @@ mod defaults;
 mod dispatch;
 pub(crate) mod expression;
 mod matching;
+pub(crate) mod policy;
 mod request;
 mod review;
 mod webhook;
@@ -95,18 +96,21 @@ pub(crate) async fn validate(
     object: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), Status> {
-    let registered = context.api.webhooks.load();
-    if registered.validating.is_empty() || is_exempt(context) {
+    let hooks = context.api.webhooks.load().validating.clone();
+    let policies = context.api.policies.load().validating.clone();
+    if (hooks.is_empty() && policies.is_empty()) || is_exempt(context) {
         return Ok(());
     }
-    let hooks = registered.validating.clone();
-    drop(registered);
     let request = Request::new(context, act, object);
     let served = Arc::clone(&context.served);
     let object = object.map(|object| as_shown(&served, &request, object));
     let old = old.map(|old| as_shown(&served, &request, old));
+    let (object, old) = (object.as_deref(), old.as_deref());
+    if !policies.is_empty() {
+        Box::pin(policy::validate(&request, &policies, object, old, &mut context.warnings)).await?;
+    }
     // Boxed, here and below: few writes wait for webhooks, and all would be as large as one that does.
-    Box::pin(dispatch::validate(&request, &hooks, object.as_deref(), old.as_deref(), &mut context.warnings)).await
+    Box::pin(dispatch::validate(&request, &hooks, object, old, &mut context.warnings)).await
 }
 
 /// What may still refuse a delete: namespaces that stay, and webhooks of both kinds.
@@ -126,7 +130,7 @@ pub(crate) async fn connect(context: &mut Context) -> Result<(), Status> {
     if context.query.all("dryRun").any(|value| !value.is_empty()) {
         return Err(Status::bad_request("dryRun is not supported"));
     }
-    if context.api.webhooks.load().is_empty() {
+    if context.api.webhooks.load().is_empty() && context.api.policies.load().is_empty() {
         return Ok(());
     }
     let mut options = request::connect_options(context);
@@ -134,39 +138,53 @@ pub(crate) async fn connect(context: &mut Context) -> Result<(), Status> {
     validate(context, Act::Connect, Some(&options), None).await
 }
 
-/// Puts webhook configurations into effect after one was written.
+/// Puts webhook configurations and policies into effect after one was written.
 pub(crate) async fn take_effect(api: &Api) -> Result<(), Status> {
-    api.webhooks.refresh(api).await.map_err(Status::internal)
+    api.webhooks.refresh(api).await.map_err(Status::internal)?;
+    api.policies.refresh(api).await.map_err(Status::internal)
 }
 
-/// The mutating webhooks' turn, if there are any.
-fn mutating(context: &Context, act: Act<'_>, object: Option<&Value>) -> Option<Mutation> {
-    let registered = context.api.webhooks.load();
-    if registered.mutating.is_empty() || is_exempt(context) {
+/// What changes objects: policies, then webhooks.
+struct Mutators {
+    policies: policy::Mutation,
+    webhooks: Mutation,
+    /// Whether this is the second round.
+    again: bool,
+}
+
+/// The mutating policies' and webhooks' turn, if there are any.
+fn mutating(context: &Context, act: Act<'_>, object: Option<&Value>) -> Option<Mutators> {
+    let hooks = context.api.webhooks.load().mutating.clone();
+    let policies = context.api.policies.load().mutating.clone();
+    if (hooks.is_empty() && policies.is_empty()) || is_exempt(context) {
         return None;
     }
-    Some(Mutation::new(Request::new(context, act, object), registered.mutating.clone()))
+    let webhooks = Mutation::new(Request::new(context, act, object), hooks);
+    Some(Mutators { policies: policy::Mutation::new(policies), webhooks, again: false })
 }
 
-/// One round of mutating webhooks; returns whether there is to be another. The objects are in the form
-/// strategies handle.
+/// One round of mutating policies and webhooks; returns whether there is to be another. The objects are
+/// in the form strategies handle.
 async fn ask(
     context: &mut Context,
-    webhooks: &mut Mutation,
+    mutators: &mut Mutators,
     object: Option<&mut Value>,
     old: Option<&Value>,
 ) -> Result<bool, Status> {
     let served = Arc::clone(&context.served);
+    let Mutators { policies, webhooks, again } = mutators;
+    let first = !std::mem::replace(again, true);
     let is_view = webhooks.request().is_view;
     let shown_old = old.map(|old| as_shown(&served, webhooks.request(), old).into_owned());
     let Some(object) = object else {
         return Box::pin(webhooks.round(None, shown_old.as_ref(), &mut context.warnings)).await;
     };
     let mut shown = as_shown(&served, webhooks.request(), object).into_owned();
+    let changed = Box::pin(policies.round(webhooks.request(), &mut shown, shown_old.as_ref())).await?;
     let again = Box::pin(webhooks.round(Some(&mut shown), shown_old.as_ref(), &mut context.warnings)).await?;
     keep_managed_fields(context, object, &mut shown);
     *object = if is_view { shown } else { versions::into_handled(&served, shown) };
-    Ok(again)
+    Ok(again || (changed && first))
 }
 
 /// Webhooks may change `managedFields`, but what they make of it must still be readable.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use windlass_store::Store;
 
 use crate::admission::Webhooks;
+use crate::admission::policy::Policies;
 use crate::authn::{TokenKey, Tokens};
 use crate::authz::Rbac;
 use crate::catalog::Catalog;
@@ -33,6 +34,8 @@ pub struct Api {
     pub crds: Progress,
     /// The registered admission webhooks.
     pub(crate) webhooks: Webhooks,
+    /// The admission policies in effect.
+    pub(crate) policies: Policies,
     /// How webhooks of all kinds are reached.
     pub(crate) webhook_clients: Clients,
 }

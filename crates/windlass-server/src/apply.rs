@@ -431,6 +431,22 @@ fn identity(object: &Value) -> String {
     format!("{}/{}; {}", text("/metadata/namespace"), text("/metadata/name"), group_version_kind(object))
 }
 
+/// Merges a partial object into `object` without noting who did it: what mutating admission policies
+/// apply. Atomic lists and maps cannot be set this way, lest what is not mentioned be lost.
+pub(crate) fn apply_partial(schema: &Schema, object: &mut Value, config: &Value) -> Result<(), String> {
+    let shape = Shape::root(schema);
+    validate::validate(shape, config)
+        .map_err(|why| format!("failed to convert patch object to typed object: {why}"))?;
+    let mut atomics = Vec::new();
+    merge::atomics(shape, config, "", &mut atomics);
+    if !atomics.is_empty() {
+        let atomics = atomics.join(", ");
+        return Err(format!("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {atomics}"));
+    }
+    merge::merge(shape, object, config);
+    Ok(())
+}
+
 /// Undoes changes of `managedFields` times if they are all that differs between `live` and `new`, so
 /// that a write without effect stays without effect. For the registry, after everything else that
 /// changes the object.

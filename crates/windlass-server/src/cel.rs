@@ -46,9 +46,11 @@ pub(crate) const CALL_LIMIT: u64 = 1_000_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
     /// The variables, in the order their values are given in.
-    variables: Vec<(&'static str, Type)>,
+    variables: Vec<(Box<str>, Type)>,
     /// What is declared about the first variable, for cost estimates.
     declared: Option<Arc<Declared>>,
+    /// Whether literals can make the objects that patches are made of.
+    patches: bool,
 }
 
 impl Environment {
@@ -58,8 +60,8 @@ impl Environment {
     }
 
     /// Adds a variable.
-    pub(crate) fn with(mut self, name: &'static str, ty: Type) -> Self {
-        self.variables.push((name, ty));
+    pub(crate) fn with(mut self, name: impl Into<Box<str>>, ty: Type) -> Self {
+        self.variables.push((name.into(), ty));
         self
     }
 
@@ -68,15 +70,31 @@ impl Environment {
         self.declared = Some(declared);
         self
     }
+
+    /// Lets literals make `Object{…}` and `JSONPatch{…}`.
+    pub(crate) fn patching(mut self) -> Self {
+        self.patches = true;
+        self
+    }
 }
 
 impl check::Scope for Environment {
     fn variable(&self, name: &str) -> Option<Type> {
-        self.variables.iter().find(|(known, _)| *known == name).map(|(_, ty)| ty.clone())
+        self.variables.iter().find(|(known, _)| **known == *name).map(|(_, ty)| ty.clone())
     }
 
-    fn object(&self, _name: &str) -> Option<Type> {
-        None
+    fn object(&self, name: &str) -> Option<Type> {
+        if !self.patches {
+            return None;
+        }
+        if name == "JSONPatch" {
+            return Some(types::json_patch());
+        }
+        (name == "Object" || name.starts_with("Object.")).then(|| Type::open(name))
+    }
+
+    fn has_function(&self, name: &str) -> bool {
+        self.patches || name != "jsonpatch.escapeKey"
     }
 
     fn own(&self) -> &str {
@@ -165,7 +183,7 @@ fn compile_here(text: &str, environment: &Environment) -> Result<Program, Compil
     if !issues.is_empty() {
         return Err(CompileError::Invalid(issues.display(text)));
     }
-    let globals: Vec<&str> = environment.variables.iter().map(|(name, _)| *name).collect();
+    let globals: Vec<&str> = environment.variables.iter().map(|(name, _)| &**name).collect();
     let plan = plan::plan(&parsed.root, &checked, &globals).map_err(CompileError::Program)?;
     let mut idents = Vec::new();
     parsed.root.visit(&mut |expr| {

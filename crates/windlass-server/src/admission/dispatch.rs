@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::authorizer::Subject;
 use super::expression::Variables;
 use super::matching::{self, Invocation};
-use super::request::Request;
+use super::request::{GroupVersionKind, Request};
 use super::review::{self, Encoded, Response, Version};
 use super::webhook::Hook;
 use crate::catalog::Served;
@@ -171,7 +171,7 @@ async fn mutate(
     }
     let mut patched = object.clone();
     patch.apply_or_explain(&mut patched).map_err(Status::internal)?;
-    let mut patched = retyped(request, invocation, patched).map_err(Status::internal)?;
+    let mut patched = retyped(request, &invocation.served, &invocation.kind, patched).map_err(Status::internal)?;
     let changed = patched != *object;
     if changed {
         default(request, &invocation.served, &mut patched);
@@ -181,24 +181,27 @@ async fn mutate(
 }
 
 /// A patched object, decoded against its schema: what the schema does not know is gone.
-fn retyped(request: &Request, invocation: &Invocation, mut value: Value) -> Result<Value, String> {
-    let served = &invocation.served;
-    if let (Some(kind), false) = (served.custom(), request.is_view) {
+pub(super) fn retyped(
+    request: &Request,
+    served: &Served,
+    kind: &GroupVersionKind,
+    mut value: Value,
+) -> Result<Value, String> {
+    if let (Some(custom), false) = (served.custom(), request.is_view) {
         if !value.is_object() {
             return Err("the patch left no object".to_owned());
         }
-        let version = kind.version(&served.version).unwrap_or_else(|| kind.storage_version());
-        kind.decode(&mut value, version);
+        let version = custom.version(&served.version).unwrap_or_else(|| custom.storage_version());
+        custom.decode(&mut value, version);
         return Ok(value);
     }
-    let kind = &invocation.kind;
     let schema = builtin::by_kind(&kind.group, &kind.version, &kind.kind).map(builtin::definition);
     let schema = schema.ok_or_else(|| format!("no kind {} is known", quote(&kind.kind)))?;
     Ok(decode_typed(Decoded { value, duplicates: Vec::new(), source: None }, schema)?.value)
 }
 
 /// Fills in what the patch made necessary.
-fn default(request: &Request, served: &Served, object: &mut Value) {
+pub(super) fn default(request: &Request, served: &Served, object: &mut Value) {
     if request.is_view {
         return;
     }

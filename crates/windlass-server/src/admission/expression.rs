@@ -12,7 +12,7 @@ use crate::cel::declare::Declared;
 use crate::cel::types::{Object, Type};
 use crate::cel::value::{Outcome, Shape, Value, adapt};
 use crate::cel::{CALL_LIMIT, CompileError, Environment, Globals, Program, compile};
-use crate::registry::strategy::{Expression, ExpressionKind};
+use crate::registry::strategy::Expression;
 
 /// What expressions may refer to.
 #[derive(Clone, Copy)]
@@ -84,20 +84,23 @@ impl Condition {
     }
 }
 
-/// Why an expression of an object that configures admission is refused; `None` if it is not.
-pub(crate) fn problem(expression: &Expression) -> Option<String> {
-    // What the other kinds see depends on the policy they are in, which compiles them.
-    (expression.kind == ExpressionKind::MatchCondition && !expression.params)
-        .then(|| compile_to(expression.text.trim(), &[Type::Bool]).err())?
+/// Why the expressions of an object that configures admission are refused; `None` for each that is not.
+pub(crate) fn problems(expressions: &[Expression]) -> Vec<Option<String>> {
+    super::policy::problems(expressions)
 }
 
 fn compile_to(text: &str, returns: &[Type]) -> Result<Program, String> {
-    let program = compile(text, &ENVIRONMENT).map_err(|error| match error {
+    compile_in(text, &ENVIRONMENT, returns)
+}
+
+/// Compiles an expression that must make a value of one of these types; of any, if none is given.
+pub(super) fn compile_in(text: &str, environment: &Environment, returns: &[Type]) -> Result<Program, String> {
+    let program = compile(text, environment).map_err(|error| match error {
         CompileError::Invalid(why) => format!("compilation failed: {why}"),
         CompileError::Program(why) => format!("program instantiation failed: {why}"),
     })?;
     let found = program.ty.display("");
-    if returns.iter().any(|wanted| wanted.display("") == found) {
+    if returns.is_empty() || returns.iter().any(|wanted| wanted.display("") == found) {
         return Ok(program);
     }
     let wanted: Vec<String> = returns.iter().map(|wanted| wanted.display("")).collect();
@@ -126,10 +129,10 @@ impl<'a> Globals<'a> for AdmissionGlobals<'a> {
     }
 }
 
-fn object_type(name: &str, fields: &[(&str, Type)]) -> Type {
+pub(super) fn object_type(name: &str, fields: &[(&str, Type)]) -> Type {
     let declared = |ty: &Type| Declared { ty: ty.clone(), ..Declared::dynamic() };
     let fields: BTreeMap<Box<str>, Declared> = fields.iter().map(|(name, ty)| ((*name).into(), declared(ty))).collect();
-    Type::Object(Arc::new(Object { name: name.into(), fields }))
+    Type::Object(Arc::new(Object { name: name.into(), fields, open: false }))
 }
 
 fn list(item: Type) -> Type {
@@ -140,7 +143,7 @@ fn map(value: Type) -> Type {
     Type::Map(Arc::new((Type::String, value)))
 }
 
-fn request_type() -> Type {
+pub(super) fn request_type() -> Type {
     let text = Type::String;
     let kind = object_type(
         "kubernetes.GroupVersionKind",
@@ -178,7 +181,7 @@ fn request_type() -> Type {
     )
 }
 
-fn namespace_type() -> Type {
+pub(super) fn namespace_type() -> Type {
     let text = Type::String;
     let texts = || map(Type::String);
     let condition = object_type(
@@ -218,6 +221,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::registry::strategy::ExpressionKind;
 
     #[track_caller]
     fn check(text: &str, expected: Result<bool, &str>) {
@@ -254,7 +258,7 @@ mod tests {
         let refused = |text: &str| {
             let field = "webhooks[0].matchConditions[0].expression".to_owned();
             let kind = ExpressionKind::MatchCondition;
-            problem(&Expression { field, text: text.to_owned(), kind, params: false })
+            problems(&[Expression { field, text: text.to_owned(), kind, params: false }]).remove(0)
         };
         assert_eq!(refused("true"), None);
         assert!(refused("1 +").is_some_and(|why| why.starts_with("compilation failed: ERROR")), "{:?}", refused("1 +"));

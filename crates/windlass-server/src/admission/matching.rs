@@ -28,7 +28,9 @@ pub(super) async fn invocation(
     old: Option<&Value>,
 ) -> Result<Option<Invocation>, Status> {
     let Some(served) = matched(request, hook) else { return Ok(None) };
-    if !selects_objects(&hook.object_selector, object, old) || !selects_namespace(request, hook, object).await? {
+    if !selects_objects(&hook.object_selector, object, old)
+        || !selects_namespace(request, &hook.namespace_selector, object).await?
+    {
         return Ok(None);
     }
     let kind = GroupVersionKind::of(&served, &request.subresource);
@@ -44,21 +46,27 @@ fn matched(request: &Request, hook: &Hook) -> Option<Arc<Served>> {
     if !hook.matches_equivalent || !hook.rules.iter().any(|rule| has(&rule.operations, request.operation)) {
         return None;
     }
-    let snapshot = request.api.catalog.snapshot();
-    let equivalents: Vec<&Arc<Served>> = snapshot
-        .served()
-        .iter()
-        .filter(|served| served.prefix == request.served.prefix)
-        .filter(|served| (&served.group, &served.version) != (&request.served.group, &request.served.version))
-        .filter(|served| request.subresource.is_empty() || served.subresource(&request.subresource).is_some())
-        .collect();
+    let equivalents = equivalents(request);
     hook.rules.iter().find_map(|rule| {
         let equivalent = equivalents.iter().find(|served| matches(rule, request, served))?;
         Some(Arc::clone(equivalent))
     })
 }
 
-fn matches(rule: &Rule, request: &Request, served: &Served) -> bool {
+/// The resource of a request in its other versions.
+pub(super) fn equivalents(request: &Request) -> Vec<Arc<Served>> {
+    let snapshot = request.api.catalog.snapshot();
+    let equivalents = snapshot
+        .served()
+        .iter()
+        .filter(|served| served.prefix == request.served.prefix)
+        .filter(|served| (&served.group, &served.version) != (&request.served.group, &request.served.version))
+        .filter(|served| request.subresource.is_empty() || served.subresource(&request.subresource).is_some());
+    equivalents.cloned().collect()
+}
+
+/// Whether a rule is about a request for `served`.
+pub(super) fn matches(rule: &Rule, request: &Request, served: &Served) -> bool {
     let in_scope = match rule.scope {
         Scope::All => true,
         Scope::Namespaced => !request.is_namespaces() && !request.namespace.is_empty(),
@@ -74,20 +82,25 @@ fn matches(rule: &Rule, request: &Request, served: &Served) -> bool {
         })
 }
 
-fn has(patterns: &[String], actual: &str) -> bool {
+pub(super) fn has(patterns: &[String], actual: &str) -> bool {
     patterns.iter().any(|pattern| pattern == "*" || pattern == actual)
 }
 
 /// Whether either object has the labels.
-fn selects_objects(selector: &Selector, object: Option<&Value>, old: Option<&Value>) -> bool {
+pub(super) fn selects_objects(selector: &Selector, object: Option<&Value>, old: Option<&Value>) -> bool {
     selector.is_everything() || [object, old].into_iter().flatten().any(|object| selector.matches(labels(object)))
 }
 
-async fn selects_namespace(request: &Request, hook: &Hook, object: Option<&Value>) -> Result<bool, Status> {
+/// Whether the namespace of a request has the labels.
+pub(super) async fn selects_namespace(
+    request: &Request,
+    selector: &Selector,
+    object: Option<&Value>,
+) -> Result<bool, Status> {
     if request.namespace.is_empty() && !request.is_namespaces() {
         return Ok(true);
     }
-    if hook.namespace_selector.is_everything() {
+    if selector.is_everything() {
         return Ok(true);
     }
     // A namespace that is being written is judged by the labels it will have.
@@ -96,7 +109,7 @@ async fn selects_namespace(request: &Request, hook: &Hook, object: Option<&Value
         Some(object) if request.is_namespaces() && written => labels(object),
         _ => request.namespace_labels().await?,
     };
-    Ok(hook.namespace_selector.matches(labels))
+    Ok(selector.matches(labels))
 }
 
 fn labels(object: &Value) -> &Value {

@@ -7,7 +7,8 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::matching::Invocation;
-use super::request::Request;
+use super::request::{GroupVersionKind, Request};
+use crate::catalog::Served;
 use crate::codec::write::{write_string, write_value};
 use crate::field::quote;
 use crate::status::{Cause, Details, Status};
@@ -69,7 +70,7 @@ pub(super) fn encode(
     write_string(version.api_version(), &mut out);
     out.extend_from_slice(b",\"request\":{\"uid\":");
     write_string(uid, &mut out);
-    for (field, value) in attributes(request, invocation) {
+    for (field, value) in attributes(request, &invocation.served, &invocation.kind) {
         out.push(b',');
         write_string(field, &mut out);
         out.push(b':');
@@ -89,17 +90,23 @@ pub(super) fn encode(
 
 /// The request as expressions see it: without its uid and its objects.
 pub(super) fn variable(request: &Request, invocation: &Invocation) -> Value {
+    request_variable(request, &invocation.served, &invocation.kind)
+}
+
+/// The same for a request that is looked at as one for `served` and `kind`.
+pub(super) fn request_variable(request: &Request, served: &Served, kind: &GroupVersionKind) -> Value {
     let mut map: Map<String, Value> =
-        attributes(request, invocation).into_iter().map(|(field, value)| (field.to_owned(), value)).collect();
+        attributes(request, served, kind).into_iter().map(|(field, value)| (field.to_owned(), value)).collect();
     map.insert("dryRun".into(), request.dry_run.into());
     map.insert("options".into(), request.options.clone());
     map.into()
 }
 
 /// The fields of an AdmissionRequest that come before its objects.
-fn attributes(request: &Request, invocation: &Invocation) -> Vec<(&'static str, Value)> {
-    let resource = |served: &crate::catalog::Served| json!({"group": &*served.group, "version": &*served.version, "resource": &*served.plural});
-    let mut out = vec![("kind", invocation.kind.to_value()), ("resource", resource(&invocation.served))];
+fn attributes(request: &Request, served: &Served, kind: &GroupVersionKind) -> Vec<(&'static str, Value)> {
+    let resource =
+        |served: &Served| json!({"group": &*served.group, "version": &*served.version, "resource": &*served.plural});
+    let mut out = vec![("kind", kind.to_value()), ("resource", resource(served))];
     let text = |field: &'static str, value: &str, out: &mut Vec<(&'static str, Value)>| {
         if !value.is_empty() {
             out.push((field, value.into()));

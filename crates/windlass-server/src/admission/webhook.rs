@@ -218,7 +218,7 @@ impl Hook {
 }
 
 impl Rule {
-    fn new(rule: &Value) -> Self {
+    pub(super) fn new(rule: &Value) -> Self {
         let split = |resource: &str| match resource.split_once('/') {
             Some((resource, subresource)) => (resource.to_owned(), subresource.to_owned()),
             None => (resource.to_owned(), String::new()),

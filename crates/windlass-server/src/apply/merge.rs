@@ -42,6 +42,31 @@ pub(super) fn merge(shape: Shape<'_>, live: &mut Value, config: &Value) {
     }
 }
 
+/// Where `config` sets what has one owner: atomic lists and maps.
+pub(super) fn atomics(shape: Shape<'_>, config: &Value, path: &str, found: &mut Vec<String>) {
+    match config {
+        Value::Object(map) => {
+            if shape.map_is_atomic() {
+                found.push(path.to_owned());
+            }
+            for (name, value) in map {
+                if let Some(below) = shape.declared_field(name) {
+                    atomics(below, value, &format!("{path}.{name}"), found);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if shape.list_is_atomic() {
+                found.push(path.to_owned());
+            }
+            for (index, item) in items.iter().enumerate() {
+                atomics(shape.item(), item, &format!("{path}[{index}]"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Merges two lists of items. Items of the configuration come in its order, items only in the live
 /// list keep their place between them.
 fn merge_lists(shape: Shape<'_>, live: Vec<Value>, config: &[Value]) -> Vec<Value> {

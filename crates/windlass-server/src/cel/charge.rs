@@ -89,8 +89,20 @@ impl Charge {
             "fieldSelector" | "labelSelector" => Self::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Self::Walk,
             "ip" if overload == "cidr_ip" => Self::Fixed(1),
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "ip" | "isIP" | "isCIDR"
-            | "quantity" | "isQuantity" | "semver" | "isSemver" => Self::Read(0, 1.0),
+            "url"
+            | "jsonpatch.escapeKey"
+            | "lowerAscii"
+            | "upperAscii"
+            | "substring"
+            | "trim"
+            | "cidr"
+            | "ip"
+            | "isIP"
+            | "isCIDR"
+            | "quantity"
+            | "isQuantity"
+            | "semver"
+            | "isSemver" => Self::Read(0, 1.0),
             "replace" | "split" | "ip.isCanonical" => Self::Read(0, 2.0),
             "join" => Self::Joined,
             "find" | "findAll" => Self::Match,

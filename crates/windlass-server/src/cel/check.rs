@@ -31,6 +31,8 @@ pub(super) trait Scope {
     fn variable(&self, name: &str) -> Option<Type>;
     /// The type that an object literal with this name makes.
     fn object(&self, name: &str) -> Option<Type>;
+    /// Whether there is a function of this name here.
+    fn has_function(&self, name: &str) -> bool;
     /// The name of the type that the expression is about; messages do not show it.
     fn own(&self) -> &str;
 }
@@ -207,6 +209,8 @@ impl Checker<'_> {
                     is_reserved(field).then(|| object.fields.get(format!("__{field}__").as_str())).flatten()
                 }) {
                     declared.ty.clone()
+                } else if object.open {
+                    Type::Dyn
                 } else {
                     let message = if object.fields.is_empty() && object.name.starts_with("kubernetes.") {
                         format!("unexpected failed resolution of '{}'", object.name)
@@ -250,7 +254,7 @@ impl Checker<'_> {
         }
         let Some(receiver) = target else {
             let name = function.strip_prefix('.').unwrap_or(function).to_owned();
-            match functions::find(&name) {
+            match self.function(&name) {
                 Some(found) => {
                     function.clone_from(&name);
                     self.resolve(id, found, None, args);
@@ -262,7 +266,7 @@ impl Checker<'_> {
         // `a.b.c()` may be the function `a.b.c`.
         if let Some(prefix) = receiver.qualified_name() {
             let name = format!("{}.{function}", prefix.strip_prefix('.').unwrap_or(&prefix));
-            if let Some(found) = functions::find(&name) {
+            if let Some(found) = self.function(&name) {
                 *target = None;
                 *function = name;
                 self.resolve(id, found, None, args);
@@ -270,10 +274,14 @@ impl Checker<'_> {
             }
         }
         self.check(receiver);
-        match functions::find(function) {
+        match self.function(function) {
             Some(found) => self.resolve(id, found, Some(receiver), args),
             None => self.undeclared(id, &function.clone()),
         }
+    }
+
+    fn function(&self, name: &str) -> Option<&'static Function> {
+        functions::find(name).filter(|_| self.scope.has_function(name))
     }
 
     fn resolve(&mut self, id: Id, function: &'static Function, target: Option<&Expr>, args: &[Expr]) {
@@ -344,6 +352,9 @@ impl Checker<'_> {
             let value = self.ty(field.value.id);
             let value = if field.optional { self.unwrapped(field.value.id, value) } else { value };
             let Some(declared) = object.fields.get(field.name.as_str()) else {
+                if object.open {
+                    continue;
+                }
                 self.report(field.id, format!("undefined field '{}'", field.name));
                 continue;
             };

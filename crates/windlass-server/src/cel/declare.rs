@@ -125,7 +125,7 @@ fn object(schema: &Schema, name: &str) -> Declared {
             fields.insert(escaped.into(), declared);
         }
     }
-    let ty = Type::Object(Arc::new(Object { name: name.into(), fields }));
+    let ty = Type::Object(Arc::new(Object { name: name.into(), fields, open: false }));
     Declared { ty, element: None, max_elements: 0, min_size }
 }
 
@@ -139,7 +139,7 @@ fn metadata(schema: &Schema, name: &str) -> Declared {
     };
     let fields = BTreeMap::from([text("name", MAX_NAME), text("generateName", MAX_NAME - 1)]);
     Declared {
-        ty: Type::Object(Arc::new(Object { name: name.into(), fields })),
+        ty: Type::Object(Arc::new(Object { name: name.into(), fields, open: false })),
         element: None,
         max_elements: 0,
         min_size: 2,

@@ -473,6 +473,7 @@ allowed decision_allowed decision.() -> bool
 reason decision_reason decision.() -> string
 errored decision_errored decision.() -> bool
 error decision_error decision.() -> string
+jsonpatch.escapeKey string_jsonpatch_escapeKey_string (string) -> string
 fieldSelector authorizer_fieldselector resource_check.(string) -> resource_check
 labelSelector authorizer_labelselector resource_check.(string) -> resource_check
 ";

@@ -40,6 +40,8 @@ pub(crate) enum Type {
 pub(crate) struct Object {
     pub(crate) name: Box<str>,
     pub(crate) fields: BTreeMap<Box<str>, super::declare::Declared>,
+    /// Whether any other field is there too, of unknown type.
+    pub(crate) open: bool,
 }
 
 impl Type {
@@ -57,7 +59,12 @@ impl Type {
 
     /// A type that has a name and no fields anybody can select.
     pub(crate) fn named(name: &str) -> Self {
-        Self::Object(Arc::new(Object { name: name.into(), fields: BTreeMap::new() }))
+        Self::Object(Arc::new(Object { name: name.into(), fields: BTreeMap::new(), open: false }))
+    }
+
+    /// A type with whatever fields.
+    pub(super) fn open(name: &str) -> Self {
+        Self::Object(Arc::new(Object { name: name.into(), fields: BTreeMap::new(), open: true }))
     }
 
     pub(super) fn is_dyn(&self) -> bool {
@@ -153,6 +160,18 @@ impl Type {
             other => other.display(""),
         }
     }
+}
+
+/// An operation of a JSON patch.
+pub(super) fn json_patch() -> Type {
+    let text = || super::declare::Declared { ty: Type::String, ..super::declare::Declared::dynamic() };
+    let fields = BTreeMap::from([
+        ("op".into(), text()),
+        ("path".into(), text()),
+        ("from".into(), text()),
+        ("value".into(), super::declare::Declared::dynamic()),
+    ]);
+    Type::Object(Arc::new(Object { name: "JSONPatch".into(), fields, open: false }))
 }
 
 fn nested(name: &str, parts: &[&Type], own: &str, out: &mut String) {

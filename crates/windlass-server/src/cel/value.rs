@@ -26,7 +26,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    pub(super) fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self::Failed(message.into().into())
     }
 

@@ -180,8 +180,9 @@ pub(super) fn compile_expressions(
         return;
     }
     let known = old.map(|old| strategy.expressions(old)).unwrap_or_default();
-    for expression in expressions.iter().filter(|e| known.iter().all(|known| known.text != e.text)) {
-        if let Some(why) = admission::expression::problem(expression) {
+    let problems = admission::expression::problems(&expressions);
+    for (expression, problem) in expressions.iter().zip(problems) {
+        if let Some(why) = problem.filter(|_| known.iter().all(|known| known.text != expression.text)) {
             let field = Path::new(&expression.field);
             errors.push(FieldError::invalid(&field, expression.text.trim(), why));
         }

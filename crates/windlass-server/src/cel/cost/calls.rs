@@ -165,7 +165,7 @@ impl<'a> Coster<'a> {
                 }
                 Some((sized(target).multiply(each), None))
             }
-            "url" => match args {
+            "url" | "jsonpatch.escapeKey" => match args {
                 [text] => Some((traversal(sized(text)), Some(sized(text)))),
                 _ => None,
             },

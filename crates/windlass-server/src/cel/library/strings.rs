@@ -23,6 +23,7 @@ pub(super) fn find(name: &str) -> Option<Builtin> {
         "replace" => replace,
         "split" => split,
         "substring" => substring,
+        "jsonpatch.escapeKey" => |context, args| map(context, args, |key| key.replace('~', "~0").replace('/', "~1")),
         "strings.quote" => |context, args| map(context, args, quote),
         "join" => join,
         "format" => |context, args| match args {
