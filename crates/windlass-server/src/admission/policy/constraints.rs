@@ -34,8 +34,7 @@ impl Named {
     }
 
     fn matches(&self, request: &Request, served: &Served) -> bool {
-        matches(&self.rule, request, served)
-            && (self.names.is_empty() || self.names.iter().any(|name| *name == request.name))
+        matches(&self.rule, request, served) && (self.names.is_empty() || self.names.contains(&request.name))
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn collect(
     let served = snapshot
         .served()
         .iter()
-        .find(|served| &*served.group == group && &*served.version == version && &*served.kind == *kind);
+        .find(|served| &*served.group == group && &*served.version == version && *served.kind == *kind);
     let Some(served) = served else {
         return refuse(&format!("paramKind kind `{api_version}, Kind={kind}` not known"));
     };

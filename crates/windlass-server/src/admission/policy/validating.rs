@@ -34,12 +34,11 @@ pub(in crate::admission) async fn validate(
         let policy = &*bound.policy;
         let Some(served) = policy.constraints.matched(request, object, old).await? else { continue };
         let is_it = |view: &View| (&view.served.group, &view.served.version) == (&served.group, &served.version);
-        let view = match views.iter().position(is_it) {
-            Some(at) => at,
-            None => {
-                views.push(View::new(request, &served, object, old).await?);
-                views.len() - 1
-            }
+        let view = if let Some(at) = views.iter().position(is_it) {
+            at
+        } else {
+            views.push(View::new(request, &served, object, old).await?);
+            views.len() - 1
         };
         for binding in &bound.bindings {
             if let Some(constraints) = &binding.constraints
@@ -67,7 +66,7 @@ pub(in crate::admission) async fn validate(
     }
     match denied {
         None => Ok(()),
-        Some((prefix, denial)) => Err(refusal(request, &prefix, denial)),
+        Some((prefix, denial)) => Err(refusal(request, &prefix, &denial)),
     }
 }
 
@@ -88,7 +87,7 @@ fn act(
     }
 }
 
-fn refusal(request: &Request, prefix: &str, denial: Denial) -> Status {
+fn refusal(request: &Request, prefix: &str, denial: &Denial) -> Status {
     let message = format!("{prefix} denied request: {}", denial.message);
     let mut status = Status::forbidden(request.qualified(), &request.name, &message);
     let (reason, code) = match denial.reason.as_str() {
@@ -133,13 +132,14 @@ pub(super) fn decide(policy: &Policy, input: Input<'_>) -> Vec<Denial> {
             Ok(_) => {
                 let message = match &validation.message_expression {
                     None => None,
-                    Some(expression) => match messages.eval(expression, &mut budget) {
-                        Ok(outcome) => outcome.ok().and_then(|value| usable(&value)),
-                        Err(OutOfBudget) => {
+                    Some(expression) => {
+                        if let Ok(outcome) = messages.eval(expression, &mut budget) {
+                            outcome.ok().and_then(|value| usable(&value))
+                        } else {
                             denials.extend(failed(format!("failed messageExpression: {}", OutOfBudget::MESSAGE)));
                             continue;
                         }
-                    },
+                    }
                 };
                 let message = message.unwrap_or_else(|| match validation.message.as_str() {
                     "" => format!("failed expression: {}", validation.expression.text.trim()),

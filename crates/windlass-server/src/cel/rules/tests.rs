@@ -22,7 +22,7 @@ fn check(spec: &Json, object: &Json, old: Option<&Json>, errors: &[&str]) {
 }
 
 fn with_rule(mut schema: Json, rule: Json) -> Json {
-    schema["x-kubernetes-validations"] = json!([rule]);
+    schema["x-kubernetes-validations"] = Json::Array(vec![rule]);
     schema
 }
 
