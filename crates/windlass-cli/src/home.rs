@@ -4,6 +4,7 @@
 //! NAME/run.json     pid and address of a cluster that runs in the background
 //! NAME/kubeconfig   its kubeconfig
 //! NAME/log          what it logs
+//! NAME/lock         held while it is being started
 //! NAME/data/        its objects and certificates
 //! ```
 
@@ -70,6 +71,15 @@ impl Home {
         use std::os::unix::fs::DirBuilderExt as _;
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
         made.with_context(|| format!("cannot create {}", self.dir.display()))
+    }
+
+    /// Waits until no other command is starting this cluster; held until dropped.
+    pub(crate) fn lock(&self) -> Result<std::fs::File> {
+        let path = self.dir.join("lock");
+        let file = std::fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
+            .with_context(|| format!("cannot lock {}", path.display()))?;
+        Ok(file)
     }
 
     pub(crate) fn data(&self) -> PathBuf {

@@ -65,6 +65,9 @@ async fn foreground(args: &Up, home: &Home) -> Result<()> {
 
 /// Starts a process of its own that serves, and returns when it does.
 fn background(args: &Up, home: &Home) -> Result<()> {
+    home.create()?;
+    // Two commands at once would start two clusters of one name, and `down` would find only one of them.
+    let _starting = home.lock()?;
     if let Some(run) = home.running() {
         bail!(
             "cluster {:?} already runs at {} (pid {}); stop it with `windlass down --name {}`",
@@ -74,7 +77,6 @@ fn background(args: &Up, home: &Home) -> Result<()> {
             home.name
         );
     }
-    home.create()?;
     let log = File::create(home.log()).with_context(|| format!("cannot write {}", home.log().display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
     command.args(["up", "--foreground", "--name", &home.name, "--listen", &args.listen.to_string()]);

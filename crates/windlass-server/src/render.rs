@@ -314,6 +314,8 @@ impl EventWriter {
     /// Writes one event. Returns whether the watch goes on: an object that cannot be shown ends it with an
     /// error.
     pub(crate) async fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) -> bool {
+        // Ages in a table are those at the moment of the event, not of the watch.
+        self.table.now = jiff::Timestamp::now();
         match object(&self.api, &self.served, &self.accepted, stored, &self.table).await {
             Ok(object) => {
                 self.frame(change.as_str(), &object, out);
