@@ -2,7 +2,7 @@
 //!
 //! Upstream checks its internal version, in which what all versions share has moved to the top: a
 //! schema that is the same in every version is reported at `spec.validation`, not at
-//! `spec.versions[0].schema`. [`Shared`] keeps track of that. On update, violations of rules that are
+//! `spec.versions[0].schema`. `Shared` keeps track of that. On update, violations of rules that are
 //! younger than the CRD are tolerated as long as the stored one has them too.
 
 use serde_json::{Value, json};

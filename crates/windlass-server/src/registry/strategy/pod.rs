@@ -1,7 +1,7 @@
 //! Pod: the big one. Defaults, validation, what may change, and how long a delete waits.
 //!
-//! The parts are also used for pod templates: [`defaults::template`], [`template::validate`] and
-//! [`warnings::warnings`].
+//! The parts are also used for pod templates: `defaults::template`, `template::validate` and
+//! `warnings::warnings`.
 
 use serde_json::{Value, json};
 
