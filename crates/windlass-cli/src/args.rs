@@ -59,9 +59,10 @@ pub(crate) struct Up {
     /// Where objects and certificates are kept [default: ~/.windlass/NAME/data]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// The address to serve on; port 0 picks a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
+    /// The address to serve on; port 0 picks a free one [default: where the cluster served before, else
+    /// 127.0.0.1:0]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
     /// Write the kubeconfig to this file instead of adding the cluster to yours
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,

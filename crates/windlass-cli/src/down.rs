@@ -16,6 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &Down) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
+    let started = home.started();
     let run = home.running();
     if let Some(run) = &run {
         let pid = Pid::from_raw(run.pid).context("the recorded process id is not one")?;
@@ -28,15 +29,20 @@ pub(crate) fn run(args: &Down) -> Result<ExitCode> {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    match run.as_ref().and_then(|run| run.kubeconfig.clone()) {
+    let forgotten = match started.as_ref().and_then(|run| run.kubeconfig.as_ref()) {
         // A file that was made for this cluster alone is of no use any more.
-        Some(file) => drop(std::fs::remove_file(file)),
-        None => kubeconfig::forget(&home.context())?,
-    }
+        Some(file) => {
+            let _ = std::fs::remove_file(file);
+            Ok(())
+        }
+        None => kubeconfig::forget(&home.context(), started.as_ref().and_then(|run| run.previous_context.as_deref())),
+    };
+    // Whatever is wrong with the user's file, the cluster is gone.
     home.clear_run();
-    if args.purge && home.dir.exists() {
-        std::fs::remove_dir_all(&home.dir).with_context(|| format!("cannot delete {}", home.dir.display()))?;
+    if args.purge {
+        home.purge()?;
     }
+    forgotten.with_context(|| format!("cluster {:?} stopped, but stays in your kubeconfig", home.name))?;
     match (args.output, run.is_some()) {
         (Format::Json, stopped) => output::json(&json!({"name": home.name, "stopped": stopped, "purged": args.purge})),
         (Format::Text, true) => output::line(format_args!("cluster {:?} stopped", home.name)),

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! NAME/run.json     pid and address of a cluster that runs in the background
+//! NAME/address      where it served last, so that it serves there again
 //! NAME/kubeconfig   its kubeconfig
 //! NAME/log          what it logs
 //! NAME/lock         held while it is being started
 //! NAME/data/        its objects and certificates
 //! ```
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -28,6 +30,9 @@ pub(crate) struct Run {
     pub ephemeral: bool,
     /// Where its kubeconfig went, if not into the user's own.
     pub kubeconfig: Option<PathBuf>,
+    /// The context that was current in the user's kubeconfig before.
+    #[serde(default)]
+    pub previous_context: Option<String>,
 }
 
 /// The directory of all clusters.
@@ -67,10 +72,23 @@ impl Home {
         format!("windlass-{}", self.name)
     }
 
-    pub(crate) fn create(&self) -> Result<()> {
+    /// Makes the directory. Returns whether it was not there before.
+    pub(crate) fn create(&self) -> Result<bool> {
         use std::os::unix::fs::DirBuilderExt as _;
+        let new = !self.dir.exists();
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        made.with_context(|| format!("cannot create {}", self.dir.display()))
+        made.with_context(|| format!("cannot create {}", self.dir.display()))?;
+        Ok(new)
+    }
+
+    /// Deletes the directory and all that is in it.
+    pub(crate) fn purge(&self) -> Result<()> {
+        match std::fs::remove_dir_all(&self.dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot delete {}", self.dir.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Waits until no other command is starting this cluster; held until dropped.
@@ -98,14 +116,28 @@ impl Home {
         self.dir.join("run.json")
     }
 
+    fn address_file(&self) -> PathBuf {
+        self.dir.join("address")
+    }
+
+    /// Where the cluster served last.
+    pub(crate) fn last_address(&self) -> Option<SocketAddr> {
+        std::fs::read_to_string(self.address_file()).ok()?.trim().parse().ok()
+    }
+
+    /// The cluster that was started in the background and not stopped; it may have died since.
+    pub(crate) fn started(&self) -> Option<Run> {
+        let text = std::fs::read_to_string(self.run_file()).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
     /// The cluster that runs in the background, if one does.
     pub(crate) fn running(&self) -> Option<Run> {
-        let text = std::fs::read_to_string(self.run_file()).ok()?;
-        let run: Run = serde_json::from_str(&text).ok()?;
-        is_windlass(run.pid).then_some(run)
+        self.started().filter(|run| is_windlass(run.pid))
     }
 
     pub(crate) fn write_run(&self, run: &Run) -> Result<()> {
+        write_private(&self.address_file(), run.server.trim_start_matches("https://"))?;
         Ok(write_private(&self.run_file(), &serde_json::to_string_pretty(run)?)?)
     }
 

@@ -2,8 +2,10 @@
 //!
 //! The user's file is edited as a document: what is not ours is written back as it was read.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
@@ -53,7 +55,9 @@ pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
-    Ok(write_private(path, &to_yaml(config)?)?)
+    // A link stays one: what it leads to is written.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    Ok(write_private(&path, &to_yaml(config)?)?)
 }
 
 /// A kubeconfig as kubectl writes it.
@@ -61,37 +65,85 @@ pub(crate) fn to_yaml(config: &Value) -> Result<String> {
     serde_saphyr::to_string(config).context("the kubeconfig cannot be written as YAML")
 }
 
-/// Adds a cluster to the user's kubeconfig and makes its context current. Returns the file.
-pub(crate) fn merge(ours: &Value) -> Result<PathBuf> {
-    let path = path()?;
-    let mut config = if path.exists() { read(&path)? } else { json!({"apiVersion": "v1", "kind": "Config"}) };
+/// Where a cluster was added.
+pub(crate) struct Merged {
+    pub file: PathBuf,
+    /// The context that was current before.
+    pub previous: Option<String>,
+}
+
+/// Adds a cluster to the user's kubeconfig and makes its context current.
+pub(crate) fn merge(ours: &Value) -> Result<Merged> {
+    let file = path()?;
+    let _lock = Lock::take(&file)?;
+    let mut config = if file.exists() { read(&file)? } else { json!({"apiVersion": "v1", "kind": "Config"}) };
     for section in SECTIONS {
         for entry in ours[section].as_array().into_iter().flatten() {
-            let list = section_of(&mut config, section, &path)?;
+            let list = section_of(&mut config, section, &file)?;
             list.retain(|other| other["name"] != entry["name"]);
             list.push(entry.clone());
         }
     }
-    config["current-context"] = ours["current-context"].clone();
-    write(&path, &config)?;
-    Ok(path)
+    let current = std::mem::replace(&mut config["current-context"], ours["current-context"].clone());
+    write(&file, &config)?;
+    let previous = current.as_str().filter(|name| !name.is_empty() && ours["current-context"] != *name);
+    Ok(Merged { file, previous: previous.map(str::to_owned) })
 }
 
-/// Takes a cluster out of the user's kubeconfig.
-pub(crate) fn forget(name: &str) -> Result<()> {
-    let path = path()?;
-    if !path.exists() {
+/// Takes a cluster out of the user's kubeconfig. If its context was current, the one before it is again.
+pub(crate) fn forget(name: &str, previous: Option<&str>) -> Result<()> {
+    let file = path()?;
+    if !file.exists() {
         return Ok(());
     }
-    let mut config = read(&path)?;
+    let _lock = Lock::take(&file)?;
+    let mut config = read(&file)?;
     let before = config.clone();
     for section in SECTIONS {
-        section_of(&mut config, section, &path)?.retain(|entry| entry["name"] != name);
+        section_of(&mut config, section, &file)?.retain(|entry| entry["name"] != name);
     }
     if config["current-context"] == name {
-        config["current-context"] = "".into();
+        let contexts = section_of(&mut config, "contexts", &file)?;
+        let still_there = previous.filter(|previous| contexts.iter().any(|context| context["name"] == *previous));
+        config["current-context"] = still_there.unwrap_or_default().into();
     }
-    if config == before { Ok(()) } else { write(&path, &config) }
+    if config == before { Ok(()) } else { write(&file, &config) }
+}
+
+/// The lock that kubectl takes too before it edits a kubeconfig: a file beside it. Given back when dropped.
+struct Lock(PathBuf);
+
+impl Lock {
+    /// How long another program may take for its edit.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn take(file: &Path) -> Result<Self> {
+        let mut path = file.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        }
+        let started = Instant::now();
+        loop {
+            match std::fs::File::create_new(&path) {
+                Ok(_) => return Ok(Self(path)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && started.elapsed() < Self::PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    bail!("another program is editing {}; if none is, delete {}", file.display(), path.display())
+                }
+                Err(error) => return Err(error).with_context(|| format!("cannot create {}", path.display())),
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 fn section_of<'a>(config: &'a mut Value, section: &str, path: &Path) -> Result<&'a mut Vec<Value>> {

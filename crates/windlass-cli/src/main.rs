@@ -30,6 +30,8 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(&demo),
     };
     match result {
+        // Whoever waits for what was said must not take silence for success.
+        Ok(_) if !output::complete() => ExitCode::FAILURE,
         Ok(code) => code,
         Err(error) => {
             output::error(&error);

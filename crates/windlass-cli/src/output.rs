@@ -2,8 +2,12 @@
 #![allow(clippy::print_stderr)]
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
+
+/// Whether something could not be written to standard output.
+static LOST: AtomicBool = AtomicBool::new(false);
 
 /// A line for people.
 pub(crate) fn line(text: impl std::fmt::Display) {
@@ -12,8 +16,17 @@ pub(crate) fn line(text: impl std::fmt::Display) {
         Ok(()) => {}
         // Whoever read this has read enough; what is being done goes on.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        Err(error) => eprintln!("error: cannot write to standard output: {error}"),
+        Err(error) => {
+            if !LOST.swap(true, Ordering::Relaxed) {
+                eprintln!("error: cannot write to standard output: {error}");
+            }
+        }
     }
+}
+
+/// Whether all that was said reached standard output, or nobody wanted to read it.
+pub(crate) fn complete() -> bool {
+    !LOST.load(Ordering::Relaxed)
 }
 
 /// A document for programs.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -13,7 +14,11 @@ use windlass_cluster::Cluster;
 
 use crate::args::{Format, Up};
 use crate::home::{Home, Run};
-use crate::{kubeconfig, logging, output};
+use crate::kubeconfig::{self, Merged};
+use crate::{logging, output};
+
+/// Any free port of this machine alone.
+const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 pub(crate) fn run(args: &Up) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
@@ -31,7 +36,7 @@ async fn foreground(args: &Up, home: &Home) -> Result<()> {
     logging::init();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut builder = Cluster::builder().listen(args.listen);
+    let mut builder = Cluster::builder().listen(args.listen.unwrap_or(ANYWHERE));
     if !args.ephemeral {
         builder = builder.data_dir(args.data_dir.clone().unwrap_or_else(|| home.data()));
     }
@@ -65,7 +70,7 @@ async fn foreground(args: &Up, home: &Home) -> Result<()> {
 
 /// Starts a process of its own that serves, and returns when it does.
 fn background(args: &Up, home: &Home) -> Result<()> {
-    home.create()?;
+    let new = home.create()?;
     // Two commands at once would start two clusters of one name, and `down` would find only one of them.
     let _starting = home.lock()?;
     if let Some(run) = home.running() {
@@ -77,9 +82,24 @@ fn background(args: &Up, home: &Home) -> Result<()> {
             home.name
         );
     }
+    let started = start(args, home);
+    if started.is_err() && new {
+        // A cluster that never ran is not one to be listed.
+        home.purge()?;
+    }
+    started
+}
+
+/// Where to serve: where clients already know the cluster, unless something else is there by now.
+fn address(args: &Up, home: &Home) -> SocketAddr {
+    let last = || home.last_address().filter(|address| TcpListener::bind(address).is_ok());
+    args.listen.or_else(last).unwrap_or(ANYWHERE)
+}
+
+fn start(args: &Up, home: &Home) -> Result<()> {
     let log = File::create(home.log()).with_context(|| format!("cannot write {}", home.log().display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
-    command.args(["up", "--foreground", "--name", &home.name, "--listen", &args.listen.to_string()]);
+    command.args(["up", "--foreground", "--name", &home.name, "--listen", &address(args, home).to_string()]);
     command.arg("--kubeconfig").arg(home.kubeconfig());
     if args.ephemeral {
         command.arg("--ephemeral");
@@ -125,10 +145,10 @@ fn background(args: &Up, home: &Home) -> Result<()> {
 /// Lets clients and later commands find a cluster that serves. Returns the kubeconfig that names it.
 fn publish(args: &Up, home: &Home, server: &str, pid: u32) -> Result<PathBuf> {
     let config = kubeconfig::read(&home.kubeconfig())?;
-    let file = match &args.kubeconfig {
+    let merged = match &args.kubeconfig {
         Some(file) => {
             kubeconfig::write(file, &config)?;
-            file.clone()
+            Merged { file: file.clone(), previous: None }
         }
         None => kubeconfig::merge(&config)?,
     };
@@ -137,6 +157,7 @@ fn publish(args: &Up, home: &Home, server: &str, pid: u32) -> Result<PathBuf> {
         server: server.to_owned(),
         ephemeral: args.ephemeral,
         kubeconfig: args.kubeconfig.clone(),
+        previous_context: merged.previous.or_else(|| home.started()?.previous_context),
     })?;
-    Ok(file)
+    Ok(merged.file)
 }

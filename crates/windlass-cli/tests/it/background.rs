@@ -113,6 +113,8 @@ fn the_users_kubeconfig_gains_a_context_and_loses_it_again() {
     drop(other);
 
     let mut left = read(&file);
+    // The context before it, "windlass-one", is gone.
+    assert_eq!(left["current-context"], "");
     left["current-context"] = theirs["current-context"].clone();
     assert_eq!(left, theirs);
     assert_eq!(mode(&file), 0o600);
@@ -164,4 +166,82 @@ fn a_cluster_that_died_can_be_started_again() {
     let (_again, said) = Up::new(&sandbox, "one");
     assert_eq!(parsed(&sandbox, "status --name one -o json")["pid"], said["pid"]);
     assert_eq!(read(&sandbox.user_kubeconfig())["contexts"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_cluster_serves_where_it_served_before() {
+    let sandbox = Sandbox::new();
+    let (up, said) = Up::new(&sandbox, "one");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(said["pid"].as_i64().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    crate::process::eventually("it is seen to be dead", || {
+        (parsed(&sandbox, "status --name one -o json")["running"] == false).then_some(())
+    });
+    let (_again, after_crash) = Up::new(&sandbox, "one");
+    assert_eq!(after_crash["server"], said["server"]);
+    drop(up);
+    // Unless something else is there.
+    let port = said["server"].as_str().unwrap().trim_start_matches("https://");
+    let _taken = std::net::TcpListener::bind(port).unwrap();
+    let (_elsewhere, moved) = Up::new(&sandbox, "one");
+    assert_ne!(moved["server"], said["server"]);
+}
+
+#[test]
+fn the_context_before_is_current_again() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.user_kubeconfig();
+    let target = sandbox.path("elsewhere");
+    std::fs::write(&target, THEIRS).unwrap();
+    std::os::unix::fs::symlink(&target, &file).unwrap();
+    let theirs = read(&file);
+    let (up, _) = Up::new(&sandbox, "one");
+    assert_eq!(read(&file)["current-context"], "windlass-one");
+    drop(up);
+    assert_eq!(read(&file), theirs);
+    assert!(file.is_symlink(), "the user's link was replaced by a file");
+}
+
+#[test]
+fn clusters_started_at_once_are_all_in_the_kubeconfig() {
+    let sandbox = Sandbox::new();
+    let names = ["one", "two", "three", "four"];
+    let ups: Vec<Up> = std::thread::scope(|scope| {
+        let starts: Vec<_> = names.map(|name| scope.spawn(|| Up::new(&sandbox, name).0)).into_iter().collect();
+        starts.into_iter().map(|start| start.join().unwrap()).collect()
+    });
+    assert_eq!(read(&sandbox.user_kubeconfig())["contexts"].as_array().unwrap().len(), names.len());
+    drop(ups);
+    assert_eq!(read(&sandbox.user_kubeconfig())["contexts"], json!([]));
+    assert!(!sandbox.path("user-kubeconfig.lock").exists());
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("file"), "").unwrap();
+    let said = sandbox.fails(&format!("up --name one --data-dir {}/data", sandbox.path("file").display()));
+    assert!(said.contains("the cluster did not start"), "{said}");
+    assert_eq!(parsed(&sandbox, "list -o json"), json!([]));
+}
+
+#[test]
+fn down_stops_a_cluster_whatever_the_kubeconfig_is_like() {
+    let sandbox = Sandbox::new();
+    let (_up, _) = Up::new(&sandbox, "one");
+    std::fs::write(sandbox.user_kubeconfig(), "clusters: [").unwrap();
+    let said = sandbox.fails("down --name one");
+    assert!(said.contains("cluster \"one\" stopped, but stays in your kubeconfig"), "{said}");
+    assert_eq!(parsed(&sandbox, "status --name one -o json"), json!({"name": "one", "running": false}));
+    std::fs::remove_file(sandbox.user_kubeconfig()).unwrap();
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_a_failure() {
+    let sandbox = Sandbox::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let said: crate::process::Said = sandbox.command("list").stdout(full).output().unwrap().into();
+    assert_eq!(said.status.code(), Some(1));
+    assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+    assert!(said.stderr.contains("cannot write to standard output"), "{}", said.stderr);
 }
