@@ -1,8 +1,8 @@
 //! Answers in the form the client asked for.
 //!
 //! The common case, JSON in the storage version, serves stored bytes as they are: an object is one
-//! buffer, a list is a stream of its items' buffers. Everything else (Tables, metadata only, YAML,
-//! protobuf, another version) decodes each object and encodes it anew.
+//! buffer, a list is a stream of its items' buffers, metadata alone is a slice of them. Everything else
+//! (Tables, YAML, protobuf, another version) decodes each object and encodes it anew.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::api::Api;
 use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
-use crate::codec::{self, write};
+use crate::codec::{self, peek, write};
 use crate::registry::{Answer, Context, Stored};
 use crate::status::Status;
 use crate::table::{self, IncludeObject, MetaVersion};
@@ -67,6 +67,8 @@ pub(crate) async fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta
         context.accepted.target.is_none() && context.accepted.format == Format::Json && !context.accepted.pretty;
     let body = if plain {
         plain_list(context, entries, meta).await?
+    } else if let Some(body) = metadata_list(context, &entries, meta) {
+        body.into()
     } else {
         built_list(context, &entries, meta).await?.into()
     };
@@ -92,11 +94,7 @@ async fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta)
         }
     }
     let mut head = Vec::with_capacity(256);
-    head.extend_from_slice(b"{\"kind\":");
-    write::write_string(&served.list_kind, &mut head);
-    head.extend_from_slice(b",\"apiVersion\":");
-    write::write_string(&served.api_version(), &mut head);
-    head.extend_from_slice(b",\"metadata\":");
+    write_head(&served.list_kind, &served.api_version(), &mut head);
     write::write_value(&meta.to_value(), &mut head);
     head.extend_from_slice(b",\"items\":[");
     let skip = if served.custom { None } else { Some(served.head.clone()) };
@@ -135,6 +133,52 @@ async fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta)
         });
         std::future::ready(step)
     })))
+}
+
+/// The metadata of stored objects, where it can be cut out of them.
+fn metadata_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Option<Bytes> {
+    let api_version = sliced_metadata(&context.accepted)?.api_version();
+    let mut out = Vec::with_capacity(256 + entries.len() * 512);
+    write_head("PartialObjectMetadataList", api_version, &mut out);
+    write::write_value(&meta.to_value(), &mut out);
+    out.extend_from_slice(b",\"items\":[");
+    for (i, entry) in entries.iter().enumerate() {
+        if !versions::as_is(&context.served, entry.modified) {
+            return None;
+        }
+        if i > 0 {
+            out.push(b',');
+        }
+        write_metadata(&entry.value, api_version, &mut out)?;
+    }
+    out.extend_from_slice(b"]}\n");
+    Some(out.into())
+}
+
+/// The version of the metadata that is asked for, if it is and in the format it is stored in.
+fn sliced_metadata(accepted: &Accepted) -> Option<MetaVersion> {
+    match accepted.transform()? {
+        (Transform::Table, _) => None,
+        (_, version) => (accepted.format == Format::Json && !accepted.pretty).then(|| meta_version(version)),
+    }
+}
+
+/// Writes a stored object's metadata as `kind: PartialObjectMetadata`, without decoding either.
+fn write_metadata(stored: &[u8], api_version: &str, out: &mut Vec<u8>) -> Option<()> {
+    let metadata = peek::metadata(stored)?;
+    write_head("PartialObjectMetadata", api_version, out);
+    out.extend_from_slice(metadata.bytes());
+    out.push(b'}');
+    Some(())
+}
+
+/// Writes what comes before the metadata of an object or list.
+fn write_head(kind: &str, api_version: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"kind\":");
+    write::write_string(kind, out);
+    out.extend_from_slice(b",\"apiVersion\":");
+    write::write_string(api_version, out);
+    out.extend_from_slice(b",\"metadata\":");
 }
 
 /// A list whose items are decoded and encoded anew.
@@ -202,6 +246,13 @@ async fn object(
 ) -> Result<Bytes, Status> {
     if accepted.target.is_none() && accepted.format == Format::Json && !accepted.pretty {
         return versions::bytes(api, served, &stored.bytes, stored.revision).await;
+    }
+    if let Some(version) = sliced_metadata(accepted).filter(|_| versions::as_is(served, stored.revision)) {
+        let mut out = Vec::with_capacity(stored.bytes.len().min(1024));
+        if write_metadata(&stored.bytes, version.api_version(), &mut out).is_some() {
+            out.push(b'\n');
+            return Ok(out.into());
+        }
     }
     let object = versions::to_served(api, served, &stored.bytes).await?;
     let value = match accepted.transform() {

@@ -32,7 +32,7 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
-    fn api_version(self) -> &'static str {
+    pub(crate) fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
             Self::V1Beta1 => "meta.k8s.io/v1beta1",
