@@ -1,0 +1,101 @@
+//! Asks webhooks as an API server would, or as one never would.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::bench::Pet;
+
+/// Whom to ask, and whom to trust.
+#[derive(Clone)]
+pub struct Caller {
+    pub address: SocketAddr,
+    name: ServerName<'static>,
+    roots: Arc<rustls::RootCertStore>,
+}
+
+impl Caller {
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, name: ServerName::from(address.ip()), roots: Arc::new(rustls::RootCertStore::empty()) }
+    }
+
+    /// Expects a certificate for this name instead of the address.
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = ServerName::try_from(name.to_owned()).expect("a name");
+        self
+    }
+
+    pub fn trusting(&self, bundle: &str) -> Self {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle.as_bytes()).filter_map(Result::ok));
+        Self { roots: Arc::new(roots), ..self.clone() }
+    }
+
+    /// A connection, if its certificate is trusted, and that certificate.
+    pub async fn connect(&self) -> std::io::Result<(tokio_rustls::client::TlsStream<TcpStream>, Vec<u8>)> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(Arc::clone(&self.roots))
+            .with_no_client_auth();
+        let stream = TcpStream::connect(self.address).await?;
+        let stream = TlsConnector::from(Arc::new(config)).connect(self.name.clone(), stream).await?;
+        let certificate = stream.get_ref().1.peer_certificates().expect("certificates")[0].to_vec();
+        Ok((stream, certificate))
+    }
+
+    pub async fn certificate(&self) -> Option<Vec<u8>> {
+        self.connect().await.ok().map(|(_, certificate)| certificate)
+    }
+
+    /// Sends a body and returns the status and what came back.
+    pub async fn send(&self, path: &str, content_type: &str, body: impl Into<Bytes>) -> (u16, String) {
+        let (stream, _) = self.connect().await.expect("connected");
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("a connection");
+        let connection = tokio::spawn(connection);
+        let request = Request::post(path)
+            .header("host", "hook")
+            .header("content-type", content_type)
+            .body(Full::new(body.into()))
+            .expect("a request");
+        let response = sender.send_request(request).await.expect("a response");
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        drop(sender);
+        connection.abort();
+        (status, String::from_utf8(body.to_vec()).expect("text"))
+    }
+
+    /// The `response` to a review of a pet to be created.
+    pub async fn ask(&self, path: &str, pet: &Pet) -> Value {
+        let (status, body) = self.send(path, "application/json", review(pet).to_string()).await;
+        assert_eq!(status, 200, "{body}");
+        let review: Value = serde_json::from_str(&body).expect("JSON");
+        assert_eq!(
+            (&review["kind"], &review["apiVersion"]),
+            (&json!("AdmissionReview"), &json!("admission.k8s.io/v1"))
+        );
+        assert_eq!(review["response"]["uid"], "7");
+        review["response"].clone()
+    }
+}
+
+pub fn review(pet: &Pet) -> Value {
+    let kind = json!({"group": "petstore.example.com", "version": "v1", "kind": "Pet"});
+    let resource = json!({"group": "petstore.example.com", "version": "v1", "resource": "pets"});
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+        "uid": "7", "kind": kind, "resource": resource, "name": pet.metadata.name, "namespace": "default",
+        "operation": "CREATE", "userInfo": {"username": "somebody"}, "object": pet, "oldObject": null, "dryRun": false,
+    }})
+}
