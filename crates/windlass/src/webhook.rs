@@ -451,3 +451,8 @@ mod tests {
         assert!(!is_enabled(Some("false")));
     }
 }
+
+/// The examples of the page about webhooks compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/webhooks.md")]
+mod how_to {}

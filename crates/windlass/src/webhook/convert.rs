@@ -36,19 +36,16 @@ pub type ConvertError = Box<dyn std::error::Error + Send + Sync>;
 /// of it, only labels and annotations may change, and the library sees to the rest.
 ///
 /// ```
-/// use kube::CustomResource;
-/// use schemars::JsonSchema;
-/// use serde::{Deserialize, Serialize};
 /// use windlass::webhook::{Convert, ConvertError, round_trip};
 ///
 /// mod v1 {
-/// #   use super::*;
+/// #   use {kube::CustomResource, schemars::JsonSchema, serde::{Deserialize, Serialize}};
 ///     #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 ///     #[kube(group = "example.com", version = "v1", kind = "Host", namespaced)]
 ///     pub struct HostSpec { pub host: String }
 /// }
 /// mod v2 {
-/// #   use super::*;
+/// #   use {kube::CustomResource, schemars::JsonSchema, serde::{Deserialize, Serialize}};
 ///     #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 ///     #[kube(group = "example.com", version = "v2", kind = "Host", namespaced)]
 ///     pub struct HostSpec { pub hostname: String }
@@ -77,18 +74,15 @@ pub trait Convert<H>: Sized {
 /// The versions of one kind, to be [served](super::Webhooks::conversion) at `/convert`.
 ///
 /// ```
-/// # use kube::CustomResource;
-/// # use schemars::JsonSchema;
-/// # use serde::{Deserialize, Serialize};
 /// # use windlass::webhook::{Convert, ConvertError};
 /// # mod v1 {
-/// #   use super::*;
+/// #   use {kube::CustomResource, schemars::JsonSchema, serde::{Deserialize, Serialize}};
 /// #   #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 /// #   #[kube(group = "example.com", version = "v1", kind = "Host", namespaced)]
 /// #   pub struct HostSpec { pub host: String }
 /// # }
 /// # mod v2 {
-/// #   use super::*;
+/// #   use {kube::CustomResource, schemars::JsonSchema, serde::{Deserialize, Serialize}};
 /// #   #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 /// #   #[kube(group = "example.com", version = "v2", kind = "Host", namespaced)]
 /// #   pub struct HostSpec { pub host: String }

@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::CONVERT_PATH;
 use super::admission::{Admission, Respond};
@@ -73,7 +74,7 @@ impl Routes {
         Self { paths, converters, admission_limit: limits.0, conversion_limit: limits.1, metrics }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Reply {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Reply {
         let Some((endpoint, metrics)) = self.paths.get(request.uri().path()) else {
             return text(StatusCode::NOT_FOUND, "404 page not found\n");
         };
@@ -81,7 +82,7 @@ impl Routes {
         let begin = Instant::now();
         let reply = match endpoint {
             Endpoint::Admission(respond) => self.admit(respond, request).await,
-            Endpoint::Conversion => self.convert(request).await,
+            Endpoint::Conversion => Arc::clone(&self).convert(request).await,
         };
         metrics.observe(reply.status(), begin.elapsed());
         reply
@@ -89,7 +90,8 @@ impl Routes {
 
     async fn admit(&self, respond: &Respond, request: Request<Incoming>) -> Reply {
         let timeout = timeout(request.uri().query().unwrap_or_default());
-        let review = match read(request, self.admission_limit).await {
+        let body = read(request, self.admission_limit).await;
+        let mut review = match body.and_then(|body| parse(&body)) {
             Ok(review) => review,
             Err(refusal) => return refusal.as_admission(),
         };
@@ -102,7 +104,6 @@ impl Routes {
             return Refusal::new(StatusCode::BAD_REQUEST, "not an AdmissionReview of admission.k8s.io").as_admission();
         }
         let (version, uid) = (version.to_owned(), uid.to_owned());
-        let mut review = review;
         let answer = AssertUnwindSafe(async { respond(review["request"].take()).await }).catch_unwind();
         let response = match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(response)) => response,
@@ -114,11 +115,22 @@ impl Routes {
             }
             Err(_) => Denied::with_code(504, "Timeout", format!("no answer within {timeout:?}")).into(),
         };
+        tracing::debug!(%uid, allowed = response.is_allowed(), "answered");
         admission_review(StatusCode::OK, &version, &uid, &response)
     }
 
-    async fn convert(&self, request: Request<Incoming>) -> Reply {
-        let review = match read(request, self.conversion_limit).await {
+    /// Away from other requests: a review may hold all objects of a kind.
+    async fn convert(self: Arc<Self>, request: Request<Incoming>) -> Reply {
+        let body = match read(request, self.conversion_limit).await {
+            Ok(body) => body,
+            Err(refusal) => return text(refusal.code, refusal.message),
+        };
+        let converting = tokio::task::spawn_blocking(move || self.convert_review(&body));
+        converting.await.unwrap_or_else(|error| text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")))
+    }
+
+    fn convert_review(&self, body: &[u8]) -> Reply {
+        let review = match parse(body) {
             Ok(review) => review,
             Err(refusal) => return text(refusal.code, refusal.message),
         };
@@ -165,8 +177,8 @@ impl Refusal {
     }
 }
 
-/// The body as JSON, if it is small enough, soon enough, and JSON.
-async fn read(request: Request<Incoming>, limit: usize) -> Result<Value, Refusal> {
+/// The body, if it is small enough and arrives soon enough.
+async fn read(request: Request<Incoming>, limit: usize) -> Result<Bytes, Refusal> {
     let content_type =
         request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
@@ -190,7 +202,11 @@ async fn read(request: Request<Incoming>, limit: usize) -> Result<Value, Refusal
     if body.is_empty() {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "request body is empty"));
     }
-    serde_json::from_slice(&body).map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("not JSON: {error}")))
+    Ok(body)
+}
+
+fn parse(body: &[u8]) -> Result<Value, Refusal> {
+    serde_json::from_slice(body).map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("not JSON: {error}")))
 }
 
 /// API servers say how long they will wait, as `?timeout=10s`.
@@ -282,9 +298,10 @@ async fn serve_connection(stream: TcpStream, acceptor: TlsAcceptor, routes: Arc<
         .keep_alive_timeout(HANDSHAKE);
     // The handshake has decided; nothing is guessed from the first bytes.
     let builder = if http2 { builder.http2_only() } else { builder.http1_only() };
-    let service = hyper::service::service_fn(move |request| {
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let routes = Arc::clone(&routes);
-        async move { Ok::<_, Infallible>(routes.answer(request).await) }
+        let span = tracing::debug_span!("webhook", path = request.uri().path());
+        async move { Ok::<_, Infallible>(routes.answer(request).await) }.instrument(span)
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);

@@ -10,9 +10,13 @@ use crate::object::Object;
 /// What a conversion there and back loses.
 ///
 /// ```
-/// let error: Option<windlass::webhook::RoundTripError> = None;
-/// if let Some(error) = error {
-///     eprintln!("{error}");
+/// use windlass::webhook::RoundTripError;
+///
+/// fn lost(error: &RoundTripError) -> String {
+///     match error {
+///         RoundTripError::Changed { changes, .. } => changes.to_string(),
+///         other => other.to_string(),
+///     }
 /// }
 /// ```
 #[derive(Debug, thiserror::Error)]
@@ -60,18 +64,15 @@ where
 /// way. Both must hold: objects are stored in one version and read in the other.
 ///
 /// ```
-/// # use kube::CustomResource;
-/// # use schemars::JsonSchema;
-/// # use serde::{Deserialize, Serialize};
 /// # use windlass::webhook::{Convert, ConvertError};
 /// # mod v1 {
-/// #   use super::*;
+/// #   use {kube::CustomResource, schemars::JsonSchema, serde::{Deserialize, Serialize}};
 /// #   #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 /// #   #[kube(group = "example.com", version = "v1", kind = "Host", namespaced)]
 /// #   pub struct HostSpec { pub host: String }
 /// # }
 /// # mod v2 {
-/// #   use super::*;
+/// #   use {kube::CustomResource, schemars::JsonSchema, serde::{Deserialize, Serialize}};
 /// #   #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 /// #   #[kube(group = "example.com", version = "v2", kind = "Host", namespaced)]
 /// #   pub struct HostSpec { pub host: String, pub port: u16 }

@@ -42,12 +42,20 @@ impl Caller {
 
     /// A connection, if its certificate is trusted, and that certificate.
     pub async fn connect(&self) -> std::io::Result<(tokio_rustls::client::TlsStream<TcpStream>, Vec<u8>)> {
+        self.connect_as("http/1.1").await
+    }
+
+    async fn connect_as(
+        &self,
+        protocol: &str,
+    ) -> std::io::Result<(tokio_rustls::client::TlsStream<TcpStream>, Vec<u8>)> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")
             .with_root_certificates(Arc::clone(&self.roots))
             .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         let stream = TcpStream::connect(self.address).await?;
         let stream = TlsConnector::from(Arc::new(config)).connect(self.name.clone(), stream).await?;
         let certificate = stream.get_ref().1.peer_certificates().expect("certificates")[0].to_vec();
@@ -75,6 +83,25 @@ impl Caller {
         drop(sender);
         connection.abort();
         (status, String::from_utf8(body.to_vec()).expect("text"))
+    }
+
+    /// Asks many times at once on one HTTP/2 connection, and returns the statuses.
+    pub async fn send_many(&self, path: &str, pet: &Pet, times: usize) -> Vec<u16> {
+        let (stream, _) = self.connect_as("h2").await.expect("connected");
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.expect("a connection");
+        tokio::spawn(connection);
+        let asking = (0..times).map(|_| {
+            let mut sender = sender.clone();
+            let request = Request::post(format!("https://hook{path}"))
+                .header("content-type", "application/json")
+                .body(Full::<Bytes>::from(review(pet).to_string()))
+                .expect("a request");
+            async move { sender.send_request(request).await.expect("a response").status().as_u16() }
+        });
+        futures::future::join_all(asking).await
     }
 
     /// The `response` to a review of a pet to be created.

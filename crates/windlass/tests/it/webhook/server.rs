@@ -113,6 +113,14 @@ async fn stopping_answers_what_was_asked() {
 }
 
 #[tokio::test]
+async fn one_connection_carries_many_requests() {
+    let bench = Bench::start().await;
+    let (running, caller) = serve(&bench, &Rules::default()).await;
+    assert_eq!(caller.send_many(VALIDATE, &pet("thor"), 300).await, [200; 300]);
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
 async fn a_handler_is_cut_off_when_nobody_waits_any_more() {
     let bench = Bench::start().await;
     let (running, caller) = serve(&bench, &Rules::default()).await;
