@@ -80,9 +80,13 @@ mod server;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::server::WebPkiClientVerifier;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -182,6 +186,7 @@ pub struct Webhooks {
     converters: Vec<Arc<dyn Converter>>,
     admission_limit: usize,
     conversion_limit: usize,
+    client_authorities: Option<String>,
     enabled: bool,
 }
 
@@ -211,6 +216,7 @@ impl Webhooks {
             converters: Vec::new(),
             admission_limit: ADMISSION_LIMIT,
             conversion_limit: CONVERSION_LIMIT,
+            client_authorities: None,
             enabled: is_enabled(std::env::var("ENABLE_WEBHOOKS").ok().as_deref()),
         }
     }
@@ -259,6 +265,13 @@ impl Webhooks {
     pub fn limits(mut self, admission: usize, conversion: usize) -> Self {
         self.admission_limit = admission;
         self.conversion_limit = conversion;
+        self
+    }
+
+    /// Answers only clients with a certificate by one of these authorities, a PEM text. API servers
+    /// have one if they were started with an admission configuration that says so.
+    pub fn client_authorities(mut self, bundle: impl Into<String>) -> Self {
+        self.client_authorities = Some(bundle.into());
         self
     }
 
@@ -367,7 +380,7 @@ impl Bound {
         let metrics = metrics::Metrics::new(registry);
         let limits = (webhooks.admission_limit, webhooks.conversion_limit);
         let routes = Arc::new(Routes::new(&webhooks.admissions, webhooks.converters, limits, metrics));
-        let acceptor = acceptor(&serving)?;
+        let acceptor = acceptor(&serving, webhooks.client_authorities.as_deref())?;
         let listener = TcpListener::from_std(listener).map_err(|error| WebhookError::Serve(error.into()))?;
         tracing::info!(%address, "serving webhooks");
         let mut clock = Clock(Arc::new(Timestamp::now));
@@ -375,8 +388,8 @@ impl Bound {
         // Served from the start: who is told to trust us may ask at once.
         tasks.spawn(server::serve(listener, acceptor, routes, shutdown.clone()));
         match webhooks.certificates.0 {
-            Source::Directory { path, every } => {
-                let mut files = Files::new(path, every, Arc::clone(&serving), registry);
+            Source::Files { certificate, key, every } => {
+                let mut files = Files::new(certificate, key, every, Arc::clone(&serving), registry);
                 files.load().await?;
                 tasks.spawn(files.follow(shutdown));
             }
@@ -390,6 +403,7 @@ impl Bound {
                     admissions: webhooks.admissions,
                     definitions,
                     register: settings.register.clone(),
+                    registered: AtomicBool::new(false),
                 };
                 let keeper = Keeper::new(client.kube().clone(), *settings, injector, Arc::clone(&serving));
                 keeper.start().await?;
@@ -408,13 +422,24 @@ impl Bound {
     }
 }
 
-fn acceptor(serving: &Arc<Serving>) -> Result<TlsAcceptor, WebhookError> {
+fn acceptor(serving: &Arc<Serving>, client_authorities: Option<&str>) -> Result<TlsAcceptor, WebhookError> {
+    let failed = |error: rustls::Error| WebhookError::Serve(error.into());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| WebhookError::Serve(error.into()))?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::clone(serving) as Arc<dyn rustls::server::ResolvesServerCert>);
+    let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = builder.with_safe_default_protocol_versions().map_err(failed)?;
+    let builder = match client_authorities {
+        None => builder.with_no_client_auth(),
+        Some(bundle) => {
+            let mut roots = rustls::RootCertStore::empty();
+            for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+                let certificate = certificate.map_err(|error| WebhookError::Serve(error.to_string().into()))?;
+                roots.add(certificate).map_err(failed)?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().map_err(|error| WebhookError::Serve(error.into()))?)
+        }
+    };
+    let mut config = builder.with_cert_resolver(Arc::clone(serving) as Arc<dyn rustls::server::ResolvesServerCert>);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -28,7 +28,7 @@ pub struct Certificates(pub(super) Source);
 
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    Directory { path: PathBuf, every: Duration },
+    Files { certificate: PathBuf, key: PathBuf, every: Duration },
     SelfManaged(Box<SelfManaged>),
 }
 
@@ -43,7 +43,13 @@ impl Certificates {
     /// `tls.crt` and `tls.key` in a directory, read again within seconds when they change. Until
     /// both fit together, the previous ones are served.
     pub fn directory(path: impl Into<PathBuf>) -> Self {
-        Self(Source::Directory { path: path.into(), every: Duration::from_secs(5) })
+        let path = path.into();
+        Self::files(path.join("tls.crt"), path.join("tls.key"))
+    }
+
+    /// Two files of any name, otherwise like [`directory`](Self::directory).
+    pub fn files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self(Source::Files { certificate: certificate.into(), key: key.into(), every: Duration::from_secs(5) })
     }
 
     /// Made and renewed by the operator itself.
@@ -56,7 +62,7 @@ impl Certificates {
     #[must_use]
     pub fn check_every(mut self, period: Duration) -> Self {
         match &mut self.0 {
-            Source::Directory { every, .. } => *every = period,
+            Source::Files { every, .. } => *every = period,
             Source::SelfManaged(settings) => settings.every = period,
         }
         self
@@ -82,8 +88,9 @@ impl std::fmt::Debug for Clock {
 /// only once every API server had time to learn of it.
 ///
 /// The operator needs to `get`, `create`, `update`, `list` and `watch` Secrets in the namespace;
-/// to `list`, `watch` and `patch` webhook configurations; and, for conversions, to `get`, `list`,
-/// `watch` and `patch` definitions. Without `watch` it looks every minute.
+/// to `list`, `watch` and `patch` webhook configurations, and to `get` and `create` those that it
+/// [registers](Self::register); and, for conversions, to `get`, `list`, `watch` and `patch`
+/// definitions. Without `watch` it looks every minute.
 ///
 /// ```
 /// use std::time::Duration;
@@ -157,8 +164,9 @@ impl SelfManaged {
     }
 
     /// Makes `<name>-mutating-webhook-configuration` and `<name>-validating-webhook-configuration`
-    /// of what is registered, and points the definitions of converted kinds here. By default
-    /// these are somebody else's, and only their `caBundle` is written.
+    /// of what is registered, and points the definitions of converted kinds here: when the operator
+    /// starts, and when they are gone. By default these are somebody else's, and only their
+    /// `caBundle` is written.
     pub fn register(mut self, name: impl Into<String>) -> Self {
         self.register = Some(name.into());
         self

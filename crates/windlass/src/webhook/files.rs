@@ -3,7 +3,7 @@
 //! Both files are read again and again: mounted Secrets change by a symbolic link that moves, which
 //! file notifications miss in more ways than a read of two small files costs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ type Pair = (Vec<u8>, Vec<u8>);
 
 /// Keeps what is served as it is in the files.
 pub(super) struct Files {
-    path: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
     every: Duration,
     serving: Arc<Serving>,
     /// What was looked at last, good or bad.
@@ -27,9 +28,16 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(path: PathBuf, every: Duration, serving: Arc<Serving>, metrics: &Registry) -> Self {
+    pub(super) fn new(
+        certificate: PathBuf,
+        key: PathBuf,
+        every: Duration,
+        serving: Arc<Serving>,
+        metrics: &Registry,
+    ) -> Self {
         Self {
-            path,
+            certificate,
+            key,
             every,
             serving,
             seen: None,
@@ -45,7 +53,7 @@ impl Files {
     /// Reads the files and serves with what they hold, if that is new.
     pub(super) async fn load(&mut self) -> Result<(), CertificateError> {
         self.reads.inc();
-        let pair = (self.read("tls.crt").await?, self.read("tls.key").await?);
+        let pair = (read(&self.certificate).await?, read(&self.key).await?);
         if self.seen.as_ref() == Some(&pair) {
             return Ok(());
         }
@@ -71,9 +79,8 @@ impl Files {
             }
         }
     }
+}
 
-    async fn read(&self, name: &str) -> Result<Vec<u8>, CertificateError> {
-        let path = self.path.join(name);
-        tokio::fs::read(&path).await.map_err(|source| CertificateError::Read { path, source })
-    }
+async fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    tokio::fs::read(path).await.map_err(|source| CertificateError::Read { path: path.to_owned(), source })
 }

@@ -1,7 +1,11 @@
 //! Makes API servers trust the webhooks: puts the authorities into every configuration and
 //! definition that leads here, and on request makes those configurations.
 //!
-//! Nothing is written that is right already.
+//! Nothing is written that is right already. Configurations are made when the operator starts and
+//! when they are gone, not whenever they look different: during a rollout two versions of an
+//! operator would undo each other's work for as long as both run.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -29,41 +33,50 @@ pub(super) struct Injector {
     pub(super) definitions: Vec<String>,
     /// The name under which configurations are made, if they are.
     pub(super) register: Option<String>,
+    /// Whether they have been made by this process.
+    pub(super) registered: AtomicBool,
 }
 
 impl Injector {
     /// Injects everywhere; on failure, everywhere else before saying so.
     pub(super) async fn inject(&self, bundle: &str) -> Result<(), kube::Error> {
         let mut result = Ok(());
+        let first = !self.registered.load(Ordering::Relaxed);
         if let Some(name) = &self.register {
-            result = result.and(self.register(name, bundle).await);
+            result = result.and(self.register(name, bundle, first).await);
         }
         result = result.and(self.inject_configurations::<MutatingWebhookConfiguration>(bundle).await);
         result = result.and(self.inject_configurations::<ValidatingWebhookConfiguration>(bundle).await);
         for definition in &self.definitions {
-            result = result.and(self.inject_definition(definition, bundle).await);
+            result = result.and(self.inject_definition(definition, bundle, first).await);
+        }
+        if result.is_ok() {
+            self.registered.store(true, Ordering::Relaxed);
         }
         result
     }
 
-    async fn register(&self, name: &str, bundle: &str) -> Result<(), kube::Error> {
+    async fn register(&self, name: &str, bundle: &str, first: bool) -> Result<(), kube::Error> {
         let mutating = format!("{name}-mutating-webhook-configuration");
         if let Some(configuration) = mutating_configuration(&mutating, &self.admissions, &self.reach, bundle) {
-            self.apply(&configuration).await?;
+            self.apply(&configuration, first).await?;
         }
         let validating = format!("{name}-validating-webhook-configuration");
         if let Some(configuration) = validating_configuration(&validating, &self.admissions, &self.reach, bundle) {
-            self.apply(&configuration).await?;
+            self.apply(&configuration, first).await?;
         }
         Ok(())
     }
 
-    /// Applying what is there already changes nothing, not even the resource version.
-    async fn apply<K>(&self, object: &K) -> Result<(), kube::Error>
+    /// Makes a configuration; if not for the first time, only if it is gone.
+    async fn apply<K>(&self, object: &K, first: bool) -> Result<(), kube::Error>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
     {
         let api: Api<K> = Api::all(self.client.clone());
+        if !first && api.get_metadata_opt(&object.name_any()).await?.is_some() {
+            return Ok(());
+        }
         let params = PatchParams::apply(&self.field_manager).force();
         api.patch(&object.name_any(), &params, &Patch::Apply(object)).await?;
         Ok(())
@@ -88,11 +101,11 @@ impl Injector {
         Ok(())
     }
 
-    async fn inject_definition(&self, name: &str, bundle: &str) -> Result<(), kube::Error> {
+    async fn inject_definition(&self, name: &str, bundle: &str, first: bool) -> Result<(), kube::Error> {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         // Not there yet: its creation will be seen.
         let Some(definition) = api.get_opt(name).await? else { return Ok(()) };
-        let Some(patch) = self.patch_definition(&definition, bundle)? else { return Ok(()) };
+        let Some(patch) = self.patch_definition(&definition, bundle, first)? else { return Ok(()) };
         tracing::info!(%name, kind = "CustomResourceDefinition", "injecting the certificate authority");
         let params = PatchParams { field_manager: Some(self.field_manager.clone()), ..PatchParams::default() };
         api.patch(name, &params, &Patch::Merge(patch)).await?;
@@ -103,6 +116,7 @@ impl Injector {
         &self,
         definition: &CustomResourceDefinition,
         bundle: &str,
+        first: bool,
     ) -> Result<Option<serde_json::Value>, kube::Error> {
         let webhook = definition.spec.conversion.as_ref().filter(|conversion| conversion.strategy == "Webhook");
         let client = webhook
@@ -118,7 +132,7 @@ impl Injector {
                 let bundle = BASE64_STANDARD.encode(bundle);
                 Some(json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}}))
             }
-            None if self.register.is_some() => {
+            None if self.register.is_some() && (first || webhook.is_none()) => {
                 let conversion = self.reach.conversion(bundle).map_err(kube::Error::SerdeError)?;
                 Some(json!({"spec": {"conversion": conversion}}))
             }

@@ -28,6 +28,10 @@ use super::rotation::{Material, Policy};
 const ATTEMPTS: usize = 8;
 /// How long to wait after a failure, at first.
 const RETRY: Duration = Duration::from_millis(200);
+/// How long a look at everything may take.
+const CHECK: Duration = Duration::from_secs(30);
+/// How long to wait for more changes after one: they come in groups, often from ourselves.
+const GATHER: Duration = Duration::from_millis(20);
 
 pub(super) struct Keeper {
     client: kube::Client,
@@ -89,15 +93,21 @@ impl Keeper {
             // Cancel-safe: a notification that was not taken stays.
             tokio::select! {
                 () = shutdown.cancelled() => break,
-                () = self.changed.notified(), if failures == 0 => {}
+                () = self.changed.notified(), if failures == 0 => tokio::time::sleep(GATHER).await,
                 () = tokio::time::sleep(pause) => {}
             }
-            // Never cut off in the middle: what is under way are a few short requests.
-            match self.check().await {
-                Ok(()) => failures = 0,
-                Err(error) => {
+            // Safe to cut off anywhere: each write is complete in itself, and made again if it was not.
+            let checked = tokio::time::timeout(CHECK, shutdown.run_until_cancelled(self.check())).await;
+            match checked {
+                Ok(None) => break,
+                Ok(Some(Ok(()))) => failures = 0,
+                Ok(Some(Err(error))) => {
                     failures += 1;
                     tracing::warn!(%error, failures, "certificates could not be kept");
+                }
+                Err(_) => {
+                    failures += 1;
+                    tracing::warn!(failures, after = ?CHECK, "certificates could not be kept in time");
                 }
             }
         }

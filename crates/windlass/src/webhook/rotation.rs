@@ -105,14 +105,13 @@ impl Material {
         Some(Self { published: Some((newest, now)), ..self.clone() })
     }
 
-    /// The serving certificate, if it is usable: for these names, by an authority of the bundle.
-    fn serving(&self, authorities: &[(String, Facts)], policy: &Policy, now: Timestamp) -> Option<Facts> {
+    /// The serving certificate, if it is usable: with its key, by an authority of the bundle.
+    fn serving(&self, authorities: &[(String, Facts)], now: Timestamp) -> Option<Facts> {
         certify(self.certificate.as_bytes(), self.key.as_bytes()).ok()?;
         let facts = Facts::read(&self.certificate)?;
-        let named = policy.names.iter().all(|name| facts.names.contains(name));
         let signed =
             facts.signer.is_some() && authorities.iter().any(|(_, authority)| authority.key_id == facts.signer);
-        (named && signed && facts.is_valid(now)).then_some(facts)
+        (signed && facts.is_valid(now)).then_some(facts)
     }
 }
 
@@ -150,13 +149,20 @@ impl Policy {
             next.authority_key = authority.key;
         }
         let newest = &authorities[0].1;
-        let serving = current.serving(&authorities, self, now);
-        let wanted = serving.as_ref().is_none_or(|serving| serving.is_due(now) || serving.signer != newest.key_id);
+        let serving = current.serving(&authorities, now);
+        // Replicas that are called by other names share the certificate: none takes away another's.
+        let mut names = self.names.clone();
+        let named = serving.as_ref().is_none_or(|serving| names.iter().all(|name| serving.names.contains(name)));
+        if let Some(serving) = serving.as_ref().filter(|_| !named) {
+            names.extend(serving.names.iter().filter(|name| !self.names.contains(name)).cloned());
+        }
+        let due = |serving: &Facts| serving.is_due(now) || serving.signer != newest.key_id;
+        let wanted = !named || serving.as_ref().is_none_or(due);
         let trusted = authorities.len() == 1 || self.is_settled(current, newest, now);
-        // A certificate that nobody trusts yet is better than one that has expired.
-        let urgent = serving.as_ref().is_none_or(|serving| serving.is_urgent(now));
+        // A certificate that nobody trusts yet is better than one that has expired or is for others.
+        let urgent = !named || serving.as_ref().is_none_or(|serving| serving.is_urgent(now));
         if wanted && (trusted || urgent) {
-            let identity = make_serving(&next.authority_key, newest, &self.names, now, self.serving_lifetime)?;
+            let identity = make_serving(&next.authority_key, newest, &names, now, self.serving_lifetime)?;
             (next.certificate, next.key) = (identity.certificate, identity.key);
         }
         next.bundle = authorities.into_iter().map(|(pem, _)| pem).collect();
@@ -276,6 +282,9 @@ mod tests {
         check(&|material| material.authority_key = "garbage".to_owned(), 2);
         let renamed = Policy { names: vec!["other.default.svc".to_owned()], ..policy() };
         let next = renamed.next(Some(&made), now).expect("made").expect("something");
-        assert_eq!(Facts::read(&next.certificate).expect("read").names, renamed.names);
+        let names = Facts::read(&next.certificate).expect("read").names;
+        assert_eq!(names, ["other.default.svc", "hook.default.svc"]);
+        assert_eq!(policy().next(Some(&next), now).expect("looked"), None, "both are content");
+        assert_eq!(renamed.next(Some(&next), now).expect("looked"), None);
     }
 }

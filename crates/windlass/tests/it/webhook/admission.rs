@@ -1,7 +1,8 @@
 //! Defaulting, validating, warnings, denial, raw handlers; registration.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use serde_json::json;
 use windlass::webhook::{Admission, Response, Webhooks, from_fn};
@@ -17,7 +18,7 @@ fn refused(result: Result<Pet, kube::Error>) -> Box<Status> {
 }
 
 #[tokio::test]
-async fn defaults_are_filled_in_and_unknown_fields_stay() {
+async fn defaults_are_filled_in() {
     let bench = Bench::start().await;
     let (running, _) = serve(&bench, &Rules::default()).await;
     let thor = bench.create(&pet("thor")).await;
@@ -38,6 +39,33 @@ async fn defaults_are_filled_in_and_unknown_fields_stay() {
     );
     assert_eq!((denied.code, denied.reason.as_str()), (403, "Forbidden"));
     assert_eq!(denied.message, "admission webhook \"mpet-v1.kb.io\" denied the request: nobody is not a pet");
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn an_operator_older_than_its_definition_does_no_harm() {
+    let bench = Bench::start().await;
+    let crds: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/colour";
+    let newer = serde_json::from_value(json!([{"op": "add", "path": path, "value": {"type": "string"}}]));
+    let newer = Patch::Json::<()>(newer.expect("a patch"));
+    crds.patch("pets.petstore.example.com", &PatchParams::default(), &newer).await.expect("patched");
+    let (running, _) = serve(&bench, &Rules::default()).await;
+    let resource = kube::api::ApiResource::erase::<Pet>(&());
+    let pets: Api<DynamicObject> = Api::namespaced_with(bench.kube.clone(), "default", &resource);
+    let mut number = 0;
+    // The definition takes effect a little after it was written.
+    let colour = async |number: u32| {
+        let pet = DynamicObject::new(&format!("p{number}"), &resource);
+        let pet = pet.data(json!({"spec": {"name": "thor", "colour": "red"}}));
+        let made = pets.create(&PostParams::default(), &pet).await.expect("created");
+        assert_eq!(made.data["spec"]["tricks"], json!(["sit"]));
+        made.data["spec"]["colour"].clone()
+    };
+    while colour(number).await != "red" {
+        number += 1;
+        assert!(number < 100, "the colour is gone");
+    }
     running.stop().await.expect("stopped");
 }
 

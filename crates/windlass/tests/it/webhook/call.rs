@@ -8,10 +8,12 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use windlass_server::pki::Identity;
 
 use crate::bench::Pet;
 
@@ -21,11 +23,17 @@ pub struct Caller {
     pub address: SocketAddr,
     name: ServerName<'static>,
     roots: Arc<rustls::RootCertStore>,
+    identity: Option<Identity>,
 }
 
 impl Caller {
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, name: ServerName::from(address.ip()), roots: Arc::new(rustls::RootCertStore::empty()) }
+        Self {
+            address,
+            name: ServerName::from(address.ip()),
+            roots: Arc::new(rustls::RootCertStore::empty()),
+            identity: None,
+        }
     }
 
     /// Expects a certificate for this name instead of the address.
@@ -40,6 +48,21 @@ impl Caller {
         Self { roots: Arc::new(roots), ..self.clone() }
     }
 
+    /// Shows a client certificate.
+    pub fn with_identity(mut self, identity: &Identity) -> Self {
+        self.identity = Some(identity.clone());
+        self
+    }
+
+    /// Whether a connection is good for anything: a client that is not welcome learns so after its
+    /// handshake.
+    pub async fn is_answered(&self) -> bool {
+        let Ok((mut stream, _)) = self.connect().await else { return false };
+        let sent = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+        let mut answer = Vec::new();
+        sent.is_ok() && stream.read_to_end(&mut answer).await.is_ok() && answer.starts_with(b"HTTP/1.1 ")
+    }
+
     /// A connection, if its certificate is trusted, and that certificate.
     pub async fn connect(&self) -> std::io::Result<(tokio_rustls::client::TlsStream<TcpStream>, Vec<u8>)> {
         self.connect_as("http/1.1").await
@@ -50,11 +73,19 @@ impl Caller {
         protocol: &str,
     ) -> std::io::Result<(tokio_rustls::client::TlsStream<TcpStream>, Vec<u8>)> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")
-            .with_root_certificates(Arc::clone(&self.roots))
-            .with_no_client_auth();
+            .with_root_certificates(Arc::clone(&self.roots));
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let chain =
+                    vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes()).expect("a certificate")];
+                let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).expect("a key");
+                builder.with_client_auth_cert(chain, key).expect("they belong together")
+            }
+        };
         config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         let stream = TcpStream::connect(self.address).await?;
         let stream = TlsConnector::from(Arc::new(config)).connect(self.name.clone(), stream).await?;

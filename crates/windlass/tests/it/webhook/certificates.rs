@@ -131,11 +131,12 @@ async fn certificates_and_authorities_rotate_under_load_and_no_request_fails() {
 #[tokio::test]
 async fn replicas_share_one_authority_however_they_race() {
     let bench = Bench::start().await;
-    let dial = Dial::days_ago(65);
+    let dial = Dial::days_ago(230);
     let mut replicas = Vec::new();
     let mut callers = Vec::new();
     for _ in 0..4 {
         let settings = dial.set(SelfManaged::new("default").service("hook")).settle(Duration::ZERO);
+        let settings = settings.authority_lifetime(days(300)).serving_lifetime(days(300));
         let (manager, caller) = manager(&bench, webhooks(&Rules::default(), certificates(settings)));
         replicas.push(Running::start(manager));
         callers.push(caller.named("hook.default.svc"));
@@ -157,10 +158,12 @@ async fn replicas_share_one_authority_however_they_race() {
     wait_for("all serve the same", async || same().await.is_some()).await;
     let (first, old) = same().await.expect("checked");
     assert_eq!(authorities(&first), 1, "one has won");
-    // Two thirds of 90 days are over.
-    dial.advance(61 * DAY);
+    // Two thirds of the authority's time are over; again one replica makes the next.
+    dial.advance(210 * DAY);
     wait_for("all serve the next", async || same().await.is_some_and(|(_, served)| served != old)).await;
-    assert_eq!(same().await.expect("checked").0, first, "by the same authority");
+    let (second, _) = same().await.expect("checked");
+    assert_eq!(authorities(&second), 2, "one has won again");
+    assert!(second.ends_with(&first));
     for replica in replicas {
         replica.stop().await.expect("stopped");
     }
@@ -279,6 +282,59 @@ async fn somebody_elses_configurations_are_made_to_trust_us_whenever_they_change
     .await;
     let after = bundle(&bench).await;
     wait_for("injected anew", async || bundles().await[1] == after).await;
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn two_versions_of_an_operator_do_not_fight_over_configurations() {
+    let bench = Bench::start().await;
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    let url = async || {
+        let configuration = api.get("it-validating-webhook-configuration").await.expect("there");
+        configuration.webhooks.expect("webhooks")[0].client_config.url.clone().expect("a URL")
+    };
+    let (old, _) = super::serve(&bench, &Rules::default()).await;
+    let (new, caller) = super::serve(&bench, &Rules::default()).await;
+    let expected = format!("https://{}{VALIDATE}", caller.address);
+    assert_eq!(url().await, expected, "the newer one has registered itself");
+    // Something that both notice, and nobody answers with a write.
+    let poke = Patch::Merge(json!({"metadata": {"labels": {"poked": "yes"}}}));
+    let poked = api.patch("it-validating-webhook-configuration", &PatchParams::default(), &poke).await.expect("poked");
+    for n in 0..10 {
+        bench.create(&pet(&format!("p{n}"))).await;
+    }
+    let after = api.get("it-validating-webhook-configuration").await.expect("there");
+    assert_eq!(after.metadata.resource_version, poked.metadata.resource_version);
+    assert_eq!(url().await, expected);
+    // When it is gone, somebody makes it again.
+    api.delete("it-validating-webhook-configuration", &DeleteParams::default()).await.expect("deleted");
+    wait_for("made again", async || api.get_opt("it-validating-webhook-configuration").await.expect("read").is_some())
+        .await;
+    for replica in [old, new] {
+        replica.stop().await.expect("stopped");
+    }
+}
+
+#[tokio::test]
+async fn only_clients_of_the_right_authority_are_answered() {
+    let bench = Bench::start().await;
+    let authority = Authority::generate().expect("made");
+    let server = authority.server(&["127.0.0.1".to_owned()]).expect("made");
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), &server.certificate, &server.key);
+    let files = Certificates::files(directory.path().join("tls.crt"), directory.path().join("tls.key"));
+    let guarded = webhooks(&Rules::default(), files).client_authorities(authority.certificate());
+    let (manager, caller) = manager(&bench, guarded);
+    let ready = manager.probes_address().expect("bound");
+    let running = Running::start(manager);
+    wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let caller = caller.trusting(authority.certificate());
+    let known = caller.clone().with_identity(&authority.client("apiserver", "system").expect("made"));
+    assert_eq!(known.ask(VALIDATE, &pet("thor")).await["allowed"], true);
+    let stranger = Authority::generate().expect("made").client("apiserver", "system").expect("made");
+    for refused in [caller.clone(), caller.with_identity(&stranger)] {
+        assert!(!refused.is_answered().await);
+    }
     running.stop().await.expect("stopped");
 }
 
