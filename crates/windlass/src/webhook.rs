@@ -135,10 +135,10 @@ pub enum WebhookError {
         /// The path.
         path: String,
     },
-    /// Two webhooks at one path, or two conversions of one kind.
+    /// Two webhooks at one path or of one name, or two conversions of one kind.
     #[error("two webhooks for {what:?}")]
     Duplicate {
-        /// The path or kind.
+        /// The path, name or kind.
         what: String,
     },
     /// There is no certificate to serve with.
@@ -320,8 +320,11 @@ impl Webhooks {
             if !is_path(&admission.path) {
                 return Err(WebhookError::Path { path: admission.path.clone() });
             }
-            if !seen.insert(admission.path.clone()) {
-                return Err(WebhookError::Duplicate { what: admission.path.clone() });
+            // A configuration holds each name once.
+            for what in [admission.path.clone(), format!("{:?} {}", admission.phase, admission.name)] {
+                if !seen.insert(what.clone()) {
+                    return Err(WebhookError::Duplicate { what });
+                }
             }
         }
         for converter in &self.converters {

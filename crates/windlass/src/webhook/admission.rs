@@ -270,7 +270,10 @@ impl Admission {
                 }
             })
         });
-        let name = format!("{}.kb.io", path.trim_matches('/').replace(['/', '_'], "-").to_lowercase());
+        let name = match path.trim_matches('/') {
+            "" => "root.kb.io".to_owned(),
+            path => format!("{}.kb.io", path.replace(['/', '_'], "-").to_lowercase()),
+        };
         Self::new(phase, path, name, Vec::new(), respond)
     }
 

@@ -182,6 +182,8 @@ fn read(pem: &str) -> Result<Facts, CertificateError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const DAY: Duration = Duration::from_secs(86400);
@@ -286,5 +288,63 @@ mod tests {
         assert_eq!(names, ["other.default.svc", "hook.default.svc"]);
         assert_eq!(policy().next(Some(&next), now).expect("looked"), None, "both are content");
         assert_eq!(renamed.next(Some(&next), now).expect("looked"), None);
+    }
+
+    /// What may happen between two looks at the Secret.
+    #[derive(Clone, Debug)]
+    enum Happening {
+        Days(u64),
+        Published,
+        KeyLost,
+        AuthorityKeyLost,
+        Renamed,
+    }
+
+    fn happening() -> impl Strategy<Value = Happening> {
+        prop_oneof![
+            6 => (0..60_u64).prop_map(Happening::Days),
+            3 => Just(Happening::Published),
+            1 => Just(Happening::KeyLost),
+            1 => Just(Happening::AuthorityKeyLost),
+            1 => Just(Happening::Renamed),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn whatever_happens_there_is_a_certificate_that_the_bundle_vouches_for(
+            happenings in prop::collection::vec(happening(), 1..24),
+        ) {
+            let mut policy = policy();
+            let mut now = start();
+            let mut material = policy.next(None, now).expect("made").expect("something");
+            for happening in happenings {
+                let before = material.clone();
+                match happening {
+                    Happening::Days(days) => now += DAY * u32::try_from(days).expect("few"),
+                    Happening::Published => material = material.publish(now).unwrap_or(material),
+                    Happening::KeyLost => material.key.clear(),
+                    Happening::AuthorityKeyLost => material.authority_key.clear(),
+                    Happening::Renamed => policy.names = vec![format!("n{}.default.svc", now.as_second())],
+                }
+                if let Some(next) = policy.next(Some(&material), now).expect("made") {
+                    material = next;
+                }
+                prop_assert_eq!(policy.next(Some(&material), now).expect("looked"), None, "one step is enough");
+                certify(material.certificate.as_bytes(), material.key.as_bytes()).expect("usable");
+                let serving = Facts::read(&material.certificate).expect("a certificate");
+                prop_assert!(serving.is_valid(now));
+                prop_assert!(policy.names.iter().all(|name| serving.names.contains(name)));
+                let bundle: Vec<_> = material.bundle.iter().map(|pem| Facts::read(pem).expect("read")).collect();
+                prop_assert!(bundle.iter().all(|authority| authority.is_valid(now)));
+                prop_assert!(bundle.iter().any(|authority| authority.key_id == serving.signer));
+                for pem in &before.bundle {
+                    let expired = !Facts::read(pem).expect("read").is_valid(now);
+                    prop_assert!(expired || material.bundle.contains(pem), "a trusted authority has left");
+                }
+            }
+        }
     }
 }

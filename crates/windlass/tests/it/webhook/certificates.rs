@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use windlass::webhook::{Certificates, SelfManaged};
 use windlass_server::pki::Authority;
+use windlass_store::{Expect, Write};
 
 use super::call::Caller;
 use super::{Rules, VALIDATE, bundle, certificates, entry, manager, secret, settings, webhooks};
@@ -167,6 +168,81 @@ async fn replicas_share_one_authority_however_they_race() {
     for replica in replicas {
         replica.stop().await.expect("stopped");
     }
+}
+
+#[tokio::test]
+async fn replicas_are_reached_through_their_service() {
+    let bench = Bench::start().await;
+    let mut replicas = Vec::new();
+    let mut endpoints = Vec::new();
+    for _ in 0..2 {
+        let settings = SelfManaged::new("default").service("hook").register("it");
+        let (manager, caller) = manager(&bench, webhooks(&Rules::default(), certificates(settings)));
+        let metrics = manager.metrics_address().expect("bound");
+        let ready = manager.probes_address().expect("bound");
+        replicas.push((Running::start(manager), metrics));
+        wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+        endpoints.push(caller.address);
+    }
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
+        "spec": {"ports": [{"name": "https", "port": 443}]}});
+    let services: Api<k8s_openapi::api::core::v1::Service> = Api::namespaced(bench.kube.clone(), "default");
+    let service = serde_json::from_value(service).expect("a service");
+    services.create(&PostParams::default(), &service).await.expect("created");
+    let slices: Api<k8s_openapi::api::discovery::v1::EndpointSlice> = Api::namespaced(bench.kube.clone(), "default");
+    for (index, address) in endpoints.iter().enumerate() {
+        let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": format!("hook-{index}"), "namespace": "default", "labels": {"kubernetes.io/service-name": "hook"}},
+            "ports": [{"name": "https", "port": address.port()}], "endpoints": [{"addresses": ["127.0.0.1"]}]});
+        // The API refuses loopback addresses in endpoints, and a test has no others.
+        let write = Write::Put {
+            key: format!("/registry/endpointslices/default/hook-{index}").into(),
+            expect: Expect::Absent,
+            value: windlass_store::Value::plain(slice.to_string().into_bytes()),
+        };
+        bench.server.api().store.txn(vec![write]).await.expect("written");
+    }
+    for n in 0..8 {
+        assert_eq!(bench.create(&pet(&format!("p{n}"))).await.spec.tricks, ["sit"]);
+    }
+    // One goes, as in a rollout: first out of the Service, then for good.
+    slices.delete("hook-0", &DeleteParams::default()).await.expect("deleted");
+    let (first, _) = replicas.remove(0);
+    first.stop().await.expect("stopped");
+    for n in 8..16 {
+        assert_eq!(bench.create(&pet(&format!("p{n}"))).await.spec.tricks, ["sit"]);
+    }
+    let (second, metrics) = replicas.remove(0);
+    let answered = format!("controller_runtime_webhook_requests_total{{webhook=\"{VALIDATE}\",code=\"200\"}} 0");
+    assert!(!fetch(metrics, "/metrics").await.contains(&answered));
+    second.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_not_there_yet_is_waited_for() {
+    let bench = Bench::start().await;
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let (service, refused) = (bench.server.service(), Arc::clone(&refusals));
+    let flaky = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (mut service, first) = (service.clone(), refused.fetch_add(1, Ordering::SeqCst) < 2);
+        async move {
+            if first {
+                return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+            }
+            let answer = tower::Service::call(&mut service, request).await;
+            Ok(answer.unwrap_or_else(|never| match never {}))
+        }
+    });
+    let mut manager = windlass::Manager::builder(kube::Client::new(flaky, "default")).build().expect("a manager");
+    manager.add_webhooks(webhooks(&Rules::default(), certificates(settings()))).expect("added");
+    let caller = Caller::new(manager.webhook_addresses()[0]);
+    let running = Running::start(manager);
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(bench.kube.clone(), "default");
+    wait_for("made", async || secrets.get_opt("webhook-server-cert").await.expect("read").is_some()).await;
+    let caller = caller.trusting(&bundle(&bench).await);
+    wait_for("served", async || caller.certificate().await.is_some()).await;
+    assert!(refusals.load(Ordering::SeqCst) > 2);
+    running.stop().await.expect("stopped");
 }
 
 fn write(directory: &Path, certificate: &str, key: &str) {

@@ -141,6 +141,8 @@ async fn mistakes_are_found_before_anything_runs() {
     assert!(matches!(error, ManagerError::Webhooks(WebhookError::Path { .. })), "{error}");
     let error = add(Webhooks::new().admission(hook("/a")).admission(hook("/a")));
     assert!(matches!(error, ManagerError::Webhooks(WebhookError::Duplicate { .. })), "{error}");
+    let error = add(Webhooks::new().admission(hook("/a").name("x.y.z")).admission(hook("/b").name("x.y.z")));
+    assert!(matches!(error, ManagerError::Webhooks(WebhookError::Duplicate { .. })), "{error}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = taken.local_addr().expect("an address").to_string();
     let error = bench.manager().add_webhooks(Webhooks::new().listen(&address)).expect_err("taken").to_string();
