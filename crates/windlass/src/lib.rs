@@ -75,7 +75,8 @@
 //! 5. Helpers for reconcilers: [`finalizer`] (clean up before an object goes), [`patch`] (send
 //!    only what changed), [`conditions`], [`owner`], [`events`].
 //! 6. [`lease`]: of all replicas one works, and no write leaves the others.
-//! 7. [`metrics`]: under controller-runtime's names.
+//! 7. [`webhook`]: defaulting, validating and converting, with certificates of one's own.
+//! 8. [`metrics`]: under controller-runtime's names.
 
 pub mod manager;
 
@@ -96,6 +97,7 @@ pub mod patch;
 
 pub mod lease;
 pub mod metrics;
+pub mod webhook;
 
 mod key;
 mod object;

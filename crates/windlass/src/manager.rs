@@ -1,6 +1,6 @@
 //! The manager: everything an operator runs, started and stopped in order.
 //!
-//! It starts the probes and metrics servers, then the caches, waits until they are complete, then
+//! It starts the probes and metrics servers, then [webhooks](Manager::add_webhooks), then the caches, waits until they are complete, then
 //! starts tasks and controllers; with [leader election](ManagerBuilder::leader_election), those
 //! controllers that need to lead wait for the lease. It stops in the reverse order, and gives what is running
 //! [30 seconds](ManagerBuilder::graceful_shutdown) to finish. Every task belongs to it: once
@@ -49,6 +49,7 @@ use crate::informer::SyncError;
 use crate::lease::LeaderElection;
 use crate::metrics::Registry;
 use crate::object::Object;
+use crate::webhook::{self, WebhookError, Webhooks};
 use leading::Leading;
 use probes::Checks;
 
@@ -76,6 +77,9 @@ pub enum ManagerError {
     /// A cache did not complete.
     #[error(transparent)]
     Cache(#[from] SyncError),
+    /// Webhooks cannot be served.
+    #[error(transparent)]
+    Webhooks(#[from] WebhookError),
     /// A task failed, or ended before it was told to.
     #[error("task {name:?}: {message}")]
     Task {
@@ -125,6 +129,7 @@ pub struct Manager {
     names: HashSet<String>,
     election: Option<LeaderElection>,
     graceful_shutdown: Duration,
+    webhooks: Vec<webhook::Bound>,
 }
 
 impl std::fmt::Debug for Manager {
@@ -171,6 +176,26 @@ impl Manager {
     /// Where the metrics are served.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_server.as_ref().map(|bound| bound.address)
+    }
+
+    /// Where webhooks are served, in the order in which they were added.
+    pub fn webhook_addresses(&self) -> Vec<SocketAddr> {
+        self.webhooks.iter().map(webhook::Bound::address).collect()
+    }
+
+    /// Serves webhooks, before the caches are filled until after everything else has stopped. Does
+    /// nothing if they are [disabled](Webhooks::enabled), as with `ENABLE_WEBHOOKS=false`.
+    pub fn add_webhooks(&mut self, webhooks: Webhooks) -> Result<(), ManagerError> {
+        if !webhooks.is_enabled() {
+            tracing::info!("webhooks are disabled");
+            return Ok(());
+        }
+        if let Some(Bound { listener, address }) = builder::bind(Some(webhooks.address().to_owned()), "webhooks")? {
+            let bound = webhooks.bind(listener, address)?;
+            self.checks.add_ready("webhooks", bound.ready_check());
+            self.webhooks.push(bound);
+        }
+        Ok(())
     }
 
     /// Adds a controller.
@@ -242,6 +267,7 @@ impl Manager {
             tasks,
             election,
             graceful_shutdown,
+            webhooks,
             ..
         } = self;
         let caches = client.caches().clone();
@@ -258,6 +284,16 @@ impl Manager {
         serve(&mut servers, metrics_server, "metrics", &servers_shutdown, move |request| {
             http::metrics(request, &registry)
         })?;
+
+        // Before the caches: what they list may have to be converted here.
+        let webhooks_shutdown = CancellationToken::new();
+        let mut webhook_servers = JoinSet::new();
+        for bound in webhooks {
+            let starting = bound.start(&client, &metrics, webhooks_shutdown.clone());
+            if let Some(started) = shutdown.run_until_cancelled(starting).await {
+                webhook_servers.spawn(started?);
+            }
+        }
 
         caches.start();
         let work_shutdown = shutdown.child_token();
@@ -294,11 +330,14 @@ impl Manager {
                 }
             }
             caches.stop().await;
+            webhooks_shutdown.cancel();
+            while webhook_servers.join_next().await.is_some() {}
             servers_shutdown.cancel();
             while servers.join_next().await.is_some() {}
         };
         if tokio::time::timeout(graceful_shutdown, stopping).await.is_err() {
             work.shutdown().await;
+            webhook_servers.shutdown().await;
             servers.shutdown().await;
             caches.stop().await;
             return Err(ManagerError::ShutdownTimeout { after: graceful_shutdown });

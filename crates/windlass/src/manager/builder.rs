@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::events::{Broadcaster, EventApi};
 use crate::lease::LeaderElection;
 use crate::metrics::Registry;
+use crate::webhook::Webhooks;
 
 /// Describes a [`Manager`]. Made by [`Manager::builder`].
 #[must_use = "a builder does nothing before `build`"]
@@ -24,6 +25,7 @@ pub struct ManagerBuilder {
     events: EventApi,
     election: Option<LeaderElection>,
     graceful_shutdown: Duration,
+    webhooks: Vec<Webhooks>,
 }
 
 impl std::fmt::Debug for ManagerBuilder {
@@ -43,6 +45,7 @@ impl ManagerBuilder {
             events: EventApi::default(),
             election: None,
             graceful_shutdown: Duration::from_secs(30),
+            webhooks: Vec::new(),
         }
     }
 
@@ -109,6 +112,13 @@ impl ManagerBuilder {
         self
     }
 
+    /// Serves webhooks; [`Manager::add_webhooks`] does the same once there is a manager, whose
+    /// client they may want.
+    pub fn webhooks(mut self, webhooks: Webhooks) -> Self {
+        self.webhooks.push(webhooks);
+        self
+    }
+
     /// The manager, its addresses bound.
     pub fn build(self) -> Result<Manager, ManagerError> {
         let caches = Caches::new(self.client.clone(), self.caches);
@@ -131,7 +141,7 @@ impl ManagerBuilder {
                 events.dropped() as f64,
             );
         });
-        Ok(Manager {
+        let mut manager = Manager {
             client: Client::new(self.client, caches, self.name),
             metrics,
             broadcaster,
@@ -143,11 +153,16 @@ impl ManagerBuilder {
             names: HashSet::new(),
             election: self.election,
             graceful_shutdown: self.graceful_shutdown,
-        })
+            webhooks: Vec::new(),
+        };
+        for webhooks in self.webhooks {
+            manager.add_webhooks(webhooks)?;
+        }
+        Ok(manager)
     }
 }
 
-fn bind(address: Option<String>, purpose: &'static str) -> Result<Option<Bound>, ManagerError> {
+pub(super) fn bind(address: Option<String>, purpose: &'static str) -> Result<Option<Bound>, ManagerError> {
     let Some(mut address) = address.filter(|address| !address.is_empty() && address != "0") else {
         return Ok(None);
     };

@@ -10,3 +10,4 @@ mod finalizer;
 mod helpers;
 mod lease;
 mod manager;
+mod webhook;

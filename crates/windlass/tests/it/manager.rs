@@ -11,7 +11,7 @@ use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
-async fn fetch(address: SocketAddr, path: &str) -> String {
+pub async fn fetch(address: SocketAddr, path: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("connected");
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");

@@ -1,0 +1,151 @@
+//! From an object that was changed as a typed value to a patch of the object that was sent.
+//!
+//! A typed value knows only the fields of its type: comparing what was sent with what the type
+//! makes of it would remove fields of a newer version and add nulls and empty lists. So the type's
+//! view is taken twice, before and after the change, and only what differs between the two is
+//! carried over to what was sent.
+
+use json_patch::Patch;
+use serde_json::{Map, Value};
+
+/// The patch that makes of `sent` what changed from `before` to `after`, which are both what the
+/// type makes of it.
+pub(super) fn patch(sent: &Value, before: &Value, after: &Value) -> Patch {
+    json_patch::diff(sent, &carry(sent, before, after))
+}
+
+fn carry(sent: &Value, before: &Value, after: &Value) -> Value {
+    if before == after {
+        return sent.clone();
+    }
+    match (sent, before, after) {
+        (Value::Object(sent), Value::Object(before), Value::Object(after)) => {
+            Value::Object(carry_object(sent, before, after))
+        }
+        (Value::Array(sent), Value::Array(before), Value::Array(after)) if sent.len() == before.len() => {
+            Value::Array(carry_array(sent, before, after))
+        }
+        _ => after.clone(),
+    }
+}
+
+fn carry_object(
+    sent: &Map<String, Value>,
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+) -> Map<String, Value> {
+    let mut carried = sent.clone();
+    for (key, value) in before {
+        // A null stands for a field that is not set.
+        if !value.is_null() && after.get(key).is_none_or(Value::is_null) {
+            carried.remove(key);
+        }
+    }
+    for (key, value) in after {
+        let was = before.get(key).unwrap_or(&Value::Null);
+        if value.is_null() || value == was {
+            continue;
+        }
+        let value = sent.get(key).map_or_else(|| value.clone(), |sent| carry(sent, was, value));
+        carried.insert(key.clone(), value);
+    }
+    carried
+}
+
+/// An element that is as before is the one that was sent, wherever it went; one that is new at
+/// the place of one that is gone is taken for that one changed.
+fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
+    let mut origin: Vec<Option<usize>> = vec![None; after.len()];
+    let mut taken = vec![false; before.len()];
+    for (index, value) in after.iter().enumerate() {
+        // The element at the same place is the likeliest.
+        let same = (before.get(index) == Some(value) && !taken[index]).then_some(index);
+        let found = same.or_else(|| (0..before.len()).find(|from| !taken[*from] && before[*from] == *value));
+        if let Some(from) = found {
+            taken[from] = true;
+            origin[index] = Some(from);
+        }
+    }
+    let mut carried = Vec::with_capacity(after.len());
+    for (index, value) in after.iter().enumerate() {
+        carried.push(match origin[index] {
+            Some(from) => sent[from].clone(),
+            None if taken.get(index) == Some(&false) => carry(&sent[index], &before[index], value),
+            None => value.clone(),
+        });
+    }
+    carried
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(sent: &Value, before: &Value, after: &Value, expected: &Value) {
+        let mut patched = sent.clone();
+        json_patch::patch(&mut patched, &patch(sent, before, after)).expect("the patch applies");
+        assert_eq!(&patched, expected);
+    }
+
+    #[test]
+    fn only_changes_are_carried_over() {
+        // What the type does not know stays, what it adds by itself does not arrive.
+        check(
+            &json!({"spec": {"name": "a", "new": 1}}),
+            &json!({"spec": {"name": "a", "tricks": []}, "status": null}),
+            &json!({"spec": {"name": "b", "tricks": []}, "status": null}),
+            &json!({"spec": {"name": "b", "new": 1}}),
+        );
+        // A parent that was not sent.
+        check(
+            &json!({"spec": {}}),
+            &json!({"spec": {"tricks": []}}),
+            &json!({"spec": {"tricks": ["sit"]}}),
+            &json!({"spec": {"tricks": ["sit"]}}),
+        );
+        // Removed, by absence and by null.
+        check(&json!({"a": 1, "b": 2, "c": 3}), &json!({"a": 1, "b": 2}), &json!({"a": null}), &json!({"c": 3}));
+        // Elements keep what the type does not know, although others come, go and change.
+        check(
+            &json!([{"n": 1, "x": 1}, {"n": 2, "x": 2}, {"n": 3, "x": 3}]),
+            &json!([{"n": 1}, {"n": 2}, {"n": 3}]),
+            &json!([{"n": 0}, {"n": 1}, {"n": 3, "m": 1}]),
+            &json!([{"n": 0}, {"n": 1, "x": 1}, {"n": 3, "m": 1, "x": 3}]),
+        );
+        check(&json!({"a": {"b": 1}}), &json!({"a": {"b": 1}}), &json!({"a": "text"}), &json!({"a": "text"}));
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            any::<bool>().prop_map(Value::from),
+            (0..3u8).prop_map(Value::from),
+            "[ab~/]{0,2}".prop_map(Value::from)
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[abc/]", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_type_that_knows_everything_gets_exactly_what_it_asked_for(before in value(), after in value()) {
+            check(&before, &before, &after, &after);
+        }
+
+        #[test]
+        fn a_patch_always_applies(sent in value(), before in value(), after in value()) {
+            let mut patched = sent.clone();
+            json_patch::patch(&mut patched, &patch(&sent, &before, &after)).expect("the patch applies");
+            if before == after {
+                assert_eq!(patched, sent);
+            }
+        }
+    }
+}
