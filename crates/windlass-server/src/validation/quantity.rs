@@ -89,6 +89,12 @@ impl Quantity {
         self.nano.div_euclid(milli) + i128::from(self.nano.rem_euclid(milli) != 0)
     }
 
+    /// The value rounded up to a whole number, as a quantity.
+    #[must_use]
+    pub fn rounded_up(&self) -> Self {
+        Self { nano: self.value().saturating_mul(NANO), format: self.format }
+    }
+
     /// The value rounded up to whole thousandths, the finest step of a resource amount.
     #[must_use]
     pub fn rounded_up_to_milli(&self) -> Self {
