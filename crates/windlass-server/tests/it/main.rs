@@ -3,6 +3,8 @@
 
 mod client;
 mod conversion;
+mod evictions;
 mod hook;
 mod kube_client;
+mod quotas;
 mod webhooks;
