@@ -113,7 +113,7 @@ impl ServerBuilder {
             crds: CrdController::progress(),
         });
         bootstrap::create_defaults(&api).await?;
-        authz::create_defaults(&api).await?;
+        authz::ensure_defaults(&api).await?;
         api.rbac.open(&api).await?;
         let controller = CrdController::open(Arc::clone(&api)).await?;
         api.webhooks.refresh(&api).await?;

@@ -7,4 +7,5 @@ mod evictions;
 mod hook;
 mod kube_client;
 mod quotas;
+mod roles;
 mod webhooks;
