@@ -27,7 +27,8 @@ pub(super) async fn mutate(
     if &*context.served.kind != "Pod" || !concerns(context, act, old) {
         return Ok(());
     }
-    for range in ranges(context).await? {
+    // Boxed, here and below: few writes are limited, and all would be as large as one that is.
+    for range in Box::pin(ranges(context)).await? {
         fill_in(object, &range);
     }
     Ok(())
@@ -43,7 +44,7 @@ pub(super) async fn validate(
     if !concerns(context, act, old) {
         return Ok(());
     }
-    for range in ranges(context).await? {
+    for range in Box::pin(ranges(context)).await? {
         let problems = if &*context.served.kind == "Pod" { of_pod(object, &range) } else { of_claim(object, &range) };
         if let Some(why) = aggregate(problems) {
             return Err(Status::forbidden(context.qualified(), object::name(object), why));

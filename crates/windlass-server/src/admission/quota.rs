@@ -65,8 +65,16 @@ pub(crate) async fn charge(
     if !evaluator.concerns(deed, object) {
         return Ok(Charge::default());
     }
+    let request = Request { evaluator, deed, object, now: context.now };
+    // Boxed: few writes are charged, and all would be as large as one that is.
+    Box::pin(settle(context, request, act.dry_run())).await
+}
+
+/// Looks at the quotas of the namespace.
+async fn settle(context: &Context, request: Request<'_>, dry_run: bool) -> Result<Charge, Status> {
+    let marks = &context.api.restrictions.quotas;
     let turn = match marks.turn(context.namespace()) {
-        Some(turn) if !act.dry_run() => Some(turn.lock_owned().await),
+        Some(turn) if !dry_run => Some(turn.lock_owned().await),
         _ => None,
     };
     let prefix = format!("{}{}/", marks.prefix, context.namespace());
@@ -75,8 +83,7 @@ pub(crate) async fn charge(
         marks.clear(context.namespace(), found.revision);
         return Ok(Charge::default());
     }
-    let request = Request { evaluator, deed, object, now: context.now };
-    let refused = |why: String| Status::forbidden(context.qualified(), object::name(object), why);
+    let refused = |why: String| Status::forbidden(context.qualified(), object::name(request.object), why);
     let mut writes = Vec::new();
     let mut quotas = found.entries.iter().map(Quota::read).collect::<Result<Vec<_>, Status>>()?;
     request.check_constraints(&quotas).map_err(refused)?;
@@ -85,7 +92,7 @@ pub(crate) async fn charge(
             writes.push(quota.write());
         }
     }
-    if writes.is_empty() || act.dry_run() {
+    if writes.is_empty() || dry_run {
         return Ok(Charge::default());
     }
     Ok(Charge { writes, _turn: turn })
