@@ -161,6 +161,35 @@ async fn scopes_and_requirements_decide_which_pods_are_charged() {
 }
 
 #[tokio::test]
+async fn a_resize_is_charged_and_limited() {
+    let server = start().await;
+    quota(&server, "q", &json!({"requests.cpu": "1"}), &json!({"requests.cpu": "0"})).await;
+    let limits = json!([{"type": "Container", "max": {"cpu": "900m"}}]);
+    let range = json!({"metadata": {"name": "l"}, "spec": {"limits": limits}});
+    create(&server, &format!("{NAMESPACE}/limitranges"), &range).await;
+    let asks = |cpu: &str| json!({"requests": {"cpu": cpu}, "limits": {"cpu": "900m"}});
+    create(&server, PODS, &pod("other", &asks("300m"))).await;
+    create(&server, PODS, &pod("p", &asks("500m"))).await;
+    let resize = async |resources: Value| {
+        let container = json!({"name": "c", "image": "i", "resources": resources});
+        let patch = json!({"spec": {"containers": [container]}});
+        send(&server, Method::PATCH, &format!("{PODS}/p/resize"), &patch).await
+    };
+    let refused = resize(asks("800m")).await;
+    check_forbidden(
+        &refused,
+        "pods \"p\" is forbidden: exceeded quota: q, requested: requests.cpu=300m, used: requests.cpu=800m, limited: \
+         requests.cpu=1",
+    );
+    let refused = resize(json!({"requests": {"cpu": "600m"}, "limits": {"cpu": "1"}})).await;
+    check_forbidden(&refused, "pods \"p\" is forbidden: maximum cpu usage per Container is 900m, but limit is 1");
+    let resized = resize(asks("700m")).await;
+    assert_eq!(resized.code, 200, "{}", resized.body);
+    assert_eq!(used(&server, "q").await, json!({"requests.cpu": "1"}));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn storage_is_charged_by_class() {
     let server = start().await;
     let gold = "gold.storageclass.storage.k8s.io/requests.storage";
