@@ -3,19 +3,24 @@
 //! Runs inside the registry's retry loop, in upstream's order:
 //!
 //! ```text
-//! namespace life cycle ▸ defaults a cluster decides ▸ mutating policies ▸ mutating webhooks (again if needed)
-//!     ▸ the registry prepares and validates ▸ validating policies ▸ validating webhooks ▸ store
+//! namespace life cycle ▸ limit ranges ▸ defaults a cluster decides ▸ mutating policies ▸ mutating webhooks
+//!     (again if needed) ▸ the registry prepares and validates ▸ limit ranges ▸ validating policies
+//!     ▸ validating webhooks ▸ quotas ▸ store
 //! ```
 //!
-//! Where no webhook is registered and no policy is in effect, their part is two atomic loads.
+//! Where no webhook is registered and no policy is in effect, their part is two atomic loads; where a
+//! namespace has no limit range and no quota, theirs is a look into a map.
 
 mod authorizer;
 mod conditions;
 mod defaults;
 mod dispatch;
 pub(crate) mod expression;
+mod limit_range;
+pub(crate) mod marks;
 mod matching;
 pub(crate) mod policy;
+pub(crate) mod quota;
 mod request;
 mod review;
 mod webhook;
@@ -50,9 +55,12 @@ pub(crate) async fn mutate_create(
     options: &WriteOptions,
 ) -> Result<(), Status> {
     namespace_exists(context, object).await?;
+    let act = Act::Create(options);
+    limit_range::mutate(context, act, object, None).await?;
     defaults::create(context, object).await?;
-    let Some(mut webhooks) = mutating(context, Act::Create(options), Some(object)) else { return Ok(()) };
+    let Some(mut webhooks) = mutating(context, act, Some(object)) else { return Ok(()) };
     if ask(context, &mut webhooks, Some(object), None).await? {
+        limit_range::mutate(context, act, object, None).await?;
         defaults::create(context, object).await?;
         ask(context, &mut webhooks, Some(object), None).await?;
     }
@@ -66,9 +74,12 @@ pub(crate) async fn mutate_update(
     live: &Value,
     options: &WriteOptions,
 ) -> Result<(), Status> {
+    let act = Act::Update(options);
+    limit_range::mutate(context, act, object, Some(live)).await?;
     defaults::update(context, object);
-    let Some(mut webhooks) = mutating(context, Act::Update(options), Some(object)) else { return Ok(()) };
+    let Some(mut webhooks) = mutating(context, act, Some(object)) else { return Ok(()) };
     if ask(context, &mut webhooks, Some(object), Some(live)).await? {
+        limit_range::mutate(context, act, object, Some(live)).await?;
         defaults::update(context, object);
         ask(context, &mut webhooks, Some(object), Some(live)).await?;
     }
@@ -96,6 +107,9 @@ pub(crate) async fn validate(
     object: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), Status> {
+    if let Some(object) = object {
+        limit_range::validate(context, act, object, old).await?;
+    }
     let hooks = context.api.webhooks.load().validating.clone();
     let policies = context.api.policies.load().validating.clone();
     if (hooks.is_empty() && policies.is_empty()) || is_exempt(context) {

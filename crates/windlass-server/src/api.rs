@@ -5,6 +5,7 @@ use std::sync::Arc;
 use windlass_store::Store;
 
 use crate::admission::Webhooks;
+use crate::admission::marks::Restrictions;
 use crate::admission::policy::Policies;
 use crate::authn::{TokenKey, Tokens};
 use crate::authz::Rbac;
@@ -36,6 +37,8 @@ pub struct Api {
     pub(crate) webhooks: Webhooks,
     /// The admission policies in effect.
     pub(crate) policies: Policies,
+    /// The namespaces in which not everything fits.
+    pub(crate) restrictions: Restrictions,
     /// How webhooks of all kinds are reached.
     pub(crate) webhook_clients: Clients,
 }

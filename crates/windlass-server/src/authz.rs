@@ -10,11 +10,12 @@ mod bootstrap;
 mod escalation;
 mod follow;
 mod policy;
+mod reconcile;
 mod rules;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bootstrap::create_defaults;
+pub(crate) use bootstrap::ensure_defaults;
 pub(crate) use escalation::check as check_escalation;
 pub use follow::Rbac;
 pub(crate) use policy::{Decision, Policy};

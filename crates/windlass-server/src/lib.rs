@@ -32,6 +32,7 @@ mod object;
 pub mod openapi;
 pub mod options;
 pub mod patch;
+pub mod quota;
 pub mod registry;
 mod render;
 pub mod request;

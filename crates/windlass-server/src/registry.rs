@@ -13,6 +13,7 @@ mod context;
 mod create;
 mod decode;
 mod delete;
+mod eviction;
 mod get;
 mod list;
 mod matcher;
@@ -62,6 +63,10 @@ pub async fn serve(mut context: Context) -> Result<Answer, Status> {
 /// object that was written, where there is one.
 async fn take_effect(context: &Context, revision: Option<Revision>) -> Result<(), Status> {
     match (&*context.served.group, revision.filter(|revision| *revision != Revision::MAX)) {
+        ("", Some(written)) => {
+            context.api.restrictions.written(&context.served.plural, context.namespace(), written);
+            Ok(())
+        }
         ("admissionregistration.k8s.io", _) => crate::admission::take_effect(&context.api).await,
         ("apiextensions.k8s.io", Some(written)) => {
             let mut effective = context.api.crds.subscribe();

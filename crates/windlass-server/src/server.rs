@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use windlass_store::{Memory, Store, StoreError};
 
 use crate::admission::Webhooks;
+use crate::admission::marks::Restrictions;
 use crate::admission::policy::Policies;
 use crate::api::Api;
 use crate::authn::{TokenKey, Tokens, User};
@@ -101,6 +102,7 @@ impl ServerBuilder {
             webhook_clients: Clients::new(Arc::clone(&store)),
             webhooks: Webhooks::new(),
             policies: Policies::new(),
+            restrictions: Restrictions::new(),
             store,
             hub: Arc::clone(&hub),
             catalog: Catalog::new(),
@@ -111,17 +113,19 @@ impl ServerBuilder {
             crds: CrdController::progress(),
         });
         bootstrap::create_defaults(&api).await?;
-        authz::create_defaults(&api).await?;
+        authz::ensure_defaults(&api).await?;
         api.rbac.open(&api).await?;
         let controller = CrdController::open(Arc::clone(&api)).await?;
         api.webhooks.refresh(&api).await?;
         api.policies.refresh(&api).await?;
+        api.restrictions.open(&api).await?;
         let policed = Arc::clone(&api);
         let tasks = vec![
             tokio::spawn(async move { hub.run().await }),
             tokio::spawn(async move { controller.run().await }),
             tokio::spawn(admission::follow(Arc::clone(&api))),
             tokio::spawn(admission::policy::follow(Arc::clone(&api))),
+            tokio::spawn(admission::marks::follow(Arc::clone(&api))),
             tokio::spawn(async move { policed.rbac.run(&policed).await }),
         ];
         Ok(Server { api, tasks })

@@ -10,6 +10,7 @@ pub mod difference;
 pub mod metadata;
 pub mod names;
 pub mod net;
-pub mod quantity;
 pub mod selector;
 pub mod values;
+
+pub use crate::codec::quantity;

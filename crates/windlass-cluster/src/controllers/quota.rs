@@ -1,8 +1,9 @@
 //! ResourceQuotas: how much of what they limit is used.
 //!
 //! Usage is counted anew from what the server has whenever something that may be limited comes, goes
-//! or, for the kinds whose state matters, changes. Refusing what exceeds a quota is admission's
-//! business. Mirrors upstream's `pkg/controller/resourcequota` and `pkg/quota/v1/evaluator`.
+//! or, for the kinds whose state matters, changes. Admission refuses what exceeds a quota and writes what
+//! it lets pass into the usage at once; a count that such a write overtakes is thrown away, because the
+//! quota has changed since it was read. Mirrors upstream's `pkg/controller/resourcequota`.
 
 mod usage;
 
@@ -62,7 +63,7 @@ async fn run(
 ) -> Result<(), Infallible> {
     let woken = queue.clone();
     let _subscription = quotas.subscribe(move |change| {
-        if !matches!(change, Change::Deleted { .. }) {
+        if is_reason_to_count(change) {
             woken.add(ObjectKey::of(&**change.object()), Priority::NORMAL);
         }
     });
@@ -84,12 +85,24 @@ async fn run(
     Ok(())
 }
 
+/// Whether usage has to be counted because of a change of the quota. That usage itself has changed, which
+/// admission does with every write, is none.
+fn is_reason_to_count(change: &Change<ResourceQuota>) -> bool {
+    let hard = |quota: &ResourceQuota| quota.status.as_ref().and_then(|status| status.hard.clone());
+    match change {
+        Change::Updated { old, new } => old.spec != new.spec || hard(old) != hard(new),
+        Change::Added { .. } | Change::Resync { .. } => true,
+        Change::Deleted { .. } => false,
+    }
+}
+
 async fn sync(client: &Client, key: &ObjectKey) -> Result<(), ReconcileError> {
     let Some(quota) = client.live().get::<ResourceQuota>(key).await? else { return Ok(()) };
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
     let used: BTreeMap<String, Quantity> = usage::count(client, &quota, &hard).await?;
-    let status = ResourceQuotaStatus { hard: Some(hard), used: Some(used) };
-    if quota.status.as_ref() == Some(&status) {
+    let status = ResourceQuotaStatus { hard: Some(hard), used: Some(used.clone()) };
+    let known = quota.status.as_ref();
+    if known.is_some_and(|known| known.hard == status.hard && usage::same(known.used.as_ref(), &used)) {
         return Ok(());
     }
     match client.update_status(&ResourceQuota { status: Some(status), ..quota }).await {

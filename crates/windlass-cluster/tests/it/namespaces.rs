@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ResourceQuota, Secret, ServiceAccount};
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::json;
 use windlass_cluster::{BuiltIn, Cluster, Controllers};
 
-use crate::helpers::{create, install, merge, namespaced, until, until_gone, until_there};
+use crate::helpers::{create, install, merge, namespaced, object, until, until_gone, until_there};
 
 fn namespaces(client: &kube::Client) -> Api<Namespace> {
     Api::all(client.clone())
@@ -167,5 +167,32 @@ async fn a_quota_knows_what_is_used() {
     until(&quotas, "q", is("1", "1", "500m")).await;
     pods.delete("p", &DeleteParams::default()).await.unwrap();
     until(&quotas, "q", is("1", "0", "0")).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_quota_refuses_what_is_too_much_until_something_goes() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let quotas: Api<ResourceQuota> = namespaced(&client, "default");
+    create(&quotas, json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})).await;
+    let is = |pods: &'static str| {
+        move |quota: Option<&ResourceQuota>| {
+            let status = quota.and_then(|quota| quota.status.as_ref());
+            status.is_some_and(|status| json!(status.used) == json!({"pods": pods}))
+        }
+    };
+    until(&quotas, "q", is("0")).await;
+    let pods: Api<Pod> = namespaced(&client, "default");
+    let pod = |name: &str| json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    create(&pods, pod("a")).await;
+    // Admission has charged the pod before anybody could count it.
+    assert!(is("1")(Some(&quotas.get("q").await.unwrap())));
+    let refused = pods.create(&PostParams::default(), &object(pod("b"))).await.unwrap_err();
+    let why = "pods \"b\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1";
+    assert!(refused.to_string().contains(why), "{refused}");
+    pods.delete("a", &DeleteParams::default()).await.unwrap();
+    until(&quotas, "q", is("0")).await;
+    create(&pods, pod("b")).await;
     cluster.stop().await.unwrap();
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use windlass_cluster::Cluster;
@@ -121,5 +121,9 @@ async fn a_budget_counts_healthy_pods() {
     until(&budgets, "b", is(1, 0, "InsufficientPods")).await;
     run(&pods, "two", "10.1.0.2", true).await;
     until(&budgets, "b", is(2, 1, "SufficientPods")).await;
+    pods.evict("one", &EvictParams::default()).await.unwrap();
+    let refused = pods.evict("two", &EvictParams::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("Cannot evict pod as it would violate"), "{refused}");
+    until(&budgets, "b", is(1, 0, "InsufficientPods")).await;
     cluster.stop().await.unwrap();
 }

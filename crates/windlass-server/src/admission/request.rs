@@ -43,7 +43,8 @@ impl Act<'_> {
         }
     }
 
-    fn dry_run(self) -> bool {
+    /// Whether nothing is to be stored.
+    pub(crate) fn dry_run(self) -> bool {
         match self {
             Self::Create(options) | Self::Update(options) => options.dry_run,
             Self::Delete(options) => options.dry_run,

@@ -1,17 +1,18 @@
 //! Roles and bindings that every cluster has, as tools and operators expect them.
 //!
-//! The table is `facts/rbac-1.36.json`. What is missing is written in one transaction; what is there
-//! stays as it is.
+//! The table is `facts/rbac-1.36.json`. What is missing is written in one transaction when the server starts,
+//! what lost something gets it back, and what says that it is not to be touched is not: see [`reconcile`].
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use windlass_store::{Expect, Range, StoreError, Write};
+use windlass_store::{Entry, Expect, Range, StoreError, TxnResult, Write};
 
 use super::GROUP;
 use super::policy::{Kind, Policy};
+use super::reconcile::{self, Verdict};
 use super::rules::Rule;
 use crate::api::Api;
 use crate::object;
@@ -46,24 +47,52 @@ struct BindingFacts {
     subjects: Vec<String>,
 }
 
-/// Creates what is missing.
-pub(crate) async fn create_defaults(api: &Api) -> Result<(), StoreError> {
-    let mut there: HashSet<Bytes> = HashSet::new();
-    for kind in Kind::ALL {
-        let snapshot = api.store.range(Range::prefix(kind.prefix()), None, 0).await?;
-        there.extend(snapshot.entries.into_iter().map(|entry| entry.key));
+/// How often it is tried while others change roles too.
+const TRIES: usize = 5;
+
+/// Makes roles and bindings what they have to be at least.
+pub(crate) async fn ensure_defaults(api: &Api) -> Result<(), StoreError> {
+    let objects: Vec<(Bytes, Value)> = objects().into_iter().map(|(key, object)| (key.into(), object)).collect();
+    for _ in 0..TRIES {
+        let mut there: HashMap<Bytes, Entry> = HashMap::new();
+        for kind in Kind::ALL {
+            let snapshot = api.store.range(Range::prefix(kind.prefix()), None, 0).await?;
+            there.extend(snapshot.entries.into_iter().map(|entry| (entry.key.clone(), entry)));
+        }
+        let writes: Vec<Write> =
+            objects.iter().filter_map(|(key, object)| write(key, object, there.get(key))).collect();
+        if writes.is_empty() {
+            return Ok(());
+        }
+        // What was deleted is made anew in the next round. A conflict means that somebody else is at it.
+        let again = writes.iter().any(|write| matches!(write, Write::Delete { .. }));
+        if matches!(api.store.txn(writes).await?, TxnResult::Committed { .. }) && !again {
+            return Ok(());
+        }
     }
-    let writes: Vec<Write> = objects()
-        .into_iter()
-        .map(|(key, object)| (Bytes::from(key), object))
-        .filter(|(key, _)| !there.contains(key))
-        .map(|(key, object)| Write::Put { key, expect: Expect::Absent, value: stored::encode(&object) })
-        .collect();
-    if !writes.is_empty() {
-        // A conflict means that somebody else is doing the same.
-        api.store.txn(writes).await?;
-    }
+    tracing::warn!("default roles could not be restored: somebody keeps changing them");
     Ok(())
+}
+
+/// What has to be written for an object to be as it should.
+fn write(key: &Bytes, wanted: &Value, entry: Option<&Entry>) -> Option<Write> {
+    let key = key.clone();
+    let Some(entry) = entry else {
+        return Some(Write::Put { key, expect: Expect::Absent, value: stored::encode(wanted) });
+    };
+    let there = match stored::decode(&entry.value) {
+        Ok(there) => there,
+        Err(error) => {
+            tracing::error!(key = %String::from_utf8_lossy(&key), %error, "a default role cannot be read");
+            return None;
+        }
+    };
+    let expect = Expect::At(entry.modified);
+    match reconcile::verdict(&there, wanted) {
+        Verdict::Keep => None,
+        Verdict::Change(object) => Some(Write::Put { key, expect, value: stored::encode(&object) }),
+        Verdict::Replace => Some(Write::Delete { key, expect, last: None }),
+    }
 }
 
 /// Every object with its key.

@@ -173,9 +173,16 @@ pub(crate) fn go_list(list: &[String]) -> String {
     format!("[{}]", list.iter().map(|text| quote(text)).collect::<Vec<_>>().join(" "))
 }
 
-/// The parts of `wanted` that `owned` does not cover, as messages show them: rules that differ in their
-/// verbs only are put together, the lot is in order.
+/// The parts of `wanted` that `owned` does not cover, as messages show them, in order.
 pub(crate) fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
+    let mut shown: Vec<String> = uncovered(owned, wanted).iter().map(ToString::to_string).collect();
+    shown.sort();
+    shown.dedup();
+    shown
+}
+
+/// The parts of `wanted` that `owned` does not cover; rules that differ in their verbs only are put together.
+pub(crate) fn uncovered(owned: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     let mut parts = Vec::new();
     for rule in wanted {
         rule.breakdown(&mut parts);
@@ -188,10 +195,7 @@ pub(crate) fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
             None => compact.push(part),
         }
     }
-    let mut shown: Vec<String> = compact.iter().map(ToString::to_string).collect();
-    shown.sort();
-    shown.dedup();
-    shown
+    compact
 }
 
 fn has_or_all(list: &[String], item: &str) -> bool {

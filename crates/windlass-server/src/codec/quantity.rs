@@ -1,7 +1,16 @@
-//! Resource quantities (`100m`, `1.5Gi`, `2e3`) in the form Go prints them.
+//! Resource quantities (`100m`, `1.5Gi`, `2e3`): [`canonical`] text as Go prints it, and [`Quantity`], a value
+//! to compare and add up.
 //!
 //! Mirrors `apimachinery/pkg/api/resource/quantity.go`, including its habit of keeping a text that is nearly
-//! canonical (`1.500`) as it is. Values are exact: digits and a decimal exponent, never a float.
+//! canonical (`1.500`) as it is. Texts are read exactly: digits and a decimal exponent, never a float. Whatever
+//! is smaller than a billionth, the finest step Kubernetes keeps, rounds up.
+
+mod amount;
+mod decimal;
+
+pub use amount::Quantity;
+
+use decimal::Decimal;
 
 const BAD_FORMAT: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const BAD_SUFFIX: &str = "unable to parse quantity's suffix";
@@ -12,47 +21,20 @@ const NANO: i64 = -9;
 /// Rewrites a quantity in canonical form, or says in upstream's words why it is none.
 pub fn canonical(text: &str) -> Result<String, &'static str> {
     let text = text.trim();
-    if text.is_empty() {
-        return Err(BAD_FORMAT);
-    }
-    if text == "0" {
-        return Ok("0".to_owned());
-    }
-    let parts = Parts::split(text)?;
-    let suffix = Suffix::parse(parts.suffix).ok_or(BAD_SUFFIX)?;
-    if parts.keeps_its_form(suffix) {
+    let (parts, suffix) = Parts::parse(text)?;
+    if text == "0" || parts.keeps_its_form(suffix) {
         return Ok(text.to_owned());
     }
-    let mut amount = Decimal::new(parts.whole, parts.fraction);
-    match suffix {
-        Suffix::Decimal(exponent) | Suffix::Exponent(exponent) => amount.exponent += exponent,
-        Suffix::Binary(bits) => amount.multiply(1u128 << bits),
-    }
+    let mut amount = parts.amount(suffix);
     amount.round_up_to_nano();
-    let sign = if parts.negative && !amount.is_zero() { "-" } else { "" };
-    let text = match suffix {
-        Suffix::Binary(_) => amount.binary_text(),
-        Suffix::Decimal(_) => amount.decimal_text(),
-        Suffix::Exponent(_) => amount.exponent_text(),
-    };
-    Ok(format!("{sign}{text}"))
+    Ok(suffix.show(&amount, parts.negative))
 }
 
 /// A quantity as whole units, rounded up, for comparisons and sums; saturates at the ends of `i128`.
 /// `scale` is the power of ten of the unit: 0 for bytes, -3 for milli-CPUs.
 pub fn scaled(text: &str, scale: i32) -> Result<i128, &'static str> {
-    let text = text.trim();
-    if text.is_empty() {
-        return Err(BAD_FORMAT);
-    }
-    let parts = Parts::split(text)?;
-    let mut amount = Decimal::new(parts.whole, parts.fraction);
-    match Suffix::parse(parts.suffix).ok_or(BAD_SUFFIX)? {
-        Suffix::Decimal(exponent) | Suffix::Exponent(exponent) => amount.exponent += exponent,
-        Suffix::Binary(bits) => amount.multiply(1u128 << bits),
-    }
-    let magnitude = amount.rounded_up(i64::from(scale));
-    Ok(if parts.negative { -magnitude } else { magnitude })
+    let (parts, suffix) = Parts::parse(text.trim())?;
+    Ok(parts.scaled(suffix, scale.into()))
 }
 
 struct Parts<'a> {
@@ -65,6 +47,15 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
+    fn parse(text: &'a str) -> Result<(Self, Suffix), &'static str> {
+        if text.is_empty() {
+            return Err(BAD_FORMAT);
+        }
+        let parts = Self::split(text)?;
+        let suffix = Suffix::parse(parts.suffix).ok_or(BAD_SUFFIX)?;
+        Ok((parts, suffix))
+    }
+
     fn split(text: &'a str) -> Result<Self, &'static str> {
         let negative = text.starts_with('-');
         let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -102,9 +93,26 @@ impl<'a> Parts<'a> {
             }
         }
     }
+
+    /// The value without its sign.
+    fn amount(&self, suffix: Suffix) -> Decimal {
+        let mut amount = Decimal::new(self.whole, self.fraction);
+        match suffix {
+            Suffix::Decimal(exponent) | Suffix::Exponent(exponent) => amount.exponent += exponent,
+            Suffix::Binary(bits) => amount.multiply(1u128 << bits),
+        }
+        amount
+    }
+
+    /// The value in units of `10^scale`; its magnitude is rounded up.
+    fn scaled(&self, suffix: Suffix, scale: i64) -> i128 {
+        let magnitude = self.amount(suffix).rounded_up(scale);
+        if self.negative { -magnitude } else { magnitude }
+    }
 }
 
-#[derive(Clone, Copy)]
+/// How a quantity is written, and so how it is written again.
+#[derive(Clone, Copy, Debug)]
 enum Suffix {
     /// A power of ten, written as a letter.
     Decimal(i64),
@@ -130,140 +138,16 @@ impl Suffix {
         // Upstream cuts the exponent to 32 bits; beyond that nothing is meant anyway.
         exponent.parse::<i64>().ok().map(|e| Self::Exponent(e.clamp(i64::from(i32::MIN), i64::from(i32::MAX))))
     }
-}
 
-/// `digits * 10^exponent`, digits most significant first and without leading zeros.
-struct Decimal {
-    digits: Vec<u8>,
-    exponent: i64,
-}
-
-impl Decimal {
-    fn new(whole: &str, fraction: &str) -> Self {
-        let digits: Vec<u8> = whole.bytes().chain(fraction.bytes()).map(|b| b - b'0').collect();
-        let mut decimal = Self { digits, exponent: -(fraction.len() as i64) };
-        decimal.trim();
-        decimal
-    }
-
-    fn is_zero(&self) -> bool {
-        self.digits.is_empty()
-    }
-
-    /// Removes zeros at both ends.
-    fn trim(&mut self) {
-        let leading = self.digits.iter().take_while(|d| **d == 0).count();
-        self.digits.drain(..leading);
-        while self.digits.last() == Some(&0) {
-            self.digits.pop();
-            self.exponent += 1;
-        }
-        if self.digits.is_empty() {
-            self.exponent = 0;
-        }
-    }
-
-    fn multiply(&mut self, factor: u128) {
-        let mut carry = 0u128;
-        let mut out = Vec::with_capacity(self.digits.len() + 20);
-        for digit in self.digits.iter().rev() {
-            let product = u128::from(*digit) * factor + carry;
-            out.push((product % 10) as u8);
-            carry = product / 10;
-        }
-        while carry > 0 {
-            out.push((carry % 10) as u8);
-            carry /= 10;
-        }
-        out.reverse();
-        self.digits = out;
-        self.trim();
-    }
-
-    /// Whatever is there at all is at least one nano.
-    fn round_up_to_nano(&mut self) {
-        let excess = NANO - self.exponent;
-        if excess <= 0 || self.is_zero() {
-            return;
-        }
-        let keep = self.digits.len().saturating_sub(usize::try_from(excess).unwrap_or(usize::MAX));
-        // The digits are trimmed, so something other than zero is cut off.
-        self.digits.truncate(keep);
-        self.exponent = NANO;
-        for digit in self.digits.iter_mut().rev() {
-            if *digit < 9 {
-                *digit += 1;
-                self.trim();
-                return;
-            }
-            *digit = 0;
-        }
-        self.digits.insert(0, 1);
-        self.trim();
-    }
-
-    /// The value in units of `10^scale`, rounded up.
-    fn rounded_up(&self, scale: i64) -> i128 {
-        let shift = self.exponent - scale;
-        let take = if shift >= 0 {
-            self.digits.len()
-        } else {
-            self.digits.len().saturating_sub(usize::try_from(-shift).unwrap_or(usize::MAX))
+    /// A value in the form of this suffix, with the largest one that leaves no fraction.
+    fn show(self, amount: &Decimal, negative: bool) -> String {
+        let sign = if negative && !amount.is_zero() { "-" } else { "" };
+        let text = match self {
+            Self::Binary(_) => amount.binary_text(),
+            Self::Decimal(_) => amount.decimal_text(),
+            Self::Exponent(_) => amount.exponent_text(),
         };
-        let mut value = 0i128;
-        for digit in &self.digits[..take] {
-            value = value.saturating_mul(10).saturating_add(i128::from(*digit));
-        }
-        for _ in 0..shift.clamp(0, 40) {
-            value = value.saturating_mul(10);
-        }
-        if take < self.digits.len() { value.saturating_add(1) } else { value }
-    }
-
-    /// Digits and an exponent that is a multiple of three.
-    fn engineering(&self) -> (String, i64) {
-        let pad = self.exponent.rem_euclid(3);
-        let mut text: String = self.digits.iter().map(|d| char::from(d + b'0')).collect();
-        text.extend(std::iter::repeat_n('0', pad as usize));
-        (text, self.exponent - pad)
-    }
-
-    fn decimal_text(&self) -> String {
-        if self.is_zero() {
-            return "0".to_owned();
-        }
-        let (digits, exponent) = self.engineering();
-        match DECIMAL.iter().find(|(_, e)| *e == exponent) {
-            Some((suffix, _)) => format!("{digits}{suffix}"),
-            // Upstream has no suffix beyond E and prints none; an exponent keeps the value.
-            None => format!("{digits}e{exponent}"),
-        }
-    }
-
-    fn exponent_text(&self) -> String {
-        if self.is_zero() {
-            return "0".to_owned();
-        }
-        match self.engineering() {
-            (digits, 0) => digits,
-            (digits, exponent) => format!("{digits}e{exponent}"),
-        }
-    }
-
-    /// In powers of 1024, unless that would round or the value is small.
-    fn binary_text(&self) -> String {
-        let value = self.rounded_up(0);
-        let capped = value > i128::from(i64::MAX);
-        if !capped && (self.exponent < 0 || value < 1024) {
-            return self.decimal_text();
-        }
-        let (mut mantissa, mut power) = (value.min(i128::from(i64::MAX)), 0);
-        while mantissa % 1024 == 0 && power < BINARY.len() {
-            mantissa /= 1024;
-            power += 1;
-        }
-        let suffix = power.checked_sub(1).map_or("", |i| BINARY[i].0);
-        format!("{mantissa}{suffix}")
+        format!("{sign}{text}")
     }
 }
 

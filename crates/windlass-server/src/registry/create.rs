@@ -7,6 +7,7 @@ use windlass_store::{Expect, TxnResult, Write};
 
 use super::allocation::Claims;
 use super::{Answer, Context, Stored, decode, ownership};
+use crate::admission::quota::{self, Charge};
 use crate::admission::{self, Act};
 use crate::codec::typed::normalize;
 use crate::field::{FieldError, FieldErrors, Path};
@@ -68,12 +69,27 @@ pub(super) async fn store_new(
     let mut claims = Claims::of(context, &mut object, None)?;
     let warnings = context.served.strategy().warnings(&object, None);
     context.warnings.extend(warnings);
-    let mut attempt = 0;
+    let act = Act::Create(options);
+    let (mut attempt, mut charges, mut admitted) = (0, 0, false);
     loop {
-        admission::validate(context, Act::Create(options), Some(&object), None).await?;
-        match put(context, &object, &claims, options).await? {
+        if !std::mem::replace(&mut admitted, true) {
+            admission::validate(context, act, Some(&object), None).await?;
+        }
+        // Converting may take its time, and others wait for their turn to be charged.
+        let value = if options.dry_run { None } else { Some(context.encode(&object).await?) };
+        let charge = quota::charge(context, act, &object, None).await?;
+        let attempted = match value {
+            Some(value) => put(context, &object, value, &claims, &charge).await?,
+            None => try_put(context, &object).await?,
+        };
+        match attempted {
             Put::Stored(stored) => return Ok(stored),
-            Put::ClaimTaken(index) => claims.taken(context, &mut object, index)?,
+            Put::QuotaChanged if charges < quota::TRIES => charges += 1,
+            Put::QuotaChanged => return Err(quota::contended(context)),
+            Put::ClaimTaken(index) => {
+                claims.taken(context, &mut object, index)?;
+                admitted = false;
+            }
             Put::NameTaken(current) => match &generated {
                 Some(prefix) if attempt + 1 < NAME_TRIES => {
                     attempt += 1;
@@ -82,6 +98,7 @@ pub(super) async fn store_new(
                     context.served.strategy().default(&mut object);
                     context.served.strategy().prepare_create(&mut object);
                     context.served.strategy().canonicalize(&mut object);
+                    admitted = false;
                 }
                 Some(_) => return Err(name_exhausted(context, &object)),
                 None => return Err(exists(context, &object, &current)),
@@ -196,18 +213,31 @@ enum Put {
     NameTaken(Bytes),
     /// Somebody holds what the object claims; the number of the claim.
     ClaimTaken(usize),
+    /// Somebody else used something of a quota in the meantime.
+    QuotaChanged,
 }
 
-async fn put(context: &Context, object: &Value, claims: &Claims, options: &WriteOptions) -> Result<Put, Status> {
-    let key = Bytes::from(context.served.key(context.namespace(), object::name(object)));
-    if options.dry_run {
-        return match context.api.store.get(&key).await.map_err(Status::internal)? {
-            Some(entry) => Ok(Put::NameTaken(entry.value)),
-            None => Ok(Put::Stored(context.unsaved(object).await?)),
-        };
+/// What would become of an attempt.
+async fn try_put(context: &Context, object: &Value) -> Result<Put, Status> {
+    let key = context.served.key(context.namespace(), object::name(object));
+    match context.api.store.get(key.as_bytes()).await.map_err(Status::internal)? {
+        Some(entry) => Ok(Put::NameTaken(entry.value)),
+        None => Ok(Put::Stored(context.unsaved(object).await?)),
     }
-    let mut writes = vec![Write::Put { key, expect: Expect::Absent, value: context.encode(object).await? }];
+}
+
+async fn put(
+    context: &Context,
+    object: &Value,
+    value: windlass_store::Value,
+    claims: &Claims,
+    charge: &Charge,
+) -> Result<Put, Status> {
+    let key = Bytes::from(context.served.key(context.namespace(), object::name(object)));
+    let mut writes = vec![Write::Put { key, expect: Expect::Absent, value }];
     writes.extend(claims.writes(context, object));
+    let claimed = writes.len();
+    writes.extend(charge.writes());
     match context.api.store.txn(writes).await.map_err(Status::internal)? {
         TxnResult::Committed { entries, .. } => {
             let entry = entries.into_iter().next().flatten().expect("invariant: a put yields its entry");
@@ -216,7 +246,8 @@ async fn put(context: &Context, object: &Value, claims: &Claims, options: &Write
         TxnResult::Conflict { index: 0, current } => {
             Ok(Put::NameTaken(current.map(|entry| entry.value).unwrap_or_default()))
         }
-        TxnResult::Conflict { index, .. } => Ok(Put::ClaimTaken(index - 1)),
+        TxnResult::Conflict { index, .. } if index < claimed => Ok(Put::ClaimTaken(index - 1)),
+        TxnResult::Conflict { .. } => Ok(Put::QuotaChanged),
     }
 }
 

@@ -157,7 +157,7 @@ fn may_go(context: &Context, object: &Value) -> bool {
     object::finalizers(object).is_empty() && !context.served.strategy().holds_deletion(object)
 }
 
-fn check_preconditions(context: &Context, options: &DeleteOptions, live: &Value) -> Result<(), Status> {
+pub(super) fn check_preconditions(context: &Context, options: &DeleteOptions, live: &Value) -> Result<(), Status> {
     let kind = Qualified { group: &context.served.group, name: &context.served.kind };
     let (uid, revision) = (object::text(live, "uid"), object::text(live, "resourceVersion"));
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
@@ -250,8 +250,8 @@ async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Opti
     }
 }
 
-/// Deletes a pod if no disruption budget objects.
-pub(super) async fn evict(context: &mut Context, options: &DeleteOptions) -> Result<(), Status> {
+/// Deletes the object that the path names without asking admission.
+pub(super) async fn unasked(context: &mut Context, options: &DeleteOptions) -> Result<(), Status> {
     delete_one(context, options, false).await.map(drop)
 }
 

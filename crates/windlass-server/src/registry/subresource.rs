@@ -3,11 +3,11 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Answer, Context, delete, get, patch, scale, update};
+use super::{Answer, Context, eviction, get, patch, scale, update};
 use crate::admission::{self, Act};
 use crate::codec::Expected;
 use crate::object::{self, metadata_mut};
-use crate::options::{DeleteOptions, WriteOptions};
+use crate::options::WriteOptions;
 use crate::request::Verb;
 use crate::status::Status;
 
@@ -16,7 +16,7 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
     match context.subresource() {
         "scale" => scale::serve(context).await,
         "binding" => bind(context).await,
-        "eviction" => evict(context).await,
+        "eviction" => eviction::evict(context).await,
         "token" => crate::reviews::request_token(context).await,
         "log" => Err(no_node(context).await),
         "exec" | "attach" | "portforward" | "proxy" => {
@@ -121,24 +121,8 @@ async fn bind(context: &mut Context) -> Result<Answer, Status> {
     Ok(created(context))
 }
 
-/// Deletes a pod if its disruption budgets allow.
-async fn evict(context: &mut Context) -> Result<Answer, Status> {
-    let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
-    let expected = Expected { group: "policy", version: "v1", kind: "Eviction", custom: false };
-    let mut eviction = super::decode::view(context, expected, options.field_validation)?;
-    if object::name(&eviction) != context.name() {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-    }
-    admission::mutate_view(context, Act::Create(&options), &mut eviction, None).await?;
-    admission::validate(context, Act::Create(&options), Some(&eviction), None).await?;
-    let mut delete_options = DeleteOptions::parse(&crate::request::Query::default(), eviction.get("deleteOptions"))?;
-    delete_options.dry_run |= options.dry_run;
-    delete::evict(context, &delete_options).await?;
-    Ok(created(context))
-}
-
 /// What a successful action is answered with.
-fn created(context: &mut Context) -> Answer {
+pub(super) fn created(context: &mut Context) -> Answer {
     let status = Status::new(StatusCode::CREATED, "", "");
     Answer::Status { status: Box::new(status), warnings: std::mem::take(&mut context.warnings) }
 }

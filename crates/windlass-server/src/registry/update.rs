@@ -7,6 +7,7 @@ use windlass_store::{Entry, Expect, TxnResult, Write};
 use super::allocation::{Claims, releases};
 use super::create::{compile_expressions, create_object, place};
 use super::{Answer, Context, Stored, decode, ownership};
+use crate::admission::quota::{self, Charge};
 use crate::admission::{self, Act};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
@@ -129,6 +130,7 @@ where
         let mut claims = Claims::of(context, &mut object, Some(&live))?;
         apply::keep_times_if_unchanged(&live, &mut object);
         admit(context, &change, &object, &live).await?;
+        let charge = charge(context, &change, &object, &live).await?;
         if object == live && !is_outdated(context, &entry, &object).await? {
             return Ok(Updated { object: entry.into(), created: false });
         }
@@ -141,7 +143,7 @@ where
             return Ok(Updated { object, created: false });
         }
         loop {
-            match put(context, &entry, &object, &claims).await? {
+            match put(context, &entry, &object, &claims, &charge).await? {
                 Put::Stored(object) => {
                     context.warnings.extend(warnings);
                     return Ok(Updated { object, created: false });
@@ -196,6 +198,14 @@ async fn admit<F>(context: &mut Context, change: &Change<'_, F>, object: &Value,
     }
 }
 
+/// What the change takes from quotas.
+async fn charge<F>(context: &Context, change: &Change<'_, F>, object: &Value, live: &Value) -> Result<Charge, Status> {
+    match change.admitted {
+        Admitted::Object => quota::charge(context, Act::Update(change.options), object, Some(live)).await,
+        Admitted::View(_) | Admitted::Already => Ok(Charge::default()),
+    }
+}
+
 /// What a lost race is called.
 pub(super) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -203,14 +213,20 @@ pub(super) const MODIFIED: &str =
 /// What became of an attempt to store a changed object.
 enum Put {
     Stored(Stored),
-    /// Somebody else was quicker.
+    /// Somebody else was quicker, or used something of a quota.
     Changed,
     /// Somebody holds what the object claims; the number of the claim.
     ClaimTaken(usize),
 }
 
 /// Stores the changed object. One that was only waiting for its last finalizer to go is removed instead.
-async fn put(context: &Context, entry: &Entry, object: &Value, claims: &Claims) -> Result<Put, Status> {
+async fn put(
+    context: &Context,
+    entry: &Entry,
+    object: &Value,
+    claims: &Claims,
+    charge: &Charge,
+) -> Result<Put, Status> {
     let expect = Expect::At(entry.modified);
     let key = entry.key.clone();
     let value = context.encode(object).await?;
@@ -223,6 +239,10 @@ async fn put(context: &Context, entry: &Entry, object: &Value, claims: &Claims) 
         writes.push(Write::Put { key, expect, value });
         writes.extend(claims.writes(context, object));
     }
+    let claimed = writes.len();
+    if !finished {
+        writes.extend(charge.writes());
+    }
     match context.api.store.txn(writes).await.map_err(Status::internal)? {
         TxnResult::Committed { entries, .. } => {
             let stored = entries.into_iter().next().flatten().map(Stored::from);
@@ -232,7 +252,8 @@ async fn put(context: &Context, entry: &Entry, object: &Value, claims: &Claims) 
             }))
         }
         TxnResult::Conflict { index: 0, .. } => Ok(Put::Changed),
-        TxnResult::Conflict { index, .. } => Ok(Put::ClaimTaken(index - 1)),
+        TxnResult::Conflict { index, .. } if index < claimed => Ok(Put::ClaimTaken(index - 1)),
+        TxnResult::Conflict { .. } => Ok(Put::Changed),
     }
 }
 

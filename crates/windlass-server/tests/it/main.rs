@@ -3,6 +3,9 @@
 
 mod client;
 mod conversion;
+mod evictions;
 mod hook;
 mod kube_client;
+mod quotas;
+mod roles;
 mod webhooks;
