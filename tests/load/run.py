@@ -87,7 +87,7 @@ def measure(args, generator, kubeconfig, pid, phase, into):
         sys.exit(f"{phase}: requests failed: {output}")
     # What was asked for in a phase shares its CPU: the deliveries of a watch contain the writes that cause them.
     counted = [row for row in rows if row["phase"] != "watch_writes"]
-    operations = sum(row.get("ops", 0) for row in counted)
+    operations = sum(row.get("ops") or row.get("delivered", 0) for row in counted)
     for row in counted:
         into[row["phase"]] = {**row, "cpu_us": cpu / max(operations, 1) * 1e6}
 

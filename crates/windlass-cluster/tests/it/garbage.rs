@@ -7,7 +7,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use windlass_cluster::Cluster;
 
-use crate::helpers::{LONG, create, install, merge, namespaced, until, until_gone};
+use crate::objects::{LONG, create, install, merge, namespaced, until, until_gone};
 
 fn reference(object: &ConfigMap, blocks: bool) -> Value {
     json!({

@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use windlass_cluster::Cluster;
 
-use crate::helpers::{LONG, create, merge, namespaced, until, until_gone};
+use crate::objects::{self, LONG, create, merge, namespaced, until, until_gone};
 
 fn job(spec: &Value) -> Value {
     let mut job = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {
@@ -24,16 +24,7 @@ async fn list(pods: &Api<Pod>) -> Vec<Pod> {
 }
 
 async fn until_pods(pods: &Api<Pod>, wanted: impl Fn(&[Pod]) -> bool) -> Vec<Pod> {
-    let waiting = async {
-        loop {
-            let found = list(pods).await;
-            if wanted(&found) {
-                return found;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(LONG, waiting).await.expect("the pods become as wanted")
+    objects::until_pods(pods, "job-name=j", wanted).await
 }
 
 fn is_pending(pod: &Pod) -> bool {

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod garbage;
-mod helpers;
 mod jobs;
 mod namespaces;
+mod objects;
 mod services;
 mod stopping;
 mod volumes;

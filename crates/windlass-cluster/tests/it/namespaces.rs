@@ -7,7 +7,7 @@ use kube::core::DynamicObject;
 use serde_json::json;
 use windlass_cluster::{BuiltIn, Cluster, Controllers};
 
-use crate::helpers::{create, install, merge, namespaced, object, until, until_gone, until_there};
+use crate::objects::{create, install, merge, namespaced, object, until, until_gone, until_there};
 
 fn namespaces(client: &kube::Client) -> Api<Namespace> {
     Api::all(client.clone())

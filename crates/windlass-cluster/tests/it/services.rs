@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use windlass_cluster::Cluster;
 
-use crate::helpers::{LONG, create, namespaced, until, until_gone};
+use crate::objects::{LONG, create, namespaced, until, until_gone};
 
 async fn until_slices(slices: &Api<EndpointSlice>, wanted: impl Fn(&[EndpointSlice]) -> bool) -> Vec<EndpointSlice> {
     let waiting = async {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ServiceAccount;
 use windlass_cluster::Cluster;
 
-use crate::helpers::{LONG, namespaced, until_there};
+use crate::objects::{LONG, namespaced, until_there};
 
 /// Waits until nothing runs any more; tasks that were told to end may take a moment to.
 async fn until_quiet() {

@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, PatchParams};
 use serde_json::json;
 use windlass_cluster::Cluster;
 
-use crate::helpers::{create, merge, namespaced, until, until_gone};
+use crate::objects::{create, merge, namespaced, until, until_gone};
 
 fn claim() -> serde_json::Value {
     json!({"metadata": {"name": "c"}, "spec": {

@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use windlass_cluster::Cluster;
 
-use crate::helpers::{LONG, create, merge, namespaced, until};
+use crate::objects::{self, LONG, create, merge, namespaced, until};
 
 fn template(image: &str) -> Value {
     json!({"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": image}]}})
@@ -38,18 +38,8 @@ async fn make_ready(pods: &Api<Pod>) {
     }
 }
 
-/// Waits until pods are as wanted, doing something each time they are not.
 async fn until_pods(pods: &Api<Pod>, wanted: impl Fn(&[Pod]) -> bool) -> Vec<Pod> {
-    let waiting = async {
-        loop {
-            let found = list(pods).await;
-            if wanted(&found) {
-                return found;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(LONG, waiting).await.expect("the pods become as wanted")
+    objects::until_pods(pods, "app=a", wanted).await
 }
 
 #[tokio::test]

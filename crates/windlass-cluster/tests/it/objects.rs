@@ -1,10 +1,11 @@
-//! Waiting for what a cluster does in its own time.
+//! Objects of a cluster: made, changed, and waited for while controllers act in their own time.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::{DynamicObject, NamespaceResourceScope};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +39,20 @@ where
 {
     until(api, name, |object| object.is_some()).await;
     api.get(name).await.unwrap()
+}
+
+/// Waits until the pods that a selector selects are as wanted.
+pub(crate) async fn until_pods(pods: &Api<Pod>, selector: &str, wanted: impl Fn(&[Pod]) -> bool) -> Vec<Pod> {
+    let waiting = async {
+        loop {
+            let found = pods.list(&ListParams::default().labels(selector)).await.unwrap().items;
+            if wanted(&found) {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, waiting).await.expect("the pods become as wanted")
 }
 
 /// An object from JSON.
