@@ -72,6 +72,8 @@ struct Watcher {
     next_bookmark: Instant,
     deadline: Instant,
     stop: CancellationToken,
+    /// Once the watch is to end, the revision up to which it still tells what happened.
+    until: Option<Revision>,
     since: Revision,
     ended: bool,
 }
@@ -118,6 +120,7 @@ impl Watcher {
             next_bookmark: now + BOOKMARK_EVERY,
             deadline: now + timeout,
             stop: context.served.ended.clone(),
+            until: None,
             since: context.served.since,
             ended: false,
         })
@@ -134,13 +137,25 @@ impl Watcher {
         loop {
             // Read before the ring is, so that a bookmark never promises more than was sent.
             let progress = *self.hub.progress().borrow();
+            if self.until.is_none() && self.stop.is_cancelled() {
+                // What came before the end is sent before it: when a CRD goes, the deletion of its objects.
+                self.until = Some(progress);
+            }
+            if self.until.is_some_and(|until| self.after >= until) {
+                return None;
+            }
             match self.channel.read(self.after, BATCH).and_then(|events| self.since(events)) {
                 Err(oldest) => {
                     self.ended = true;
                     let message = format!("too old resource version: {} ({oldest})", self.after);
                     return Some(self.writer.error(&Status::expired(message)));
                 }
-                Ok(events) if events.is_empty() => self.after = self.after.max(progress),
+                Ok(events) if events.is_empty() => {
+                    self.after = self.after.max(progress);
+                    if self.until.is_some() {
+                        continue;
+                    }
+                }
                 Ok(events) => {
                     let bytes = self.changes(&events).await;
                     self.after = events.last().map_or(self.after, |last| last.event.revision);
@@ -152,7 +167,7 @@ impl Watcher {
             }
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return None,
+                () = self.stop.cancelled() => {}
                 changed = self.newest.changed() => changed.ok()?,
                 () = tokio::time::sleep_until(self.deadline) => {
                     self.ended = true;
