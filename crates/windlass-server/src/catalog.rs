@@ -194,7 +194,8 @@ impl Catalog {
             let mut ended = CancellationToken::new();
             if let Some(before) = old.find(&resource.group, &resource.version, &resource.plural)
                 && let Some(known) = before.custom()
-                && (&known.uid, known.generation) == (&kind.uid, kind.generation)
+                && (&known.uid, before.current_since) == (&kind.uid, current_since)
+                && before.has_names_of(&resource)
             {
                 kept.insert(Arc::as_ptr(before));
                 if known.terminating == kind.terminating {

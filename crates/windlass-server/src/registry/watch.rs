@@ -19,6 +19,7 @@ use super::get::wait_for;
 use super::list::prefix;
 use super::matcher::Matcher;
 use super::{Answer, Context, Stored};
+use crate::api::Api;
 use crate::body::Body;
 use crate::codec::negotiate::Format;
 use crate::codec::peek;
@@ -57,6 +58,7 @@ pub(super) async fn watch(context: &Context) -> Result<Answer, Status> {
 }
 
 struct Watcher {
+    api: Arc<Api>,
     channel: Arc<Channel>,
     newest: Receiver<Revision>,
     hub: Arc<Hub>,
@@ -107,6 +109,7 @@ impl Watcher {
         };
         let now = Instant::now();
         Ok(Self {
+            api: Arc::clone(&context.api),
             channel,
             newest,
             hub,
@@ -189,7 +192,15 @@ impl Watcher {
     async fn initial_state(&mut self) -> Option<Bytes> {
         let mut out = Vec::new();
         for entry in self.initial.by_ref() {
-            if self.matcher.matches(&entry.value) {
+            let matches = match self.matcher.matches(&self.api, &entry.value, entry.modified).await {
+                Ok(matches) => matches,
+                Err(status) => {
+                    self.ended = true;
+                    out.extend_from_slice(&self.writer.error(&status));
+                    return Some(out.into());
+                }
+            };
+            if matches {
                 self.ended = !self.writer.write(Change::Added, &entry.into(), &mut out).await;
                 if self.ended || out.len() >= CHUNK {
                     return Some(out.into());
@@ -207,7 +218,16 @@ impl Watcher {
         let mut only: Option<Bytes> = None;
         let mut out = Vec::new();
         for event in events {
-            let Some((change, object)) = self.change(event) else { continue };
+            let (change, object) = match self.change(event).await {
+                Ok(None) => continue,
+                Ok(Some(change)) => change,
+                Err(status) => {
+                    self.ended = true;
+                    out.extend_from_slice(&only.take().unwrap_or_default());
+                    out.extend_from_slice(&self.writer.error(&status));
+                    break;
+                }
+            };
             match object {
                 // The object as stored: one encoded line serves every watcher.
                 None if self.writer.sends_as_is(event.event.revision) => {
@@ -234,20 +254,23 @@ impl Watcher {
     }
 
     /// What an event means for the selected set, and the object to show where it is not the stored one.
-    fn change(&self, event: &WatchEvent) -> Option<(Change, Option<Bytes>)> {
+    async fn change(&self, event: &WatchEvent) -> Result<Option<(Change, Option<Bytes>)>, Status> {
         let event = &event.event;
         if !event.key.starts_with(self.prefix.as_bytes()) {
-            return None;
+            return Ok(None);
         }
-        let before = event.previous.as_ref().filter(|previous| self.matcher.matches(&previous.value));
-        let after = !event.deleted && self.matcher.matches(&event.entry.value);
-        match (before, after) {
+        let before = match &event.previous {
+            Some(old) if self.matcher.matches(&self.api, &old.value, old.modified).await? => Some(old),
+            _ => None,
+        };
+        let after = !event.deleted && self.matcher.matches(&self.api, &event.entry.value, event.revision).await?;
+        Ok(match (before, after) {
             (None, true) => Some((Change::Added, None)),
             (Some(_), true) => Some((Change::Modified, None)),
             (Some(_), false) if event.deleted => Some((Change::Deleted, None)),
             (Some(previous), false) => Some((Change::Deleted, Some(at_revision(&previous.value, event.revision)))),
             (None, false) => None,
-        }
+        })
     }
 }
 

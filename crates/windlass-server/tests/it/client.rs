@@ -33,6 +33,15 @@ pub(crate) async fn send(server: &Server, method: Method, path: &str, body: &Val
 /// Sends a request to the service of a server.
 pub(crate) async fn send_to(service: Service, method: Method, path: &str, body: &Value) -> Answer {
     let content_type = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    send_as(service, method, path, content_type, body).await
+}
+
+/// Applies a configuration; the path names the manager.
+pub(crate) async fn apply(server: &Server, path: &str, body: &Value) -> Answer {
+    send_as(server.service(), Method::PATCH, path, "application/apply-patch+yaml", body).await
+}
+
+async fn send_as(service: Service, method: Method, path: &str, content_type: &str, body: &Value) -> Answer {
     let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
     let body: Full<bytes::Bytes> = Full::from(bytes);
     let request = Request::builder().method(method).uri(path).header("content-type", content_type).body(body).unwrap();

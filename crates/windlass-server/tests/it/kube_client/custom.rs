@@ -137,7 +137,7 @@ async fn a_watch_tells_of_every_deletion_before_it_ends_with_its_definition() {
         definitions.delete(Gadget::crd_name(), &DeleteParams::default()).await.unwrap();
         let events: Vec<_> = tokio::time::timeout(PATIENCE, events.try_collect()).await.expect("it ends").unwrap();
         let names = |wanted: fn(&WatchEvent<Gadget>) -> Option<&Gadget>| {
-            events.iter().filter_map(wanted).map(|gadget| gadget.name_any()).collect::<Vec<_>>()
+            events.iter().filter_map(wanted).map(kube::ResourceExt::name_any).collect::<Vec<_>>()
         };
         let added = names(|event| if let WatchEvent::Added(gadget) = event { Some(gadget) } else { None });
         let deleted = names(|event| if let WatchEvent::Deleted(gadget) = event { Some(gadget) } else { None });
@@ -154,14 +154,16 @@ async fn a_watcher_recovers_when_a_definition_returns() {
             let definitions = define(&client).await;
             let gadgets: Api<Gadget> = Api::default_namespaced(client.clone());
             let lamp = Gadget::new("lamp", GadgetSpec { colour: "red".into(), replicas: 2 });
-            let first = gadgets.create(&PostParams::default(), &lamp).await.unwrap();
             let mut events = watcher(gadgets.clone(), config).boxed();
             while !matches!(events.next().await.unwrap().unwrap(), watcher::Event::InitDone) {}
+            let first = gadgets.create(&PostParams::default(), &lamp).await.unwrap();
+            assert!(matches!(events.next().await.unwrap().unwrap(), watcher::Event::Apply(_)));
             definitions.delete(Gadget::crd_name(), &DeleteParams::default()).await.unwrap();
             let watcher::Event::Delete(deleted) = events.next().await.unwrap().unwrap() else { panic!("not deleted") };
             assert_eq!(deleted.uid(), first.uid());
             let missing = events.next().await.unwrap().unwrap_err();
-            assert!(missing.to_string().contains("404") || format!("{missing:?}").contains("404"), "{missing:?}");
+            let watcher::Error::WatchStartFailed(kube::Error::Api(missing)) = missing else { panic!("{missing}") };
+            assert_eq!(missing.code, 404);
 
             define(&client).await;
             let second = gadgets.create(&PostParams::default(), &lamp).await.unwrap();
