@@ -6,7 +6,7 @@
 //! revision, so that a new kind is served when the client hears of it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -14,12 +14,14 @@ use serde_json::Value;
 use tokio::sync::watch;
 use windlass_store::{Entry, Expect, Range, Revision, StoreError, TxnResult, Write};
 
+use super::CustomKind;
 use super::lifecycle::{self, AcceptedNames};
 use crate::api::Api;
 use crate::catalog::Custom;
 use crate::codec::json;
 use crate::object;
 use crate::registry::stored;
+use crate::resource::Resource;
 use crate::validation::access::Access;
 
 const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
@@ -35,6 +37,8 @@ struct Known {
     current_since: Revision,
     /// The revision at which it was created.
     created: Revision,
+    /// The resources it defines, made when they are first installed.
+    served: OnceLock<Vec<(Resource, Arc<CustomKind>)>>,
 }
 
 /// See the module's introduction.
@@ -120,12 +124,19 @@ impl CrdController {
                 return;
             }
         };
-        let current_since = match self.known.get(&key) {
+        let (mut current_since, mut served) = (modified, OnceLock::new());
+        match self.known.get(&key) {
             Some(known) if known.modified >= modified => return,
-            Some(known) if known.crd.at("spec") == crd.at("spec") => known.current_since,
-            _ => modified,
-        };
-        self.known.insert(key, Known { crd, modified, current_since, created });
+            Some(known) if known.created == created && known.crd.at("spec") == crd.at("spec") => {
+                current_since = known.current_since;
+                // A large schema takes its time to read; a change of status has no part in it.
+                if lifecycle::serves_alike(&known.crd, &crd) {
+                    served = known.served.clone();
+                }
+            }
+            _ => {}
+        }
+        self.known.insert(key, Known { crd, modified, current_since, created, served });
     }
 
     /// Brings every CRD's status up to date and installs what they define.
@@ -167,7 +178,8 @@ impl CrdController {
     fn install(&self) {
         let mut custom = Vec::new();
         for known in self.known.values() {
-            for (resource, kind) in lifecycle::serve(&known.crd) {
+            for (resource, kind) in known.served.get_or_init(|| lifecycle::serve(&known.crd)) {
+                let (resource, kind) = (resource.clone(), Arc::clone(kind));
                 custom.push(Custom { resource, kind, current_since: known.current_since, since: known.created });
             }
         }

@@ -312,6 +312,12 @@ pub fn serve(crd: &Value) -> Vec<(Resource, Arc<CustomKind>)> {
         .collect()
 }
 
+/// Whether two states of a CRD with the same spec define the same resources.
+pub fn serves_alike(one: &Value, other: &Value) -> bool {
+    [ESTABLISHED, TERMINATING].iter().all(|condition| is_true(one, condition) == is_true(other, condition))
+        && one.below(&["status", "acceptedNames"]) == other.below(&["status", "acceptedNames"])
+}
+
 /// The resources of a CRD, without how they behave.
 pub fn resources(crd: &Value) -> Vec<Resource> {
     serve(crd).into_iter().map(|(resource, _)| resource).collect()

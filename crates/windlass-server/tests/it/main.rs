@@ -5,4 +5,5 @@ mod client;
 mod conversion;
 mod hook;
 mod kube_client;
+mod policies;
 mod webhooks;
