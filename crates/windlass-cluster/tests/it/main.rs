@@ -5,6 +5,7 @@ mod garbage;
 mod helpers;
 mod jobs;
 mod namespaces;
+mod policies;
 mod services;
 mod stopping;
 mod volumes;

@@ -43,6 +43,15 @@ pub(crate) async fn apply(server: &Server, path: &str, body: &Value) -> Answer {
 
 async fn send_as(service: Service, method: Method, path: &str, content_type: &str, body: &Value) -> Answer {
     let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+    send_bytes(service, method, path, content_type, bytes).await
+}
+
+/// Sends a body as it is.
+pub(crate) async fn send_text(server: &Server, path: &str, body: String) -> Answer {
+    send_bytes(server.service(), Method::POST, path, "application/json", body.into()).await
+}
+
+async fn send_bytes(service: Service, method: Method, path: &str, content_type: &str, bytes: Vec<u8>) -> Answer {
     let body: Full<bytes::Bytes> = Full::from(bytes);
     let request = Request::builder().method(method).uri(path).header("content-type", content_type).body(body).unwrap();
     let response = service.oneshot(request).await.unwrap();

@@ -238,3 +238,52 @@ async fn policies_come_before_webhooks_and_again_after_them() {
     assert_eq!(hook.received().len(), 1);
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn doubtful_expressions_are_found_by_the_types_of_what_they_are_for() {
+    let server = start().await;
+    let spec = json!({"type": "object", "properties": {"size": {"type": "integer"}, "any": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});
+    let crd = json!({"metadata": {"name": "racks.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "racks", "kind": "Rack"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
+    create(&server, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
+    let check = |groups: &[&str], resources: &[&str], expression: &str| {
+        let rule = json!({"apiGroups": groups, "apiVersions": ["v1"], "resources": resources});
+        let policy = json!({"spec": {"matchConstraints": {"resourceRules": [rule]},
+            "paramKind": {"apiVersion": "example.com/v1", "kind": "Rack"},
+            "variables": [{"name": "size", "expression": "params.spec.size"}],
+            "validations": [{"expression": expression}]}});
+        let warnings = server.api().check_policy(&policy);
+        warnings.into_iter().map(|warning| (warning.field_ref, warning.warning)).next()
+    };
+    let fine = [
+        "object.spec.containers.all(c, c.image != '' && has(c.resources.limits))",
+        "oldObject == null || oldObject.metadata.labels == object.metadata.labels",
+        "variables.size > 3 && params.metadata.name != 'x'",
+        "object.spec.containers.all(c, c.livenessProbe.httpGet.port == 80)",
+        "object.metadata.creationTimestamp < timestamp('2020-01-01T00:00:00Z')",
+    ];
+    for expression in fine {
+        assert_eq!(check(&[""], &["pods"], expression), None, "{expression}");
+    }
+    let (field, warning) = check(&["", "example.com"], &["pods", "racks"], "object.spec.colour == 'red'").unwrap();
+    assert_eq!(field, "spec.validations[0].expression");
+    let kinds: Vec<&str> = warning.split("\n\n").map(|part| part.split(':').next().unwrap()).collect();
+    assert_eq!(kinds, ["/v1, Kind=Pod", "example.com/v1, Kind=Rack"], "{warning}");
+    for (expression, words) in [
+        ("object.spec.containers.size() + 'a' == ''", "no matching overload"),
+        ("params.spec.colour == 'red'", "undefined field 'colour'"),
+        ("variables.size == 'three'", "no matching overload for '_==_'"),
+    ] {
+        let (_, warning) = check(&[""], &["pods"], expression).unwrap();
+        assert!(warning.contains(words), "{expression}: {warning}");
+    }
+    // What could be about anything is not checked.
+    for (groups, resources) in [(&["*"], &["pods"]), (&[""], &["*"]), (&[""], &["pods/status"]), (&["none"], &["pods"])]
+    {
+        assert_eq!(check(groups, resources, "object.nonsense"), None);
+    }
+    server.stop().await.unwrap();
+}
