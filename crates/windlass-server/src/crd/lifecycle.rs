@@ -62,13 +62,16 @@ struct Condition<'a> {
 }
 
 /// Brings the status of a CRD up to date: which names it has, whether it is established. Returns
-/// whether anything changed. `taken` are the names of the group's CRDs; `now` is the RFC 3339 time.
-pub fn update_status(crd: &mut Value, taken: &AcceptedNames, now: &str) -> bool {
+/// whether anything changed. `taken` are the names of the group's CRDs; `now` is the RFC 3339 time;
+/// `new_schemas` says that nobody has looked yet whether its schemas are structural.
+pub fn update_status(crd: &mut Value, taken: &AcceptedNames, now: &str, new_schemas: bool) -> bool {
     let before = crd.at("status").clone();
     accept_names(crd, taken, now);
     establish(crd, now);
     note_approval(crd, now);
-    note_structure(crd, now);
+    if new_schemas {
+        note_structure(crd, now);
+    }
     crd.at("status") != &before
 }
 

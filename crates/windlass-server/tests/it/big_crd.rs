@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 /// How many objects lie below each object, by level; the first two levels are the root and its spec.
-const BRANCHES: [usize; 10] = [4, 4, 4, 2, 1, 1, 1, 1, 1, 0];
+const BRANCHES: [usize; 10] = [4, 4, 3, 1, 1, 1, 1, 1, 1, 0];
 
 /// Where definitions are created.
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
