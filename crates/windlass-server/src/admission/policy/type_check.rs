@@ -60,27 +60,25 @@ pub(crate) fn check(snapshot: &Snapshot, policy: &Value) -> Vec<ExpressionWarnin
 }
 
 /// What is wrong with an expression about objects of a kind.
-fn problem(kind: &Kind, params: Option<&Type>, spec: &Value, text: &str) -> Option<String> {
+fn problem(kind: &Matched, params: Option<&Type>, spec: &Value, text: &str) -> Option<String> {
     let uses = Uses { params: params.is_some(), authorizer: true, patches: false };
     let mut compiler = Compiler::typed(kind.ty.clone(), params.cloned().unwrap_or(Type::Dyn));
     for variable in spec.list("variables") {
         compiler.variable(variable.text("name"), variable.text("expression"), uses);
     }
     let why = compiler.compile(text, uses, &[]).problem()?;
-    Some(format!("{}/{}, Kind={}: {why}\n", kind.group, kind.version, kind.kind))
+    Some(format!("{}: {why}\n", kind.name))
 }
 
-/// A kind that a policy is for.
-struct Kind {
-    group: Box<str>,
-    version: Box<str>,
-    kind: Box<str>,
+/// A kind that a policy is for: `apps/v1, Kind=Deployment`, and the type of its objects.
+struct Matched {
+    name: String,
     ty: Type,
 }
 
 /// The kinds that the rules name; those with wildcards could be about anything.
-fn kinds(snapshot: &Snapshot, spec: &Value) -> Vec<Kind> {
-    let mut found: BTreeMap<(Box<str>, Box<str>, Box<str>), Type> = BTreeMap::new();
+fn kinds(snapshot: &Snapshot, spec: &Value) -> Vec<Matched> {
+    let mut found: BTreeMap<[Box<str>; 3], Type> = BTreeMap::new();
     for rule in spec.at("matchConstraints").list("resourceRules") {
         let named = |field: &str| -> BTreeSet<&str> {
             let names = rule.texts(field);
@@ -94,11 +92,15 @@ fn kinds(snapshot: &Snapshot, spec: &Value) -> Vec<Kind> {
         let names = names.flat_map(|(group, version)| resources.iter().map(move |name| (group, version, *name)));
         let served = names.filter_map(|(group, version, resource)| snapshot.find(group, version, resource));
         for served in served.take(MOST) {
-            let key = (served.group.clone(), served.version.clone(), served.kind.clone());
+            let key = [served.group.clone(), served.version.clone(), served.kind.clone()];
             found.entry(key).or_insert_with(|| root(served));
         }
     }
-    found.into_iter().map(|((group, version, kind), ty)| Kind { group, version, kind, ty }).collect()
+    let named = |([group, version, kind], ty): ([Box<str>; 3], Type)| {
+        let name = format!("{group}/{version}, Kind={kind}");
+        Matched { name, ty }
+    };
+    found.into_iter().map(named).collect()
 }
 
 /// The type of a kind's objects.
