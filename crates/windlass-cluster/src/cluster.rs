@@ -11,7 +11,7 @@ use windlass_server::{Listener, Server, ServerError};
 use windlass_store::{Durable, DurableOptions, OpenError, Recovery, Store};
 
 use crate::Credentials;
-use crate::controllers::{Controllers, Running, Setup};
+use crate::controllers::{Check, Controllers, Running, Setup};
 
 /// Why a cluster could not start or stop.
 #[derive(Debug, thiserror::Error)]
@@ -93,10 +93,16 @@ impl ClusterBuilder {
             Some(address) => Some(server.listen(address, &authority).await?),
             None => None,
         };
+        let api = Arc::clone(server.api());
+        let check_policy: Check = Arc::new(move |policy: &serde_json::Value| {
+            let warnings = api.check_policy(policy).into_iter();
+            warnings.map(|warning| (warning.field_ref, warning.warning)).collect()
+        });
         let setup = Setup {
             client: kube::Client::new(server.service(), "default"),
             authority: authority.certificate().to_owned(),
             kinds: server.api().crds.subscribe(),
+            check_policy,
         };
         let controllers = Running::start(&self.controllers, setup)?;
         Ok(Cluster { server, listener, controllers, authority, recovery })

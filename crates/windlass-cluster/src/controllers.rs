@@ -23,6 +23,7 @@ mod disruption;
 mod endpoints;
 mod job;
 mod pods;
+mod policy_status;
 mod quota;
 mod replica_set;
 
@@ -36,6 +37,7 @@ use windlass::Manager;
 use windlass::manager::ManagerError;
 
 use inventory::Inventory;
+pub(crate) use policy_status::Check;
 
 /// The name under which the controllers own what they write, as upstream's do.
 const FIELD_MANAGER: &str = "kube-controller-manager";
@@ -78,6 +80,8 @@ pub enum BuiltIn {
     Disruption,
     /// Counts what ResourceQuotas limit.
     ResourceQuota,
+    /// Says what is doubtful about ValidatingAdmissionPolicies.
+    PolicyStatus,
 }
 
 impl BuiltIn {
@@ -99,6 +103,7 @@ impl BuiltIn {
         Self::Endpoints,
         Self::Disruption,
         Self::ResourceQuota,
+        Self::PolicyStatus,
     ];
 }
 
@@ -161,6 +166,8 @@ pub(crate) struct Setup {
     pub(crate) authority: String,
     /// Changes when the served kinds may have.
     pub(crate) kinds: watch::Receiver<u64>,
+    /// Tells what is doubtful about a ValidatingAdmissionPolicy.
+    pub(crate) check_policy: Check,
 }
 
 /// The running controllers. Dropping this stops them, [`stop`](Self::stop) also waits for it.
@@ -207,6 +214,7 @@ impl Drop for Running {
 
 fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerError> {
     let mut manager = Manager::builder(setup.client.clone()).name(FIELD_MANAGER).graceful_shutdown(GRACE).build()?;
+    let client = setup.client.clone();
     let mut inventory = Inventory::new(setup.client);
     if controllers.contains(BuiltIn::Namespace) {
         namespace::add(&mut manager, &mut inventory)?;
@@ -255,6 +263,9 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::ResourceQuota) {
         quota::add(&mut manager, &mut inventory)?;
+    }
+    if controllers.contains(BuiltIn::PolicyStatus) {
+        policy_status::add(&mut manager, client, setup.check_policy)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

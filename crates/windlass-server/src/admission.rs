@@ -111,7 +111,7 @@ pub(crate) async fn validate(
         limit_range::validate(context, act, object, old).await?;
     }
     let hooks = context.api.webhooks.load().validating.clone();
-    let policies = context.api.policies.load().validating.clone();
+    let policies = if is_review(context) { Vec::new() } else { context.api.policies.load().validating.clone() };
     if (hooks.is_empty() && policies.is_empty()) || is_exempt(context) {
         return Ok(());
     }
@@ -169,7 +169,7 @@ struct Mutators {
 /// The mutating policies' and webhooks' turn, if there are any.
 fn mutating(context: &Context, act: Act<'_>, object: Option<&Value>) -> Option<Mutators> {
     let hooks = context.api.webhooks.load().mutating.clone();
-    let policies = context.api.policies.load().mutating.clone();
+    let policies = if is_review(context) { Vec::new() } else { context.api.policies.load().mutating.clone() };
     if (hooks.is_empty() && policies.is_empty()) || is_exempt(context) {
         return None;
     }
@@ -230,6 +230,21 @@ fn is_exempt(context: &Context) -> bool {
                 | "ValidatingAdmissionPolicyBinding"
                 | "MutatingAdmissionPolicy"
                 | "MutatingAdmissionPolicyBinding"
+        )
+}
+
+/// Reviews of identity and access are not subject to policies: refusing those would break the cluster. Webhooks
+/// do see them (`pkg/kubeapiserver/admission/exclusion`).
+fn is_review(context: &Context) -> bool {
+    matches!(&*context.served.group, "authentication.k8s.io" | "authorization.k8s.io")
+        && matches!(
+            &*context.served.plural,
+            "selfsubjectreviews"
+                | "tokenreviews"
+                | "localsubjectaccessreviews"
+                | "selfsubjectaccessreviews"
+                | "selfsubjectrulesreviews"
+                | "subjectaccessreviews"
         )
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use windlass_store::Store;
 
 use crate::admission::Webhooks;
 use crate::admission::marks::Restrictions;
-use crate::admission::policy::Policies;
+use crate::admission::policy::{Policies, type_check};
 use crate::authn::{TokenKey, Tokens};
 use crate::authz::Rbac;
 use crate::catalog::Catalog;
@@ -14,6 +15,8 @@ use crate::crd::controller::Progress;
 use crate::metrics::Metrics;
 use crate::watch::Hub;
 use crate::webhook::Clients;
+
+pub use crate::admission::policy::type_check::ExpressionWarning;
 
 /// Everything a request may need. One per server.
 pub struct Api {
@@ -41,4 +44,12 @@ pub struct Api {
     pub(crate) restrictions: Restrictions,
     /// How webhooks of all kinds are reached.
     pub(crate) webhook_clients: Clients,
+}
+
+impl Api {
+    /// What is doubtful about the expressions of a ValidatingAdmissionPolicy, given what is served now: the
+    /// `expressionWarnings` of its status.
+    pub fn check_policy(&self, policy: &Value) -> Vec<ExpressionWarning> {
+        type_check::check(&self.catalog.snapshot(), policy)
+    }
 }

@@ -57,6 +57,7 @@ mod last_applied;
 mod managers;
 mod merge;
 mod owned;
+mod prune;
 mod reset;
 mod shape;
 mod validate;
@@ -119,31 +120,28 @@ pub struct Manager<'a> {
 /// The other versions an object can be read in. Entries of `managedFields` are in terms of the version
 /// they were written through.
 pub trait Versions {
-    /// The object in `api_version`, with that version's schema. `None` if the version does not exist
-    /// (any more): its entries are dropped.
-    fn convert<'a>(&'a self, object: &'a Value, api_version: &str) -> Option<(Cow<'a, Value>, &'a Schema)>;
+    /// The object in `api_version`, with that version's schema.
+    fn convert<'v, 'o>(&'v self, object: &'o Value, api_version: &str) -> Converted<'o, 'v>;
+}
+
+/// An object in another version and that version's schema, or why there is none.
+pub type Converted<'o, 'v> = Result<(Cow<'o, Value>, &'v Schema), Unconvertible>;
+
+/// Why an object cannot be read in another version.
+#[derive(Debug)]
+pub enum Unconvertible {
+    /// The version does not exist (any more): its entries are dropped.
+    NoSuchVersion,
+    /// Converting failed, and with it whatever needs the object.
+    Failed(Box<Status>),
 }
 
 /// A kind with just one version.
 pub struct OneVersion;
 
 impl Versions for OneVersion {
-    fn convert<'a>(&'a self, _object: &'a Value, _api_version: &str) -> Option<(Cow<'a, Value>, &'a Schema)> {
-        None
-    }
-}
-
-/// Versions that differ in nothing but their name, such as a CRD's without conversion webhook.
-pub struct SameShape<'a> {
-    /// The schema they share, near enough.
-    pub schema: &'a Schema,
-    /// Their names, e.g. `example.com/v1`.
-    pub api_versions: &'a [&'a str],
-}
-
-impl Versions for SameShape<'_> {
-    fn convert<'a>(&'a self, object: &'a Value, api_version: &str) -> Option<(Cow<'a, Value>, &'a Schema)> {
-        self.api_versions.contains(&api_version).then_some((Cow::Borrowed(object), self.schema))
+    fn convert<'v, 'o>(&'v self, _object: &'o Value, _api_version: &str) -> Converted<'o, 'v> {
+        Err(Unconvertible::NoSuchVersion)
     }
 }
 
@@ -169,7 +167,8 @@ pub fn manager_name<'a>(field_manager: &'a str, user_agent: &'a str) -> Cow<'a, 
 /// Records ownership for a create (`live` is `None`), an update or a patch: everything that differs
 /// between `live` and `new` now belongs to `who`. Fills `new.metadata.managedFields`.
 ///
-/// A live object without owners stays without. `managedFields: []` or `[{}]` in `new` clears the owners.
+/// A live object without owners stays without. `managedFields: []` or `[{}]` in `new` clears the owners, and
+/// so does a failure to read the objects in a version that owners speak of.
 pub fn update(schema: &Schema, live: Option<&Value>, new: &mut Value, who: &Manager<'_>, now: Timestamp) {
     let mut managers = Managers::live_or_new(live, new, who.subresource);
     if managers.is_empty() && live.is_some() {
@@ -182,19 +181,25 @@ pub fn update(schema: &Schema, live: Option<&Value>, new: &mut Value, who: &Mana
         zero = shape::zero(schema);
         &zero
     };
-    track(schema, old, new, &mut managers, who, now);
+    if let Err(status) = track(schema, old, new, &mut managers, who, now) {
+        tracing::warn!(reason = %status.message, "owners of an object are forgotten");
+        managers.0.clear();
+    }
     managers.store(new);
 }
 
 /// Moves what changed from `old` to `new` to the entry of `who`.
-fn track(schema: &Schema, old: &Value, new: &Value, managers: &mut Managers, who: &Manager<'_>, now: Timestamp) {
+fn track(
+    schema: &Schema,
+    old: &Value,
+    new: &Value,
+    managers: &mut Managers,
+    who: &Manager<'_>,
+    now: Timestamp,
+) -> Result<(), Box<Status>> {
+    reconcile(schema, old, who, managers)?;
     let mut diffs = Diffs::new(schema, old, new, who);
-    managers.0.retain_mut(|entry| {
-        reconcile(schema, who, entry);
-        let Some(changes) = diffs.in_version(entry.api_version()) else { return false };
-        compare::subtract(entry.set_mut(), changes);
-        !entry.is_empty()
-    });
+    diffs.take_from(managers)?;
     let mut taken = compare::taken(&diffs.changes);
     fields::difference(&mut taken, &NEVER_OWNED);
     if !taken.is_empty() {
@@ -212,6 +217,7 @@ fn track(schema: &Schema, old: &Value, new: &Value, managers: &mut Managers, who
         }
     }
     managers.cap();
+    Ok(())
 }
 
 impl Manager<'_> {
@@ -237,25 +243,47 @@ impl<'a> Diffs<'a> {
     }
 
     /// The changes in terms of a version; `None` if it does not exist.
-    fn in_version(&mut self, api_version: &str) -> Option<&[Change<'_>]> {
+    fn in_version(&mut self, api_version: &str) -> Result<Option<&[Change<'_>]>, Box<Status>> {
         if api_version == self.who.api_version {
-            return Some(&self.changes);
+            return Ok(Some(&self.changes));
         }
         let known = self.others.iter().position(|(version, _)| version == api_version);
-        let index = known.unwrap_or_else(|| {
-            let found = self.convert(api_version);
+        let index = if let Some(index) = known {
+            index
+        } else {
+            let found = match self.convert(api_version) {
+                Ok(found) => Some(found),
+                Err(Unconvertible::NoSuchVersion) => None,
+                Err(Unconvertible::Failed(status)) => return Err(status),
+            };
             self.others.push((api_version.to_owned(), found));
             self.others.len() - 1
-        });
-        self.others[index].1.as_deref()
+        };
+        Ok(self.others[index].1.as_deref())
     }
 
-    fn convert(&self, api_version: &str) -> Option<Vec<Change<'static>>> {
+    fn convert(&self, api_version: &str) -> Result<Vec<Change<'static>>, Unconvertible> {
         let (old, schema) = self.who.versions.convert(self.old, api_version)?;
         let (new, _) = self.who.versions.convert(self.new, api_version)?;
         let mut changes = compare::compare(Shape::root(schema), &old, &new);
-        compare::reset(&mut changes, self.who.reset);
-        Some(changes.into_iter().map(Change::into_owned).collect())
+        // What a custom resource's endpoint ignores is said in terms of its own version alone.
+        if schema.name.is_some() {
+            compare::reset(&mut changes, self.who.reset);
+        }
+        Ok(changes.into_iter().map(Change::into_owned).collect())
+    }
+
+    /// Takes what changed away from everybody. Entries of versions that are gone go.
+    fn take_from(&mut self, managers: &mut Managers) -> Result<(), Box<Status>> {
+        for entry in std::mem::take(&mut managers.0) {
+            let mut entry = entry;
+            let Some(changes) = self.in_version(entry.api_version())? else { continue };
+            compare::subtract(entry.set_mut(), changes);
+            if !entry.is_empty() {
+                managers.0.push(entry);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -281,7 +309,7 @@ pub fn apply(
     })?;
     let mut outcome = attempt(schema, live, applied, who, force, now);
     if who.name == "kubectl"
-        && let (Some(live), Err(conflicts)) = (live, &mut outcome)
+        && let (Some(live), Err(Refusal::Conflicts(conflicts))) = (live, &mut outcome)
         && let Some(allowed) = last_applied::still_live(schema, live, who.api_version)
     {
         conflicts.retain(|conflict| !fields::contains(&allowed, &conflict.path));
@@ -289,11 +317,34 @@ pub fn apply(
             outcome = attempt(schema, Some(live), applied, who, true, now);
         }
     }
-    let mut object = outcome.map_err(|conflicts| conflict::status(&conflicts))?;
+    let mut object = outcome.map_err(Refusal::into_status)?;
     if who.name == "kubectl" {
         last_applied::refresh(&mut object, applied);
     }
     Ok(object)
+}
+
+/// Why a configuration is not applied.
+enum Refusal {
+    /// Others own what it changes.
+    Conflicts(Vec<Conflict>),
+    /// The object cannot be read in a version that owners speak of.
+    Unconvertible(Box<Status>),
+}
+
+impl Refusal {
+    fn into_status(self) -> Status {
+        match self {
+            Self::Conflicts(conflicts) => conflict::status(&conflicts),
+            Self::Unconvertible(status) => *status,
+        }
+    }
+}
+
+impl From<Box<Status>> for Refusal {
+    fn from(status: Box<Status>) -> Self {
+        Self::Unconvertible(status)
+    }
 }
 
 fn attempt(
@@ -303,7 +354,7 @@ fn attempt(
     who: &Manager<'_>,
     force: bool,
     now: Timestamp,
-) -> Result<Value, Vec<Conflict>> {
+) -> Result<Value, Refusal> {
     let mut wanted = owned::set_of(Shape::root(schema), applied);
     who.reset.apply(&mut wanted);
     let Some(live) = live else {
@@ -319,9 +370,9 @@ fn attempt(
     let mut managers = Managers::take(&mut merged);
     if managers.is_empty() {
         let before = Manager { name: BEFORE_FIRST_APPLY, ..*who };
-        track(schema, &shape::zero(schema), &merged, &mut managers, &before, now);
+        track(schema, &shape::zero(schema), &merged, &mut managers, &before, now)?;
     }
-    managers.0.iter_mut().for_each(|entry| reconcile(schema, who, entry));
+    reconcile(schema, live, who, &mut managers)?;
     merge::merge(Shape::root(schema), &mut merged, applied);
     // The configuration may say `managedFields: null`.
     Managers::take(&mut merged);
@@ -329,8 +380,10 @@ fn attempt(
     let own = |entry: &Entry| entry.belongs_to(who.entry_name(), Operation::Apply, who.api_version, who.subresource);
     let last = managers.0.iter().position(own).map(|index| managers.0.remove(index));
     if let Some(last) = &last {
-        let managed = managers.0.iter().filter_map(Entry::set).chain(std::iter::once(&wanted));
-        prune(schema, &mut merged, last, &managed.collect::<Vec<_>>(), who);
+        let mut managed: Vec<(&str, &Trie)> =
+            managers.0.iter().filter_map(|entry| Some((entry.api_version(), entry.set()?))).collect();
+        managed.push((who.api_version, &wanted));
+        prune::prune(schema, &mut merged, last, &managed, who)?;
     }
     give_up(schema, live, &merged, &mut managers, who, force)?;
     let changed = !same_but_for_owners(live, &merged);
@@ -347,42 +400,20 @@ fn give_up(
     managers: &mut Managers,
     who: &Manager<'_>,
     force: bool,
-) -> Result<(), Vec<Conflict>> {
+) -> Result<(), Refusal> {
     let mut diffs = Diffs::new(schema, live, merged, who);
     if !force {
         let mut conflicts = Vec::new();
         for entry in &managers.0 {
-            if let (Some(set), Some(changes)) = (entry.set(), diffs.in_version(entry.api_version())) {
+            if let (Some(set), Some(changes)) = (entry.set(), diffs.in_version(entry.api_version())?) {
                 conflict::collect(entry, set, changes, &mut conflicts);
             }
         }
         if !conflicts.is_empty() {
-            return Err(conflicts);
+            return Err(Refusal::Conflicts(conflicts));
         }
     }
-    managers.0.retain_mut(|entry| {
-        let Some(changes) = diffs.in_version(entry.api_version()) else { return false };
-        compare::subtract(entry.set_mut(), changes);
-        !entry.is_empty()
-    });
-    Ok(())
-}
-
-/// Removes what the applier had in `last` and nobody has any more. `last` may be in terms of another
-/// version than the request; the sets of others are read as if they were in the same one.
-fn prune(schema: &Schema, merged: &mut Value, last: &Entry, managed: &[&Trie], who: &Manager<'_>) {
-    let Some(set) = last.set() else { return };
-    if last.api_version() == who.api_version {
-        merge::prune(Shape::root(schema), merged, set, managed);
-        return;
-    }
-    let Some((converted, last_schema)) = who.versions.convert(merged, last.api_version()) else { return };
-    let mut converted = converted.into_owned();
-    if merge::prune(Shape::root(last_schema), &mut converted, set, managed)
-        && let Some((back, _)) = who.versions.convert(&converted, who.api_version)
-    {
-        *merged = back.into_owned();
-    }
+    Ok(diffs.take_from(managers)?)
 }
 
 impl Manager<'_> {
@@ -403,11 +434,25 @@ impl Manager<'_> {
     }
 }
 
-/// Custom resources change their schema, and with it what can be owned.
-fn reconcile(schema: &Schema, who: &Manager<'_>, entry: &mut Entry) {
-    if schema.name.is_none() && entry.api_version() == who.api_version {
-        owned::reconcile(Shape::root(schema), entry.set_mut());
+/// Custom resources change their schemas, and with them what can be owned. Entries are in terms of versions
+/// that `live` must be readable in.
+fn reconcile(schema: &Schema, live: &Value, who: &Manager<'_>, managers: &mut Managers) -> Result<(), Box<Status>> {
+    if schema.name.is_some() {
+        return Ok(());
     }
+    for entry in &mut managers.0 {
+        if entry.api_version() == who.api_version {
+            owned::reconcile(Shape::root(schema), entry.set_mut());
+            continue;
+        }
+        match who.versions.convert(live, entry.api_version()) {
+            Ok((_, schema)) => owned::reconcile(Shape::root(schema), entry.set_mut()),
+            // Goes when the changes are taken from it.
+            Err(Unconvertible::NoSuchVersion) => {}
+            Err(Unconvertible::Failed(status)) => return Err(status),
+        }
+    }
+    Ok(())
 }
 
 fn check_kind(applied: &Value, who: &Manager<'_>) -> Result<(), Status> {

@@ -3,7 +3,7 @@
 //! Readers take an immutable [`Snapshot`] and never wait; installing or removing a CRD swaps in a new
 //! one. Discovery and OpenAPI documents hang off the snapshot they describe, made when first asked for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -183,25 +183,28 @@ impl Catalog {
     }
 
     /// Serves the built-in kinds and these custom ones from now on. Watches of custom resources that
-    /// are gone or have changed end, so that their clients come back and see what is served now.
+    /// are gone or have changed end, so that their clients come back and see what is served now. Those of
+    /// a resource whose CRD is being deleted go on, as they are to tell of the deletion of its objects.
     pub fn install(&self, custom: Vec<Custom>) {
         let old = self.snapshot();
-        let same = |custom: &Custom| {
-            let served = old.find(&custom.resource.group, &custom.resource.version, &custom.resource.plural)?;
-            let kind = served.custom()?;
-            let unchanged = kind.uid == custom.kind.uid
-                && kind.generation == custom.kind.generation
-                && kind.terminating == custom.kind.terminating;
-            unchanged.then(|| Arc::clone(served))
-        };
         let mut served: Vec<Arc<Served>> = old.served.iter().filter(|s| s.custom().is_none()).cloned().collect();
+        let mut kept: HashSet<*const Served> = served.iter().map(Arc::as_ptr).collect();
         served.extend(custom.into_iter().map(|custom| {
-            same(&custom).unwrap_or_else(|| {
-                let Custom { resource, kind, current_since, since } = custom;
-                Arc::new(Served { current_since, since, ..Served::new(resource, Behaviour::Custom(kind)) })
-            })
+            let Custom { resource, kind, current_since, since } = custom;
+            let mut ended = CancellationToken::new();
+            if let Some(before) = old.find(&resource.group, &resource.version, &resource.plural)
+                && let Some(known) = before.custom()
+                && (&known.uid, before.current_since) == (&kind.uid, current_since)
+                && before.has_names_of(&resource)
+            {
+                kept.insert(Arc::as_ptr(before));
+                if known.terminating == kind.terminating {
+                    return Arc::clone(before);
+                }
+                ended = before.ended.clone();
+            }
+            Arc::new(Served { current_since, since, ended, ..Served::new(resource, Behaviour::Custom(kind)) })
         }));
-        let kept: std::collections::HashSet<*const Served> = served.iter().map(Arc::as_ptr).collect();
         self.current.store(Arc::new(Snapshot::of(served)));
         for gone in old.served.iter().filter(|served| !kept.contains(&Arc::as_ptr(served))) {
             gone.ended.cancel();

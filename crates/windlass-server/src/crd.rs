@@ -37,8 +37,6 @@ pub struct CustomKind {
     pub name: Box<str>,
     /// The CRD's uid.
     pub uid: Box<str>,
-    /// The CRD's generation; a new one means new schemas.
-    pub generation: i64,
     /// The API group.
     pub group: Box<str>,
     /// The kind.
@@ -116,7 +114,6 @@ impl CustomKind {
         Some(Self {
             name: metadata.text("name").into(),
             uid: metadata.text("uid").into(),
-            generation: metadata.int("generation"),
             group: group.into(),
             kind: kind.into(),
             namespaced: spec.text("scope") == "Namespaced",

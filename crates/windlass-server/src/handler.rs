@@ -118,6 +118,7 @@ where
             body,
             now: Timestamp::now(),
             warnings,
+            conversions: registry::Conversions::default(),
         };
         let render_context = RenderContext::new(&context)?;
         let answer = registry::serve(context).await?;

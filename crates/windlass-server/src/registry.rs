@@ -30,6 +30,7 @@ pub use context::{Answer, Context};
 pub(crate) use create::place;
 pub(crate) use decode::{object as decode_object, view as decode_view};
 pub use delete::delete_all;
+pub use ownership::Conversions;
 pub use stored::Stored;
 pub(crate) use subresource::bind_named;
 

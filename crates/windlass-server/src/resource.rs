@@ -98,6 +98,16 @@ impl Resource {
         Qualified { group: &self.group, name: &self.kind }
     }
 
+    /// Whether another resource goes by the same names.
+    pub fn has_names_of(&self, other: &Self) -> bool {
+        self.plural == other.plural
+            && self.singular == other.singular
+            && self.kind == other.kind
+            && self.list_kind == other.list_kind
+            && self.short_names == other.short_names
+            && self.categories == other.categories
+    }
+
     /// The schema of the kind.
     pub fn schema(&self) -> &Schema {
         &self.schema

@@ -10,6 +10,7 @@ pub(crate) use token_request::request_token;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use crate::admission::{self, Act};
 use crate::authn::User;
 use crate::options::WriteOptions;
 use crate::registry::{self, Answer, Context};
@@ -31,11 +32,20 @@ pub(crate) async fn serve(context: &mut Context) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
     let mut object = registry::decode_object(context, options.field_validation)?;
     registry::place(context, &mut object)?;
-    let reviewed = match &*context.served.plural {
+    admission::mutate_view(context, Act::Create(&options), &mut object, None).await?;
+    let kind = context.served.plural.clone();
+    match &*kind {
+        "selfsubjectreviews" => {}
+        "tokenreviews" => identity::check_token(&object)?,
+        "selfsubjectrulesreviews" => access::check_rules(&object)?,
+        _ => access::check(context, &object)?,
+    }
+    admission::validate(context, Act::Create(&options), Some(&object), None).await?;
+    let reviewed = match &*kind {
         "selfsubjectreviews" => identity::myself(context),
-        "tokenreviews" => identity::token(context, object).await?,
-        "selfsubjectrulesreviews" => access::my_rules(context, &object)?,
-        _ => access::review(context, object)?,
+        "tokenreviews" => identity::token(context, object).await,
+        "selfsubjectrulesreviews" => access::my_rules(context, &object),
+        _ => access::review(context, object),
     };
     let stored = context.unsaved(&reviewed).await?;
     Ok(context.answer(StatusCode::CREATED, stored))

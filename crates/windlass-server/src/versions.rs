@@ -136,6 +136,17 @@ pub(crate) async fn between(api: &Api, from: &Served, to: &Served, mut object: V
     }
 }
 
+/// A custom resource in another version of its kind.
+pub(crate) async fn in_version(
+    api: &Api,
+    kind: &CustomKind,
+    mut object: Value,
+    version: &str,
+) -> Result<Value, Status> {
+    convert(api, kind, std::slice::from_mut(&mut object), version).await?;
+    Ok(object)
+}
+
 /// Converts custom resources to another version of their kind.
 async fn convert(api: &Api, kind: &CustomKind, objects: &mut [Value], version: &str) -> Result<(), Status> {
     let Some(version) = kind.version(version) else { return Ok(()) };

@@ -6,6 +6,7 @@ mod custom;
 mod kinds;
 mod look;
 mod pets;
+mod seeds;
 mod watch;
 
 use std::io::Write as _;

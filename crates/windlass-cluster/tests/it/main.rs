@@ -5,6 +5,7 @@ mod garbage;
 mod jobs;
 mod namespaces;
 mod objects;
+mod policies;
 mod services;
 mod stopping;
 mod volumes;

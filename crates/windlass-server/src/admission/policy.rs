@@ -9,6 +9,7 @@ mod constraints;
 mod mutating;
 mod params;
 mod programs;
+pub(crate) mod type_check;
 mod validating;
 
 use std::collections::HashMap;

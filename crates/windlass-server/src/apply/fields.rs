@@ -124,7 +124,6 @@ pub(super) fn difference(set: &mut Trie, other: &Trie) {
 }
 
 /// The paths owned in both.
-#[cfg(test)]
 pub(super) fn intersection(set: &Trie, other: &Trie) -> Trie {
     let mut out = Map::new();
     for (element, ours) in set {

@@ -6,7 +6,7 @@
 //! revision, so that a new kind is served when the client hears of it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -14,12 +14,14 @@ use serde_json::Value;
 use tokio::sync::watch;
 use windlass_store::{Entry, Expect, Range, Revision, StoreError, TxnResult, Write};
 
+use super::CustomKind;
 use super::lifecycle::{self, AcceptedNames};
 use crate::api::Api;
 use crate::catalog::Custom;
 use crate::codec::json;
 use crate::object;
 use crate::registry::stored;
+use crate::resource::Resource;
 use crate::validation::access::Access;
 
 const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
@@ -35,6 +37,10 @@ struct Known {
     current_since: Revision,
     /// The revision at which it was created.
     created: Revision,
+    /// Whether its status says if its schemas are structural.
+    structure_noted: bool,
+    /// The resources it defines, made when they are first installed.
+    served: OnceLock<Vec<(Resource, Arc<CustomKind>)>>,
 }
 
 /// See the module's introduction.
@@ -113,6 +119,9 @@ impl CrdController {
 
     fn learn(&mut self, entry: &Entry) {
         let Entry { key, created, modified, .. } = entry.clone();
+        if self.known.get(&key).is_some_and(|known| known.modified >= modified) {
+            return;
+        }
         let crd = match json::parse(&entry.value) {
             Ok(parsed) => parsed.value,
             Err(error) => {
@@ -120,12 +129,20 @@ impl CrdController {
                 return;
             }
         };
-        let current_since = match self.known.get(&key) {
-            Some(known) if known.modified >= modified => return,
-            Some(known) if known.crd.at("spec") == crd.at("spec") => known.current_since,
-            _ => modified,
-        };
-        self.known.insert(key, Known { crd, modified, current_since, created });
+        let mut learned =
+            Known { crd, modified, current_since: modified, created, structure_noted: false, served: OnceLock::new() };
+        if let Some(known) = self.known.get(&key)
+            && known.created == created
+            && known.crd.at("spec") == learned.crd.at("spec")
+        {
+            learned.current_since = known.current_since;
+            // Large schemas take their time; a change of status has no part in what they say.
+            learned.structure_noted = known.structure_noted;
+            if lifecycle::serves_alike(&known.crd, &learned.crd) {
+                learned.served = known.served.clone();
+            }
+        }
+        self.known.insert(key, learned);
     }
 
     /// Brings every CRD's status up to date and installs what they define.
@@ -152,14 +169,19 @@ impl CrdController {
         let group = known.crd.at("spec").text("group").to_owned();
         let others = self.known.iter().filter(|(other, _)| *other != key).map(|(_, known)| &known.crd);
         let taken = AcceptedNames::of_group(&group, others);
-        let mut crd = known.crd.clone();
+        let Some(known) = self.known.get_mut(key) else { return Ok(()) };
         let now = object::time(Timestamp::now());
-        if !lifecycle::update_status(&mut crd, &taken, &now) {
+        let look = !std::mem::replace(&mut known.structure_noted, true);
+        if !lifecycle::update_status(&mut known.crd, &taken, &now, look) {
             return Ok(());
         }
-        let expect = Expect::At(known.modified);
-        if let Some(entry) = put(&self.api, key, expect, &crd).await? {
-            self.learn(&entry);
+        match put(&self.api, key, Expect::At(known.modified), &known.crd).await? {
+            Some(entry) => {
+                known.modified = entry.modified;
+                known.served = OnceLock::new();
+            }
+            // It has changed meanwhile: its event is on its way, and everything is looked at again.
+            None => known.structure_noted = false,
         }
         Ok(())
     }
@@ -167,7 +189,8 @@ impl CrdController {
     fn install(&self) {
         let mut custom = Vec::new();
         for known in self.known.values() {
-            for (resource, kind) in lifecycle::serve(&known.crd) {
+            for (resource, kind) in known.served.get_or_init(|| lifecycle::serve(&known.crd)) {
+                let (resource, kind) = (resource.clone(), Arc::clone(kind));
                 custom.push(Custom { resource, kind, current_since: known.current_since, since: known.created });
             }
         }

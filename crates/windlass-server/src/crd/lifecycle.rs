@@ -62,13 +62,16 @@ struct Condition<'a> {
 }
 
 /// Brings the status of a CRD up to date: which names it has, whether it is established. Returns
-/// whether anything changed. `taken` are the names of the group's CRDs; `now` is the RFC 3339 time.
-pub fn update_status(crd: &mut Value, taken: &AcceptedNames, now: &str) -> bool {
+/// whether anything changed. `taken` are the names of the group's CRDs; `now` is the RFC 3339 time;
+/// `new_schemas` says that nobody has looked yet whether its schemas are structural.
+pub fn update_status(crd: &mut Value, taken: &AcceptedNames, now: &str, new_schemas: bool) -> bool {
     let before = crd.at("status").clone();
     accept_names(crd, taken, now);
     establish(crd, now);
     note_approval(crd, now);
-    note_structure(crd, now);
+    if new_schemas {
+        note_structure(crd, now);
+    }
     crd.at("status") != &before
 }
 
@@ -310,6 +313,12 @@ pub fn serve(crd: &Value) -> Vec<(Resource, Arc<CustomKind>)> {
         .filter(|(version, _)| version.served)
         .map(|(version, written)| (resource(&kind, version, names, written), Arc::clone(&kind)))
         .collect()
+}
+
+/// Whether two states of a CRD with the same spec define the same resources.
+pub fn serves_alike(one: &Value, other: &Value) -> bool {
+    [ESTABLISHED, TERMINATING].iter().all(|condition| is_true(one, condition) == is_true(other, condition))
+        && one.below(&["status", "acceptedNames"]) == other.below(&["status", "acceptedNames"])
 }
 
 /// The resources of a CRD, without how they behave.

@@ -38,8 +38,8 @@ const NOW: &str = "2026-01-01T00:00:00Z";
 fn a_new_crd_is_established_and_served_at_once() {
     let mut crd = lamps();
     let taken = AcceptedNames::of_group("example.com", [&crd]);
-    assert!(update_status(&mut crd, &taken, NOW));
-    assert!(!update_status(&mut crd, &taken, "later"), "a second look changes nothing");
+    assert!(update_status(&mut crd, &taken, NOW, true));
+    assert!(!update_status(&mut crd, &taken, "later", true), "a second look changes nothing");
     assert_eq!(crd["status"]["acceptedNames"], crd["spec"]["names"]);
     assert_eq!(
         crd["status"]["conditions"],
@@ -62,13 +62,13 @@ fn a_new_crd_is_established_and_served_at_once() {
 #[test]
 fn a_name_that_is_taken_is_not_accepted() {
     let mut first = lamps();
-    update_status(&mut first, &AcceptedNames::default(), NOW);
+    update_status(&mut first, &AcceptedNames::default(), NOW, true);
     let mut second = crd(
         json!({"plural": "torches", "singular": "lamp", "kind": "Lamp", "listKind": "TorchList", "shortNames": ["lp"]}),
         json!([version("v1", true, json!({}))]),
     );
     let taken = AcceptedNames::of_group("example.com", [&first, &second]);
-    update_status(&mut second, &taken, NOW);
+    update_status(&mut second, &taken, NOW, true);
     assert_eq!(second["status"]["acceptedNames"], json!({"plural": "torches", "kind": "", "listKind": "TorchList"}));
     assert_eq!(
         second["status"]["conditions"],
@@ -82,7 +82,7 @@ fn a_name_that_is_taken_is_not_accepted() {
     assert!(serve(&second).is_empty());
     // Once the first is gone, the second gets its names.
     let taken = AcceptedNames::of_group("example.com", [&second]);
-    assert!(update_status(&mut second, &taken, "later"));
+    assert!(update_status(&mut second, &taken, "later", true));
     assert_eq!(second["status"]["acceptedNames"], second["spec"]["names"]);
     assert_eq!(serve(&second).len(), 1);
 }
@@ -94,7 +94,7 @@ fn approval_and_unusable_webhooks_show_in_the_conditions() {
     crd["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, a test"});
     crd["spec"]["conversion"] =
         json!({"strategy": "Webhook", "webhook": {"clientConfig": {"caBundle": "bm90IGEgY2VydA=="}}});
-    update_status(&mut crd, &AcceptedNames::default(), NOW);
+    update_status(&mut crd, &AcceptedNames::default(), NOW, true);
     let reason = |index: usize| crd["status"]["conditions"][index]["reason"].as_str().unwrap_or_default();
     assert_eq!([reason(0), reason(1), reason(2)], ["NoConflicts", "InvalidCABundle", "UnapprovedAnnotation"]);
     assert!(serve(&crd).is_empty());
@@ -103,7 +103,7 @@ fn approval_and_unusable_webhooks_show_in_the_conditions() {
 #[test]
 fn deletion_waits_for_the_objects() {
     let mut crd = lamps();
-    update_status(&mut crd, &AcceptedNames::default(), NOW);
+    update_status(&mut crd, &AcceptedNames::default(), NOW, true);
     begin_deletion(&mut crd, NOW);
     assert_eq!(crd["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
     assert_eq!(crd["status"]["conditions"][2]["reason"], "InstanceDeletionPending");

@@ -17,6 +17,7 @@ use crate::status::{Qualified, Status};
 use crate::validation::metadata::Rules;
 use crate::versions;
 
+use super::ownership::Conversions;
 use super::{Stored, stored};
 
 /// One request for a resource.
@@ -43,6 +44,8 @@ pub struct Context {
     pub now: Timestamp,
     /// What the client is to be warned of.
     pub warnings: Vec<String>,
+    /// What conversion webhooks said about its objects.
+    pub conversions: Conversions,
 }
 
 /// What a request for a resource is answered with.

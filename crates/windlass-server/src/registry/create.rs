@@ -50,7 +50,7 @@ pub(super) async fn create_object(
     }
     context.served.strategy().default(&mut object);
     let manager = context.manager(options.field_manager.as_deref());
-    ownership::track(context, None, &mut object, &manager);
+    ownership::track(context, None, &mut object, &manager).await;
     store_new(context, object, options).await
 }
 

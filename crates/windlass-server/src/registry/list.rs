@@ -53,10 +53,7 @@ pub(super) async fn select(context: &Context, options: ListOptions) -> Result<Pa
         // One key can match: read that one.
         range = one_key(range, format!("{prefix}{name}"));
     }
-    let mut found = read(context, &matcher, range, at, limit).await.map_err(|error| match error {
-        StoreError::Compacted { .. } => expired(start.as_deref()),
-        other => Status::internal(other),
-    })?;
+    let mut found = read(context, &matcher, range, at, limit, start.as_deref()).await?;
     let more = found.more.take();
     let meta = ListMeta {
         revision: found.revision,
@@ -83,9 +80,14 @@ async fn read(
     mut range: Range,
     mut at: Option<u64>,
     limit: usize,
-) -> Result<Found, StoreError> {
+    continued_at: Option<&str>,
+) -> Result<Found, Status> {
+    let failed = |error| match error {
+        StoreError::Compacted { .. } => expired(continued_at),
+        other => Status::internal(other),
+    };
     if matcher.is_empty() {
-        let snapshot = context.api.store.range(range, at, limit).await?;
+        let snapshot = context.api.store.range(range, at, limit).await.map_err(failed)?;
         let last = snapshot.entries.last().filter(|_| snapshot.remaining > 0).map(|entry| entry.key.clone());
         let more = last.map(|last| More { last, remaining: snapshot.remaining });
         return Ok(Found { revision: snapshot.revision, entries: snapshot.entries, more });
@@ -93,12 +95,13 @@ async fn read(
     let mut entries = Vec::new();
     loop {
         let scan = if limit == 0 { 0 } else { SCAN.max(limit) };
-        let snapshot = context.api.store.range(range.clone(), at, scan).await?;
+        let snapshot = context.api.store.range(range.clone(), at, scan).await.map_err(failed)?;
         at = Some(snapshot.revision);
         let last = snapshot.entries.last().map(|entry| entry.key.clone());
         let read = snapshot.entries.len();
-        for (i, entry) in snapshot.entries.into_iter().enumerate() {
-            if matcher.matches(&entry.value) {
+        let matches = matcher.select(&context.api, &snapshot.entries).await?;
+        for (i, (entry, matches)) in snapshot.entries.into_iter().zip(matches).enumerate() {
+            if matches {
                 let key = entry.key.clone();
                 entries.push(entry);
                 if entries.len() == limit {

@@ -3,22 +3,30 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
+use windlass_store::{Entry, Revision};
 
 use super::stored;
+use crate::api::Api;
 use crate::catalog::Served;
 use crate::codec::peek::Raw;
+use crate::crd::Conversion;
 use crate::field::quote;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::Status;
+use crate::versions;
 
-/// Selects objects by looking at their stored bytes.
+/// Selects objects by looking at their stored bytes; at the object in the served version where that says
+/// something else.
 pub(super) struct Matcher {
     served: Arc<Served>,
     labels: LabelSelector,
     fields: FieldSelector,
     /// Whether a field beyond the metadata is asked for, so that the object must be decoded.
     decodes: bool,
+    /// Whether stored objects may have to be converted before they are looked at.
+    converts: bool,
 }
 
 impl Matcher {
@@ -34,7 +42,11 @@ impl Matcher {
             return Err(Status::bad_request(unknown_field(served, &term.field)));
         }
         let decodes = fields.terms().iter().any(|term| !term.field.starts_with("metadata."));
-        Ok(Self { served: Arc::clone(served), labels, fields, decodes })
+        // Of the metadata, a conversion can change the labels.
+        let converts = served
+            .custom()
+            .is_some_and(|kind| decodes || (matches!(kind.conversion, Conversion::Webhook(_)) && !labels.is_empty()));
+        Ok(Self { served: Arc::clone(served), labels, fields, decodes, converts })
     }
 
     /// Whether everything matches.
@@ -48,17 +60,46 @@ impl Matcher {
     }
 
     /// Whether a stored object matches.
-    pub(super) fn matches(&self, object: &[u8]) -> bool {
+    pub(super) async fn matches(&self, api: &Api, object: &Bytes, written: Revision) -> Result<bool, Status> {
+        if self.is_empty() {
+            return Ok(true);
+        }
+        if !self.converts || versions::as_is(&self.served, written) {
+            return Ok(self.matches_as_is(object));
+        }
+        // Boxed: few selectors need this, and all would be as large as one that does.
+        let value = Box::pin(versions::to_served(api, &self.served, object)).await?;
+        Ok(self.matches_value(&value))
+    }
+
+    /// Which stored objects match. Those that must be converted are, all at once.
+    pub(super) async fn select(&self, api: &Api, entries: &[Entry]) -> Result<Vec<bool>, Status> {
+        let as_is = |entry: &Entry| !self.converts || versions::as_is(&self.served, entry.modified);
+        let others: Vec<&Entry> = entries.iter().filter(|entry| !as_is(entry)).collect();
+        let converted = if others.is_empty() {
+            Vec::new()
+        } else {
+            let stored = others.iter().map(|entry| &*entry.value);
+            Box::pin(versions::all_to_served(api, &self.served, stored)).await?
+        };
+        let mut converted = converted.iter();
+        let matches = entries.iter().map(|entry| {
+            if as_is(entry) {
+                return self.matches_as_is(&entry.value);
+            }
+            converted.next().is_some_and(|value| self.matches_value(value))
+        });
+        Ok(matches.collect())
+    }
+
+    fn matches_as_is(&self, object: &[u8]) -> bool {
         if self.is_empty() {
             return true;
         }
         let metadata = Raw::new(object).field("metadata");
-        if !self.labels.is_empty() {
-            let labels = metadata.and_then(|metadata| metadata.field("labels"));
-            let get = |key: &str| -> Option<Cow<'_, str>> { labels?.field(key)?.as_str() };
-            if !self.labels.matches(get) {
-                return false;
-            }
+        let labels = metadata.and_then(|metadata| metadata.field("labels"));
+        if !self.labels.is_empty() && !self.labels.matches(|key| labels?.field(key)?.as_str()) {
+            return false;
         }
         if self.fields.is_empty() {
             return true;
@@ -70,6 +111,20 @@ impl Matcher {
             }
             _ => self.served.strategy().field_value(&decoded, field),
         })
+    }
+
+    /// Whether an object in the served version matches.
+    fn matches_value(&self, object: &Value) -> bool {
+        let metadata = object.get("metadata");
+        let labels = metadata.and_then(|metadata| metadata.get("labels"));
+        let label = |key: &str| labels?.get(key)?.as_str().map(Cow::Borrowed);
+        self.labels.matches(label)
+            && self.fields.matches(|field| match field.strip_prefix("metadata.") {
+                Some(name @ ("name" | "namespace")) => {
+                    metadata.and_then(|m| m.get(name)?.as_str()).unwrap_or_default().to_owned()
+                }
+                _ => self.served.strategy().field_value(object, field),
+            })
     }
 }
 

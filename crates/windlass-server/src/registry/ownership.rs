@@ -2,19 +2,35 @@
 
 use std::borrow::Cow;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::Context;
-use crate::apply::{self, Manager, Reset, Versions};
+use crate::apply::{self, Converted, Manager, Reset, Unconvertible, Versions};
 use crate::catalog::Served;
+use crate::crd::{Conversion, CustomKind};
 use crate::object::{self, metadata_mut};
 use crate::registry::strategy::conversion;
-use crate::schema::Schema;
 use crate::status::Status;
 use crate::versions;
 
 /// Notes who owns the fields that `object` changes. Both objects are in the form strategies handle.
-pub(super) fn track(context: &Context, live: Option<&Value>, object: &mut Value, manager: &str) {
+pub(super) async fn track(context: &Context, live: Option<&Value>, object: &mut Value, manager: &str) {
+    let served = &context.served;
+    if !served.custom {
+        note(context, live, object, manager);
+        return;
+    }
+    // All that is changed is the list of owners, so that this is where a second attempt starts from.
+    let owners = object::metadata(object).get("managedFields").cloned();
+    settled(context, |context| {
+        set_owners(object, owners.as_ref());
+        note(context, live, object, manager);
+    })
+    .await;
+}
+
+fn note(context: &Context, live: Option<&Value>, object: &mut Value, manager: &str) {
     let served = &context.served;
     if versions::is_stored(served) || served.custom {
         with_manager(context, manager, |who| apply::update(served.schema(), live, object, who, context.now));
@@ -26,7 +42,14 @@ pub(super) fn track(context: &Context, live: Option<&Value>, object: &mut Value,
     with_manager(context, manager, |who| {
         apply::update(served.schema(), live.as_deref(), &mut view, who, context.now);
     });
-    match object::metadata(&view).get("managedFields") {
+    set_owners(object, object::metadata(&view).get("managedFields"));
+}
+
+fn set_owners(object: &mut Value, owners: Option<&Value>) {
+    if object::metadata(object).get("managedFields") == owners {
+        return;
+    }
+    match owners {
         Some(fields) => metadata_mut(object).insert("managedFields".into(), fields.clone()),
         None => metadata_mut(object).remove("managedFields"),
     };
@@ -54,27 +77,109 @@ fn with_manager<T>(context: &Context, name: &str, act: impl FnOnce(&Manager<'_>)
         None => Reset::of_builtin(&served.group, &served.kind, subresource),
     };
     let api_version = served.api_version();
-    let versions = OtherVersions { served };
+    let versions = OtherVersions { served, conversions: &context.conversions };
     act(&Manager { name, api_version: &api_version, kind: &served.kind, subresource, reset, versions: &versions })
+}
+
+/// Makes an attempt, again and again until it has found every object it looked for in another version.
+pub(super) async fn settled<T>(context: &Context, mut attempt: impl FnMut(&Context) -> T) -> T {
+    loop {
+        let outcome = attempt(context);
+        let wanted = context.conversions.0.lock().wanted.take();
+        let (Some(wanted), Some(kind)) = (wanted, context.served.custom()) else { return outcome };
+        let Wanted { object, version } = wanted;
+        let outcome = versions::in_version(&context.api, kind, object.clone(), &version).await.map_err(Box::new);
+        context.conversions.0.lock().known.push(Known { object, version, outcome });
+    }
+}
+
+/// What conversion webhooks said about the objects of one request.
+///
+/// Ownership is computed without waiting. Where it needs an object in another version and only a webhook
+/// can tell, it fails, having left here what it wants; [`settled`] asks the webhook and starts over.
+#[derive(Default)]
+pub struct Conversions(Mutex<Answers>);
+
+#[derive(Default)]
+struct Answers {
+    known: Vec<Known>,
+    wanted: Option<Wanted>,
+}
+
+struct Known {
+    object: Value,
+    version: Box<str>,
+    outcome: Result<Value, Box<Status>>,
+}
+
+struct Wanted {
+    object: Value,
+    version: Box<str>,
+}
+
+impl Conversions {
+    fn get(&self, object: Value, version: &str) -> Result<Value, Unconvertible> {
+        let mut answers = self.0.lock();
+        let known = answers.known.iter().find(|known| &*known.version == version && known.object == object);
+        if let Some(known) = known {
+            return known.outcome.clone().map_err(Unconvertible::Failed);
+        }
+        // Only the first counts: what follows may go by something that is not true.
+        answers.wanted.get_or_insert(Wanted { object, version: version.into() });
+        Err(Unconvertible::Failed(Box::new(Status::internal("the object has not been converted yet"))))
+    }
 }
 
 /// The other versions of a kind, which entries of `managedFields` may be in terms of.
 struct OtherVersions<'s> {
     served: &'s Served,
+    conversions: &'s Conversions,
 }
 
 impl Versions for OtherVersions<'_> {
-    fn convert<'a>(&'a self, object: &'a Value, api_version: &str) -> Option<(Cow<'a, Value>, &'a Schema)> {
+    fn convert<'v, 'o>(&'v self, object: &'o Value, api_version: &str) -> Converted<'o, 'v> {
         let served = self.served;
         if let Some(kind) = served.custom() {
-            let version = kind.versions.iter().find(|version| &*version.api_version == api_version)?;
-            return Some((Cow::Borrowed(object), &version.schema));
+            return self.convert_custom(kind, object, api_version);
         }
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let id = crate::schema::builtin::by_kind(group, version, &served.kind)?;
+        let id = crate::schema::builtin::by_kind(group, version, &served.kind).ok_or(Unconvertible::NoSuchVersion)?;
         let mut object = object.clone();
         conversion::to_storage(&served.group, &served.version, &served.kind, &mut object);
         conversion::from_storage(group, version, &served.kind, &mut object);
-        Some((Cow::Owned(object), crate::schema::builtin::definition(id)))
+        Ok((Cow::Owned(object), crate::schema::builtin::definition(id)))
+    }
+}
+
+impl OtherVersions<'_> {
+    /// Upstream's way is through the version of the request (`versionconverter.go`).
+    fn convert_custom<'v, 'o>(&self, kind: &'v CustomKind, object: &'o Value, api_version: &str) -> Converted<'o, 'v> {
+        let Some(version) = kind.versions.iter().find(|version| &*version.api_version == api_version) else {
+            let why = format!("request to convert CR to an invalid group/version: {api_version}");
+            return Err(Unconvertible::Failed(Box::new(Status::unclassified(why))));
+        };
+        let own = self.served.api_version();
+        let from = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        if from == api_version {
+            return Ok((Cow::Borrowed(object), &version.schema));
+        }
+        let mut object = object.clone();
+        metadata_mut(&mut object).remove("managedFields");
+        if from.is_empty() {
+            // Nothing yet: what a create is compared with.
+            object["apiVersion"] = own.as_str().into();
+            object["kind"] = (*kind.kind).into();
+        }
+        for target in [&*own, api_version] {
+            let Some(version) = kind.versions.iter().find(|version| *version.api_version == *target) else { continue };
+            if object.get("apiVersion").and_then(Value::as_str) == Some(target) {
+                continue;
+            }
+            match &kind.conversion {
+                Conversion::None => kind.convert(&mut object, version),
+                Conversion::Webhook(_) => object = self.conversions.get(object, &version.name)?,
+            }
+        }
+        Ok((Cow::Owned(object), &version.schema))
     }
 }

@@ -113,12 +113,12 @@ where
             return Err(context.not_found());
         };
         let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
-        let object = (change.transform)(context, &live)?;
+        let object = ownership::settled(context, |context| (change.transform)(context, &live)).await?;
         let mut object = versions::into_handled(&context.served, object);
         let live = versions::into_handled(&context.served, live);
         context.served.strategy().default(&mut object);
         if let Some(manager) = change.manager {
-            ownership::track(context, Some(&live), &mut object, manager);
+            ownership::track(context, Some(&live), &mut object, manager).await;
         }
         mutate(context, &change, &mut object, &live).await?;
         check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;

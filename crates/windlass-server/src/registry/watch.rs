@@ -19,6 +19,7 @@ use super::get::wait_for;
 use super::list::prefix;
 use super::matcher::Matcher;
 use super::{Answer, Context, Stored};
+use crate::api::Api;
 use crate::body::Body;
 use crate::codec::negotiate::Format;
 use crate::codec::peek;
@@ -57,6 +58,7 @@ pub(super) async fn watch(context: &Context) -> Result<Answer, Status> {
 }
 
 struct Watcher {
+    api: Arc<Api>,
     channel: Arc<Channel>,
     newest: Receiver<Revision>,
     hub: Arc<Hub>,
@@ -72,6 +74,8 @@ struct Watcher {
     next_bookmark: Instant,
     deadline: Instant,
     stop: CancellationToken,
+    /// Once the watch is to end, the revision up to which it still tells what happened.
+    until: Option<Revision>,
     since: Revision,
     ended: bool,
 }
@@ -105,6 +109,7 @@ impl Watcher {
         };
         let now = Instant::now();
         Ok(Self {
+            api: Arc::clone(&context.api),
             channel,
             newest,
             hub,
@@ -118,6 +123,7 @@ impl Watcher {
             next_bookmark: now + BOOKMARK_EVERY,
             deadline: now + timeout,
             stop: context.served.ended.clone(),
+            until: None,
             since: context.served.since,
             ended: false,
         })
@@ -134,13 +140,25 @@ impl Watcher {
         loop {
             // Read before the ring is, so that a bookmark never promises more than was sent.
             let progress = *self.hub.progress().borrow();
+            if self.until.is_none() && self.stop.is_cancelled() {
+                // What came before the end is sent before it: when a CRD goes, the deletion of its objects.
+                self.until = Some(progress);
+            }
+            if self.until.is_some_and(|until| self.after >= until) {
+                return None;
+            }
             match self.channel.read(self.after, BATCH).and_then(|events| self.since(events)) {
                 Err(oldest) => {
                     self.ended = true;
                     let message = format!("too old resource version: {} ({oldest})", self.after);
                     return Some(self.writer.error(&Status::expired(message)));
                 }
-                Ok(events) if events.is_empty() => self.after = self.after.max(progress),
+                Ok(events) if events.is_empty() => {
+                    self.after = self.after.max(progress);
+                    if self.until.is_some() {
+                        continue;
+                    }
+                }
                 Ok(events) => {
                     let bytes = self.changes(&events).await;
                     self.after = events.last().map_or(self.after, |last| last.event.revision);
@@ -152,7 +170,7 @@ impl Watcher {
             }
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return None,
+                () = self.stop.cancelled() => {}
                 changed = self.newest.changed() => changed.ok()?,
                 () = tokio::time::sleep_until(self.deadline) => {
                     self.ended = true;
@@ -174,7 +192,15 @@ impl Watcher {
     async fn initial_state(&mut self) -> Option<Bytes> {
         let mut out = Vec::new();
         for entry in self.initial.by_ref() {
-            if self.matcher.matches(&entry.value) {
+            let matches = match self.matcher.matches(&self.api, &entry.value, entry.modified).await {
+                Ok(matches) => matches,
+                Err(status) => {
+                    self.ended = true;
+                    out.extend_from_slice(&self.writer.error(&status));
+                    return Some(out.into());
+                }
+            };
+            if matches {
                 self.ended = !self.writer.write(Change::Added, &entry.into(), &mut out).await;
                 if self.ended || out.len() >= CHUNK {
                     return Some(out.into());
@@ -192,7 +218,16 @@ impl Watcher {
         let mut only: Option<Bytes> = None;
         let mut out = Vec::new();
         for event in events {
-            let Some((change, object)) = self.change(event) else { continue };
+            let (change, object) = match self.change(event).await {
+                Ok(None) => continue,
+                Ok(Some(change)) => change,
+                Err(status) => {
+                    self.ended = true;
+                    out.extend_from_slice(&only.take().unwrap_or_default());
+                    out.extend_from_slice(&self.writer.error(&status));
+                    break;
+                }
+            };
             match object {
                 // The object as stored: one encoded line serves every watcher.
                 None if self.writer.sends_as_is(event.event.revision) => {
@@ -219,20 +254,23 @@ impl Watcher {
     }
 
     /// What an event means for the selected set, and the object to show where it is not the stored one.
-    fn change(&self, event: &WatchEvent) -> Option<(Change, Option<Bytes>)> {
+    async fn change(&self, event: &WatchEvent) -> Result<Option<(Change, Option<Bytes>)>, Status> {
         let event = &event.event;
         if !event.key.starts_with(self.prefix.as_bytes()) {
-            return None;
+            return Ok(None);
         }
-        let before = event.previous.as_ref().filter(|previous| self.matcher.matches(&previous.value));
-        let after = !event.deleted && self.matcher.matches(&event.entry.value);
-        match (before, after) {
+        let before = match &event.previous {
+            Some(old) if self.matcher.matches(&self.api, &old.value, old.modified).await? => Some(old),
+            _ => None,
+        };
+        let after = !event.deleted && self.matcher.matches(&self.api, &event.entry.value, event.revision).await?;
+        Ok(match (before, after) {
             (None, true) => Some((Change::Added, None)),
             (Some(_), true) => Some((Change::Modified, None)),
             (Some(_), false) if event.deleted => Some((Change::Deleted, None)),
             (Some(previous), false) => Some((Change::Deleted, Some(at_revision(&previous.value, event.revision)))),
             (None, false) => None,
-        }
+        })
     }
 }
 

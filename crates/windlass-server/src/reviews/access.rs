@@ -10,14 +10,23 @@ use crate::registry::Context;
 use crate::status::{Qualified, Status};
 use crate::validation::access::{Access as _, in_order};
 
-/// Whether somebody may do what the review says.
-pub(super) fn review(context: &Context, mut review: Value) -> Result<Value, Status> {
-    let own = &*context.served.kind == "SelfSubjectAccessReview";
-    let errors = validate(context, &review, own);
-    if !errors.is_empty() {
-        // Upstream has lost the kind by the time it validates.
-        return Err(Status::invalid(Qualified { group: &context.served.group, name: "" }, "", &errors));
+/// A review must say what it is about.
+pub(super) fn check(context: &Context, review: &Value) -> Result<(), Status> {
+    let errors = validate(context, review, is_own(context));
+    if errors.is_empty() {
+        return Ok(());
     }
+    // Upstream has lost the kind by the time it validates.
+    Err(Status::invalid(Qualified { group: &context.served.group, name: "" }, "", &errors))
+}
+
+fn is_own(context: &Context) -> bool {
+    &*context.served.kind == "SelfSubjectAccessReview"
+}
+
+/// Whether somebody may do what the review says.
+pub(super) fn review(context: &Context, mut review: Value) -> Value {
+    let own = is_own(context);
     let spec = review.at("spec");
     let named = (!own).then(|| subject(spec));
     let user = named.as_ref().unwrap_or(&context.user);
@@ -26,7 +35,7 @@ pub(super) fn review(context: &Context, mut review: Value) -> Result<Value, Stat
         Decision::NoOpinion(reason) => status(false, &reason),
     };
     review["status"] = status;
-    Ok(review)
+    review
 }
 
 fn status(allowed: bool, reason: &str) -> Value {
@@ -138,12 +147,17 @@ fn selector(attributes: &Value, field: &str, path: &Path<'_>, errors: &mut Field
     }
 }
 
-/// Everything the user may do in a namespace.
-pub(super) fn my_rules(context: &Context, review: &Value) -> Result<Value, Status> {
-    let namespace = review.at("spec").text("namespace");
-    if namespace.is_empty() {
+/// A review of rules must be about some namespace.
+pub(super) fn check_rules(review: &Value) -> Result<(), Status> {
+    if review.at("spec").text("namespace").is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
+    Ok(())
+}
+
+/// Everything the user may do in a namespace.
+pub(super) fn my_rules(context: &Context, review: &Value) -> Value {
+    let namespace = review.at("spec").text("namespace");
     let (rules, unresolved) = context.api.rbac.policy().rules_for(&context.user, namespace);
     let of = |kind: fn(&Rule) -> bool| rules.iter().filter(|rule| kind(rule)).map(Rule::to_value).collect::<Value>();
     let mut status = json!({
@@ -154,5 +168,5 @@ pub(super) fn my_rules(context: &Context, review: &Value) -> Result<Value, Statu
     if !unresolved.is_empty() {
         status["evaluationError"] = unresolved.into();
     }
-    Ok(answer(context, json!({}), [("spec", json!({})), ("status", status)]))
+    answer(context, json!({}), [("spec", json!({})), ("status", status)])
 }

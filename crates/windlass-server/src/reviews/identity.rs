@@ -15,13 +15,18 @@ pub(super) fn myself(context: &Context) -> Value {
     answer(context, metadata, [("status", json!({"userInfo": user_info(&context.user)}))])
 }
 
-/// Who the token in a review stands for.
-pub(super) async fn token(context: &Context, mut review: Value) -> Result<Value, Status> {
-    let spec = review.at("spec");
-    let token = spec.text("token");
-    if token.is_empty() {
+/// A review must be about some token.
+pub(super) fn check_token(review: &Value) -> Result<(), Status> {
+    if review.at("spec").text("token").is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
+    Ok(())
+}
+
+/// Who the token in a review stands for.
+pub(super) async fn token(context: &Context, mut review: Value) -> Value {
+    let spec = review.at("spec");
+    let token = spec.text("token");
     let mut audiences: Vec<String> = spec.texts("audiences").into_iter().map(str::to_owned).collect();
     if audiences.is_empty() {
         audiences.push(ISSUER.to_owned());
@@ -39,5 +44,5 @@ pub(super) async fn token(context: &Context, mut review: Value) -> Result<Value,
         }
     }
     review["status"] = status.into();
-    Ok(review)
+    review
 }

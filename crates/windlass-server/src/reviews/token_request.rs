@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::admission::{self, Act};
 use crate::authn::{Bound, Grant, ISSUER};
 use crate::codec::Expected;
 use crate::field::{FieldError, FieldErrors, Path, quote};
@@ -24,6 +25,14 @@ pub(crate) async fn request_token(context: &mut Context) -> Result<Answer, Statu
     let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
     let expected = Expected { group: GROUP, version: "v1", kind: KIND.name, custom: false };
     let mut request = registry::decode_view(context, expected, options.field_validation)?;
+    let spec = request.struct_mut("spec");
+    if !spec.has("expirationSeconds") {
+        spec.put("expirationSeconds", USUAL);
+    }
+    if !spec.has("boundObjectRef") {
+        spec.put("boundObjectRef", Value::Null);
+    }
+    admission::mutate_view(context, Act::Create(&options), &mut request, None).await?;
     for (field, wanted, what) in [("name", context.name(), "name"), ("namespace", context.namespace(), "namespace")] {
         let given = object::text(&request, field);
         if !given.is_empty() && given != wanted {
@@ -45,14 +54,15 @@ pub(crate) async fn request_token(context: &mut Context) -> Result<Answer, Statu
     if spec.list("audiences").is_empty() {
         spec.put("audiences", json!([ISSUER]));
     }
-    if !spec.has("expirationSeconds") {
-        spec.put("expirationSeconds", USUAL);
-    }
-    if !spec.has("boundObjectRef") {
-        spec.put("boundObjectRef", Value::Null);
-    }
     let seconds = spec.int("expirationSeconds");
+    let metadata = object::metadata_mut(&mut request);
+    metadata.insert("name".into(), context.name().into());
+    metadata.insert("namespace".into(), context.namespace().into());
+    metadata.insert("uid".into(), uid.as_str().into());
+    metadata.insert("creationTimestamp".into(), object::time(context.now).into());
+    request["status"] = json!({"token": "", "expirationTimestamp": null});
     validate(seconds)?;
+    admission::validate(context, Act::Create(&options), Some(&request), None).await?;
     let bound = bound(context, request.at("spec").at("boundObjectRef")).await?;
     let audiences: Vec<String> = request.at("spec").texts("audiences").into_iter().map(str::to_owned).collect();
     let grant = Grant {
@@ -67,11 +77,6 @@ pub(crate) async fn request_token(context: &mut Context) -> Result<Answer, Statu
     let token = grant.sign(&context.api.token_key)?;
     let expires = context.now + jiff::SignedDuration::from_secs(seconds);
     request["status"] = json!({"token": token, "expirationTimestamp": object::time(expires)});
-    let metadata = object::metadata_mut(&mut request);
-    metadata.insert("name".into(), context.name().into());
-    metadata.insert("namespace".into(), context.namespace().into());
-    metadata.insert("uid".into(), uid.into());
-    metadata.insert("creationTimestamp".into(), object::time(context.now).into());
     let stored = context.unsaved(&request).await?;
     Ok(context.answer(StatusCode::CREATED, stored))
 }

@@ -11,6 +11,10 @@ use std::str::Chars;
 use std::sync::OnceLock;
 
 use regex::Regex;
+use regex_syntax::ast::{self, Ast, RepetitionKind, RepetitionRange};
+
+/// How often a part of a pattern may be repeated.
+const MOST_REPETITIONS: u64 = 1000;
 
 /// A pattern as its author wrote it, compiled on first use.
 pub struct Pattern {
@@ -44,13 +48,81 @@ impl std::fmt::Debug for Pattern {
 /// Compiles a Go pattern; the error is worded as Go words it where we can tell.
 pub fn compile(source: &str) -> Result<Regex, String> {
     let translated = translate(source)?;
+    check_repetitions(&translated)?;
     Regex::new(&translated).map_err(|error| explain(source, &error.to_string()))
 }
 
 /// Says what is wrong with a Go pattern, without the cost of compiling it.
 pub fn check(source: &str) -> Result<(), String> {
     let translated = translate(source)?;
+    check_repetitions(&translated)?;
     regex_syntax::parse(&translated).map(|_| ()).map_err(|error| explain(source, &error.to_string()))
+}
+
+/// Go allows no part of a pattern to be repeated more than a thousand times, repetitions of repetitions
+/// included. What cannot be parsed is for others to explain.
+fn check_repetitions(translated: &str) -> Result<(), String> {
+    if translated.matches('{').nth(1).is_none() {
+        return Ok(());
+    }
+    let Ok(ast) = ast::parse::Parser::new().parse(translated) else { return Ok(()) };
+    match ast::visit(&ast, TooOften::default()) {
+        Ok(()) => Ok(()),
+        Err(span) => {
+            let operator = &translated[span.start.offset..span.end.offset];
+            Err(format!("error parsing regexp: invalid repeat count: `{operator}`"))
+        }
+    }
+}
+
+/// Finds a repetition that comes to more than a thousand, the innermost first.
+#[derive(Default)]
+struct TooOften {
+    /// For each part of the pattern that is being looked at, how often the repetitions in it come to at most.
+    most: Vec<u64>,
+}
+
+impl TooOften {
+    /// Takes the finished part into the one around it.
+    fn merge(&mut self, times: u64) {
+        if let Some(around) = self.most.last_mut() {
+            *around = (*around).max(times);
+        }
+    }
+}
+
+impl ast::Visitor for TooOften {
+    type Output = ();
+    type Err = ast::Span;
+
+    fn finish(self) -> Result<(), ast::Span> {
+        Ok(())
+    }
+
+    fn visit_pre(&mut self, node: &Ast) -> Result<(), ast::Span> {
+        if matches!(node, Ast::Repetition(_)) {
+            self.most.push(1);
+        }
+        Ok(())
+    }
+
+    fn visit_post(&mut self, node: &Ast) -> Result<(), ast::Span> {
+        let Ast::Repetition(repetition) = node else { return Ok(()) };
+        let inside = self.most.pop().unwrap_or(1);
+        let RepetitionKind::Range(range) = &repetition.op.kind else {
+            self.merge(inside);
+            return Ok(());
+        };
+        let bound = match range {
+            RepetitionRange::Exactly(n) | RepetitionRange::AtLeast(n) | RepetitionRange::Bounded(_, n) => u64::from(*n),
+        };
+        let times = inside * bound.max(1);
+        if bound >= 2 && times > MOST_REPETITIONS {
+            return Err(repetition.op.span);
+        }
+        self.merge(times);
+        Ok(())
+    }
 }
 
 /// A Go pattern in the syntax of the `regex` crate.
@@ -323,6 +395,11 @@ mod tests {
             "error parsing regexp: invalid nested repetition operator: `++`"
         );
         assert_eq!(check("a{1001}").expect_err("malformed"), "error parsing regexp: invalid repeat count: `{1001}`");
+        assert_eq!(
+            check("^(x|(a{10}b?){101})*$").expect_err("too often"),
+            "error parsing regexp: invalid repeat count: `{101}`"
+        );
+        assert_eq!(check("^((a{10}){100}|(b{1,1000}c){1}){0,1}$"), Ok(()));
         assert!(compile("[a").is_err());
         assert!(!Pattern::new("(a").matches("(a"));
     }

@@ -33,7 +33,25 @@ pub(crate) async fn send(server: &Server, method: Method, path: &str, body: &Val
 /// Sends a request to the service of a server.
 pub(crate) async fn send_to(service: Service, method: Method, path: &str, body: &Value) -> Answer {
     let content_type = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    send_as(service, method, path, content_type, body).await
+}
+
+/// Applies a configuration; the path names the manager.
+pub(crate) async fn apply(server: &Server, path: &str, body: &Value) -> Answer {
+    send_as(server.service(), Method::PATCH, path, "application/apply-patch+yaml", body).await
+}
+
+async fn send_as(service: Service, method: Method, path: &str, content_type: &str, body: &Value) -> Answer {
     let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+    send_bytes(service, method, path, content_type, bytes).await
+}
+
+/// Sends a body as it is.
+pub(crate) async fn send_text(server: &Server, path: &str, body: String) -> Answer {
+    send_bytes(server.service(), Method::POST, path, "application/json", body.into()).await
+}
+
+async fn send_bytes(service: Service, method: Method, path: &str, content_type: &str, bytes: Vec<u8>) -> Answer {
     let body: Full<bytes::Bytes> = Full::from(bytes);
     let request = Request::builder().method(method).uri(path).header("content-type", content_type).body(body).unwrap();
     let response = service.oneshot(request).await.unwrap();

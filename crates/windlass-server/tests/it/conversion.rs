@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 use windlass_server::Server;
 
-use crate::client::{create, get, post, send, start};
+use crate::client::{apply, create, get, post, send, start};
 use crate::hook::{Hook, Reply};
 
 const V1: &str = "/apis/example.com/v1/namespaces/default/hosts";
@@ -24,10 +24,12 @@ async fn renaming() -> Hook {
             .map(|object| {
                 let mut object = object.clone();
                 object["apiVersion"] = request["desiredAPIVersion"].clone();
-                let spec = object["spec"].as_object_mut().unwrap();
-                let (from, to) = if spec.contains_key("host") { ("host", "hostname") } else { ("hostname", "host") };
-                if let Some(value) = spec.remove(from) {
-                    spec.insert(to.into(), value);
+                if let Some(spec) = object["spec"].as_object_mut() {
+                    let (from, to) =
+                        if spec.contains_key("host") { ("host", "hostname") } else { ("hostname", "host") };
+                    if let Some(value) = spec.remove(from) {
+                        spec.insert(to.into(), value);
+                    }
                 }
                 object["metadata"]["generation"] = 99.into();
                 object["metadata"]["labels"] = json!({"converted": "yes"});
@@ -43,6 +45,7 @@ async fn define(server: &Server, hook: &Hook) {
     let version = |name: &str, storage: bool, field: &str| {
         let spec = json!({"type": "object", "properties": {field: {"type": "string"}}});
         json!({"name": name, "served": true, "storage": storage,
+            "selectableFields": [{"jsonPath": format!(".spec.{field}")}],
             "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}})
     };
     let webhook = json!({"conversionReviewVersions": ["v1"], "clientConfig": hook.config()});
@@ -159,5 +162,115 @@ async fn what_cannot_be_converted_fails_in_the_webhooks_words() {
     assert_eq!(down.code, 500);
     let start = "conversion webhook for example.com/v2, Kind=Host failed: Post \"https://127.0.0.1:";
     assert!(down.message().starts_with(start), "{}", down.message());
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn selectors_look_at_the_version_that_is_asked_for() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    for (name, value) in [("a", "x"), ("b", "y"), ("c", "x")] {
+        create(&server, V1, &host("v1", name, &json!({"host": value}))).await;
+    }
+    let names = async |path: String| {
+        let list = get(&server, &path).await.body;
+        let items = list["items"].as_array().unwrap_or_else(|| panic!("{list}"));
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(format!("{V1}?fieldSelector=spec.host%3Dx")).await, ["a", "c"]);
+    assert_eq!(names(format!("{V2}?fieldSelector=spec.hostname%3Dx")).await, ["a", "c"]);
+    assert_eq!(names(format!("{V2}?fieldSelector=spec.hostname%3Dx&limit=1")).await, ["a"]);
+    // The webhook adds a label.
+    assert_eq!(names(format!("{V2}?labelSelector=converted%3Dyes")).await.len(), 3);
+    assert!(names(format!("{V1}?labelSelector=converted%3Dyes")).await.is_empty());
+    let unknown = get(&server, &format!("{V2}?fieldSelector=spec.host%3Dx")).await;
+    assert_eq!((unknown.code, unknown.message()), (400, "field label not supported: spec.host"));
+
+    let uri = format!("{V2}?watch=true&fieldSelector=spec.hostname%3Dx");
+    let request = Request::builder().uri(uri).body(Empty::<bytes::Bytes>::new()).unwrap();
+    let mut events = server.service().oneshot(request).await.unwrap().into_body();
+    for value in ["x", "y"] {
+        send(&server, Method::PATCH, &format!("{V1}/b"), &json!({"spec": {"host": value}})).await;
+    }
+    let mut seen = Vec::new();
+    while seen.len() < 4 {
+        let frame = events.frame().await.unwrap().unwrap().into_data().unwrap();
+        for line in frame.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let event: Value = serde_json::from_slice(line).unwrap();
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            let object = &event["object"];
+            seen.push([&event["type"], &object["metadata"]["name"], &object["spec"]["hostname"]].map(text).join(" "));
+        }
+    }
+    assert_eq!(seen, ["ADDED a x", "ADDED c x", "ADDED b x", "DELETED b x"]);
+    drop(events);
+    server.stop().await.unwrap();
+}
+
+/// Who owns which fields of the spec, and in which version, by name.
+fn owners(object: &Value) -> Vec<(&str, &str, &Value)> {
+    let list = object["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut owners: Vec<_> = list
+        .iter()
+        .map(|entry| {
+            let (manager, version) = (&entry["manager"], &entry["apiVersion"]);
+            (manager.as_str().unwrap(), version.as_str().unwrap(), &entry["fieldsV1"]["f:spec"])
+        })
+        .collect();
+    owners.sort_by_key(|(manager, ..)| *manager);
+    owners
+}
+
+#[tokio::test]
+async fn owners_are_asked_in_the_version_they_spoke() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    let a = |version: &str, manager: &str| {
+        let path = if version == "v1" { V1 } else { V2 };
+        format!("{path}/a?fieldManager={manager}")
+    };
+    let applied = apply(&server, &a("v1", "m1"), &host("v1", "a", &json!({"host": "x"}))).await;
+    assert_eq!(applied.code, 201, "{}", applied.body);
+    let refused = apply(&server, &a("v2", "m2"), &host("v2", "a", &json!({"hostname": "y"}))).await;
+    assert_eq!(refused.code, 409, "{}", refused.body);
+    assert_eq!(refused.message(), "Apply failed with 1 conflict: conflict with \"m1\": .spec.host");
+    // The same value is shared, under both names.
+    let shared = apply(&server, &a("v2", "m2"), &host("v2", "a", &json!({"hostname": "x"}))).await;
+    assert_eq!(
+        owners(&shared.body),
+        [("m1", "example.com/v1", &json!({"f:host": {}})), ("m2", "example.com/v2", &json!({"f:hostname": {}})),]
+    );
+    let left = apply(&server, &a("v1", "m1"), &host("v1", "a", &json!({}))).await;
+    assert_eq!(left.body["spec"], json!({"host": "x"}), "{}", left.body);
+    assert_eq!(owners(&left.body)[1..], [("m2", "example.com/v2", &json!({"f:hostname": {}}))]);
+    // Who changes it takes it.
+    let patched = send(&server, Method::PATCH, &a("v1", "m3"), &json!({"spec": {"host": "z"}})).await;
+    assert_eq!(patched.code, 200, "{}", patched.body);
+    let (m1, m3) = (json!({}), json!({"f:host": {}}));
+    assert_eq!(owners(&patched.body), [("m1", "example.com/v1", &m1), ("m3", "example.com/v1", &m3)]);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_owner_of_a_version_that_is_gone_stands_in_the_way_of_applies() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    let path = format!("{V2}/a?fieldManager=m");
+    assert_eq!(apply(&server, &path, &host("v2", "a", &json!({"hostname": "x"}))).await.code, 201);
+    let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/hosts.example.com";
+    let mut versions = get(&server, crd).await.body["spec"]["versions"].clone();
+    versions.as_array_mut().unwrap().pop();
+    assert_eq!(send(&server, Method::PATCH, crd, &json!({"spec": {"versions": versions}})).await.code, 200);
+    let path = format!("{V1}/a?fieldManager=n");
+    let refused = apply(&server, &path, &host("v1", "a", &json!({"host": "x"}))).await;
+    assert_eq!(refused.code, 500);
+    assert_eq!(refused.message(), "request to convert CR to an invalid group/version: example.com/v2");
+    // A change forgets all owners, and the next apply starts afresh.
+    let patched = send(&server, Method::PATCH, &path, &json!({"spec": {"host": "z"}})).await;
+    assert_eq!((patched.code, owners(&patched.body)), (200, Vec::new()));
+    assert_eq!(apply(&server, &path, &host("v1", "a", &json!({"host": "z"}))).await.code, 200);
     server.stop().await.unwrap();
 }

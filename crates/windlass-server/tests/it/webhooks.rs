@@ -391,3 +391,50 @@ async fn conditions_decide_who_is_asked() {
     assert_eq!(failing.message(), why);
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn reviews_and_token_requests_are_admitted_like_anything_else() {
+    let server = start().await;
+    let resources = ["tokenreviews", "subjectaccessreviews", "selfsubjectreviews", "serviceaccounts/token"];
+    let changing = Hook::start(|request| match request["kind"]["kind"].as_str().unwrap() {
+        "SubjectAccessReview" => {
+            Reply::Review(patch(&json!([{"op": "replace", "path": "/spec/user", "value": "mallory"}])))
+        }
+        "TokenRequest" => {
+            Reply::Review(patch(&json!([{"op": "replace", "path": "/spec/expirationSeconds", "value": 700}])))
+        }
+        _ => Reply::Review(json!({"allowed": true})),
+    })
+    .await;
+    let refusing = Hook::start(|request| {
+        let allowed =
+            request["object"]["spec"]["token"] != "forbidden" && request["kind"]["kind"] != "SelfSubjectReview";
+        Reply::Review(json!({"allowed": allowed, "status": {"message": "no"}}))
+    })
+    .await;
+    create(&server, MUTATING, &configuration("m", &changing.config(), &resources, &json!({}))).await;
+    create(&server, VALIDATING, &configuration("v", &refusing.config(), &resources, &json!({}))).await;
+
+    let review = json!({"spec": {"user": "alice", "resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let reviewed = create(&server, "/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await;
+    assert_eq!((&reviewed["spec"]["user"], &reviewed["status"]["allowed"]), (&json!("mallory"), &json!(false)));
+    let token = |token: &str| json!({"spec": {"token": token}});
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    create(&server, reviews, &token("some")).await;
+    let refused = post(&server, reviews, &token("forbidden")).await;
+    assert_eq!((refused.code, refused.message()), (400, "admission webhook \"v.example.com\" denied the request: no"));
+    assert_eq!(
+        post(&server, reviews, &token("")).await.message(),
+        "token is required for TokenReview in authentication"
+    );
+    assert_eq!(post(&server, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({})).await.code, 400);
+
+    create(&server, "/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "robot"}})).await;
+    let made = create(&server, "/api/v1/namespaces/default/serviceaccounts/robot/token", &json!({"spec": {}})).await;
+    assert_eq!(made["spec"]["expirationSeconds"], 700);
+    assert!(!made["status"]["token"].as_str().unwrap().is_empty());
+    let seen = refusing.received().into_iter().find(|request| request["kind"]["kind"] == "TokenRequest").unwrap();
+    assert_eq!((&seen["subResource"], &seen["name"]), (&json!("token"), &json!("robot")));
+    assert_eq!(seen["object"]["metadata"]["name"], "robot");
+    server.stop().await.unwrap();
+}

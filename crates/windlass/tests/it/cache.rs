@@ -8,6 +8,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt as _;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams,
 };
@@ -150,6 +152,25 @@ async fn a_kind_that_is_not_served_is_named_and_awaited() {
     bench.install().await;
     bench.create(&pet("thor")).await;
     listed.await.expect("joined").expect("synced once the kind was there");
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn a_lister_recovers_when_a_definition_returns() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let lister = client.lister::<Pet>();
+    bench.create(&pet("thor")).await;
+    wait_for("the first thor", async || lister.len() == 1).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
+    definitions.delete(Pet::crd_name(), &DeleteParams::default()).await.expect("deleted");
+    // The deletion of what there was is heard of before the kind is gone.
+    wait_for("no thor", async || lister.is_empty()).await;
+    wait_for("no definition", async || definitions.get_opt(Pet::crd_name()).await.is_ok_and(|crd| crd.is_none())).await;
+    bench.install().await;
+    bench.create(&pet("tron")).await;
+    wait_for("tron", async || lister.get(&ObjectKey::new("default", "tron")).is_some()).await;
+    assert_eq!(lister.len(), 1);
     client.caches().stop().await;
 }
 

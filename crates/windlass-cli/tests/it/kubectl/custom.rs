@@ -111,7 +111,8 @@ fn a_definition_is_deleted_with_its_objects() {
     let watch = k.spawn("get gadgets --watch --output-watch-events --no-headers");
     watch.line_with("ADDED");
     k.run("delete crd gadgets.test.windlass.dev --timeout=60s");
-    // The watch ends with what it watches.
+    // The watch tells of the deletion, then ends with what it watches.
+    watch.line_with("DELETED");
     while watch.line().is_some() {}
     crate::process::eventually("the kind is gone", || {
         let said = k.command("get gadgets").output().unwrap();

@@ -63,12 +63,17 @@ impl Mutation {
                 };
                 for (index, params) in found.iter().enumerate() {
                     let id = format!("{}/{}/{index}", policy.name, binding.name);
-                    if again && !(policy.reinvoked && self.asked.contains(&id)) {
-                        continue;
-                    }
-                    self.asked.insert(id);
                     let mut view = View::new(request, &served, Some(object), old).await?;
-                    let found = change(request, policy, &mut view, params)?;
+                    let found = match policy.applies(view.input(policy, params)) {
+                        Ok(false) => continue,
+                        Err(why) => vec![why],
+                        // Only who had a turn may have another one.
+                        Ok(true) if again && !(policy.reinvoked && self.asked.contains(&id)) => continue,
+                        Ok(true) => {
+                            self.asked.insert(id);
+                            change(request, policy, &mut view, params)?
+                        }
+                    };
                     if !policy.ignores_failure {
                         problems.extend(found.into_iter().map(|why| (format!("{prefix}: {why}"), Some("Invalid"))));
                     }
@@ -108,11 +113,6 @@ fn refusal(request: &Request, problems: Vec<(String, Option<&'static str>)>) -> 
 
 /// Applies the changes of one policy in order. Returns what went wrong.
 fn change(request: &Request, policy: &Policy, view: &mut View, params: &Value) -> Result<Vec<String>, Status> {
-    match policy.applies(view.input(policy, params)) {
-        Ok(true) => {}
-        Ok(false) => return Ok(Vec::new()),
-        Err(why) => return Ok(vec![why]),
-    }
     let kind = GroupVersionKind::of(&view.served, &request.subresource);
     let mut problems = Vec::new();
     for change in &policy.mutations {

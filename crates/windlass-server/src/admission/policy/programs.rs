@@ -39,6 +39,8 @@ pub(super) struct Uses {
 pub(super) struct Compiler {
     variables: Vec<Variable>,
     types: Vec<(String, Type)>,
+    object: Type,
+    params: Type,
 }
 
 /// A named value of a policy.
@@ -55,9 +57,22 @@ pub(super) struct Compiled {
     program: Result<Program, String>,
 }
 
+impl Compiled {
+    /// Why it cannot be evaluated.
+    pub(super) fn problem(self) -> Option<String> {
+        self.program.err()
+    }
+}
+
 impl Compiler {
+    /// For objects and parameters of any type: expressions that are to be evaluated.
     pub(super) fn new() -> Self {
-        Self { variables: Vec::new(), types: Vec::new() }
+        Self::typed(Type::Dyn, Type::Dyn)
+    }
+
+    /// For objects and parameters of these types.
+    pub(super) fn typed(object: Type, params: Type) -> Self {
+        Self { variables: Vec::new(), types: Vec::new(), object, params }
     }
 
     /// Compiles an expression that makes a value of one of these types.
@@ -85,11 +100,11 @@ impl Compiler {
         let fields: Vec<(&str, Type)> = self.types.iter().map(|(name, ty)| (name.as_str(), ty.clone())).collect();
         let authorizer = |name: &str| Type::named(&format!("kubernetes.authorization.{name}"));
         let mut environment = Environment::new()
-            .with("object", Type::Dyn)
-            .with("oldObject", Type::Dyn)
+            .with("object", self.object.clone())
+            .with("oldObject", self.object.clone())
             .with("namespaceObject", namespace_type())
             .with("request", request_type())
-            .with(named(uses.params, "params"), Type::Dyn)
+            .with(named(uses.params, "params"), self.params.clone())
             .with(named(!fields.is_empty(), "variables"), object_type("kubernetes.variables", &fields))
             .with(named(uses.authorizer, "authorizer"), authorizer("Authorizer"))
             .with(named(uses.authorizer, "authorizer.requestResource"), authorizer("ResourceCheck"));
@@ -205,7 +220,7 @@ impl<'a> Globals<'a> for Round<'a> {
 pub(super) fn problems(expressions: &[Expression]) -> Vec<Option<String>> {
     let mut compiler = Compiler::new();
     let nothing = Compiler::new();
-    let problem = |compiled: Compiled| compiled.program.err();
+    let problem = Compiled::problem;
     expressions
         .iter()
         .map(|expression| {

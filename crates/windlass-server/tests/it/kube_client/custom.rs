@@ -1,8 +1,10 @@
 //! A custom resource, from its derived type to its deletion.
 
-use futures::StreamExt as _;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::Discovery;
 use kube::runtime::wait::{await_condition, conditions};
@@ -13,6 +15,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{check_refused, everywhere, refused};
+
+/// Longer than anything takes; a test that waits this long has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(CustomResource, Clone, Debug, Deserialize, PartialEq, Serialize, JsonSchema)]
 #[kube(group = "test.windlass.dev", version = "v1", kind = "Gadget", namespaced, status = "GadgetStatus")]
@@ -115,6 +120,68 @@ async fn a_definition_takes_its_objects_with_it() {
         check_refused(gadgets.get("lamp").await, 404, "NotFound");
         let again = gadgets.create(&PostParams::default(), &lamp).await.unwrap();
         assert_ne!(again.uid(), created.uid());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_watch_tells_of_every_deletion_before_it_ends_with_its_definition() {
+    everywhere(async |client: Client| {
+        let definitions = define(&client).await;
+        let gadgets: Api<Gadget> = Api::default_namespaced(client.clone());
+        for i in 0..40 {
+            let lamp = Gadget::new(&format!("lamp-{i:02}"), GadgetSpec { colour: "red".into(), replicas: 2 });
+            gadgets.create(&PostParams::default(), &lamp).await.unwrap();
+        }
+        let events = gadgets.watch(&WatchParams::default(), "0").await.unwrap();
+        definitions.delete(Gadget::crd_name(), &DeleteParams::default()).await.unwrap();
+        let events: Vec<_> = tokio::time::timeout(PATIENCE, events.try_collect()).await.expect("it ends").unwrap();
+        let names = |wanted: fn(&WatchEvent<Gadget>) -> Option<&Gadget>| {
+            events.iter().filter_map(wanted).map(kube::ResourceExt::name_any).collect::<Vec<_>>()
+        };
+        let added = names(|event| if let WatchEvent::Added(gadget) = event { Some(gadget) } else { None });
+        let deleted = names(|event| if let WatchEvent::Deleted(gadget) = event { Some(gadget) } else { None });
+        assert_eq!(added.len(), 40);
+        assert_eq!(deleted, added);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_watcher_recovers_when_a_definition_returns() {
+    everywhere(async |client: Client| {
+        for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
+            let definitions = define(&client).await;
+            let gadgets: Api<Gadget> = Api::default_namespaced(client.clone());
+            let lamp = Gadget::new("lamp", GadgetSpec { colour: "red".into(), replicas: 2 });
+            let mut events = watcher(gadgets.clone(), config).boxed();
+            while !matches!(events.next().await.unwrap().unwrap(), watcher::Event::InitDone) {}
+            let first = gadgets.create(&PostParams::default(), &lamp).await.unwrap();
+            assert!(matches!(events.next().await.unwrap().unwrap(), watcher::Event::Apply(_)));
+            definitions.delete(Gadget::crd_name(), &DeleteParams::default()).await.unwrap();
+            let watcher::Event::Delete(deleted) = events.next().await.unwrap().unwrap() else { panic!("not deleted") };
+            assert_eq!(deleted.uid(), first.uid());
+            let missing = events.next().await.unwrap().unwrap_err();
+            let watcher::Error::WatchStartFailed(kube::Error::Api(missing)) = missing else { panic!("{missing}") };
+            assert_eq!(missing.code, 404);
+
+            define(&client).await;
+            let second = gadgets.create(&PostParams::default(), &lamp).await.unwrap();
+            let seen = async {
+                loop {
+                    // What is refused is tried again; the past of the first definition is no past of the second's.
+                    if let Some(Ok(watcher::Event::InitApply(seen) | watcher::Event::Apply(seen))) = events.next().await
+                    {
+                        return seen;
+                    }
+                }
+            };
+            let seen = tokio::time::timeout(PATIENCE, seen).await.expect("the watcher comes back");
+            assert_eq!(seen.uid(), second.uid());
+            let uid = definitions.get(Gadget::crd_name()).await.unwrap().uid().unwrap();
+            definitions.delete(Gadget::crd_name(), &DeleteParams::default()).await.unwrap();
+            await_condition(definitions, Gadget::crd_name(), conditions::is_deleted(&uid)).await.unwrap();
+        }
     })
     .await;
 }

@@ -1,0 +1,180 @@
+//! What custom resources cost: `cargo bench -p windlass-server`, and `-- <word>` for the rows that contain a word.
+//!
+//! Requests go to the server as a tower service, in this process and with the memory engine, so that what is
+//! measured is the server's own work.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tower::ServiceExt as _;
+use windlass_server::Server;
+
+#[path = "../tests/it/big_crd.rs"]
+mod big_crd;
+
+use big_crd::{DEFINITIONS, OBJECTS, definition, platform};
+
+const OBJECTS_EACH: usize = 5_000;
+const WRITERS: usize = 16;
+const ROUNDS: usize = 9;
+
+fn main() {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let selects = |row: &str| filter.as_ref().is_none_or(|filter| row.contains(&filter[..]));
+    let runtime = Runtime::new().unwrap();
+    if selects("big") {
+        runtime.block_on(big());
+    }
+    if selects("small") {
+        runtime.block_on(small());
+    }
+}
+
+async fn send(server: &Server, method: Method, path: &str, content_type: &str, body: Vec<u8>) -> (u16, Bytes) {
+    let request = Request::builder().method(method).uri(path).header("content-type", content_type);
+    let body: Full<Bytes> = Full::from(body);
+    let request = request.body(body).unwrap();
+    let response = server.service().oneshot(request).await.unwrap();
+    let code = response.status().as_u16();
+    (code, response.into_body().collect().await.unwrap().to_bytes())
+}
+
+async fn post(server: &Server, path: &str, body: Vec<u8>) -> Duration {
+    let started = Instant::now();
+    let (code, answer) = send(server, Method::POST, path, "application/json", body).await;
+    assert_eq!(code, 201, "{}", String::from_utf8_lossy(&answer));
+    started.elapsed()
+}
+
+fn row(name: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let at = |share: usize| times[(times.len() - 1) * share / 100];
+    println!("{name:<48} best {:>10.2?}   median {:>10.2?}   p99 {:>10.2?}", at(0), at(50), at(99));
+}
+
+/// A definition of more than a megabyte: until its objects can be created, and what creating one costs.
+async fn big() {
+    let crd = serde_json::to_vec(&definition()).unwrap();
+    println!("big definition: {} KB", crd.len() / 1024);
+    let (mut install, mut serve) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let server = Server::builder().start().await.unwrap();
+        let body = serde_json::to_vec(&platform("first", 1)).unwrap();
+        let installed = post(&server, DEFINITIONS, crd.clone()).await;
+        let created = post(&server, OBJECTS, body).await;
+        install.push(installed);
+        serve.push(installed + created);
+        server.stop().await.unwrap();
+    }
+    row("big: POST of the definition", install);
+    row("big: POST of the definition and first create", serve);
+    let server = Server::builder().start().await.unwrap();
+    post(&server, DEFINITIONS, crd).await;
+    let schema = {
+        let snapshot = server.api().catalog.snapshot();
+        Arc::clone(snapshot.find("big.example.com", "v1", "platforms").unwrap())
+    };
+    for (width, times) in [(1, 1_000), (2, 300), (4, 50)] {
+        let size = serde_json::to_vec(&platform("x", width)).unwrap().len();
+        let mut creates = Vec::new();
+        for n in 0..times {
+            let body = serde_json::to_vec(&platform(&format!("w{width}-{n}"), width)).unwrap();
+            creates.push(post(&server, OBJECTS, body).await);
+        }
+        row(&format!("big: create of {} KB", size.div_ceil(1024)), creates);
+        let object = platform("x", width);
+        let validations = (0..times).map(|_| {
+            let started = Instant::now();
+            let mut errors = windlass_server::field::FieldErrors::default();
+            schema.strategy().validate(&object, &mut errors);
+            assert!(errors.is_empty(), "{errors:?}");
+            started.elapsed()
+        });
+        row(&format!("big: of that, validation of {} KB", size.div_ceil(1024)), validations.collect());
+    }
+    server.stop().await.unwrap();
+}
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SETTINGS: &str = "/apis/small.example.com/v1/namespaces/default/settings";
+
+/// Custom resources and ConfigMaps of the same size, against each other.
+async fn small() {
+    let schema = json!({"type": "object", "properties": {
+        "data": {"type": "object", "additionalProperties": {"type": "string"}}}});
+    let crd = json!({"metadata": {"name": "settings.small.example.com"}, "spec": {"group": "small.example.com",
+        "scope": "Namespaced", "names": {"plural": "settings", "singular": "setting", "kind": "Setting"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
+    let mut ratios: [Vec<f64>; 3] = Default::default();
+    let mut rates = [[0.0; 2]; 3];
+    for _ in 0..ROUNDS {
+        let mut each = [[0.0; 2]; 3];
+        for (kind, path) in [CONFIG_MAPS, SETTINGS].into_iter().enumerate() {
+            let server = Arc::new(Server::builder().start().await.unwrap());
+            post(&server, DEFINITIONS, serde_json::to_vec(&crd).unwrap()).await;
+            for (phase, rate) in each.iter_mut().enumerate() {
+                rate[kind] = throughput(&server, path, phase).await;
+            }
+            Arc::into_inner(server).unwrap().stop().await.unwrap();
+        }
+        for phase in 0..3 {
+            ratios[phase].push(each[phase][1] / each[phase][0]);
+            for kind in 0..2 {
+                rates[phase][kind] += each[phase][kind] / ROUNDS as f64;
+            }
+        }
+    }
+    for (phase, name) in ["create", "merge patch", "apply"].into_iter().enumerate() {
+        ratios[phase].sort_by(f64::total_cmp);
+        let [maps, custom] = rates[phase];
+        let ratio = ratios[phase][ROUNDS / 2];
+        println!("small: {name:<12} ConfigMap {maps:>8.0}/s   custom {custom:>8.0}/s   ratio {ratio:.2}");
+    }
+}
+
+fn object(path: &str, name: &str) -> Value {
+    let data: serde_json::Map<String, Value> =
+        (0..10).map(|n| (format!("key-{n}"), Value::from("x".repeat(85)))).collect();
+    let (api_version, kind) =
+        if path == CONFIG_MAPS { ("v1", "ConfigMap") } else { ("small.example.com/v1", "Setting") };
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "data": data})
+}
+
+async fn throughput(server: &Arc<Server>, path: &'static str, phase: usize) -> f64 {
+    let started = Instant::now();
+    let tasks = (0..WRITERS).map(|writer| {
+        let server = Arc::clone(server);
+        tokio::spawn(async move {
+            for n in (writer..OBJECTS_EACH).step_by(WRITERS) {
+                let name = format!("o-{n}");
+                let one = format!("{path}/{name}");
+                let (code, answer) = match phase {
+                    0 => {
+                        let body = serde_json::to_vec(&object(path, &name)).unwrap();
+                        send(&server, Method::POST, path, "application/json", body).await
+                    }
+                    1 => {
+                        let body = serde_json::to_vec(&json!({"data": {"key-0": n.to_string()}})).unwrap();
+                        send(&server, Method::PATCH, &one, "application/merge-patch+json", body).await
+                    }
+                    _ => {
+                        let body = serde_json::to_vec(&object(path, &name)).unwrap();
+                        let one = format!("{one}?fieldManager=bench&force=true");
+                        send(&server, Method::PATCH, &one, "application/apply-patch+yaml", body).await
+                    }
+                };
+                assert!(code < 300, "{}", String::from_utf8_lossy(&answer));
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    OBJECTS_EACH as f64 / started.elapsed().as_secs_f64()
+}

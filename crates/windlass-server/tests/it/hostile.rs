@@ -1,0 +1,136 @@
+//! Rules and schemas that mean harm: they are refused, or cut off, and everybody else is served meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use windlass_server::Server;
+
+use crate::client::{Answer, create, get, post, start};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+
+/// Nothing that is refused may take longer, in a debug build on a busy machine.
+const LONGEST: Duration = Duration::from_secs(10);
+
+fn definition(spec: &Value) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});
+    json!({"metadata": {"name": "traps.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "traps", "kind": "Trap"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}})
+}
+
+async fn define(server: &Server, spec: &Value) -> Answer {
+    let started = Instant::now();
+    let answer = post(server, DEFINITIONS, &definition(spec)).await;
+    assert!(started.elapsed() < LONGEST, "{:?}", started.elapsed());
+    answer
+}
+
+async fn refused(server: &Server, spec: &Value, words: &str) {
+    let answer = define(server, spec).await;
+    assert!(matches!(answer.code, 400 | 422), "{} {words}", answer.body);
+    assert!(answer.message().contains(words), "{words}: {}", &answer.message()[..answer.message().len().min(600)]);
+}
+
+fn ruled(schema: Value, rule: &str) -> Value {
+    let mut schema = schema;
+    schema["x-kubernetes-validations"] = json!([{"rule": rule}]);
+    json!({"type": "object", "properties": {"x": schema}})
+}
+
+#[tokio::test]
+async fn hostile_definitions_are_refused() {
+    let server = start().await;
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    let too_much = "estimated rule cost exceeds budget by factor of more than 100x";
+    let loops = (0..6).fold("true".to_owned(), |inner, n| format!("self.all(v{n}, {inner})"));
+    refused(&server, &ruled(list.clone(), &loops), too_much).await;
+    refused(&server, &ruled(list.clone(), "self.all(a, self.all(b, a.matches(b)))"), too_much).await;
+    let text = json!({"type": "string", "maxLength": 10});
+    let copies = format!("optional.of(self){}.hasValue()", ".optMap(a, a)".repeat(80));
+    refused(&server, &ruled(text.clone(), &copies), "x-kubernetes-validations[0].rule: Invalid value").await;
+    let deep = format!("{}true{}", "(".repeat(5_000), ")".repeat(5_000));
+    refused(&server, &ruled(text.clone(), &deep), "expression recursion limit exceeded").await;
+    let long = format!("self == '{}'", "x".repeat(200_000));
+    refused(&server, &ruled(text.clone(), &long), "code point size exceeds limit").await;
+    refused(&server, &ruled(text.clone(), "self.matches('(((a{1000}){1000}){1000})')"), "Invalid value").await;
+    refused(&server, &ruled(text, "self.matches('(a')"), "invalid matches argument").await;
+
+    let pattern =
+        json!({"type": "object", "properties": {"x": {"type": "string", "pattern": "((a{1000}){1000}){1000}"}}});
+    refused(&server, &pattern, "must be a valid regular expression").await;
+    // Nested deeper than anybody needs: refused as a document, or as a schema.
+    let nested = (0..20_000).fold("{\"type\":\"string\"}".to_owned(), |inner, _| {
+        format!("{{\"type\":\"object\",\"properties\":{{\"a\":{inner}}}}}")
+    });
+    let body = definition(&json!("HERE")).to_string().replace("\"HERE\"", &nested);
+    let answer = crate::client::send_text(&server, DEFINITIONS, body).await;
+    assert!(matches!(answer.code, 400 | 422), "{}", answer.code);
+    assert_eq!(get(&server, &format!("{DEFINITIONS}/traps.example.com")).await.code, 404);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn patterns_that_backtrack_elsewhere_are_matched_in_linear_time() {
+    let server = start().await;
+    let text = json!({"type": "string", "maxLength": 60_000, "pattern": "^(a+)+$"});
+    let spec = json!({"type": "object", "properties": {"x": text}});
+    assert_eq!(define(&server, &spec).await.code, 201);
+    let trap = json!({"apiVersion": "example.com/v1", "kind": "Trap", "metadata": {"name": "t"},
+        "spec": {"x": format!("{}!", "a".repeat(50_000))}});
+    let started = Instant::now();
+    let answer = post(&server, "/apis/example.com/v1/namespaces/default/traps", &trap).await;
+    assert_eq!(answer.code, 422);
+    assert!(answer.message().contains("in body should match '^(a+)+$'"), "{}", answer.message().len());
+    assert!(started.elapsed() < LONGEST);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_would_run_forever_is_cut_off_while_others_are_served() {
+    let server = Arc::new(start().await);
+    let loops = (0..4).fold("true".to_owned(), |inner, n| format!("object.data.all(v{n}, {inner})"));
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
+    let policy = json!({"metadata": {"name": "trap"}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": loops}]}});
+    create(&server, CONFIG_MAPS, &json!({"metadata": {"name": "bystander"}})).await;
+    create(&server, POLICIES, &policy).await;
+    let binding = json!({"metadata": {"name": "trap"}, "spec": {"policyName": "trap", "validationActions": ["Deny"]}});
+    create(&server, BINDINGS, &binding).await;
+
+    let data: serde_json::Map<String, Value> = (0..1_000).map(|n| (format!("k{n}"), json!("v"))).collect();
+    let victim = json!({"metadata": {"name": "victim"}, "data": data});
+    let done = Arc::new(AtomicBool::new(false));
+    let hostile = tokio::spawn({
+        let (server, done) = (Arc::clone(&server), Arc::clone(&done));
+        async move {
+            let mut answers = Vec::new();
+            for _ in 0..5 {
+                answers.push(post(&server, CONFIG_MAPS, &victim).await);
+            }
+            done.store(true, Ordering::SeqCst);
+            answers
+        }
+    });
+    let mut waits = Vec::new();
+    while !done.load(Ordering::SeqCst) {
+        let started = Instant::now();
+        assert_eq!(get(&server, &format!("{CONFIG_MAPS}/bystander")).await.code, 200);
+        waits.push(started.elapsed());
+        tokio::task::yield_now().await;
+    }
+    for answer in hostile.await.unwrap() {
+        assert_eq!(answer.code, 422, "{}", answer.body);
+        assert!(answer.message().ends_with("operation cancelled: actual cost limit exceeded"), "{}", answer.message());
+    }
+    assert!(!waits.is_empty());
+    waits.sort();
+    // The median, as the machine may be busy with other tests.
+    assert!(waits[waits.len() / 2] < Duration::from_millis(100), "{:?}", waits[waits.len() / 2]);
+    Arc::into_inner(server).unwrap().stop().await.unwrap();
+}
