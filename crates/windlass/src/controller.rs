@@ -57,6 +57,7 @@ use crate::metrics::Registry;
 use crate::object::{Object, is_cluster_scoped};
 use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
+use crate::shard::Sharding;
 use source::{KindSource, Source, StreamSource};
 
 /// Which objects of a kind a controller watches, and which changes count.
@@ -113,6 +114,7 @@ pub(crate) struct Options {
     pub(crate) reconcile_timeout: Option<Duration>,
     pub(crate) queue: QueueConfig,
     pub(crate) needs_leader: bool,
+    pub(crate) sharding: Option<Sharding>,
 }
 
 /// Describes a controller of kind `K`. See the [module documentation](self).
@@ -151,6 +153,7 @@ impl<K: Object> Controller<K> {
                 reconcile_timeout: None,
                 queue: QueueConfig::default(),
                 needs_leader: true,
+                sharding: None,
             },
         }
     }
@@ -248,6 +251,14 @@ impl<K: Object> Controller<K> {
     /// elects a leader). True unless set.
     pub fn needs_leader(mut self, needs_leader: bool) -> Self {
         self.options.needs_leader = needs_leader;
+        self
+    }
+
+    /// Spreads the keys over all replicas instead of leaving them to the leader: see
+    /// [`shard`](crate::shard). A number of shards will do; the same in all replicas.
+    pub fn sharding(mut self, sharding: impl Into<Sharding>) -> Self {
+        self.options.sharding = Some(sharding.into());
+        self.options.needs_leader = false;
         self
     }
 

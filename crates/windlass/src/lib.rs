@@ -75,7 +75,8 @@
 //! 5. Helpers for reconcilers: [`finalizer`] (clean up before an object goes), [`patch`] (send
 //!    only what changed), [`conditions`], [`owner`], [`events`].
 //! 6. [`lease`]: of all replicas one works, and no write leaves the others.
-//! 7. [`metrics`]: under controller-runtime's names.
+//! 7. [`shard`]: all replicas work, each on its part of the keys.
+//! 8. [`metrics`]: under controller-runtime's names.
 
 pub mod manager;
 
@@ -95,6 +96,8 @@ pub mod owner;
 pub mod patch;
 
 pub mod lease;
+pub mod shard;
+
 pub mod metrics;
 
 mod key;

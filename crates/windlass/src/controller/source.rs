@@ -1,5 +1,6 @@
 //! What wakes a controller: changes of a kind, filtered, mapped to keys, put in its queue.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -12,13 +13,30 @@ use crate::informer::{Change, Subscription, SyncError};
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::queue::{Priority, Queue};
+use crate::shard::shard_of;
+
+/// Where sources put keys: a controller's queue, or the part of it that some shards make up.
+#[derive(Clone)]
+pub(super) struct Sink {
+    pub(super) queue: Queue<ObjectKey>,
+    /// Of how many shards which.
+    pub(super) shards: Option<(u32, BTreeSet<u32>)>,
+}
+
+impl Sink {
+    fn add(&self, key: ObjectKey, priority: Priority) {
+        if self.shards.as_ref().is_none_or(|(count, shards)| shards.contains(&shard_of(&key, *count))) {
+            self.queue.add(key, priority);
+        }
+    }
+}
 
 /// A source of keys, of any kind.
 pub(super) trait Source: Send + Sync {
     /// Makes sure that the kind is being watched.
     fn register(&self, _caches: &Caches) {}
     /// Puts keys in the queue until the subscription is dropped.
-    fn subscribe(&self, _caches: &Caches, _queue: Queue<ObjectKey>) -> Subscription {
+    fn subscribe(&self, _caches: &Caches, _sink: Sink) -> Subscription {
         Subscription::joined(Vec::new())
     }
     /// Waits until everything that exists has been put in the queue.
@@ -78,14 +96,14 @@ impl<K: Object> Source for KindSource<K> {
         self.lister(caches);
     }
 
-    fn subscribe(&self, caches: &Caches, queue: Queue<ObjectKey>) -> Subscription {
+    fn subscribe(&self, caches: &Caches, sink: Sink) -> Subscription {
         let map = Arc::clone(&self.map);
         let predicate = self.watch.predicate.clone();
         self.lister(caches).subscribe(move |change| {
             if predicate.as_ref().is_none_or(|predicate| predicate.accepts(change)) {
                 let priority = priority(change);
                 for key in keys_of(change, &*map) {
-                    queue.add(key, priority);
+                    sink.add(key, priority);
                 }
             }
         })

@@ -27,7 +27,7 @@ fn quick(identity: &str) -> LeaderElection {
 }
 
 /// A client whose requests hang while it is cut off.
-fn switchable(bench: &Bench, cut: &Arc<AtomicBool>) -> kube::Client {
+pub fn switchable(bench: &Bench, cut: &Arc<AtomicBool>) -> kube::Client {
     let (service, cut) = (bench.server.service(), Arc::clone(cut));
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let (service, cut) = (service.clone(), Arc::clone(&cut));

@@ -7,6 +7,7 @@ mod bench;
 mod cache;
 mod controller;
 mod finalizer;
-mod helpers;
 mod lease;
 mod manager;
+mod shard;
+mod writes;
