@@ -1,4 +1,4 @@
-//! Drafts, events and apply against a real pipeline.
+//! What reconcilers write: drafts, applied and pruned children, events.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::events::{Broadcaster, EventApi};
 use windlass::patch::{Committed, Draft};
+use windlass::prune::Children;
 use windlass::{ObjectKey, conditions};
 
 use crate::bench::{Bench, Pet, PetStatus, pet, wait_for};
@@ -141,4 +142,41 @@ async fn events_are_written_and_become_a_series() {
     assert_eq!(events.list(&ListParams::default()).await.expect("listed").items.len(), 1);
     shutdown.cancel();
     writing.await.expect("joined");
+}
+
+#[tokio::test]
+async fn children_no_longer_wanted_are_pruned() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = client.create(&pet("thor")).await.expect("created");
+    let map = |name: &str| {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.into());
+        map
+    };
+    let mut foreign = map("foreign");
+    foreign.metadata.namespace = Some("default".into());
+    client.create(&foreign).await.expect("created");
+    let reconcile = async |names: &[&str], set: Option<&str>| {
+        let mut children = Children::of(&thor).kind::<ConfigMap>();
+        if let Some(set) = set {
+            children = children.set(set);
+        }
+        for name in names {
+            children.apply(&client, map(name)).await.expect("applied");
+        }
+        let mut gone: Vec<String> =
+            children.prune(&client).await.expect("pruned").iter().map(|key| key.name().to_owned()).collect();
+        gone.sort();
+        gone
+    };
+    assert!(reconcile(&["a", "b", "c"], None).await.is_empty());
+    assert!(reconcile(&["x"], Some("other")).await.is_empty(), "a set of its own");
+    assert_eq!(reconcile(&["b"], None).await, ["a", "c"]);
+    assert_eq!(reconcile(&["b"], None).await, Vec::<String>::new());
+    assert_eq!(reconcile(&[], Some("other")).await, ["x"]);
+    assert_eq!(reconcile(&[], None).await, ["b"]);
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    assert!(maps.get_opt("foreign").await.expect("read").is_some(), "what others own stays");
+    client.caches().stop().await;
 }
