@@ -38,6 +38,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn compare() {
     let runtime = runtime();
+    let _entered = runtime.enter();
     let server =
         runtime.block_on(Server::builder().token(TOKEN, User::admin()).start()).expect("the embedded server starts");
     let authority = Authority::generate().unwrap();

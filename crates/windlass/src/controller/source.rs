@@ -6,12 +6,13 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
+use kube::api::ApiResource;
 
 use super::{Watch, keys_of};
 use crate::cache::{Caches, Lister};
 use crate::informer::{Change, Subscription, SyncError};
 use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{Object, is_cluster_scoped};
 use crate::queue::{Priority, Queue};
 use crate::shard::shard_of;
 
@@ -31,8 +32,21 @@ impl Sink {
     }
 }
 
+/// What a source watches in the controller's own cluster.
+pub(super) struct Watched {
+    pub(super) group: String,
+    pub(super) plural: String,
+    pub(super) namespace: Option<String>,
+    /// Whether objects of the kind are in namespaces, as far as the type says.
+    pub(super) namespaced: bool,
+}
+
 /// A source of keys, of any kind.
 pub(super) trait Source: Send + Sync {
+    /// What must be readable.
+    fn watched(&self) -> Option<Watched> {
+        None
+    }
     /// Makes sure that the kind is being watched.
     fn register(&self, _caches: &Caches) {}
     /// Puts keys in the queue until the subscription is dropped.
@@ -87,11 +101,21 @@ impl<K: Object> KindSource<K> {
     }
 
     fn lister(&self, caches: &Caches) -> Lister<K> {
-        caches.lister_in(&self.watch.dt, &self.watch.scope)
+        self.watch.caches.as_ref().unwrap_or(caches).lister_in(&self.watch.dt, &self.watch.scope)
     }
 }
 
 impl<K: Object> Source for KindSource<K> {
+    fn watched(&self) -> Option<Watched> {
+        let resource = ApiResource::erase::<K>(&self.watch.dt);
+        self.watch.caches.is_none().then(|| Watched {
+            group: resource.group,
+            plural: resource.plural,
+            namespace: self.watch.scope.in_namespace().map(str::to_owned),
+            namespaced: !is_cluster_scoped::<K>(),
+        })
+    }
+
     fn register(&self, caches: &Caches) {
         self.lister(caches);
     }

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::context::{Context, Shared};
+use super::enqueue::Enqueuer;
 use super::reconcile::{Outcome, Reconcile, ReconcileError};
 use super::source::{Sink, Source};
 use super::{Environment, Options};
@@ -31,6 +32,9 @@ pub(super) struct Run {
     pub(super) name: Arc<str>,
     pub(super) sources: Arc<[Box<dyn Source>]>,
     pub(super) options: Options,
+    pub(super) enqueuer: Enqueuer,
+    /// Of the cluster that the controller works in.
+    pub(super) client: Client,
     pub(super) environment: Environment,
     pub(super) shutdown: CancellationToken,
 }
@@ -51,7 +55,7 @@ impl<R: Reconcile> AnyReconciler for Typed<R> {
 
 impl Run {
     async fn run<R: Reconcile>(self, reconciler: Arc<R>) -> Result<(), SyncError> {
-        let caches = self.environment.client.caches().clone();
+        let caches = self.client.caches().clone();
         let queue = Queue::new(self.options.queue);
         let metrics = Metrics::new(&self.environment.metrics, &self.name, &queue, &self.options);
         // Subscribed before the lists are complete, so that nothing is missed; worked on after,
@@ -71,9 +75,19 @@ impl Run {
         );
         let shared = Shared {
             controller: Arc::clone(&self.name),
-            client: self.environment.client.clone(),
+            client: self.client.clone(),
+            clusters: self
+                .environment
+                .clusters
+                .iter()
+                .map(|cluster| (Arc::clone(&cluster.name), cluster.client.clone()))
+                .collect(),
             recorder: self.environment.recorder.clone(),
             shutdown: self.shutdown.clone(),
+        };
+        let shared = match &self.environment.fence {
+            Some(fence) => shared.fenced(fence),
+            None => shared,
         };
         let coordinated = CancellationToken::new();
         let mut coordination = JoinSet::new();
@@ -93,6 +107,7 @@ impl Run {
             timeout: self.options.reconcile_timeout,
             metrics,
         });
+        let _attached = self.enqueuer.attach(queue.clone());
         let mut workers = JoinSet::new();
         for source in &*self.sources {
             if let Some(feed) = source.feed(queue.clone()) {
@@ -154,16 +169,7 @@ enum Domain {
 
 impl Domain {
     fn sharded(slots: Slots, shared: &Shared) -> Self {
-        let context = |slot: &crate::shard::Slot| {
-            let client = &shared.client;
-            let fenced = slot.fence.guard(client.kube().clone());
-            Arc::new(Shared {
-                controller: Arc::clone(&shared.controller),
-                client: Client::new(fenced, client.caches().clone(), client.field_manager()),
-                recorder: shared.recorder.clone(),
-                shutdown: shared.shutdown.clone(),
-            })
-        };
+        let context = |slot: &crate::shard::Slot| Arc::new(shared.fenced(&slot.fence));
         let contexts = slots.iter().map(context).collect();
         Self::Shards { slots, contexts }
     }

@@ -96,6 +96,10 @@ impl Running {
         self.task.await.expect("the manager does not panic")
     }
 
+    pub fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Waits for it to end by itself.
     pub async fn ended(self) -> Result<(), ManagerError> {
         self.task.await.expect("the manager does not panic")

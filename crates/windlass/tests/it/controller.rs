@@ -220,3 +220,27 @@ async fn a_key_is_never_reconciled_twice_at_once() {
     assert!(together.load(Ordering::Relaxed) > 1, "different keys run together");
     assert!(!registry.encode().contains("reconcile_panics_total{controller=\"pet\"} 1"));
 }
+
+#[tokio::test]
+async fn a_key_is_enqueued_from_anywhere() {
+    let bench = Bench::start().await;
+    let log: Log<String> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    let controller = Controller::<Pet>::new("pet");
+    let wake = controller.enqueuer();
+    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
+        seen.push(key.to_string());
+        async { Ok(Outcome::Done) }
+    });
+    manager.add(controller.complete(reconciler)).expect("added");
+    let key = ObjectKey::new("default", "from-outside");
+    assert!(!wake.enqueue(key.clone()), "nothing runs yet");
+    let running = Running::start(manager);
+    wait_for("it runs", async || wake.enqueue(key.clone())).await;
+    assert!(wake.enqueue_after(key.sibling("later"), Duration::from_millis(1)));
+    wait_for("both", async || log.contains(&"default/from-outside".into()) && log.contains(&"default/later".into()))
+        .await;
+    running.stop().await.expect("stopped");
+    assert!(!wake.enqueue(key), "stopped");
+}

@@ -4,6 +4,7 @@
 
 mod bench;
 
+mod access;
 mod cache;
 mod controller;
 mod finalizer;
