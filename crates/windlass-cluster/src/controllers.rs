@@ -206,7 +206,11 @@ impl Drop for Running {
 }
 
 fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerError> {
-    let mut manager = Manager::builder(setup.client.clone()).name(FIELD_MANAGER).graceful_shutdown(GRACE).build()?;
+    let mut manager = Manager::builder(setup.client.clone())
+        .name(FIELD_MANAGER)
+        .graceful_shutdown(GRACE)
+        .check_permissions(false)
+        .build()?;
     let mut inventory = Inventory::new(setup.client);
     if controllers.contains(BuiltIn::Namespace) {
         namespace::add(&mut manager, &mut inventory)?;

@@ -208,6 +208,7 @@ impl<R: Reconcile> Worker<R> {
         while let Some(item) = self.queue.next().await {
             let Some((context, claim)) = self.domain.enter(&item.key) else {
                 self.queue.finish(&item.key, Verdict::Done);
+                tokio::task::coop::consume_budget().await;
                 continue;
             };
             let started = Instant::now();
@@ -219,6 +220,8 @@ impl<R: Reconcile> Worker<R> {
             self.metrics.work_time.observe(took);
             self.metrics.time.observe(took);
             self.queue.finish(&item.key, verdict);
+            // A full queue and quick reconciles must not keep timers and sockets from their turn.
+            tokio::task::coop::consume_budget().await;
         }
     }
 

@@ -209,8 +209,9 @@ async fn check(
         return Ok(response);
     }
     let body = response.into_body().collect_bytes().await?;
-    let status = serde_json::from_slice::<Status>(&body)
-        .unwrap_or_else(|_| Status::failure(&String::from_utf8_lossy(&body), "InternalError").with_code(code.as_u16()));
+    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
+        Status::failure(String::from_utf8_lossy(&body).trim(), "InternalError").with_code(code.as_u16())
+    });
     Err(kube::Error::Api(status.boxed()))
 }
 
@@ -391,7 +392,8 @@ mod tests {
     async fn an_error_response_becomes_a_status() {
         let client = kube::Client::new(
             tower::service_fn(|_| async {
-                let mut response = http::Response::new(http_body_util::Full::new(Bytes::from_static(b"nobody home")));
+                let mut response =
+                    http::Response::new(http_body_util::Full::new(Bytes::from_static(b"404 page not found\n")));
                 *response.status_mut() = http::StatusCode::NOT_FOUND;
                 Ok::<_, std::convert::Infallible>(response)
             }),
@@ -399,6 +401,8 @@ mod tests {
         );
         let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
         let error = source.list(None).await.unwrap_err();
-        assert!(matches!(error, kube::Error::Api(status) if status.code == 404));
+        assert!(
+            matches!(error, kube::Error::Api(status) if status.code == 404 && status.message == "404 page not found")
+        );
     }
 }

@@ -49,6 +49,8 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
                 Some(open) => {
                     let due = resync.as_ref().map_or(sweep, |resync| resync.due.min(sweep));
                     read(informer, &mut machine, open, due).await;
+                    // A stream that always has something must not keep others from their turn.
+                    tokio::task::coop::consume_budget().await;
                     if Instant::now() >= sweep {
                         informer.sweep();
                         sweep = Instant::now() + SWEEP;

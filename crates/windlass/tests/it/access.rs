@@ -31,7 +31,7 @@ fn operator(client: kube::Client) -> Manager {
     manager
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn rules_follow_from_what_controllers_declare() {
     let bench = Bench::start().await;
     let yaml = operator(bench.kube.clone()).rules().to_yaml("petstore");
@@ -57,7 +57,7 @@ async fn rules_follow_from_what_controllers_declare() {
     assert!(everywhere.contains("nodes") && !everywhere.contains("\"pets\""), "{everywhere}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_missing_permission_fails_the_start_with_the_rules_to_add() {
     let bench = Bench::start().await;
     let client = kube::Client::new(bench.server.service_as(user("petstore")), "default");
@@ -127,7 +127,7 @@ async fn ask(address: SocketAddr, token: Option<&str>) -> String {
     answer
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_manager_looks_after_several_clusters() {
     let (home, away) = (Bench::start().await, Bench::start().await);
     let mut manager = home.manager();

@@ -5,6 +5,7 @@
 mod bench;
 
 mod access;
+mod adversity;
 mod cache;
 mod controller;
 mod finalizer;

@@ -13,7 +13,7 @@ use windlass::controller::from_fn;
 use windlass::shard::Sharding;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
-use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
+use crate::bench::{Bench, Frozen, Log, Pet, Running, pet, wait_for};
 
 fn quick(identity: &str) -> Sharding {
     Sharding {
@@ -165,42 +165,17 @@ async fn a_replica_that_is_cut_off_drops_its_work_before_another_takes_it() {
     second.stop().await.expect("stopped");
 }
 
-/// The whole process of one replica is stopped in the middle of a reconcile, as with SIGSTOP: a
-/// thread of its own, on a real clock.
 #[tokio::test]
 async fn a_replica_that_was_stopped_and_wakes_up_writes_nothing() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
-    let key = ObjectKey::new("default", "thor");
     let one = |identity: &str| Sharding { shards: 1, ..quick(identity) };
-    let (stopped, stop) = std::sync::mpsc::channel::<()>();
-    let (resume, resumed) = std::sync::mpsc::channel::<()>();
-    let (resumed, stopped) = (Arc::new(Mutex::new(resumed)), Arc::new(Mutex::new(stopped)));
-    let refused = Log::default();
-    let shutdown = CancellationToken::new();
-    let thread = {
-        let (kube, shutdown, refused) = (bench.kube.clone(), shutdown.clone(), refused.clone());
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async move {
-                let mut manager = Manager::builder(kube).name("a").build().expect("built");
-                let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
-                    let (stopped, resumed, refused) = (Arc::clone(&stopped), Arc::clone(&resumed), refused.clone());
-                    async move {
-                        let _ = stopped.lock().expect("not poisoned").send(());
-                        // The only thread of this replica stands still here.
-                        let _ = resumed.lock().expect("not poisoned").recv();
-                        let patch = kube::api::Patch::Merge(json!({"spec": {"tricks": ["by a"]}}));
-                        refused.push(ctx.client().patch::<Pet>(&key, &patch).await.is_err());
-                        Ok(Outcome::Done)
-                    }
-                });
-                manager.add(Controller::<Pet>::new("pet").sharding(one("a")).complete(reconciler)).expect("added");
-                manager.run_until(shutdown).await.expect("stopped");
-            });
-        })
-    };
-    tokio::task::spawn_blocking(move || stop.recv()).await.expect("joined").expect("a works");
+    let sharding = one("a");
+    let frozen = Frozen::start(bench.kube.clone(), move |kube| {
+        let manager = Manager::builder(kube).name("a").build().expect("built");
+        (manager, Controller::<Pet>::new("pet").sharding(sharding))
+    });
+    frozen.standing().await;
     let log: Log<&str> = Log::default();
     let mut manager = Manager::builder(bench.kube.clone()).name("b").build().expect("built");
     let seen = log.clone();
@@ -216,13 +191,9 @@ async fn a_replica_that_was_stopped_and_wakes_up_writes_nothing() {
     manager.add(Controller::<Pet>::new("pet").sharding(one("b")).complete(reconciler)).expect("added");
     let second = Running::start(manager);
     wait_for("b takes over", async || log.contains(&"b")).await;
-    resume.send(()).expect("a is there");
-    drop(resume);
-    // Either its work was dropped, or its write was refused.
-    shutdown.cancel();
-    tokio::task::spawn_blocking(move || thread.join()).await.expect("joined").expect("a ended well");
-    assert!(refused.entries().iter().all(|refused| *refused), "{:?}", refused.entries());
-    let live = bench.pets().get(key.name()).await.expect("there");
+    let written = frozen.wake_and_stop().await;
+    assert!(!written.contains(&true), "a wrote after its time");
+    let live = bench.pets().get("thor").await.expect("there");
     assert_eq!(live.spec.tricks, ["by b"]);
     second.stop().await.expect("stopped");
 }

@@ -15,7 +15,7 @@ use windlass::{ObjectKey, conditions};
 
 use crate::bench::{Bench, Pet, PetStatus, pet, wait_for};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_draft_sends_only_what_changed() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -33,7 +33,7 @@ async fn a_draft_sends_only_what_changed() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn conditions_of_two_writers_do_not_undo_each_other() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -51,7 +51,7 @@ async fn conditions_of_two_writers_do_not_undo_each_other() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_draft_of_both_parts_keeps_conditions_written_meanwhile() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -72,7 +72,7 @@ async fn a_draft_of_both_parts_keeps_conditions_written_meanwhile() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn applying_the_same_again_changes_nothing() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -92,7 +92,7 @@ async fn applying_the_same_again_changes_nothing() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn writers_in_a_conflict_storm_all_get_through() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -115,7 +115,7 @@ async fn writers_in_a_conflict_storm_all_get_through() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn events_are_written_and_become_a_series() {
     let bench = Bench::start().await;
     let thor: Pet = bench.create(&pet("thor")).await;
@@ -144,7 +144,7 @@ async fn events_are_written_and_become_a_series() {
     writing.await.expect("joined");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn children_no_longer_wanted_are_pruned() {
     let bench = Bench::start().await;
     let client = bench.client();
