@@ -213,7 +213,11 @@ impl Drop for Running {
 }
 
 fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerError> {
-    let mut manager = Manager::builder(setup.client.clone()).name(FIELD_MANAGER).graceful_shutdown(GRACE).build()?;
+    let mut manager = Manager::builder(setup.client.clone())
+        .name(FIELD_MANAGER)
+        .graceful_shutdown(GRACE)
+        .check_permissions(false)
+        .build()?;
     let client = setup.client.clone();
     let mut inventory = Inventory::new(setup.client);
     if controllers.contains(BuiltIn::Namespace) {

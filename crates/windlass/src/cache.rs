@@ -66,6 +66,10 @@ impl Scope {
         self
     }
 
+    pub(crate) fn in_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     fn selection(&self) -> Selection {
         Selection {
             namespace: self.namespace.clone(),
@@ -288,6 +292,24 @@ impl Caches {
             keep
         });
         self.inner.listers.write().invalidate();
+    }
+
+    /// Stops one informer: what a scope selects of a kind. Others of the kind go on.
+    pub fn forget_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) {
+        let key = InformerKey {
+            object_type: TypeId::of::<K>(),
+            resource: ApiResource::erase::<K>(dt),
+            selection: scope.selection(),
+        };
+        if let Some(informer) = self.inner.informers.lock().remove(&key) {
+            informer.stop();
+        }
+        self.inner.listers.write().invalidate();
+    }
+
+    /// The namespaces watched; all of them when there are none.
+    pub(crate) fn namespaces(&self) -> &[String] {
+        &self.inner.namespaces
     }
 
     fn find_lister<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {

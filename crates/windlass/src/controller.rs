@@ -32,6 +32,7 @@
 //! ```
 
 mod context;
+mod enqueue;
 mod reconcile;
 mod source;
 mod worker;
@@ -46,17 +47,22 @@ use kube::api::ApiResource;
 use tokio_util::sync::CancellationToken;
 
 pub use context::{Context, ReconcileId};
+pub use enqueue::Enqueuer;
 pub use reconcile::{Outcome, Reconcile, ReconcileError, from_fn};
 
-use crate::cache::Scope;
+use crate::cache::{Caches, Scope};
 use crate::client::Client;
 use crate::events::Recorder;
 use crate::informer::{Change, SyncError};
 use crate::key::ObjectKey;
+use crate::lease::Fence;
+use crate::manager::Cluster;
 use crate::metrics::Registry;
 use crate::object::{Object, is_cluster_scoped};
 use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
+use crate::rbac::{OWN, READ, Rules};
+use crate::shard::Sharding;
 use source::{KindSource, Source, StreamSource};
 
 /// Which objects of a kind a controller watches, and which changes count.
@@ -65,6 +71,8 @@ pub struct Watch<K: Object> {
     pub(crate) scope: Scope,
     pub(crate) predicate: Option<Predicate<K>>,
     pub(crate) dt: K::DynamicType,
+    /// Of another cluster than the controller's own.
+    pub(crate) caches: Option<Caches>,
 }
 
 impl<K: Object> Default for Watch<K>
@@ -78,14 +86,26 @@ where
 
 impl<K: Object> Clone for Watch<K> {
     fn clone(&self) -> Self {
-        Self { scope: self.scope.clone(), predicate: self.predicate.clone(), dt: self.dt.clone() }
+        Self {
+            scope: self.scope.clone(),
+            predicate: self.predicate.clone(),
+            dt: self.dt.clone(),
+            caches: self.caches.clone(),
+        }
     }
 }
 
 impl<K: Object> Watch<K> {
     /// All objects of a kind known only at run time.
     pub fn dynamic(dt: K::DynamicType) -> Self {
-        Self { scope: Scope::default(), predicate: None, dt }
+        Self { scope: Scope::default(), predicate: None, dt, caches: None }
+    }
+
+    /// Objects of another cluster than the controller's.
+    #[must_use]
+    pub fn cluster(mut self, cluster: &Cluster) -> Self {
+        self.caches = Some(cluster.caches().clone());
+        self
     }
 
     /// Only objects that a scope selects. The server filters, and nothing else is cached.
@@ -113,6 +133,7 @@ pub(crate) struct Options {
     pub(crate) reconcile_timeout: Option<Duration>,
     pub(crate) queue: QueueConfig,
     pub(crate) needs_leader: bool,
+    pub(crate) sharding: Option<Sharding>,
 }
 
 /// Describes a controller of kind `K`. See the [module documentation](self).
@@ -122,6 +143,18 @@ pub struct Controller<K: Object> {
     primary: Watch<K>,
     sources: Vec<Box<dyn Source>>,
     options: Options,
+    enqueuer: Enqueuer,
+    cluster: Option<Cluster>,
+    permits: Permits,
+}
+
+/// What a controller does besides watching.
+#[derive(Debug, Clone, Default)]
+struct Permits {
+    /// What follows from owning: written by most, so not asked for at the start.
+    derived: Rules,
+    /// What the user says.
+    said: Rules,
 }
 
 impl<K: Object> std::fmt::Debug for Controller<K> {
@@ -151,7 +184,11 @@ impl<K: Object> Controller<K> {
                 reconcile_timeout: None,
                 queue: QueueConfig::default(),
                 needs_leader: true,
+                sharding: None,
             },
+            enqueuer: Enqueuer::default(),
+            cluster: None,
+            permits: Permits::default(),
         }
     }
 
@@ -173,6 +210,10 @@ impl<K: Object> Controller<K> {
     pub fn owns_with<O: Object>(mut self, watch: Watch<O>) -> Self {
         let owner = ApiResource::erase::<K>(&self.primary.dt);
         let cluster_scoped = is_cluster_scoped::<K>();
+        if watch.caches.is_none() {
+            let owned = ApiResource::erase::<O>(&watch.dt);
+            self.permits.derived.allow(watch.scope.in_namespace(), &owned.group, [owned.plural], OWN);
+        }
         self.sources.push(Box::new(KindSource::new(watch, move |object: &O| {
             owner_key(object, &owner, cluster_scoped).into_iter().collect()
         })));
@@ -251,8 +292,53 @@ impl<K: Object> Controller<K> {
         self
     }
 
+    /// Spreads the keys over all replicas instead of leaving them to the leader: see
+    /// [`shard`](crate::shard). A number of shards will do; the same in all replicas.
+    pub fn sharding(mut self, sharding: impl Into<Sharding>) -> Self {
+        self.options.sharding = Some(sharding.into());
+        self.options.needs_leader = false;
+        self
+    }
+
+    /// Looks after objects of another cluster than the manager's own: there it watches, reads and
+    /// writes. [`Watch::cluster`] brings in single kinds of others.
+    pub fn cluster(mut self, cluster: &Cluster) -> Self {
+        self.cluster = Some(cluster.clone());
+        self
+    }
+
+    /// Says what the reconciler does besides what follows from the kinds watched and owned, for
+    /// [`Manager::rules`](crate::Manager::rules). The manager does not start without it.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::Controller;
+    /// let controller = Controller::<ConfigMap>::new("settings")
+    ///     .permits("apps", ["deployments/scale"], ["update"])
+    ///     .permits("", ["pods"], ["delete"]);
+    /// ```
+    pub fn permits<R, V>(mut self, group: &str, resources: R, verbs: V) -> Self
+    where
+        R: IntoIterator<Item: Into<String>>,
+        V: IntoIterator<Item: Into<String>>,
+    {
+        self.permits.said.allow(None, group, resources, verbs);
+        self
+    }
+
+    /// A handle that puts keys in this controller's queue from anywhere.
+    pub fn enqueuer(&self) -> Enqueuer {
+        self.enqueuer.clone()
+    }
+
     /// The controller with its reconciler, ready for [`Manager::add`](crate::Manager::add).
-    pub fn complete<R: Reconcile>(self, reconciler: R) -> CompleteController {
+    pub fn complete<R: Reconcile>(mut self, reconciler: R) -> CompleteController {
+        let kind = ApiResource::erase::<K>(&self.primary.dt);
+        let (namespace, plural) = (self.primary.scope.in_namespace(), kind.plural);
+        let derived = &mut self.permits.derived;
+        derived.allow(namespace, &kind.group, [plural.as_str()], ["get", "list", "watch", "update", "patch"]);
+        derived.allow(namespace, &kind.group, [format!("{plural}/status")], ["get", "update", "patch"]);
+        derived.allow(namespace, &kind.group, [format!("{plural}/finalizers")], ["update"]);
         let mut sources: Vec<Box<dyn Source>> =
             vec![Box::new(KindSource::new(self.primary, |object: &K| vec![ObjectKey::of(object)]))];
         sources.extend(self.sources);
@@ -261,6 +347,9 @@ impl<K: Object> Controller<K> {
             sources: sources.into(),
             options: self.options,
             reconciler: Box::new(worker::Typed(Arc::new(reconciler))),
+            enqueuer: self.enqueuer,
+            cluster: self.cluster,
+            permits: self.permits,
         }
     }
 }
@@ -272,6 +361,9 @@ pub struct CompleteController {
     sources: Arc<[Box<dyn Source>]>,
     options: Options,
     reconciler: Box<dyn worker::AnyReconciler>,
+    enqueuer: Enqueuer,
+    cluster: Option<Cluster>,
+    permits: Permits,
 }
 
 impl std::fmt::Debug for CompleteController {
@@ -287,6 +379,10 @@ impl std::fmt::Debug for CompleteController {
 #[derive(Debug, Clone)]
 pub(crate) struct Environment {
     pub(crate) client: Client,
+    /// The other clusters of the manager.
+    pub(crate) clusters: Arc<[Cluster]>,
+    /// What writes must pass.
+    pub(crate) fence: Option<Fence>,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Registry,
 }
@@ -302,9 +398,38 @@ impl CompleteController {
 
     /// Makes sure that everything the controller reads is being watched.
     pub(crate) fn register(&self, client: &Client) {
+        let client = self.cluster.as_ref().map_or(client, Cluster::client);
         for source in &*self.sources {
             source.register(client.caches());
         }
+    }
+
+    /// What the controller needs in the manager's own cluster: all of it, and the part without
+    /// which it cannot start.
+    pub(crate) fn rules(&self, namespaces: &[String]) -> (Rules, Rules) {
+        let mut needed = Rules::default();
+        if self.cluster.is_some() {
+            return (needed.clone(), needed);
+        }
+        for watched in self.sources.iter().filter_map(|source| source.watched()) {
+            let spread = watched.namespaced && watched.namespace.is_none() && !namespaces.is_empty();
+            let places: Vec<Option<&str>> = if spread {
+                namespaces.iter().map(|name| Some(name.as_str())).collect()
+            } else {
+                vec![watched.namespace.as_deref()]
+            };
+            for place in places {
+                needed.allow(place, &watched.group, [watched.plural.as_str()], READ);
+            }
+        }
+        if let Some(sharding) = &self.options.sharding {
+            let namespace = sharding.namespace.as_deref();
+            needed.allow(namespace, "coordination.k8s.io", ["leases"], ["get", "list", "create", "update", "delete"]);
+        }
+        needed.extend(&self.permits.said);
+        let mut all = needed.clone();
+        all.extend(&self.permits.derived.spread(namespaces));
+        (all, needed)
     }
 
     /// Waits for the caches, then works until the token is cancelled and what was being worked on
@@ -318,6 +443,8 @@ impl CompleteController {
             name: Arc::clone(&self.name),
             sources: Arc::clone(&self.sources),
             options: self.options.clone(),
+            enqueuer: self.enqueuer.clone(),
+            client: self.cluster.as_ref().map_or_else(|| environment.client.clone(), |cluster| cluster.client.clone()),
             environment,
             shutdown,
         })

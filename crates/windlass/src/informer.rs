@@ -14,6 +14,7 @@
 //! A handler must not block: it files work and returns.
 
 mod backoff;
+mod json;
 mod machine;
 mod source;
 mod store;
@@ -266,10 +267,7 @@ impl<K: Object> Informer<K> {
     pub(crate) fn subscribe(self: &Arc<Self>, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
         let handler: Handler<K> = Arc::new(handler);
         let mut handlers = self.handlers.lock();
-        let known: Vec<Arc<K>> = self.store.read().observed_objects();
-        for object in known {
-            call(&handler, &Change::Added { object, initial: true });
-        }
+        self.each_known(|object| call(&handler, &Change::Added { object, initial: true }));
         let id = handlers.next_id;
         handlers.next_id += 1;
         handlers.list.push((id, handler));
@@ -311,7 +309,7 @@ impl<K: Object> Informer<K> {
         let mut store = self.store.write();
         // What a field selector means only the server knows: an object that was selected is taken
         // to stay so, any other to stay out.
-        if self.selection.fields.is_some() && store.observed(&ObjectKey::of(&*object)).is_none() {
+        if self.selection.fields.is_some() && !store.has_observed(&ObjectKey::of(&*object)) {
             return;
         }
         store.note_write(object, labelled);
@@ -342,9 +340,27 @@ impl<K: Object> Informer<K> {
     }
 
     fn resync_now(&self) {
-        self.change(|store| {
-            store.observed_objects().into_iter().map(|object| Change::Resync { object }).collect::<Vec<_>>()
+        let handlers = self.handlers.lock();
+        self.each_known(|object| {
+            let change = Change::Resync { object };
+            for (_, handler) in &handlers.list {
+                call(handler, &change);
+            }
         });
+    }
+
+    /// Everything the watch has said, one by one, so that not all of it is decoded at once. To be
+    /// called with the handlers locked: nothing changes meanwhile.
+    fn each_known(&self, mut tell: impl FnMut(Arc<K>)) {
+        let keys = self.store.read().observed_keys();
+        for key in keys {
+            let object = self.store.read().observed(&key);
+            object.into_iter().for_each(&mut tell);
+        }
+    }
+
+    fn sweep(&self) {
+        self.store.write().sweep();
     }
 
     fn completed(&self) {

@@ -73,10 +73,13 @@
 //!    reads, writes.
 //! 4. [`informer`] and [`queue`]: the machinery underneath, usable on its own.
 //! 5. Helpers for reconcilers: [`finalizer`] (clean up before an object goes), [`patch`] (send
-//!    only what changed), [`conditions`], [`owner`], [`events`].
+//!    only what changed), [`prune`] (children, and no more of them than wanted), [`conditions`],
+//!    [`owner`], [`events`], [`quantity`].
 //! 6. [`lease`]: of all replicas one works, and no write leaves the others.
-//! 7. [`webhook`]: defaulting, validating and converting, with certificates of one's own.
-//! 8. [`metrics`]: under controller-runtime's names.
+//! 7. [`shard`]: all replicas work, each on its part of the keys.
+//! 8. [`webhook`]: defaulting, validating and converting, with certificates of one's own.
+//! 9. [`metrics`]: under controller-runtime's names.
+//! 10. [`config`]: which cluster, and as whom; [`rbac`]: what the operator must be allowed.
 
 pub mod manager;
 
@@ -94,9 +97,15 @@ pub mod events;
 pub mod finalizer;
 pub mod owner;
 pub mod patch;
+pub mod prune;
+pub mod quantity;
 
 pub mod lease;
+pub mod shard;
+
+pub mod config;
 pub mod metrics;
+pub mod rbac;
 pub mod webhook;
 
 mod key;

@@ -24,7 +24,9 @@
 //! # Ok(()) }
 //! ```
 
+mod access;
 mod builder;
+mod cluster;
 mod http;
 mod leading;
 mod probes;
@@ -40,16 +42,19 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use builder::ManagerBuilder;
+pub use cluster::Cluster;
 
-use crate::cache::Lister;
+use crate::cache::{CacheOptions, Caches, Lister};
 use crate::client::Client;
 use crate::controller::{CompleteController, Environment};
-use crate::events::{Broadcaster, Recorder};
+use crate::events::{Broadcaster, EventApi, Recorder};
 use crate::informer::SyncError;
 use crate::lease::LeaderElection;
 use crate::metrics::Registry;
 use crate::object::Object;
+use crate::rbac::Rules;
 use crate::webhook::{self, WebhookError, Webhooks};
+use access::Access;
 use leading::Leading;
 use probes::Checks;
 
@@ -80,6 +85,12 @@ pub enum ManagerError {
     /// Webhooks cannot be served.
     #[error(transparent)]
     Webhooks(#[from] WebhookError),
+    /// The operator may not do what it cannot do without.
+    #[error("the operator's account lacks permissions; add these rules to its role:\n{missing}")]
+    Forbidden {
+        /// What is missing.
+        missing: Rules,
+    },
     /// A task failed, or ended before it was told to.
     #[error("task {name:?}: {message}")]
     Task {
@@ -101,6 +112,9 @@ pub enum ManagerError {
     #[error("install signal handlers: {0}")]
     Signals(#[source] std::io::Error),
 }
+
+/// How long the server may take to say what the operator may do; it is taken to allow everything after.
+const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
 type TaskFn = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), String>> + Send>;
 
@@ -130,6 +144,11 @@ pub struct Manager {
     election: Option<LeaderElection>,
     graceful_shutdown: Duration,
     webhooks: Vec<webhook::Bound>,
+    clusters: Vec<Cluster>,
+    cache_options: CacheOptions,
+    event_api: EventApi,
+    metrics_access: bool,
+    check_permissions: bool,
 }
 
 impl std::fmt::Debug for Manager {
@@ -206,6 +225,51 @@ impl Manager {
         Ok(())
     }
 
+    /// Adds a cluster besides the manager's own. Its caches start and stop with the manager.
+    pub fn add_cluster(&mut self, name: &str, client: kube::Client) -> Result<Cluster, ManagerError> {
+        if self.clusters.iter().any(|cluster| cluster.name() == name) {
+            return Err(ManagerError::DuplicateName { name: name.to_owned() });
+        }
+        let caches = Caches::new(client.clone(), self.cache_options.clone());
+        let client = Client::new(client, caches, self.client.field_manager());
+        let cluster = Cluster { name: name.into(), client };
+        self.clusters.push(cluster.clone());
+        Ok(cluster)
+    }
+
+    /// Everything the operator needs to be allowed: see [`rbac`](crate::rbac).
+    ///
+    /// ```no_run
+    /// # fn example(manager: windlass::Manager) {
+    /// print!("{}", manager.rules().to_yaml("petstore-manager"));
+    /// # }
+    /// ```
+    pub fn rules(&self) -> Rules {
+        self.needs().0
+    }
+
+    /// All rules, and those without which the manager cannot start.
+    fn needs(&self) -> (Rules, Rules) {
+        let (mut all, mut needed) = (Rules::default(), Rules::default());
+        for controller in &self.controllers {
+            let (more, must) = controller.rules(self.client.caches().namespaces());
+            all.extend(&more);
+            needed.extend(&must);
+        }
+        if let Some(election) = &self.election {
+            let (namespace, verbs) = (Some(election.namespace.as_str()), ["get", "create", "update"]);
+            needed.allow(namespace, "coordination.k8s.io", ["leases"], verbs);
+        }
+        if self.metrics_access && self.metrics_server.is_some() {
+            needed.allow(None, "authentication.k8s.io", ["tokenreviews"], ["create"]);
+            needed.allow(None, "authorization.k8s.io", ["subjectaccessreviews"], ["create"]);
+        }
+        all.extend(&needed);
+        let group = if self.event_api == EventApi::EventsV1 { "events.k8s.io" } else { "" };
+        all.allow(None, group, ["events"], ["create", "patch"]);
+        (all, needed)
+    }
+
     /// Adds a task that runs beside the controllers, once the caches are complete. It must end
     /// when the token is cancelled; ending before stops the manager.
     pub fn add_task<F, Fut, E>(&mut self, name: &str, task: F) -> Result<(), ManagerError>
@@ -256,6 +320,15 @@ impl Manager {
 
     /// Runs until the token is cancelled, then stops in order.
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
+        if self.check_permissions {
+            let (_, needed) = self.needs();
+            let asked = tokio::time::timeout(PERMISSIONS_TIMEOUT, needed.missing(self.client.kube()));
+            if let Some(Ok(missing)) = shutdown.run_until_cancelled(asked).await
+                && !missing.is_empty()
+            {
+                return Err(ManagerError::Forbidden { missing });
+            }
+        }
         let Self {
             client,
             metrics,
@@ -268,20 +341,26 @@ impl Manager {
             election,
             graceful_shutdown,
             webhooks,
+            clusters,
+            metrics_access,
             ..
         } = self;
         let caches = client.caches().clone();
+        let clusters: Arc<[Cluster]> = clusters.into();
+        let every: Vec<Caches> =
+            std::iter::once(caches).chain(clusters.iter().map(|cluster| cluster.caches().clone())).collect();
         // Dropping this future must stop the informers too.
-        let _stop_caches = caches.stop_on_drop();
+        let _stop_caches: Vec<_> = every.iter().map(Caches::stop_on_drop).collect();
         let servers_shutdown = CancellationToken::new();
         let mut servers = JoinSet::new();
-        let synced = caches.clone();
-        let checks = Arc::new(
-            checks.with_ready("caches", move || if synced.is_synced() { Ok(()) } else { Err("not synced".to_owned()) }),
-        );
-        serve(&mut servers, probes, "probes", &servers_shutdown, move |request| checks.answer(request))?;
+        let synced = every.clone();
+        let checks = Arc::new(checks.with_ready("caches", move || {
+            if synced.iter().all(Caches::is_synced) { Ok(()) } else { Err("not synced".to_owned()) }
+        }));
+        serve(&mut servers, probes, "probes", &servers_shutdown, None, move |request| checks.answer(request))?;
         let registry = metrics.clone();
-        serve(&mut servers, metrics_server, "metrics", &servers_shutdown, move |request| {
+        let access = metrics_access.then(|| Arc::new(Access::new(client.kube().clone())));
+        serve(&mut servers, metrics_server, "metrics", &servers_shutdown, access, move |request| {
             http::metrics(request, &registry)
         })?;
 
@@ -295,15 +374,27 @@ impl Manager {
             }
         }
 
-        caches.start();
+        every.iter().for_each(Caches::start);
         let work_shutdown = shutdown.child_token();
         let _stop_work = work_shutdown.clone().drop_guard();
         let mut work: JoinSet<Result<(), ManagerError>> = JoinSet::new();
-        let mut result = match shutdown.run_until_cancelled(caches.wait_synced()).await {
-            Some(Err(error)) => Err(error.into()),
+        let syncing = async {
+            for caches in &every {
+                caches.wait_synced().await?;
+            }
+            Ok(())
+        };
+        let mut result = match shutdown.run_until_cancelled(syncing).await {
+            Some(Err(error)) => Err(ManagerError::Cache(error)),
             Some(Ok(())) => {
                 spawn_tasks(&mut work, tasks, &work_shutdown);
-                let environment = Environment { client: client.clone(), recorder: Recorder::discard(), metrics };
+                let environment = Environment {
+                    client: client.clone(),
+                    clusters,
+                    fence: None,
+                    recorder: Recorder::discard(),
+                    metrics,
+                };
                 let (controllers, others): (Vec<_>, Vec<_>) =
                     controllers.into_iter().partition(|controller| controller.needs_leader());
                 spawn_controllers(&mut work, &others, &environment, &broadcaster, &work_shutdown);
@@ -329,7 +420,9 @@ impl Manager {
                     result = Err(error);
                 }
             }
-            caches.stop().await;
+            for caches in &every {
+                caches.stop().await;
+            }
             webhooks_shutdown.cancel();
             while webhook_servers.join_next().await.is_some() {}
             servers_shutdown.cancel();
@@ -339,7 +432,9 @@ impl Manager {
             work.shutdown().await;
             webhook_servers.shutdown().await;
             servers.shutdown().await;
-            caches.stop().await;
+            for caches in &every {
+                caches.stop().await;
+            }
             return Err(ManagerError::ShutdownTimeout { after: graceful_shutdown });
         }
         result
@@ -358,6 +453,7 @@ fn serve<F>(
     bound: Option<Bound>,
     purpose: &'static str,
     shutdown: &CancellationToken,
+    access: Option<Arc<Access>>,
     answer: F,
 ) -> Result<(), ManagerError>
 where
@@ -372,7 +468,7 @@ where
     tracing::info!(address = %bound.address, purpose, "serving");
     let shutdown = shutdown.clone();
     servers.spawn(async move {
-        http::serve(listener, Arc::new(answer), shutdown).await;
+        http::serve(listener, Arc::new(answer), access, shutdown).await;
         Ok(())
     });
     Ok(())

@@ -54,6 +54,12 @@ impl Priority {
 }
 
 /// Delays and ageing of a [`WorkQueue`].
+///
+/// ```
+/// use windlass::queue::{QueueConfig, RateLimit};
+///
+/// let config = QueueConfig { rate_limit: Some(RateLimit::new(50.0, 100)), ..QueueConfig::default() };
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueConfig {
     /// Delay after the first failure of a key.
@@ -62,6 +68,25 @@ pub struct QueueConfig {
     pub max_delay: Duration,
     /// How long a ready key waits before it has made up for one point of priority.
     pub age_step: Duration,
+    /// How many keys are handed out at most, all together; as many as there are unless set.
+    pub rate_limit: Option<RateLimit>,
+}
+
+/// A limit on keys of all kinds together: so many at once, then so many per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Time between keys in the long run.
+    interval: Duration,
+    /// How far ahead of that a burst may get.
+    tolerance: Duration,
+}
+
+impl RateLimit {
+    /// `per_second` in the long run, and up to `burst` at once after a pause.
+    pub fn new(per_second: f64, burst: u32) -> Self {
+        let interval = Duration::from_secs_f64(1.0 / per_second.clamp(1e-6, 1e9));
+        Self { interval, tolerance: interval.saturating_mul(burst.max(1) - 1) }
+    }
 }
 
 impl Default for QueueConfig {
@@ -71,6 +96,7 @@ impl Default for QueueConfig {
             max_delay: Duration::from_secs(1000),
             // 100 points, as between LOW and NORMAL, are made up for in ten seconds.
             age_step: Duration::from_millis(100),
+            rate_limit: None,
         }
     }
 }
@@ -160,6 +186,8 @@ pub struct WorkQueue<T> {
     origin: Option<Instant>,
     adds: u64,
     retries: u64,
+    /// When the next key would be due if all came at the limit's pace.
+    paced: Option<Instant>,
 }
 
 impl<T: Hash + Eq + Clone> Default for WorkQueue<T> {
@@ -182,6 +210,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
             origin: None,
             adds: 0,
             retries: 0,
+            paced: None,
         }
     }
 
@@ -198,6 +227,9 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
     /// Takes the next ready key, if there is one.
     pub fn pop(&mut self, now: Instant) -> Option<Item<T>> {
         self.promote(now);
+        if self.ready.is_empty() || !self.may_pace(now) {
+            return None;
+        }
         let (_, key) = self.ready.pop_first()?;
         let entry = self.entries.get_mut(&key).expect("invariant: every ready key has an entry");
         let Place::Ready { since, .. } = entry.place else {
@@ -267,9 +299,30 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         }
     }
 
-    /// When the next waiting key becomes ready. Irrelevant while [`len`](Self::len) is not 0.
+    /// When it is worth asking again: the next waiting key becomes ready, or the rate limit lets a
+    /// ready one pass.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.waiting.first_key_value().map(|((at, _), _)| *at)
+        let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
+        let limited = self.limit_until().filter(|_| !self.ready.is_empty());
+        limited.or(waiting)
+    }
+
+    /// Until when the rate limit lets nothing pass.
+    fn limit_until(&self) -> Option<Instant> {
+        let limit = self.config.rate_limit?;
+        self.paced?.checked_sub(limit.tolerance)
+    }
+
+    /// Counts a key against the rate limit if it may pass now.
+    fn may_pace(&mut self, now: Instant) -> bool {
+        let Some(limit) = self.config.rate_limit else {
+            return true;
+        };
+        if self.limit_until().is_some_and(|until| now < until) {
+            return false;
+        }
+        self.paced = Some(self.paced.map_or(now, |paced| paced.max(now)) + limit.interval);
+        true
     }
 
     /// Number of keys ready at the last call.

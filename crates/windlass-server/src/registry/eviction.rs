@@ -211,6 +211,7 @@ fn of_budget(context: &Context, name: &str) -> Result<Context, Status> {
         body: Bytes::new(),
         now: context.now,
         warnings: Vec::new(),
+        conversions: super::Conversions::default(),
     })
 }
 

@@ -64,14 +64,31 @@ impl<K: Object> Lister<K> {
         self.filter(|_| true)
     }
 
+    /// The keys of all objects, in no particular order.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        let mut keys: Vec<ObjectKey> = Vec::new();
+        for informer in &*self.informers {
+            keys.extend(informer.read(|store| store.keys().cloned().collect::<Vec<_>>()));
+        }
+        if self.informers.len() > 1 {
+            // Informers with different selectors may both know an object.
+            let mut seen = HashSet::new();
+            keys.retain(|key| seen.insert(key.clone()));
+        }
+        keys
+    }
+
     /// All objects of a namespace.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.filter(|object| object.meta().namespace.as_deref() == Some(namespace))
+        self.gather(|store| {
+            let keys = store.keys().filter(|key| key.namespace() == Some(namespace));
+            keys.filter_map(|key| store.get(key)).collect()
+        })
     }
 
     /// All objects that a predicate accepts. The predicate must not use the cache of this kind.
     pub fn filter(&self, accept: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        self.gather(|store| store.iter().filter(|object| accept(object)).cloned().collect())
+        self.gather(|store| store.iter().filter(|object| accept(object)).collect())
     }
 
     /// All objects whose labels a selector matches.

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::{Client, ClientError, Live};
 use crate::events::Recorder;
 use crate::key::ObjectKey;
+use crate::lease::Fence;
 use crate::object::Object;
 
 /// One reconcile's view of the world: client, caches, events, shutdown. Cheap to clone.
@@ -36,8 +37,26 @@ pub struct Context {
 pub(super) struct Shared {
     pub(super) controller: Arc<str>,
     pub(super) client: Client,
+    /// The manager's other clusters, by name.
+    pub(super) clusters: Vec<(Arc<str>, Client)>,
     pub(super) recorder: Recorder,
     pub(super) shutdown: CancellationToken,
+}
+
+impl Shared {
+    /// The same, with all writes behind a fence.
+    pub(super) fn fenced(&self, fence: &Fence) -> Self {
+        let fenced = |client: &Client| {
+            Client::new(fence.guard(client.kube().clone()), client.caches().clone(), client.field_manager())
+        };
+        Self {
+            controller: Arc::clone(&self.controller),
+            client: fenced(&self.client),
+            clusters: self.clusters.iter().map(|(name, client)| (Arc::clone(name), fenced(client))).collect(),
+            recorder: self.recorder.clone(),
+            shutdown: self.shutdown.clone(),
+        }
+    }
 }
 
 impl Context {
@@ -47,13 +66,20 @@ impl Context {
 
     /// A context of one's own, to call a reconciler from a test.
     pub fn new(controller: &str, client: Client, recorder: Recorder) -> Self {
-        let shared = Shared { controller: controller.into(), client, recorder, shutdown: CancellationToken::new() };
+        let (clusters, shutdown) = (Vec::new(), CancellationToken::new());
+        let shared = Shared { controller: controller.into(), client, clusters, recorder, shutdown };
         Self::of(Arc::new(shared), 0)
     }
 
     /// The client: cached reads, live reads, writes.
     pub fn client(&self) -> &Client {
         &self.shared.client
+    }
+
+    /// The client of another cluster of the manager, by the name it was
+    /// [added](crate::Manager::add_cluster) under.
+    pub fn cluster(&self, name: &str) -> Option<&Client> {
+        self.shared.clusters.iter().find(|(known, _)| **known == *name).map(|(_, client)| client)
     }
 
     /// An object from the cache; `None` when it does not exist.

@@ -1,24 +1,56 @@
 //! What wakes a controller: changes of a kind, filtered, mapped to keys, put in its queue.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
+use kube::api::ApiResource;
 
 use super::{Watch, keys_of};
 use crate::cache::{Caches, Lister};
 use crate::informer::{Change, Subscription, SyncError};
 use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{Object, is_cluster_scoped};
 use crate::queue::{Priority, Queue};
+use crate::shard::shard_of;
+
+/// Where sources put keys: a controller's queue, or the part of it that some shards make up.
+#[derive(Clone)]
+pub(super) struct Sink {
+    pub(super) queue: Queue<ObjectKey>,
+    /// Of how many shards which.
+    pub(super) shards: Option<(u32, BTreeSet<u32>)>,
+}
+
+impl Sink {
+    fn add(&self, key: ObjectKey, priority: Priority) {
+        if self.shards.as_ref().is_none_or(|(count, shards)| shards.contains(&shard_of(&key, *count))) {
+            self.queue.add(key, priority);
+        }
+    }
+}
+
+/// What a source watches in the controller's own cluster.
+pub(super) struct Watched {
+    pub(super) group: String,
+    pub(super) plural: String,
+    pub(super) namespace: Option<String>,
+    /// Whether objects of the kind are in namespaces, as far as the type says.
+    pub(super) namespaced: bool,
+}
 
 /// A source of keys, of any kind.
 pub(super) trait Source: Send + Sync {
+    /// What must be readable.
+    fn watched(&self) -> Option<Watched> {
+        None
+    }
     /// Makes sure that the kind is being watched.
     fn register(&self, _caches: &Caches) {}
     /// Puts keys in the queue until the subscription is dropped.
-    fn subscribe(&self, _caches: &Caches, _queue: Queue<ObjectKey>) -> Subscription {
+    fn subscribe(&self, _caches: &Caches, _sink: Sink) -> Subscription {
         Subscription::joined(Vec::new())
     }
     /// Waits until everything that exists has been put in the queue.
@@ -69,23 +101,33 @@ impl<K: Object> KindSource<K> {
     }
 
     fn lister(&self, caches: &Caches) -> Lister<K> {
-        caches.lister_in(&self.watch.dt, &self.watch.scope)
+        self.watch.caches.as_ref().unwrap_or(caches).lister_in(&self.watch.dt, &self.watch.scope)
     }
 }
 
 impl<K: Object> Source for KindSource<K> {
+    fn watched(&self) -> Option<Watched> {
+        let resource = ApiResource::erase::<K>(&self.watch.dt);
+        self.watch.caches.is_none().then(|| Watched {
+            group: resource.group,
+            plural: resource.plural,
+            namespace: self.watch.scope.in_namespace().map(str::to_owned),
+            namespaced: !is_cluster_scoped::<K>(),
+        })
+    }
+
     fn register(&self, caches: &Caches) {
         self.lister(caches);
     }
 
-    fn subscribe(&self, caches: &Caches, queue: Queue<ObjectKey>) -> Subscription {
+    fn subscribe(&self, caches: &Caches, sink: Sink) -> Subscription {
         let map = Arc::clone(&self.map);
         let predicate = self.watch.predicate.clone();
         self.lister(caches).subscribe(move |change| {
             if predicate.as_ref().is_none_or(|predicate| predicate.accepts(change)) {
                 let priority = priority(change);
                 for key in keys_of(change, &*map) {
-                    queue.add(key, priority);
+                    sink.add(key, priority);
                 }
             }
         })

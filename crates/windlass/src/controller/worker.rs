@@ -15,19 +15,26 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::context::{Context, Shared};
+use super::enqueue::Enqueuer;
 use super::reconcile::{Outcome, Reconcile, ReconcileError};
-use super::source::Source;
+use super::source::{Sink, Source};
 use super::{Environment, Options};
+use crate::cache::Caches;
+use crate::client::Client;
 use crate::informer::SyncError;
 use crate::key::ObjectKey;
 use crate::metrics::{Counter, Gauge, Histogram, QUEUE_BOUNDS, RECONCILE_BOUNDS, Registry, Scrape};
 use crate::queue::{Item, Queue, Verdict};
+use crate::shard::{Claim, Coordinator, Sharding, Slots};
 
 /// Everything one run of a controller needs.
 pub(super) struct Run {
     pub(super) name: Arc<str>,
     pub(super) sources: Arc<[Box<dyn Source>]>,
     pub(super) options: Options,
+    pub(super) enqueuer: Enqueuer,
+    /// Of the cluster that the controller works in.
+    pub(super) client: Client,
     pub(super) environment: Environment,
     pub(super) shutdown: CancellationToken,
 }
@@ -48,13 +55,13 @@ impl<R: Reconcile> AnyReconciler for Typed<R> {
 
 impl Run {
     async fn run<R: Reconcile>(self, reconciler: Arc<R>) -> Result<(), SyncError> {
-        let caches = self.environment.client.caches().clone();
+        let caches = self.client.caches().clone();
         let queue = Queue::new(self.options.queue);
         let metrics = Metrics::new(&self.environment.metrics, &self.name, &queue, &self.options);
         // Subscribed before the lists are complete, so that nothing is missed; worked on after,
         // so that the first reconcile sees all kinds.
-        let subscriptions: Vec<_> =
-            self.sources.iter().map(|source| source.subscribe(&caches, queue.clone())).collect();
+        let sink = Sink { queue: queue.clone(), shards: None };
+        let subscriptions: Vec<_> = self.sources.iter().map(|source| source.subscribe(&caches, sink.clone())).collect();
         for source in &*self.sources {
             match self.shutdown.run_until_cancelled(source.wait_synced(&caches)).await {
                 Some(synced) => synced?,
@@ -66,18 +73,41 @@ impl Run {
             workers = self.options.concurrency,
             "controller started"
         );
+        let shared = Shared {
+            controller: Arc::clone(&self.name),
+            client: self.client.clone(),
+            clusters: self
+                .environment
+                .clusters
+                .iter()
+                .map(|cluster| (Arc::clone(&cluster.name), cluster.client.clone()))
+                .collect(),
+            recorder: self.environment.recorder.clone(),
+            shutdown: self.shutdown.clone(),
+        };
+        let shared = match &self.environment.fence {
+            Some(fence) => shared.fenced(fence),
+            None => shared,
+        };
+        let coordinated = CancellationToken::new();
+        let mut coordination = JoinSet::new();
+        let domain = match &self.options.sharding {
+            None => Domain::Whole(Arc::new(shared)),
+            Some(sharding) => {
+                let slots = Slots::new(sharding.shards);
+                let coordinator = self.coordinator(sharding, &slots, &caches, &queue);
+                coordination.spawn(coordinator.run(coordinated.clone()));
+                Domain::sharded(slots, &shared)
+            }
+        };
         let worker = Arc::new(Worker {
             reconciler,
             queue: queue.clone(),
-            context: Arc::new(Shared {
-                controller: Arc::clone(&self.name),
-                client: self.environment.client,
-                recorder: self.environment.recorder,
-                shutdown: self.shutdown.clone(),
-            }),
+            domain,
             timeout: self.options.reconcile_timeout,
             metrics,
         });
+        let _attached = self.enqueuer.attach(queue.clone());
         let mut workers = JoinSet::new();
         for source in &*self.sources {
             if let Some(feed) = source.feed(queue.clone()) {
@@ -95,15 +125,71 @@ impl Run {
         drop(subscriptions);
         queue.close();
         while workers.join_next().await.is_some() {}
+        // Only now: what was running still wrote.
+        coordinated.cancel();
+        while coordination.join_next().await.is_some() {}
         tracing::info!(controller = %self.name, "controller stopped");
         Ok(())
+    }
+
+    fn coordinator(
+        &self,
+        sharding: &Sharding,
+        slots: &Slots,
+        caches: &Caches,
+        queue: &Queue<ObjectKey>,
+    ) -> Coordinator {
+        let (sources, caches, queue) = (Arc::clone(&self.sources), caches.clone(), queue.clone());
+        let count = sharding.shards;
+        let taken = move |shards: &std::collections::BTreeSet<u32>| {
+            let sink = Sink { queue: queue.clone(), shards: Some((count, shards.clone())) };
+            // A subscription hears of everything known before it hears of changes; those come
+            // through the other one.
+            for source in &*sources {
+                drop(source.subscribe(&caches, sink.clone()));
+            }
+        };
+        let (watched, label) = (slots.clone(), self.name.to_string());
+        self.environment.metrics.replace_collector(&format!("shards/{label}"), move |scrape| {
+            let (help, labels) = ("Shards that this replica holds", [("controller", label.as_str())]);
+            scrape.gauge("windlass_shards_held", help, &labels, watched.held() as f64);
+        });
+        let client = self.environment.client.kube().clone();
+        Coordinator::new(client, &self.name, sharding.clone(), slots.clone(), Box::new(taken))
+    }
+}
+
+/// The keys that a controller may work on, and in which context.
+enum Domain {
+    /// All of them.
+    Whole(Arc<Shared>),
+    /// Those of the shards held; each shard's writes pass its own fence.
+    Shards { slots: Slots, contexts: Box<[Arc<Shared>]> },
+}
+
+impl Domain {
+    fn sharded(slots: Slots, shared: &Shared) -> Self {
+        let context = |slot: &crate::shard::Slot| Arc::new(shared.fenced(&slot.fence));
+        let contexts = slots.iter().map(context).collect();
+        Self::Shards { slots, contexts }
+    }
+
+    /// The context for a key; `None` when it is another replica's.
+    fn enter(&self, key: &ObjectKey) -> Option<(&Arc<Shared>, Option<Claim>)> {
+        match self {
+            Self::Whole(context) => Some((context, None)),
+            Self::Shards { slots, contexts } => {
+                let claim = slots.enter(key)?;
+                Some((&contexts[claim.shard() as usize], Some(claim)))
+            }
+        }
     }
 }
 
 struct Worker<R> {
     reconciler: Arc<R>,
     queue: Queue<ObjectKey>,
-    context: Arc<Shared>,
+    domain: Domain,
     timeout: Option<Duration>,
     metrics: Metrics,
 }
@@ -113,33 +199,52 @@ enum Ended {
     Returned(Result<Outcome, ReconcileError>),
     Panicked(String),
     TimedOut(Duration),
+    /// Dropped: the key is another replica's by now.
+    Lost,
 }
 
 impl<R: Reconcile> Worker<R> {
     async fn work(&self) {
         while let Some(item) = self.queue.next().await {
+            let Some((context, claim)) = self.domain.enter(&item.key) else {
+                self.queue.finish(&item.key, Verdict::Done);
+                tokio::task::coop::consume_budget().await;
+                continue;
+            };
             let started = Instant::now();
             self.metrics.queue_time.observe(item.waited);
             self.metrics.active.add(1);
-            let verdict = self.reconcile(&item).await;
+            let verdict = self.reconcile(&item, context, claim.as_ref()).await;
             self.metrics.active.add(-1);
             let took = started.elapsed();
             self.metrics.work_time.observe(took);
             self.metrics.time.observe(took);
             self.queue.finish(&item.key, verdict);
+            // A full queue and quick reconciles must not keep timers and sockets from their turn.
+            tokio::task::coop::consume_budget().await;
         }
     }
 
-    async fn reconcile(&self, item: &Item<ObjectKey>) -> Verdict {
-        let context = Context::of(Arc::clone(&self.context), item.failures);
+    async fn reconcile(&self, item: &Item<ObjectKey>, shared: &Arc<Shared>, claim: Option<&Claim>) -> Verdict {
+        let context = Context::of(Arc::clone(shared), item.failures);
         let span = tracing::info_span!(
             "reconcile",
-            controller = %self.context.controller,
+            controller = %shared.controller,
             namespace = item.key.namespace(),
             name = item.key.name(),
             reconcile_id = %context.reconcile_id(),
         );
-        let ended = self.call(item, &context).instrument(span.clone()).await;
+        let called = async {
+            let Some(claim) = claim else {
+                return self.call(item, &context).await;
+            };
+            tokio::select! {
+                biased;
+                () = claim.lost() => Ended::Lost,
+                ended = self.call(item, &context) => ended,
+            }
+        };
+        let ended = called.instrument(span.clone()).await;
         span.in_scope(|| self.judge(ended))
     }
 
@@ -193,6 +298,10 @@ impl<R: Reconcile> Worker<R> {
                 metrics.panics.inc();
                 tracing::error!(%message, "reconcile panicked");
                 Verdict::Retry
+            }
+            Ended::Lost => {
+                tracing::info!("reconcile dropped, its shard was lost");
+                Verdict::Done
             }
             Ended::TimedOut(limit) => {
                 metrics.error.inc();

@@ -1,7 +1,7 @@
 //! Where an informer's objects come from: the list and watch requests, and their decoding.
 //!
-//! An object that cannot be decoded is reported with its name and does not stop the rest: a page
-//! or event is first read as a whole, and only when that fails piece by piece.
+//! A page or event is cut into objects by [position](super::json), and each is decoded by itself:
+//! one that does not fit its type is reported with its name and does not stop the rest.
 
 use std::marker::PhantomData;
 
@@ -15,6 +15,7 @@ use kube::core::{Status, WatchEvent};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::json;
 use crate::key::ObjectKey;
 use crate::object::Object;
 
@@ -56,8 +57,22 @@ pub(crate) enum Event<K> {
 /// An object, or what could be found out about one that cannot be read.
 #[derive(Debug)]
 pub(crate) enum Decoded<K> {
-    Object(K),
+    Object(Fresh<K>),
     Broken(Broken),
+}
+
+/// An object as it arrived.
+#[derive(Debug)]
+pub(crate) struct Fresh<K> {
+    pub(crate) object: K,
+    /// The bytes it was decoded from, without `managedFields`.
+    pub(crate) json: Option<Box<[u8]>>,
+}
+
+impl<K> From<K> for Fresh<K> {
+    fn from(object: K) -> Self {
+        Self { object, json: None }
+    }
 }
 
 /// An object that does not fit its type.
@@ -71,22 +86,30 @@ pub(crate) struct Broken {
 impl<K: Object> Decoded<K> {
     pub(crate) fn resource_version(&self) -> &str {
         match self {
-            Self::Object(object) => object.meta().resource_version.as_deref().unwrap_or_default(),
+            Self::Object(fresh) => fresh.object.meta().resource_version.as_deref().unwrap_or_default(),
             Self::Broken(broken) => &broken.resource_version,
         }
     }
 
-    fn from_value(value: Value) -> Self {
+    fn from_json(json: Box<[u8]>) -> Self {
+        match serde_json::from_slice::<K>(&json) {
+            Ok(mut object) => {
+                // Only there when the bytes could not be cut.
+                object.meta_mut().managed_fields = None;
+                Self::Object(Fresh { object, json: Some(json) })
+            }
+            Err(error) => Self::broken(&json, &error),
+        }
+    }
+
+    fn broken(json: &[u8], error: &serde_json::Error) -> Self {
+        let value: Value = serde_json::from_slice(json).unwrap_or_default();
         let at = |pointer| value.pointer(pointer).and_then(Value::as_str).unwrap_or("");
-        let broken = Broken {
+        Self::Broken(Broken {
             key: ObjectKey::new(at("/metadata/namespace"), at("/metadata/name")),
             resource_version: at("/metadata/resourceVersion").to_owned(),
-            error: String::new(),
-        };
-        match serde_json::from_value(value) {
-            Ok(object) => Self::Object(object),
-            Err(error) => Self::Broken(Broken { error: error.to_string(), ..broken }),
-        }
+            error: error.to_string(),
+        })
     }
 }
 
@@ -186,69 +209,69 @@ async fn check(
         return Ok(response);
     }
     let body = response.into_body().collect_bytes().await?;
-    let status = serde_json::from_slice::<Status>(&body)
-        .unwrap_or_else(|_| Status::failure(&String::from_utf8_lossy(&body), "InternalError").with_code(code.as_u16()));
+    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
+        Status::failure(String::from_utf8_lossy(&body).trim(), "InternalError").with_code(code.as_u16())
+    });
     Err(kube::Error::Api(status.boxed()))
-}
-
-#[derive(Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de>"))]
-struct WireList<T> {
-    #[serde(default)]
-    metadata: WireListMeta,
-    #[serde(default)]
-    items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct WireListMeta {
+struct ListMeta {
     resource_version: Option<String>,
     #[serde(rename = "continue")]
     continue_token: Option<String>,
 }
 
 fn decode_page<K: Object>(body: &[u8]) -> Result<Page<K>, kube::Error> {
-    let page = |meta: WireListMeta, items| Page {
-        items,
+    let whole = 0..body.len();
+    let meta: ListMeta = match json::member(body, whole.clone(), "metadata") {
+        Some(span) => serde_json::from_slice(&body[span]).map_err(kube::Error::SerdeError)?,
+        None => ListMeta::default(),
+    };
+    let items = json::member(body, whole.clone(), "items").and_then(|span| json::elements(body, span));
+    if items.is_none() {
+        // A list without items is fine; what is not JSON at all is not.
+        serde_json::from_slice::<serde::de::IgnoredAny>(body).map_err(kube::Error::SerdeError)?;
+    }
+    let decode = |span| Decoded::from_json(json::without_managed_fields(body, span));
+    Ok(Page {
+        items: items.unwrap_or_default().into_iter().map(decode).collect(),
         resource_version: meta.resource_version.unwrap_or_default(),
         continue_token: meta.continue_token.filter(|token| !token.is_empty()),
-    };
-    if let Ok(list) = serde_json::from_slice::<WireList<K>>(body) {
-        let items = list.items.unwrap_or_default();
-        return Ok(page(list.metadata, items.into_iter().map(Decoded::Object).collect()));
-    }
-    let list: WireList<Value> = serde_json::from_slice(body).map_err(kube::Error::SerdeError)?;
-    let items = list.items.unwrap_or_default();
-    Ok(page(list.metadata, items.into_iter().map(Decoded::from_value).collect()))
+    })
 }
 
 fn decode_event<K: Object>(line: &[u8]) -> Result<Event<K>, kube::Error> {
-    if let Ok(event) = serde_json::from_slice::<WatchEvent<K>>(line) {
-        return Ok(map_event(event, Decoded::Object));
+    let whole = 0..line.len();
+    let kind = json::member(line, whole.clone(), "type").map(|span| &line[span]);
+    let object = json::member(line, whole, "object");
+    if let (Some(kind @ (b"\"ADDED\"" | b"\"MODIFIED\"" | b"\"DELETED\"")), Some(object)) = (kind, object) {
+        let object = Decoded::from_json(json::without_managed_fields(line, object));
+        return Ok(if kind == b"\"DELETED\"" { Event::Deleted(object) } else { Event::Applied(object) });
     }
-    serde_json::from_slice::<WatchEvent<Value>>(line).map(|event| map_event(event, Decoded::from_value)).map_err(
-        |error| match serde_json::from_slice::<Status>(line) {
-            Ok(status) if status.is_failure() => kube::Error::Api(status.boxed()),
-            _ => kube::Error::SerdeError(error),
-        },
-    )
-}
-
-fn map_event<T, K>(event: WatchEvent<T>, decoded: impl FnOnce(T) -> Decoded<K>) -> Event<K> {
-    match event {
-        WatchEvent::Added(object) | WatchEvent::Modified(object) => Event::Applied(decoded(object)),
-        WatchEvent::Deleted(object) => Event::Deleted(decoded(object)),
-        WatchEvent::Bookmark(bookmark) => Event::Bookmark {
+    match serde_json::from_slice::<WatchEvent<Value>>(line) {
+        Ok(WatchEvent::Bookmark(bookmark)) => Ok(Event::Bookmark {
             initial_end: bookmark
                 .metadata
                 .annotations
                 .get("k8s.io/initial-events-end")
                 .is_some_and(|value| value == "true"),
             resource_version: bookmark.metadata.resource_version,
+        }),
+        Ok(WatchEvent::Error(status)) => Ok(Event::Error(status)),
+        Ok(WatchEvent::Added(value) | WatchEvent::Modified(value)) => Ok(Event::Applied(decode_value(&value))),
+        Ok(WatchEvent::Deleted(value)) => Ok(Event::Deleted(decode_value(&value))),
+        Err(error) => match serde_json::from_slice::<Status>(line) {
+            Ok(status) if status.is_failure() => Err(kube::Error::Api(status.boxed())),
+            _ => Err(kube::Error::SerdeError(error)),
         },
-        WatchEvent::Error(status) => Event::Error(status),
     }
+}
+
+/// The rare object whose place could not be found, as when member names are escaped.
+fn decode_value<K: Object>(value: &Value) -> Decoded<K> {
+    Decoded::from_json(value.to_string().into_bytes().into())
 }
 
 /// The events of a watch's body: one JSON document per line.
@@ -263,7 +286,7 @@ fn events<K: Object>(body: kube::client::Body) -> EventStream<K> {
     let reading = Reading { body: body.into_data_stream(), buffer: BytesMut::new(), scanned: 0, ended: false };
     futures::stream::unfold(reading, |mut r| async move {
         loop {
-            if let Some(at) = r.buffer[r.scanned..].iter().position(|byte| *byte == b'\n') {
+            if let Some(at) = json::line_end(&r.buffer[r.scanned..]) {
                 let line = r.buffer.split_to(r.scanned + at);
                 r.buffer.advance(1);
                 r.scanned = 0;
@@ -299,7 +322,7 @@ mod tests {
     use super::*;
 
     fn meta(name: &str) -> Value {
-        serde_json::json!({"namespace": "d", "name": name, "resourceVersion": "7"})
+        serde_json::json!({"namespace": "d", "name": name, "resourceVersion": "7", "managedFields": [{"manager": "m"}]})
     }
 
     #[test]
@@ -313,7 +336,13 @@ mod tests {
         });
         let page: Page<ConfigMap> = decode_page(body.to_string().as_bytes()).unwrap();
         assert_eq!((page.resource_version.as_str(), page.continue_token), ("9", None));
-        assert!(matches!(&page.items[0], Decoded::Object(o) if o.metadata.name.as_deref() == Some("a")));
+        assert!(matches!(&page.items[0], Decoded::Object(o) if o.object.metadata.name.as_deref() == Some("a")));
+        let Decoded::Object(fresh) = &page.items[0] else {
+            panic!("expected an object");
+        };
+        assert_eq!(fresh.object.metadata.managed_fields, None);
+        let kept = String::from_utf8_lossy(fresh.json.as_ref().unwrap());
+        assert!(kept.contains("\"k\":\"v\"") && !kept.contains("managedFields"), "{kept}");
         let Decoded::Broken(broken) = &page.items[1] else {
             panic!("expected a broken object");
         };
@@ -363,7 +392,8 @@ mod tests {
     async fn an_error_response_becomes_a_status() {
         let client = kube::Client::new(
             tower::service_fn(|_| async {
-                let mut response = http::Response::new(http_body_util::Full::new(Bytes::from_static(b"nobody home")));
+                let mut response =
+                    http::Response::new(http_body_util::Full::new(Bytes::from_static(b"404 page not found\n")));
                 *response.status_mut() = http::StatusCode::NOT_FOUND;
                 Ok::<_, std::convert::Infallible>(response)
             }),
@@ -371,6 +401,8 @@ mod tests {
         );
         let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
         let error = source.list(None).await.unwrap_err();
-        assert!(matches!(error, kube::Error::Api(status) if status.code == 404));
+        assert!(
+            matches!(error, kube::Error::Api(status) if status.code == 404 && status.message == "404 page not found")
+        );
     }
 }

@@ -8,24 +8,51 @@
 //!   passed its version.
 //! - `indexes`: over `objects`; entries of `writes` are checked one by one, as they are few.
 //!
+//! Objects are kept as the bytes they came in, which take a half to a third of the memory of most
+//! types. One that is read is decoded; one that changed just now, or is read again and again, stays
+//! decoded until it has not been used for a while ([`sweep`](Store::sweep)).
+//!
 //! Replacing the state (after a list) never empties the store: every listed object is put in its
 //! place and stamped with the epoch of the list; at the end what carries an older stamp is gone.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use kube::Resource;
+use parking_lot::Mutex;
 
 use super::Change;
+use super::source::Fresh;
 use crate::key::ObjectKey;
-use crate::object::{parse_version, version_of};
+use crate::object::{Object, parse_version, version_of};
 
 /// Computes the values under which an index files an object.
 pub(crate) type IndexFn<K> = Arc<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 
 struct Entry<K> {
-    object: Arc<K>,
+    /// What the object is decoded from; without it, it stays decoded.
+    json: Option<Box<[u8]>>,
+    decoded: Mutex<Option<Arc<K>>>,
+    /// The period it was last used in.
+    used: AtomicU32,
+    /// The list it was last part of.
     epoch: u32,
+}
+
+impl<K: Object> Entry<K> {
+    fn object(&self, period: u32) -> Arc<K> {
+        if let Some(object) = &*self.decoded.lock() {
+            self.used.store(period, Ordering::Relaxed);
+            return Arc::clone(object);
+        }
+        let json = self.json.as_deref().unwrap_or_default();
+        let object = serde_json::from_slice(json).expect("invariant: decoded from the same bytes before");
+        let object = Arc::new(object);
+        if self.used.swap(period, Ordering::Relaxed) == period {
+            *self.decoded.lock() = Some(Arc::clone(&object));
+        }
+        object
+    }
 }
 
 /// What this process wrote and the watch has not shown yet.
@@ -56,9 +83,11 @@ pub(crate) struct Store<K> {
     complete: bool,
     /// The version the watch has reached.
     version: u64,
+    /// Counts sweeps.
+    period: u32,
 }
 
-impl<K: Resource> Store<K> {
+impl<K: Object> Store<K> {
     pub(crate) fn new() -> Self {
         Self {
             objects: HashMap::new(),
@@ -67,6 +96,7 @@ impl<K: Resource> Store<K> {
             epoch: 0,
             complete: false,
             version: 0,
+            period: 1,
         }
     }
 
@@ -76,32 +106,38 @@ impl<K: Resource> Store<K> {
         match self.writes.get(key) {
             Some(Written::Present { object, .. }) => Some(Arc::clone(object)),
             Some(Written::Absent { .. }) => None,
-            None => self.objects.get(key).map(|entry| Arc::clone(&entry.object)),
+            None => self.observed(key),
         }
     }
 
     /// What the watch has said about an object, whatever was written since.
     pub(crate) fn observed(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.objects.get(key).map(|entry| Arc::clone(&entry.object))
+        self.objects.get(key).map(|entry| entry.object(self.period))
     }
 
-    /// Everything the watch has said.
-    pub(crate) fn observed_objects(&self) -> Vec<Arc<K>> {
-        self.objects.values().map(|entry| Arc::clone(&entry.object)).collect()
+    /// Whether the watch has said something about an object.
+    pub(crate) fn has_observed(&self, key: &ObjectKey) -> bool {
+        self.objects.contains_key(key)
+    }
+
+    /// The keys of everything the watch has said.
+    pub(crate) fn observed_keys(&self) -> Vec<ObjectKey> {
+        self.objects.keys().cloned().collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        if self.writes.is_empty() { self.objects.len() } else { self.iter().count() }
+        if self.writes.is_empty() { self.objects.len() } else { self.keys().count() }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<K>> {
-        let observed = self
-            .objects
-            .iter()
-            .filter(|(key, _)| self.writes.is_empty() || !self.writes.contains_key(*key))
-            .map(|(_, entry)| &entry.object);
-        let written = self.writes.values().filter_map(|written| match written {
-            Written::Present { object, .. } => Some(object),
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Arc<K>> {
+        self.keys().filter_map(|key| self.get(key))
+    }
+
+    /// The keys of everything that [`iter`](Self::iter) yields.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        let observed = self.objects.keys().filter(|key| self.writes.is_empty() || !self.writes.contains_key(*key));
+        let written = self.writes.iter().filter_map(|(key, written)| match written {
+            Written::Present { .. } => Some(key),
             Written::Absent { .. } => None,
         });
         observed.chain(written)
@@ -122,8 +158,7 @@ impl<K: Resource> Store<K> {
             .into_iter()
             .flatten()
             .filter(|key| !self.writes.contains_key(*key))
-            .filter_map(|key| self.objects.get(key))
-            .map(|entry| Arc::clone(&entry.object))
+            .filter_map(|key| self.observed(key))
             .collect();
         found.extend(self.writes.values().filter_map(|written| match written {
             Written::Present { object, .. } if (index.values)(object).iter().any(|own| own == value) => {
@@ -137,7 +172,7 @@ impl<K: Resource> Store<K> {
     pub(crate) fn add_index(&mut self, name: &str, values: IndexFn<K>) {
         let mut index = Index { values, keys: HashMap::new() };
         for (key, entry) in &self.objects {
-            file(&mut index, key, &entry.object);
+            file(&mut index, key, &entry.object(self.period));
         }
         self.indexes.insert(name.to_owned(), index);
     }
@@ -147,7 +182,8 @@ impl<K: Resource> Store<K> {
     /// Puts an object in its place; `listed` when it is part of a list rather than an event. Up to
     /// two changes: an object deleted and made again while nobody looked is a deletion and an
     /// addition.
-    pub(crate) fn upsert(&mut self, object: K, listed: bool) -> [Option<Change<K>>; 2] {
+    pub(crate) fn upsert(&mut self, fresh: impl Into<Fresh<K>>, listed: bool) -> [Option<Change<K>>; 2] {
+        let Fresh { object, json } = fresh.into();
         let key = ObjectKey::of(&object);
         let object = Arc::new(object);
         let initial = listed && !self.complete;
@@ -156,8 +192,17 @@ impl<K: Resource> Store<K> {
         }
         self.settle(&key, &object);
         let epoch = self.epoch;
-        let entry = Entry { object: Arc::clone(&object), epoch };
-        let Some(old) = self.objects.insert(key.clone(), entry).map(|e| e.object) else {
+        if let Some(known) = self.objects.get_mut(&key)
+            && json.is_some()
+            && known.json == json
+        {
+            known.epoch = epoch;
+            return [None, None];
+        }
+        // What just changed will be looked at soon; what was only listed need not be.
+        let (decoded, used) = if listed && json.is_some() { (None, 0) } else { (Some(object.clone()), self.period) };
+        let entry = Entry { json, decoded: Mutex::new(decoded), used: AtomicU32::new(used), epoch };
+        let Some(old) = self.objects.insert(key.clone(), entry).map(|old| old.object(self.period)) else {
             self.file(&key, &object);
             return [Some(Change::Added { object, initial }), None];
         };
@@ -233,6 +278,21 @@ impl<K: Resource> Store<K> {
         }
     }
 
+    /// Lets go of what was decoded and not used since the last call. Returns how many objects stay
+    /// decoded.
+    pub(crate) fn sweep(&mut self) -> usize {
+        let period = self.period;
+        self.period = self.period.wrapping_add(1);
+        let mut stay = 0;
+        for entry in self.objects.values_mut() {
+            if entry.json.is_some() && *entry.used.get_mut() != period {
+                *entry.decoded.get_mut() = None;
+            }
+            stay += usize::from(entry.decoded.get_mut().is_some());
+        }
+        stay
+    }
+
     // What this process wrote.
 
     /// Remembers the result of a write until the watch shows it. `matches` is false when the
@@ -243,7 +303,7 @@ impl<K: Resource> Store<K> {
         };
         let key = ObjectKey::of(&*object);
         let known = self.objects.get(&key);
-        let seen = known.and_then(|entry| version_of(&*entry.object));
+        let seen = known.and_then(|entry| version_of(&*entry.object(self.period)));
         if version <= self.version || seen.is_some_and(|seen| seen >= version) {
             return;
         }
@@ -269,7 +329,7 @@ impl<K: Resource> Store<K> {
         let shown = match self.writes.get(key) {
             Some(Written::Present { object, .. }) => same(object),
             Some(Written::Absent { .. }) => false,
-            None => self.objects.get(key).is_some_and(|e| same(&e.object)),
+            None => self.observed(key).is_some_and(|object| same(&object)),
         };
         if shown {
             let uid = self.get(key).and_then(|object| object.meta().uid.clone());
@@ -290,7 +350,7 @@ impl<K: Resource> Store<K> {
     }
 
     fn take(&mut self, key: &ObjectKey) -> Option<Arc<K>> {
-        let object = self.objects.remove(key)?.object;
+        let object = self.objects.remove(key)?.object(self.period);
         self.unfile(key, &object);
         Some(object)
     }

@@ -15,11 +15,15 @@ use crate::object::Object;
 /// How much longer than the server's own limit a silent stream is believed to be alive.
 const IDLE_MARGIN: Duration = Duration::from_secs(10);
 
+/// How long an object stays decoded after it was last used.
+const SWEEP: Duration = Duration::from_secs(10);
+
 /// Runs for ever; stopping is the caller's business (every await here may be dropped).
 pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatch<K>) {
     let mut machine = Machine::new();
     let mut stream: Option<Open<K>> = None;
     let mut resync = informer.resync.map(Resync::new);
+    let mut sweep = Instant::now() + SWEEP;
     loop {
         match machine.step() {
             Step::Wait(delay) => {
@@ -43,8 +47,14 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
             }
             Step::Read => match &mut stream {
                 Some(open) => {
-                    let due = resync.as_ref().map(|resync| resync.due);
+                    let due = resync.as_ref().map_or(sweep, |resync| resync.due.min(sweep));
                     read(informer, &mut machine, open, due).await;
+                    // A stream that always has something must not keep others from their turn.
+                    tokio::task::coop::consume_budget().await;
+                    if Instant::now() >= sweep {
+                        informer.sweep();
+                        sweep = Instant::now() + SWEEP;
+                    }
                     if let Some(resync) = &mut resync
                         && resync.is_due()
                     {
@@ -61,6 +71,8 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
 struct Open<K> {
     events: EventStream<K>,
     since: Instant,
+    /// When it last said something.
+    heard: Instant,
     idle: Duration,
 }
 
@@ -124,7 +136,8 @@ async fn open<K: Object>(
     match source.watch(from, timeout).await {
         Ok(events) => {
             machine.opened();
-            Some(Open { events, since: Instant::now(), idle: Duration::from_secs(timeout.into()) + IDLE_MARGIN })
+            let now = Instant::now();
+            Some(Open { events, since: now, heard: now, idle: Duration::from_secs(timeout.into()) + IDLE_MARGIN })
         }
         Err(error) => {
             fail(informer, machine, &error);
@@ -133,11 +146,14 @@ async fn open<K: Object>(
     }
 }
 
-async fn read<K: Object>(informer: &Informer<K>, machine: &mut Machine, open: &mut Open<K>, wake: Option<Instant>) {
-    let idle = Instant::now() + open.idle;
-    let until = wake.map_or(idle, |wake| wake.min(idle));
+async fn read<K: Object>(informer: &Informer<K>, machine: &mut Machine, open: &mut Open<K>, wake: Instant) {
+    let idle = open.heard + open.idle;
+    let until = wake.min(idle);
     let event = match tokio::time::timeout_at(until, open.events.next()).await {
-        Ok(Some(Ok(event))) => event,
+        Ok(Some(Ok(event))) => {
+            open.heard = Instant::now();
+            event
+        }
         Ok(Some(Err(error))) => return fail(informer, machine, &error),
         Ok(None) => return machine.ended(open.since.elapsed(), fastrand::f64()),
         Err(_) if until < idle => return,
@@ -183,11 +199,7 @@ fn fail<K: Object>(informer: &Informer<K>, machine: &mut Machine, error: &kube::
 
 fn apply<K: Object>(informer: &Informer<K>, item: Decoded<K>, initial: bool) {
     match item {
-        Decoded::Object(mut object) => {
-            // Nobody reads them from a cache, and they are often the largest part of an object.
-            object.meta_mut().managed_fields = None;
-            informer.change(|store| store.upsert(object, initial).into_iter().flatten());
-        }
+        Decoded::Object(fresh) => informer.change(|store| store.upsert(fresh, initial).into_iter().flatten()),
         Decoded::Broken(broken) => {
             complain(informer, &broken);
             informer.store.write().keep(&broken.key);
@@ -198,10 +210,7 @@ fn apply<K: Object>(informer: &Informer<K>, item: Decoded<K>, initial: bool) {
 fn delete<K: Object>(informer: &Informer<K>, item: Decoded<K>) {
     let version = item.resource_version().to_owned();
     let (key, last) = match item {
-        Decoded::Object(mut object) => {
-            object.meta_mut().managed_fields = None;
-            (crate::ObjectKey::of(&object), Some(object))
-        }
+        Decoded::Object(fresh) => (crate::ObjectKey::of(&fresh.object), Some(fresh.object)),
         Decoded::Broken(broken) => {
             complain(informer, &broken);
             (broken.key, None)

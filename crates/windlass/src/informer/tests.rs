@@ -98,7 +98,6 @@ fn object(name: &str, version: u64) -> ConfigMap {
             name: Some(name.into()),
             uid: Some(name.into()),
             resource_version: Some(version.to_string()),
-            managed_fields: Some(vec![]),
             ..ObjectMeta::default()
         },
         ..ConfigMap::default()
@@ -106,11 +105,11 @@ fn object(name: &str, version: u64) -> ConfigMap {
 }
 
 fn applied(name: &str, version: u64) -> Event<ConfigMap> {
-    Event::Applied(Decoded::Object(object(name, version)))
+    Event::Applied(Decoded::Object(object(name, version).into()))
 }
 
 fn deleted(name: &str, version: u64) -> Event<ConfigMap> {
-    Event::Deleted(Decoded::Object(object(name, version)))
+    Event::Deleted(Decoded::Object(object(name, version).into()))
 }
 
 fn broken(name: &str, version: u64) -> Broken {
@@ -135,7 +134,7 @@ fn watch(from: Option<&'static str>, events: Vec<Event<ConfigMap>>, open: bool) 
 
 fn page(items: &[(&str, u64)], version: &str, continue_token: Option<&str>) -> Answer {
     Answer::List(Ok(Page {
-        items: items.iter().map(|(name, version)| Decoded::Object(object(name, *version))).collect(),
+        items: items.iter().map(|(name, version)| Decoded::Object(object(name, *version).into())).collect(),
         resource_version: version.into(),
         continue_token: continue_token.map(str::to_owned),
     }))
@@ -183,7 +182,6 @@ impl Bench {
 
 fn describe_change(change: &Change<ConfigMap>) -> String {
     let show = |object: &ConfigMap| {
-        assert!(object.metadata.managed_fields.is_none(), "stripped");
         format!("{}@{}", object.metadata.name.as_deref().unwrap(), object.metadata.resource_version.as_deref().unwrap())
     };
     match change {

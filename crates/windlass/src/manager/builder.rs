@@ -26,6 +26,8 @@ pub struct ManagerBuilder {
     election: Option<LeaderElection>,
     graceful_shutdown: Duration,
     webhooks: Vec<Webhooks>,
+    metrics_access: bool,
+    check_permissions: bool,
 }
 
 impl std::fmt::Debug for ManagerBuilder {
@@ -46,6 +48,8 @@ impl ManagerBuilder {
             election: None,
             graceful_shutdown: Duration::from_secs(30),
             webhooks: Vec::new(),
+            metrics_access: false,
+            check_permissions: true,
         }
     }
 
@@ -66,6 +70,20 @@ impl ManagerBuilder {
     /// all, which is the default.
     pub fn metrics(mut self, address: impl Into<String>) -> Self {
         self.metrics = Some(address.into());
+        self
+    }
+
+    /// Serves metrics only to callers with a bearer token whose owner may `get` the path
+    /// (`nonResourceURLs: ["/metrics"]`), as the API server says.
+    pub fn authenticate_metrics(mut self) -> Self {
+        self.metrics_access = true;
+        self
+    }
+
+    /// Whether to ask at the start if the operator may do what it declares, and to fail with the
+    /// rules to add if not. True unless set.
+    pub fn check_permissions(mut self, check: bool) -> Self {
+        self.check_permissions = check;
         self
     }
 
@@ -121,7 +139,7 @@ impl ManagerBuilder {
 
     /// The manager, its addresses bound.
     pub fn build(self) -> Result<Manager, ManagerError> {
-        let caches = Caches::new(self.client.clone(), self.caches);
+        let caches = Caches::new(self.client.clone(), self.caches.clone());
         let metrics = Registry::default();
         let broadcaster = Arc::new(Broadcaster::new(self.events));
         let (watched, events) = (caches.clone(), Arc::clone(&broadcaster));
@@ -153,6 +171,11 @@ impl ManagerBuilder {
             names: HashSet::new(),
             election: self.election,
             graceful_shutdown: self.graceful_shutdown,
+            clusters: Vec::new(),
+            cache_options: self.caches,
+            event_api: self.events,
+            metrics_access: self.metrics_access,
+            check_permissions: self.check_permissions,
             webhooks: Vec::new(),
         };
         for webhooks in self.webhooks {

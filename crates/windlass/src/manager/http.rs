@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::access::Access;
 use crate::metrics::Registry;
 
 /// A request without its body, which nobody here reads.
@@ -25,9 +26,14 @@ const CONNECTIONS: usize = 64;
 /// How long a client may take to send its request's head, as in controller-runtime.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
 
-/// Serves until the token is cancelled and requests under way are answered.
-pub(super) async fn serve<F>(listener: TcpListener, answer: Arc<F>, shutdown: CancellationToken)
-where
+/// Serves until the token is cancelled and requests under way are answered; with `access`, only to
+/// whom the API server lets.
+pub(super) async fn serve<F>(
+    listener: TcpListener,
+    answer: Arc<F>,
+    access: Option<Arc<Access>>,
+    shutdown: CancellationToken,
+) where
     F: Fn(&Head) -> Answer + Send + Sync + 'static,
 {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
@@ -48,13 +54,20 @@ where
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let (answer, shutdown) = (Arc::clone(&answer), shutdown.clone());
+        let (answer, access, shutdown) = (Arc::clone(&answer), access.clone(), shutdown.clone());
         connections.spawn(async move {
             let _slot = slot;
             let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                let (head, _) = request.into_parts();
-                let answer = respond(&http::Request::from_parts(head, ()), &*answer);
-                async move { Ok::<_, Infallible>(answer.map(|text| Full::new(Bytes::from(text)))) }
+                let (answer, access) = (Arc::clone(&answer), access.clone());
+                async move {
+                    let head = http::Request::from_parts(request.into_parts().0, ());
+                    let refused = match &access {
+                        Some(access) => access.refuse(&head).await,
+                        None => None,
+                    };
+                    let answer = refused.unwrap_or_else(|| respond(&head, &*answer));
+                    Ok::<_, Infallible>(answer.map(|text| Full::new(Bytes::from(text))))
+                }
             });
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())

@@ -6,7 +6,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{ManagerError, flatten, supervise};
-use crate::client::Client;
 use crate::controller::{CompleteController, Environment};
 use crate::events::Broadcaster;
 use crate::lease::{Elector, Fence, LeaderElection};
@@ -32,8 +31,8 @@ impl Leading {
         let fence = Fence::closed();
         let kube = self.environment.client.kube().clone();
         let mut environment = self.environment.clone();
+        environment.fence = Some(fence.clone());
         let client = &self.environment.client;
-        environment.client = Client::new(fence.guard(kube.clone()), client.caches().clone(), client.field_manager());
         let status = status_gauge(&self.environment.metrics, &config.name);
         let recorder = self.broadcaster.recorder(client.field_manager());
         let mut elector = Elector::new(kube, config, fence, recorder);

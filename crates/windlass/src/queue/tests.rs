@@ -341,3 +341,28 @@ proptest::proptest! {
         proptest::prop_assert!(queue.entries.is_empty(), "nothing is remembered at rest");
     }
 }
+
+#[test]
+fn the_overall_limit_lets_a_burst_pass_and_then_a_steady_pace() {
+    let start = Instant::now();
+    let config = QueueConfig { rate_limit: Some(RateLimit::new(10.0, 3)), ..QueueConfig::default() };
+    let mut queue = WorkQueue::new(config);
+    for key in 0..100 {
+        queue.add(key, Priority::NORMAL, start);
+    }
+    let mut popped = Vec::new();
+    let mut now = start;
+    while now <= start + Duration::from_secs(1) {
+        while let Some(item) = queue.pop(now) {
+            popped.push(now - start);
+            queue.finish(&item.key, Verdict::Done, now);
+        }
+        now = queue.next_deadline().expect("keys are left");
+    }
+    assert_eq!(popped[..3], [Duration::ZERO; 3]);
+    assert_eq!(popped[3..6], [100, 200, 300].map(Duration::from_millis));
+    assert_eq!(popped.len(), 13);
+    // After a pause there is a burst again, not more.
+    now = start + Duration::from_secs(60);
+    assert_eq!(std::iter::from_fn(|| queue.pop(now)).count(), 3);
+}

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PostParams};
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use windlass::controller::from_fn;
 use windlass::manager::ManagerError;
-use windlass::{Client, Manager};
+use windlass::{Client, Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
 
 /// A pet: what the tests look after.
@@ -96,6 +97,10 @@ impl Running {
         self.task.await.expect("the manager does not panic")
     }
 
+    pub fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Waits for it to end by itself.
     pub async fn ended(self) -> Result<(), ManagerError> {
         self.task.await.expect("the manager does not panic")
@@ -139,5 +144,63 @@ impl<T: Clone + PartialEq> Log<T> {
 
     pub fn contains(&self, entry: &T) -> bool {
         self.0.lock().expect("not poisoned").contains(entry)
+    }
+}
+
+/// A replica on a thread of its own that stands still, with everything it runs, in the middle of its
+/// first reconcile, as a process that gets SIGSTOP does. Woken up, it tries to write.
+pub struct Frozen {
+    stands: std::sync::mpsc::Receiver<()>,
+    wake: std::sync::mpsc::Sender<()>,
+    shutdown: CancellationToken,
+    thread: std::thread::JoinHandle<()>,
+    written: Log<bool>,
+}
+
+impl Frozen {
+    /// `configure` makes the manager and the controller, on the new thread.
+    pub fn start(
+        kube: kube::Client,
+        configure: impl FnOnce(kube::Client) -> (Manager, Controller<Pet>) + Send + 'static,
+    ) -> Self {
+        let (told, stands) = std::sync::mpsc::channel();
+        let (wake, woken) = std::sync::mpsc::channel::<()>();
+        let (told, woken) = (std::sync::Mutex::new(told), Arc::new(std::sync::Mutex::new(woken)));
+        let (shutdown, written) = (CancellationToken::new(), Log::default());
+        let (until, log, told) = (shutdown.clone(), written.clone(), Arc::new(told));
+        let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+            let (told, woken, log) = (Arc::clone(&told), Arc::clone(&woken), log.clone());
+            async move {
+                let _ = told.lock().expect("not poisoned").send(());
+                // The only thread of this replica waits here, and with it timers and sockets.
+                let _ = woken.lock().expect("not poisoned").recv();
+                let patch = Patch::Merge(serde_json::json!({"spec": {"tricks": ["after its time"]}}));
+                log.push(ctx.client().patch::<Pet>(&key, &patch).await.is_ok());
+                Ok(Outcome::Done)
+            }
+        });
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let (mut manager, controller) = configure(kube);
+                manager.add(controller.complete(reconciler)).expect("added");
+                manager.run_until(until).await.expect("stopped");
+            });
+        });
+        Self { stands, wake, shutdown, thread, written }
+    }
+
+    /// Waits until it stands still.
+    pub async fn standing(&self) {
+        wait_for("the replica works", async || self.stands.try_recv().is_ok()).await;
+    }
+
+    /// Wakes it up, stops it, and says of each write it tried whether it passed.
+    pub async fn wake_and_stop(self) -> Vec<bool> {
+        drop(self.wake);
+        self.shutdown.cancel();
+        let ended = tokio::task::spawn_blocking(move || self.thread.join()).await;
+        ended.expect("joined").expect("the replica ended well");
+        self.written.entries()
     }
 }

@@ -19,7 +19,7 @@ use windlass::{Client, Manager, ObjectKey};
 
 use crate::bench::{Bench, Pet, Running, pet, wait_for};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cached_read_shows_every_write_at_once() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -40,7 +40,7 @@ async fn a_cached_read_shows_every_write_at_once() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn listers_find_by_label_owner_and_own_index() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -100,7 +100,7 @@ fn cut_off(bench: &Bench, after: Duration, cuts: &Arc<AtomicUsize>) -> kube::Cli
     kube::Client::new(cutting, "default")
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nothing_is_lost_when_watches_are_cut_every_few_milliseconds() {
     let bench = Bench::start().await;
     let cuts = Arc::new(AtomicUsize::new(0));
@@ -131,7 +131,7 @@ async fn nothing_is_lost_when_watches_are_cut_every_few_milliseconds() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_served_is_named_and_awaited() {
     let server = windlass_server::Server::builder().start().await.expect("started");
     let kube = kube::Client::new(server.service(), "default");
@@ -174,7 +174,7 @@ async fn a_lister_recovers_when_a_definition_returns() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_kind_known_at_run_time_is_watched_and_forgotten() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -192,7 +192,7 @@ async fn a_kind_known_at_run_time_is_watched_and_forgotten() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn several_namespaces_are_read_as_one() {
     let bench = Bench::start().await;
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(bench.kube.clone());
@@ -220,7 +220,7 @@ async fn several_namespaces_are_read_as_one() {
     running.stop().await.expect("stopped");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_comes_back_without_its_memory_is_followed() {
     let old = Bench::start().await;
     let current = Arc::new(Mutex::new(old.server.service()));

@@ -13,7 +13,7 @@ use windlass::{Context, Controller, ObjectKey, Outcome, ReconcileError, owner, p
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_object_is_reconciled_and_every_end_is_seen() {
     let bench = Bench::start().await;
     bench.create(&pet("old")).await;
@@ -44,7 +44,7 @@ async fn every_object_is_reconciled_and_every_end_is_seen() {
     running.stop().await.expect("stopped");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn owned_and_mapped_objects_wake_their_key() {
     let bench = Bench::start().await;
     let log: Log<String> = Log::default();
@@ -96,7 +96,7 @@ async fn owned_and_mapped_objects_wake_their_key() {
     running.stop().await.expect("stopped");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stream_and_metadata_of_another_kind_wake_keys() {
     let bench = Bench::start().await;
     let log: Log<String> = Log::default();
@@ -124,7 +124,7 @@ async fn a_stream_and_metadata_of_another_kind_wake_keys() {
     running.stop().await.expect("stopped");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn errors_panics_and_timeouts_are_retried_and_terminal_errors_are_not() {
     let bench = Bench::start().await;
     let attempts: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
@@ -175,7 +175,7 @@ async fn errors_panics_and_timeouts_are_retried_and_terminal_errors_are_not() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_key_is_never_reconciled_twice_at_once() {
     let bench = Bench::start().await;
     let active: Arc<Mutex<HashMap<ObjectKey, usize>>> = Arc::default();
@@ -219,4 +219,47 @@ async fn a_key_is_never_reconciled_twice_at_once() {
     running.stop().await.expect("stopped");
     assert!(together.load(Ordering::Relaxed) > 1, "different keys run together");
     assert!(!registry.encode().contains("reconcile_panics_total{controller=\"pet\"} 1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_enqueued_from_anywhere() {
+    let bench = Bench::start().await;
+    let log: Log<String> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    let controller = Controller::<Pet>::new("pet");
+    let wake = controller.enqueuer();
+    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
+        seen.push(key.to_string());
+        async { Ok(Outcome::Done) }
+    });
+    manager.add(controller.complete(reconciler)).expect("added");
+    let key = ObjectKey::new("default", "from-outside");
+    assert!(!wake.enqueue(key.clone()), "nothing runs yet");
+    let running = Running::start(manager);
+    wait_for("it runs", async || wake.enqueue(key.clone())).await;
+    assert!(wake.enqueue_after(key.sibling("later"), Duration::from_millis(1)));
+    wait_for("both", async || log.contains(&"default/from-outside".into()) && log.contains(&"default/later".into()))
+        .await;
+    running.stop().await.expect("stopped");
+    assert!(!wake.enqueue(key), "stopped");
+}
+
+/// Reconciles that never wait once kept the only thread to themselves: no timer fired, no socket was
+/// read, and the manager could not be stopped.
+#[tokio::test]
+async fn quick_reconciles_without_end_leave_others_their_turn() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |_, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok(Outcome::RequeueAfter(Duration::ZERO)) }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let running = Running::start(manager);
+    wait_for("many reconciles", async || calls.load(Ordering::Relaxed) > 1000).await;
+    running.stop().await.expect("stopped");
 }

@@ -33,7 +33,7 @@ impl Finalize<Pet> for Store {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_object_stays_until_it_is_cleaned_up() {
     let bench = Bench::start().await;
     let (log, broken) = (Log::default(), Arc::new(AtomicBool::new(true)));

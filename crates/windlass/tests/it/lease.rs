@@ -27,7 +27,7 @@ fn quick(identity: &str) -> LeaderElection {
 }
 
 /// A client whose requests hang while it is cut off.
-fn switchable(bench: &Bench, cut: &Arc<AtomicBool>) -> kube::Client {
+pub fn switchable(bench: &Bench, cut: &Arc<AtomicBool>) -> kube::Client {
     let (service, cut) = (bench.server.service(), Arc::clone(cut));
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let (service, cut) = (service.clone(), Arc::clone(&cut));
@@ -60,7 +60,7 @@ fn replica(client: kube::Client, identity: &'static str, log: &Log<&'static str>
     manager
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_replica_works_and_hands_over_when_it_stops() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
@@ -80,7 +80,7 @@ async fn one_replica_works_and_hands_over_when_it_stops() {
     assert_eq!(holder(&bench).await, None, "released");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_replica_cut_off_steps_down_and_rejoins() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;

@@ -4,10 +4,13 @@
 
 mod bench;
 
+mod access;
+mod adversity;
 mod cache;
 mod controller;
 mod finalizer;
-mod helpers;
 mod lease;
 mod manager;
+mod shard;
 mod webhook;
+mod writes;

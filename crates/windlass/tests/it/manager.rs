@@ -45,7 +45,7 @@ async fn probes_and_metrics_are_served() {
     assert!(tokio::net::TcpStream::connect(probes).await.is_err(), "closed");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn stopping_lets_a_reconcile_finish() {
     let bench = Bench::start().await;
     let log: Log<&str> = Log::default();
@@ -70,7 +70,7 @@ async fn stopping_lets_a_reconcile_finish() {
     assert_eq!(log.entries(), ["begin", "end"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_does_not_finish_is_aborted() {
     let bench = Bench::start().await;
     let log: Log<&str> = Log::default();
@@ -89,7 +89,7 @@ async fn what_does_not_finish_is_aborted() {
     assert!(matches!(running.stop().await, Err(ManagerError::ShutdownTimeout { .. })));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_task_that_fails_stops_the_manager() {
     let bench = Bench::start().await;
     let mut manager = bench.manager();

@@ -194,3 +194,32 @@ fn a_server_restored_from_a_backup_clears_what_was_written() {
     store.finish_replace("50");
     assert_eq!(version(&store, "a"), Some(40));
 }
+
+fn fresh(object: &ConfigMap) -> Fresh<ConfigMap> {
+    Fresh { object: object.clone(), json: Some(serde_json::to_vec(object).unwrap().into()) }
+}
+
+#[test]
+fn what_is_not_used_is_kept_as_bytes() {
+    let mut store = Store::new();
+    store.begin_replace();
+    store.upsert(fresh(&object("a", "1", 1)), true);
+    store.upsert(fresh(&object("b", "2", 2)), true);
+    store.finish_replace("5");
+    let decoded = |store: &Store<ConfigMap>, name| store.objects[&key(name)].decoded.lock().is_some();
+    assert!(!decoded(&store, "a"), "listed objects are not kept decoded");
+    assert_eq!(version(&store, "a"), Some(1));
+    assert!(!decoded(&store, "a"), "nor is one that was read once");
+    assert_eq!(version(&store, "a"), Some(1));
+    assert!(decoded(&store, "a"), "one that is read again is");
+    assert_eq!(store.sweep(), 1);
+    assert_eq!(store.sweep(), 0, "until it was not used for a while");
+    assert_eq!(upsert(&mut store, object("b", "2", 6), false), ["~b@2>b@6"]);
+    let changed = fresh(&object("a", "1", 7));
+    assert_eq!(show(store.upsert(changed, false).iter().flatten()), ["~a@1>a@7"]);
+    assert!(decoded(&store, "a"), "what changed just now will be looked at soon");
+    store.sweep();
+    assert!(show(store.upsert(fresh(&object("a", "1", 7)), true).iter().flatten()).is_empty());
+    store.sweep();
+    assert_eq!(store.sweep(), 1, "only b, of which there are no bytes");
+}

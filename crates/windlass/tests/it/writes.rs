@@ -1,4 +1,4 @@
-//! Drafts, events and apply against a real pipeline.
+//! What reconcilers write: drafts, applied and pruned children, events.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::events::{Broadcaster, EventApi};
 use windlass::patch::{Committed, Draft};
+use windlass::prune::Children;
 use windlass::{ObjectKey, conditions};
 
 use crate::bench::{Bench, Pet, PetStatus, pet, wait_for};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_draft_sends_only_what_changed() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -32,7 +33,7 @@ async fn a_draft_sends_only_what_changed() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn conditions_of_two_writers_do_not_undo_each_other() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -50,7 +51,7 @@ async fn conditions_of_two_writers_do_not_undo_each_other() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_draft_of_both_parts_keeps_conditions_written_meanwhile() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -71,7 +72,7 @@ async fn a_draft_of_both_parts_keeps_conditions_written_meanwhile() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn applying_the_same_again_changes_nothing() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -91,7 +92,7 @@ async fn applying_the_same_again_changes_nothing() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn writers_in_a_conflict_storm_all_get_through() {
     let bench = Bench::start().await;
     let client = bench.client();
@@ -114,7 +115,7 @@ async fn writers_in_a_conflict_storm_all_get_through() {
     client.caches().stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn events_are_written_and_become_a_series() {
     let bench = Bench::start().await;
     let thor: Pet = bench.create(&pet("thor")).await;
@@ -141,4 +142,41 @@ async fn events_are_written_and_become_a_series() {
     assert_eq!(events.list(&ListParams::default()).await.expect("listed").items.len(), 1);
     shutdown.cancel();
     writing.await.expect("joined");
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_no_longer_wanted_are_pruned() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = client.create(&pet("thor")).await.expect("created");
+    let map = |name: &str| {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.into());
+        map
+    };
+    let mut foreign = map("foreign");
+    foreign.metadata.namespace = Some("default".into());
+    client.create(&foreign).await.expect("created");
+    let reconcile = async |names: &[&str], set: Option<&str>| {
+        let mut children = Children::of(&thor).kind::<ConfigMap>();
+        if let Some(set) = set {
+            children = children.set(set);
+        }
+        for name in names {
+            children.apply(&client, map(name)).await.expect("applied");
+        }
+        let mut gone: Vec<String> =
+            children.prune(&client).await.expect("pruned").iter().map(|key| key.name().to_owned()).collect();
+        gone.sort();
+        gone
+    };
+    assert!(reconcile(&["a", "b", "c"], None).await.is_empty());
+    assert!(reconcile(&["x"], Some("other")).await.is_empty(), "a set of its own");
+    assert_eq!(reconcile(&["b"], None).await, ["a", "c"]);
+    assert_eq!(reconcile(&["b"], None).await, Vec::<String>::new());
+    assert_eq!(reconcile(&[], Some("other")).await, ["x"]);
+    assert_eq!(reconcile(&[], None).await, ["b"]);
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    assert!(maps.get_opt("foreign").await.expect("read").is_some(), "what others own stays");
+    client.caches().stop().await;
 }

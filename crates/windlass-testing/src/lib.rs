@@ -1,0 +1,343 @@
+//! Tests of operators, each in a cluster of its own: in process, in milliseconds, in parallel.
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use windlass::{Context, Controller, ObjectKey, Outcome, controller};
+//! use windlass_testing::Env;
+//!
+//! #[windlass_testing::test]
+//! async fn settings_are_marked(env: Env) {
+//!     let mut manager = env.manager().build().expect("a manager");
+//!     let mark = controller::from_fn(|key: ObjectKey, ctx: Context| async move {
+//!         let mark = |map: &mut ConfigMap| {
+//!             map.data.get_or_insert_default().insert("seen".into(), "yes".into());
+//!         };
+//!         ctx.client().modify(&key, mark).await?;
+//!         Ok(Outcome::Done)
+//!     });
+//!     manager.add(Controller::<ConfigMap>::new("settings").complete(mark)).expect("added");
+//!     env.run(manager);
+//!
+//!     let mut map = ConfigMap::default();
+//!     map.metadata.name = Some("settings".into());
+//!     map.metadata.namespace = Some("default".into());
+//!     env.client().create(&map).await.expect("created");
+//!     let seen = |map: Option<&ConfigMap>| map.is_some_and(|map| map.data.is_some());
+//!     env.wait_for("the mark", &ObjectKey::of(&map), seen).await;
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! - **A cluster.** The real pipeline: admission, validation, defaulting, watches, server-side
+//!   apply, garbage collection. Written `test(bare)`, without the built-in controllers.
+//! - **Waiting.** [`Env::wait_for`] follows one object by a watch; [`Env::eventually`] looks again
+//!   whenever anything in the cluster changed. Nothing sleeps for a guess.
+//! - **Time.** Written `test(paused)`, the clock stands still and jumps to the next timer whenever
+//!   nothing else is to do: an hour's requeue takes a millisecond. [`Env::advance`] moves it.
+//! - **Events.** [`Env::events`] and [`Env::wait_for_event`] see what the operator reported.
+//! - **Nothing is left.** When the test function returns, managers and cluster are stopped, and a
+//!   test that leaves tasks behind fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, PostParams};
+use kube::{CustomResourceExt, Resource};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use windlass::manager::{ManagerBuilder, ManagerError};
+use windlass::{Client, Manager, Object, ObjectKey};
+use windlass_cluster::{Cluster, Controllers};
+
+pub use windlass_testing_macros::test;
+
+/// How long a condition may take, by the test's clock.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long what was stopped may take to be gone.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// What kind of environment a test wants.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    paused: bool,
+    bare: bool,
+}
+
+impl Options {
+    /// The clock stands still and jumps ahead when nothing else is to do.
+    #[must_use]
+    pub fn paused(mut self) -> Self {
+        self.paused = true;
+        self
+    }
+
+    /// An API server alone: no built-in controllers.
+    #[must_use]
+    pub fn bare(mut self) -> Self {
+        self.bare = true;
+        self
+    }
+}
+
+/// Runs a test in an environment of its own, then stops everything and looks for what is left.
+/// This is what the attribute [`test`] expands to.
+///
+/// ```
+/// use windlass_testing::{Env, Options, run};
+///
+/// let namespaces = run(Options::default(), async |env: Env| {
+///     let namespaces = env.client().list::<k8s_openapi::api::core::v1::Namespace>().await;
+///     namespaces.expect("listed").len()
+/// });
+/// assert!(namespaces >= 1);
+/// ```
+pub fn run<T, R>(options: Options, test: T) -> R
+where
+    T: AsyncFnOnce(Env) -> R,
+{
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(options.paused);
+    let runtime = builder.build().expect("invariant: a runtime can be built");
+    let result = runtime.block_on(async {
+        let env = Env::start(options).await;
+        let result = test(env.clone()).await;
+        env.stop().await;
+        result
+    });
+    let left = runtime.block_on(left_behind());
+    assert!(left == 0, "the test left {left} tasks running");
+    result
+}
+
+/// Tasks still alive after a moment.
+async fn left_behind() -> usize {
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let began = std::time::Instant::now();
+    while alive() > 0 && began.elapsed() < LEAVING {
+        // What is being dropped needs a turn, not time.
+        tokio::task::yield_now().await;
+    }
+    alive()
+}
+
+/// A cluster and what runs against it. Clones are the same environment.
+#[derive(Clone)]
+pub struct Env {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cluster: Mutex<Option<Cluster>>,
+    kube: kube::Client,
+    client: Client,
+    /// Moves with every write to the cluster.
+    revision: tokio::sync::watch::Receiver<u64>,
+    managers: Mutex<BTreeMap<u64, Started>>,
+}
+
+struct Started {
+    shutdown: CancellationToken,
+    task: JoinHandle<Result<(), ManagerError>>,
+}
+
+impl std::fmt::Debug for Env {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Env").field("managers", &self.inner.managers.lock().len()).finish_non_exhaustive()
+    }
+}
+
+/// A manager that runs in an [`Env`].
+#[derive(Debug, Clone)]
+pub struct Running {
+    env: Env,
+    id: u64,
+}
+
+impl Running {
+    /// Stops the manager and waits for it.
+    pub async fn stop(&self) -> Result<(), ManagerError> {
+        let started = self.env.inner.managers.lock().remove(&self.id);
+        match started {
+            Some(started) => started.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the manager as a crash would: nothing is finished, nothing is given back.
+    pub async fn kill(&self) {
+        let started = self.env.inner.managers.lock().remove(&self.id);
+        if let Some(started) = started {
+            started.task.abort();
+            // Aborted is what was asked for.
+            let _ = started.task.await;
+        }
+    }
+}
+
+impl Started {
+    async fn stop(self) -> Result<(), ManagerError> {
+        self.shutdown.cancel();
+        self.task.await.expect("invariant: a manager does not panic")
+    }
+}
+
+impl Env {
+    /// A fresh cluster. Tests get theirs from the attribute [`test`].
+    pub async fn start(options: Options) -> Self {
+        let mut builder = Cluster::builder();
+        if options.bare {
+            builder = builder.controllers(Controllers::none());
+        }
+        let cluster = builder.start().await.expect("invariant: a cluster in memory starts");
+        let kube = cluster.client();
+        let revision = cluster.server().api().store.revision();
+        let client = Client::standalone(kube.clone(), "test");
+        let inner = Inner { cluster: Mutex::new(Some(cluster)), kube, client, revision, managers: Mutex::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// A client that reaches the cluster as an administrator.
+    pub fn kube(&self) -> kube::Client {
+        self.inner.kube.clone()
+    }
+
+    /// The test's own client, with cached reads that show its own writes.
+    pub fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    /// Describes a manager for this cluster.
+    pub fn manager(&self) -> ManagerBuilder {
+        Manager::builder(self.kube())
+    }
+
+    /// Runs a manager until the test ends, or until it is stopped.
+    pub fn run(&self, manager: Manager) -> Running {
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(manager.run_until(shutdown.clone()));
+        let mut managers = self.inner.managers.lock();
+        let id = managers.keys().last().map_or(0, |last| last + 1);
+        managers.insert(id, Started { shutdown, task });
+        Running { env: self.clone(), id }
+    }
+
+    /// Installs the definition of a custom resource and waits until it is served.
+    pub async fn install<K: CustomResourceExt>(&self) {
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.kube());
+        let made = definitions.create(&PostParams::default(), &K::crd()).await;
+        let made = made.unwrap_or_else(|error| panic!("the definition was refused: {error}"));
+        let established = |definition: Option<&CustomResourceDefinition>| {
+            let conditions = definition.and_then(|definition| definition.status.as_ref()?.conditions.as_ref());
+            conditions.is_some_and(|list| list.iter().any(|one| one.type_ == "Established" && one.status == "True"))
+        };
+        self.wait_for("the definition to take effect", &ObjectKey::of(&made), established).await;
+    }
+
+    /// Waits until an object is as it should be (`None`: there is none), and returns it.
+    ///
+    /// # Panics
+    /// When that takes more than 30 seconds of the test's time.
+    pub async fn wait_for<K>(
+        &self,
+        what: &str,
+        key: &ObjectKey,
+        condition: impl Fn(Option<&K>) -> bool,
+    ) -> Option<Arc<K>>
+    where
+        K: Object<DynamicType: Default>,
+    {
+        let lister = self.inner.client.lister::<K>();
+        let changed = Arc::new(tokio::sync::Notify::new());
+        let told = Arc::clone(&changed);
+        let subscription = lister.subscribe(move |_| told.notify_one());
+        let waiting = async {
+            lister.wait_synced().await.unwrap_or_else(|error| panic!("waiting for {what}: {error}"));
+            loop {
+                let object = lister.get(key);
+                if condition(object.as_deref()) {
+                    return object;
+                }
+                changed.notified().await;
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, waiting).await;
+        drop(subscription);
+        found.unwrap_or_else(|_| panic!("timed out waiting for {what}; {key} is {:#?}", lister.get(key)))
+    }
+
+    /// Waits until a condition holds. It is looked at whenever anything in the cluster changed,
+    /// and now and then for what changes elsewhere.
+    ///
+    /// # Panics
+    /// When that takes more than 30 seconds of the test's time.
+    pub async fn eventually(&self, what: &str, condition: impl AsyncFn() -> bool) {
+        let mut revision = self.inner.revision.clone();
+        let waiting = async {
+            let mut pause = Duration::from_millis(1);
+            while !condition().await {
+                // Caches follow a change a moment later: look again soon, then more rarely.
+                let changed = tokio::time::timeout(pause, revision.changed()).await.is_ok();
+                pause = if changed { Duration::from_millis(1) } else { (pause * 2).min(Duration::from_millis(50)) };
+            }
+        };
+        let held = tokio::time::timeout(PATIENCE, waiting).await;
+        held.unwrap_or_else(|_| panic!("timed out waiting for {what}"));
+    }
+
+    /// What was reported so far, oldest first.
+    pub async fn events(&self) -> Vec<Event> {
+        let events: Api<Event> = Api::all(self.kube());
+        let list = events.list(&ListParams::default()).await;
+        let mut items = list.unwrap_or_else(|error| panic!("events: {error}")).items;
+        items.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
+        items
+    }
+
+    /// Waits for an event about an object, by its reason.
+    pub async fn wait_for_event<K: Resource>(&self, about: &K, reason: &str) -> Event {
+        let uid = about.meta().uid.as_ref();
+        let found: Mutex<Option<Event>> = Mutex::default();
+        self.eventually(&format!("an event {reason}"), async || {
+            let fits = |event: &Event| {
+                event.reason.as_deref() == Some(reason)
+                    && event.regarding.as_ref().is_some_and(|object| object.uid.as_ref() == uid)
+            };
+            let event = self.events().await.into_iter().find(fits);
+            let there = event.is_some();
+            *found.lock() = event;
+            there
+        })
+        .await;
+        found.into_inner().expect("invariant: found before the wait ended")
+    }
+
+    /// Moves a paused clock ahead, and lets what is due happen.
+    ///
+    /// # Panics
+    /// When the clock is not paused.
+    pub async fn advance(&self, by: Duration) {
+        tokio::time::advance(by).await;
+        // What became due runs now; what it leads to, by and by.
+        for _ in 0..16 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Stops everything; called when a test ends.
+    pub async fn stop(&self) {
+        let managers = std::mem::take(&mut *self.inner.managers.lock());
+        for started in managers.into_values() {
+            // A manager that failed has said so in the test's own terms, or nobody minded.
+            let _ = started.stop().await;
+        }
+        self.inner.client.caches().stop().await;
+        let cluster = self.inner.cluster.lock().take();
+        if let Some(cluster) = cluster {
+            cluster.stop().await.unwrap_or_else(|error| panic!("the cluster did not stop: {error}"));
+        }
+    }
+}

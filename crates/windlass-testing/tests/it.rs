@@ -1,0 +1,113 @@
+//! The harness, used as an operator's tests use it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use windlass::controller::from_fn;
+use windlass::prune::Children;
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
+use windlass_testing::{Env, Options, run};
+
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "petstore.example.com", version = "v1", kind = "Pet", namespaced)]
+struct PetSpec {
+    toys: u32,
+}
+
+fn pet(name: &str, toys: u32) -> Pet {
+    let mut pet = Pet::new(name, PetSpec { toys });
+    pet.metadata.namespace = Some("default".into());
+    pet
+}
+
+/// An operator that keeps one ConfigMap for each toy of a pet.
+fn toys(env: &Env) -> Manager {
+    let mut manager = env.manager().name("toys").build().expect("built");
+    let reconciler = from_fn(|key: ObjectKey, ctx: Context| async move {
+        let Some(pet) = ctx.get::<Pet>(&key).await? else {
+            return Ok(Outcome::Done);
+        };
+        let mut children = Children::of(&*pet).kind::<ConfigMap>();
+        for toy in 0..pet.spec.toys {
+            let mut map = ConfigMap::default();
+            map.metadata.name = Some(format!("{}-toy-{toy}", key.name()));
+            children.apply(ctx.client(), map).await?;
+        }
+        children.prune(ctx.client()).await?;
+        ctx.recorder().normal(&*pet, "Played", "all toys are there");
+        Ok(Outcome::Done)
+    });
+    manager.add(Controller::<Pet>::new("toys").owns::<ConfigMap>().complete(reconciler)).expect("added");
+    manager
+}
+
+#[windlass_testing::test]
+async fn children_follow_their_owner_to_the_end(env: Env) {
+    env.install::<Pet>().await;
+    env.run(toys(&env));
+    let thor = env.client().create(&pet("thor", 3)).await.expect("created");
+    let toy = |n: u32| ObjectKey::new("default", format!("thor-toy-{n}"));
+    env.wait_for("the third toy", &toy(2), |map: Option<&ConfigMap>| map.is_some()).await;
+    env.wait_for_event(&thor, "Played").await;
+    let fewer = |pet: &mut Pet| pet.spec.toys = 1;
+    env.client().modify(&ObjectKey::of(&thor), fewer).await.expect("changed");
+    env.wait_for("the third toy to go", &toy(2), |map: Option<&ConfigMap>| map.is_none()).await;
+    // The garbage collector runs too.
+    env.client().delete::<Pet>(&ObjectKey::of(&thor)).await.expect("deleted");
+    env.wait_for("the first toy to go", &toy(0), |map: Option<&ConfigMap>| map.is_none()).await;
+}
+
+#[windlass_testing::test(paused, bare)]
+async fn an_hour_passes_in_no_time(env: Env) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let mut manager = env.manager().build().expect("built");
+    let hourly = from_fn(move |_, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok(Outcome::RequeueAfter(Duration::from_secs(3600))) }
+    });
+    manager.add(Controller::<ConfigMap>::new("hourly").complete(hourly)).expect("added");
+    let running = env.run(manager);
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("clock".into());
+    map.metadata.namespace = Some("default".into());
+    env.client().create(&map).await.expect("created");
+    env.eventually("the first hour", async || count.load(Ordering::Relaxed) >= 1).await;
+    let before = count.load(Ordering::Relaxed);
+    env.advance(Duration::from_secs(3601)).await;
+    env.eventually("another hour", async || count.load(Ordering::Relaxed) > before).await;
+    running.stop().await.expect("stopped");
+}
+
+#[windlass_testing::test(bare)]
+async fn a_test_may_fail_with_an_error(env: Env) -> anyhow::Result<()> {
+    let maps = env.client().list::<ConfigMap>().await?;
+    anyhow::ensure!(maps.is_empty(), "there are no controllers to make any");
+    Ok(())
+}
+
+#[test]
+fn tasks_left_behind_fail_the_test() {
+    let leak = || run(Options::default().bare(), async |_env: Env| drop(tokio::spawn(std::future::pending::<()>())));
+    let panic = std::panic::catch_unwind(leak).expect_err("the leak is found");
+    let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(message.contains("left 1 tasks running"), "{message}");
+}
+
+#[test]
+fn a_condition_that_never_holds_is_named() {
+    let wait = || {
+        run(Options::default().bare().paused(), async |env: Env| {
+            let key = ObjectKey::new("default", "missing");
+            env.wait_for("what never comes", &key, |map: Option<&ConfigMap>| map.is_some()).await;
+        });
+    };
+    let panic = std::panic::catch_unwind(wait).expect_err("timed out");
+    let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(message.contains("what never comes") && message.contains("default/missing"), "{message}");
+}

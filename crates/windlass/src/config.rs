@@ -1,0 +1,164 @@
+//! Which cluster to talk to, and as whom.
+//!
+//! In the order of controller-runtime: a file that was named, `$KUBECONFIG` (several files are
+//! merged), the service account of the pod this runs in, `~/.kube/config`. Asking for a context
+//! leaves the service account out.
+//!
+//! Tokens that come from a file, as those of service accounts do, are read again at least once a
+//! minute, so that one that is replaced before it expires never stops an operator.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), windlass::config::ConfigError> {
+//! use windlass::config::{self, Loader};
+//!
+//! let client = config::client().await?;
+//! let staging = Loader::default().context("staging").client().await?;
+//! # Ok(()) }
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A kubeconfig cannot be used.
+    #[error("kubeconfig {origin}: {source}")]
+    Kubeconfig {
+        /// Where it was found.
+        origin: String,
+        /// What is wrong with it.
+        #[source]
+        source: KubeconfigError,
+    },
+    /// The service account of the pod cannot be used.
+    #[error("service account of this pod: {0}")]
+    InCluster(#[source] InClusterError),
+    /// There is nothing anywhere.
+    #[error("no cluster configured: no --kubeconfig, no $KUBECONFIG, not in a pod, no {}", path.display())]
+    Nothing {
+        /// Where it was looked for last.
+        path: PathBuf,
+    },
+    /// The configuration does not make a client.
+    #[error("client: {0}")]
+    Client(#[source] Box<kube::Error>),
+}
+
+/// A client for the cluster found first.
+pub async fn client() -> Result<kube::Client, ConfigError> {
+    Loader::default().client().await
+}
+
+/// Finds a configuration. See the [module documentation](self).
+#[derive(Debug, Clone, Default)]
+pub struct Loader {
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+    in_cluster: bool,
+}
+
+impl Loader {
+    /// Uses this file and no other.
+    #[must_use]
+    pub fn kubeconfig(mut self, path: impl Into<PathBuf>) -> Self {
+        self.kubeconfig = Some(path.into());
+        self
+    }
+
+    /// Uses this context instead of the current one.
+    #[must_use]
+    pub fn context(mut self, name: impl Into<String>) -> Self {
+        self.context = Some(name.into());
+        self
+    }
+
+    /// Uses the service account of the pod and nothing else.
+    #[must_use]
+    pub fn in_cluster(mut self) -> Self {
+        self.in_cluster = true;
+        self
+    }
+
+    /// The configuration.
+    pub async fn load(&self) -> Result<kube::Config, ConfigError> {
+        if self.in_cluster {
+            return kube::Config::incluster().map_err(ConfigError::InCluster);
+        }
+        if let Some(path) = &self.kubeconfig {
+            return self.read(path).await;
+        }
+        let failed = |source| ConfigError::Kubeconfig { origin: "$KUBECONFIG".to_owned(), source };
+        if let Some(file) = Kubeconfig::from_env().map_err(failed)? {
+            return kube::Config::from_custom_kubeconfig(file, &self.options()).await.map_err(failed);
+        }
+        if self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+            return kube::Config::incluster_env().map_err(ConfigError::InCluster);
+        }
+        let home = std::env::home_dir().unwrap_or_default();
+        let path = home.join(".kube").join("config");
+        if path.is_file() { self.read(&path).await } else { Err(ConfigError::Nothing { path }) }
+    }
+
+    /// A client for it.
+    pub async fn client(&self) -> Result<kube::Client, ConfigError> {
+        kube::Client::try_from(self.load().await?).map_err(|error| ConfigError::Client(Box::new(error)))
+    }
+
+    fn options(&self) -> KubeConfigOptions {
+        KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() }
+    }
+
+    async fn read(&self, path: &Path) -> Result<kube::Config, ConfigError> {
+        let failed = |source| ConfigError::Kubeconfig { origin: path.display().to_string(), source };
+        let file = Kubeconfig::read_from(path).map_err(failed)?;
+        kube::Config::from_custom_kubeconfig(file, &self.options()).await.map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn file(dir: &Path) -> PathBuf {
+        let path = dir.join("config");
+        let text = r#"{
+            "current-context": "one",
+            "contexts": [
+                {"name": "one", "context": {"cluster": "one", "user": "me", "namespace": "n1"}},
+                {"name": "two", "context": {"cluster": "two", "user": "me"}}
+            ],
+            "clusters": [
+                {"name": "one", "cluster": {"server": "https://one:6443"}},
+                {"name": "two", "cluster": {"server": "https://two:6443"}}
+            ],
+            "users": [{"name": "me", "user": {"token": "t"}}]
+        }"#;
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn a_named_file_is_used_with_the_context_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let loader = Loader::default().kubeconfig(file(dir.path()));
+        let config = loader.load().await.unwrap();
+        assert_eq!((config.cluster_url.host(), config.default_namespace.as_str()), (Some("one"), "n1"));
+        let config = loader.clone().context("two").load().await.unwrap();
+        assert_eq!(config.cluster_url.host(), Some("two"));
+        let error = loader.context("three").load().await.unwrap_err().to_string();
+        assert!(error.contains("three") && error.contains("config"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_missing_is_named() {
+        let error = Loader::default().kubeconfig("/does/not/exist").load().await.unwrap_err().to_string();
+        assert!(error.contains("/does/not/exist"), "{error}");
+        let error = Loader::default().in_cluster().load().await.unwrap_err().to_string();
+        assert!(error.contains("service account"), "{error}");
+    }
+}

@@ -1,0 +1,220 @@
+//! Where things are in a JSON document, without decoding it.
+//!
+//! Watch events and list pages are cut into objects by position: each object's bytes are kept as
+//! they came, without `managedFields`, and decoded once into the type. What is not JSON yields
+//! `None`; whether the pieces make sense is for the decoder to say.
+
+use std::ops::Range;
+
+use memchr::{memchr, memchr2};
+
+/// The span of the value of a member of the object at `within`.
+pub(super) fn member(json: &[u8], within: Range<usize>, name: &str) -> Option<Range<usize>> {
+    find(json, within, name).map(|found| found.value)
+}
+
+/// The spans of an array's elements.
+pub(super) fn elements(json: &[u8], within: Range<usize>) -> Option<Vec<Range<usize>>> {
+    let mut at = skip_space(json, within.start);
+    if json.get(at) != Some(&b'[') {
+        return None;
+    }
+    let mut spans = Vec::new();
+    at = skip_space(json, at + 1);
+    if json.get(at) == Some(&b']') {
+        return Some(spans);
+    }
+    loop {
+        let end = skip_value(json, at)?;
+        spans.push(at..end);
+        at = skip_space(json, end);
+        match json.get(at)? {
+            b',' => at = skip_space(json, at + 1),
+            b']' => return Some(spans),
+            _ => return None,
+        }
+    }
+}
+
+/// The object at `within` without its `metadata.managedFields`: nobody reads them from a cache,
+/// and they are often the largest part of an object.
+pub(super) fn without_managed_fields(json: &[u8], within: Range<usize>) -> Box<[u8]> {
+    let managed = member(json, within.clone(), "metadata").and_then(|meta| find(json, meta, "managedFields"));
+    match managed {
+        Some(found) => [&json[within.start..found.whole.start], &json[found.whole.end..within.end]].concat().into(),
+        None => json[within].into(),
+    }
+}
+
+struct Member {
+    /// With its name and one comma, so that cutting it leaves an object.
+    whole: Range<usize>,
+    value: Range<usize>,
+}
+
+fn find(json: &[u8], within: Range<usize>, name: &str) -> Option<Member> {
+    let mut at = skip_space(json, within.start);
+    if json.get(at) != Some(&b'{') {
+        return None;
+    }
+    at = skip_space(json, at + 1);
+    let mut comma_before = None;
+    while json.get(at)? == &b'"' {
+        let start = at;
+        let name_end = skip_string(json, at)?;
+        let is_it = &json[start + 1..name_end - 1] == name.as_bytes();
+        at = skip_space(json, name_end);
+        if json.get(at) != Some(&b':') {
+            return None;
+        }
+        let value = skip_space(json, at + 1);
+        let end = skip_value(json, value)?;
+        at = skip_space(json, end);
+        let comma_after = json.get(at) == Some(&b',');
+        if is_it {
+            let whole = match (comma_before, comma_after) {
+                (Some(comma), _) => comma..end,
+                (None, true) => start..at + 1,
+                (None, false) => start..end,
+            };
+            return Some(Member { whole, value: value..end });
+        }
+        if !comma_after {
+            return None;
+        }
+        comma_before = Some(at);
+        at = skip_space(json, at + 1);
+    }
+    None
+}
+
+fn skip_space(json: &[u8], mut at: usize) -> usize {
+    while json.get(at).is_some_and(u8::is_ascii_whitespace) {
+        at += 1;
+    }
+    at
+}
+
+/// The end of the string that starts at `at`.
+fn skip_string(json: &[u8], at: usize) -> Option<usize> {
+    let mut at = at + 1;
+    loop {
+        at += memchr2(b'"', b'\\', json.get(at..)?)?;
+        if json[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
+/// The end of the value that starts at `at`.
+fn skip_value(json: &[u8], mut at: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    loop {
+        match json.get(at)? {
+            b'"' => at = skip_string(json, at)?,
+            b'{' | b'[' => {
+                depth += 1;
+                at += 1;
+            }
+            b'}' | b']' => {
+                depth = depth.checked_sub(1)?;
+                at += 1;
+            }
+            b',' | b':' | b' ' | b'\n' | b'\r' | b'\t' if depth > 0 => {
+                at += 1;
+                continue;
+            }
+            b',' | b':' => return None,
+            // A number or a word.
+            _ => {
+                while json.get(at).is_some_and(|byte| !b",:]} \n\r\t\"".contains(byte)) {
+                    at += 1;
+                }
+            }
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+/// The position of the next line end.
+pub(super) fn line_end(bytes: &[u8]) -> Option<usize> {
+    memchr(b'\n', bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn cut(text: &str) -> String {
+        String::from_utf8(without_managed_fields(text.as_bytes(), 0..text.len()).into()).unwrap()
+    }
+
+    #[test]
+    fn managed_fields_are_cut_wherever_they_are() {
+        for (from, to) in [
+            (
+                r#"{"metadata":{"name":"a","managedFields":[{"f:x":"]}"}],"uid":"1"}}"#,
+                r#"{"metadata":{"name":"a","uid":"1"}}"#,
+            ),
+            (r#"{"metadata":{"managedFields":[ ], "name":"a"}}"#, r#"{"metadata":{ "name":"a"}}"#),
+            (r#"{"metadata": { "managedFields" : null }}"#, r#"{"metadata": {  }}"#),
+            (
+                r#"{"metadata":{"name":"managedFields","managedFields":[{"a":[1,2,{}]}]}}"#,
+                r#"{"metadata":{"name":"managedFields"}}"#,
+            ),
+            (r#"{"spec":{"managedFields":1},"metadata":{}}"#, r#"{"spec":{"managedFields":1},"metadata":{}}"#),
+            ("[1]", "[1]"),
+        ] {
+            assert_eq!(cut(from), to);
+        }
+    }
+
+    #[test]
+    fn broken_documents_are_not_understood() {
+        for text in ["", "{", r#"{"a"#, r#"{"a":"#, r#"{"a":1"#, r#"{"a" 1}"#, r#"{"a":,"#, r#"{"b":"\"#] {
+            assert_eq!(member(text.as_bytes(), 0..text.len(), "zz"), None, "{text}");
+            elements(text.as_bytes(), 0..text.len());
+        }
+        assert_eq!(elements(b"[1,2", 0..4), None);
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            ".*".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::btree_map(".{0,4}", inner, 0..6).prop_map(|map| map.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn spans_are_what_a_parser_finds(value in any_json(), pretty: bool) {
+            let document = json!({"before": value, "items": [value, value], "after": 1});
+            let text = if pretty { serde_json::to_string_pretty(&document) } else { serde_json::to_string(&document) };
+            let text = text.unwrap();
+            let bytes = text.as_bytes();
+            let found = member(bytes, 0..bytes.len(), "before").unwrap();
+            prop_assert_eq!(serde_json::from_slice::<Value>(&bytes[found]).unwrap(), value.clone());
+            let items = member(bytes, 0..bytes.len(), "items").unwrap();
+            for item in elements(bytes, items).unwrap() {
+                prop_assert_eq!(serde_json::from_slice::<Value>(&bytes[item]).unwrap(), value.clone());
+            }
+            prop_assert_eq!(member(bytes, 0..bytes.len(), "missing"), None);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Further clusters of a manager.
+
+use std::sync::Arc;
+
+use crate::cache::{Caches, Lister};
+use crate::client::Client;
+use crate::object::Object;
+
+/// A cluster that a manager works with besides its own. Made by
+/// [`Manager::add_cluster`](crate::Manager::add_cluster).
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// # use windlass::controller::{Controller, Watch, from_fn};
+/// # use windlass::{Manager, ObjectKey, Outcome};
+/// # fn example(home: kube::Client, away: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut manager = Manager::builder(home).build()?;
+/// let edge = manager.add_cluster("edge", away)?;
+/// let mirror = Controller::<ConfigMap>::new("mirror")
+///     .watches_with(Watch::<Secret>::default().cluster(&edge), |secret| vec![ObjectKey::of(secret)])
+///     .complete(from_fn(|key, ctx| async move {
+///         let away = ctx.cluster("edge").ok_or("no such cluster")?;
+///         let secret = away.get::<Secret>(&key).await?;
+///         tracing::info!(there = secret.is_some(), "looked");
+///         Ok(Outcome::Done)
+///     }));
+/// manager.add(mirror)?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    pub(crate) name: Arc<str>,
+    pub(crate) client: Client,
+}
+
+impl Cluster {
+    /// The name it was added under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The client, with cached reads once the manager runs. Reconcilers should take theirs from
+    /// [`Context::cluster`](crate::Context::cluster): its writes stop with the lease.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Reads a kind of this cluster from the cache.
+    pub fn lister<K: Object>(&self) -> Lister<K>
+    where
+        K::DynamicType: Default,
+    {
+        self.client.lister()
+    }
+
+    pub(crate) fn caches(&self) -> &Caches {
+        self.client.caches()
+    }
+}

@@ -1,0 +1,174 @@
+//! Children of an object: applied, and pruned when no longer wanted.
+//!
+//! A reconciler says which children there should be; what it made earlier and does not want any
+//! more is deleted. Children are written with server-side apply, so that applying the same again
+//! changes nothing, and carry a controller reference to their owner.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+//! # use windlass::prune::Children;
+//! # use windlass::{Context, Outcome};
+//! async fn reconcile(owner: Arc<Secret>, wanted: Vec<ConfigMap>, ctx: &Context) -> windlass::Result {
+//!     let mut children = Children::of(&*owner).kind::<ConfigMap>();
+//!     for map in wanted {
+//!         children.apply(ctx.client(), map).await?;
+//!     }
+//!     let gone = children.prune(ctx.client()).await?; // every other ConfigMap that the owner controls
+//!     tracing::debug!(?gone, "pruned");
+//!     Ok(Outcome::Done)
+//! }
+//! ```
+//!
+//! Only kinds that were applied or [named](Children::kind) are pruned, and only objects that the
+//! owner controls. A set that failed half-way must not be pruned: `?` sees to that.
+
+use std::any::TypeId;
+use std::collections::HashSet;
+
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+
+use crate::client::{Client, ClientError};
+use crate::key::ObjectKey;
+use crate::object::Object;
+use crate::owner::{self, OwnerError};
+
+/// The label that tells several sets of children of one owner apart.
+pub const SET_LABEL: &str = "windlass.dev/child-set";
+
+/// Why a child could not be applied or pruned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PruneError {
+    /// The child cannot belong to the owner.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// The server refused, or the cache has no complete state.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+type Wanted = HashSet<(TypeId, ObjectKey)>;
+type PruneFn<O> = for<'a> fn(&'a Client, &'a O, Option<&'a str>, &'a Wanted) -> Pruning<'a>;
+type Pruning<'a> = BoxFuture<'a, Result<Vec<ObjectKey>, ClientError>>;
+
+/// The children of one object. See the [module documentation](self).
+#[must_use = "children are pruned only when asked for"]
+pub struct Children<'o, O> {
+    owner: &'o O,
+    set: Option<String>,
+    wanted: Wanted,
+    kinds: Vec<(TypeId, PruneFn<O>)>,
+}
+
+impl<O> std::fmt::Debug for Children<'_, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Children").field("set", &self.set).field("wanted", &self.wanted.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'o, O> Children<'o, O>
+where
+    O: Resource<DynamicType: Default> + Sync,
+{
+    /// The children of an object; none wanted yet.
+    pub fn of(owner: &'o O) -> Self {
+        Self { owner, set: None, wanted: HashSet::new(), kinds: Vec::new() }
+    }
+
+    /// Only a part of the children, under a name: other sets of the same owner are left alone.
+    pub fn set(mut self, name: impl Into<String>) -> Self {
+        self.set = Some(name.into());
+        self
+    }
+
+    /// Prunes children of this kind even when none is applied.
+    pub fn kind<K: Object<DynamicType: Default>>(mut self) -> Self {
+        self.note_kind::<K>();
+        self
+    }
+
+    /// Creates or changes a child so that the fields given have the values given, and keeps it.
+    pub async fn apply<K: Object<DynamicType: Default>>(
+        &mut self,
+        client: &Client,
+        mut child: K,
+    ) -> Result<K, PruneError> {
+        let owner = self.owner.meta();
+        let meta = child.meta_mut();
+        if !crate::object::is_cluster_scoped::<K>() && meta.namespace.is_none() {
+            meta.namespace.clone_from(&owner.namespace);
+        }
+        if let Some(set) = &self.set {
+            meta.labels.get_or_insert_default().insert(SET_LABEL.to_owned(), set.clone());
+        }
+        owner::set_controller(&mut child, self.owner)?;
+        let applied = client.apply(&child).await?;
+        self.note_kind::<K>();
+        self.wanted.insert((TypeId::of::<K>(), ObjectKey::of(&applied)));
+        Ok(applied)
+    }
+
+    /// Keeps a child that is written elsewhere.
+    pub fn keep<K: Object<DynamicType: Default>>(&mut self, key: ObjectKey) {
+        self.note_kind::<K>();
+        self.wanted.insert((TypeId::of::<K>(), key));
+    }
+
+    /// Deletes what the owner controls and nobody asked for, and says what that was.
+    pub async fn prune(self, client: &Client) -> Result<Vec<ObjectKey>, PruneError> {
+        let mut gone = Vec::new();
+        for (_, prune) in &self.kinds {
+            gone.extend(prune(client, self.owner, self.set.as_deref(), &self.wanted).await?);
+        }
+        Ok(gone)
+    }
+
+    fn note_kind<K: Object<DynamicType: Default>>(&mut self) {
+        let id = TypeId::of::<K>();
+        if !self.kinds.iter().any(|(known, _)| *known == id) {
+            self.kinds
+                .push((id, |client, owner, set, wanted| Box::pin(prune_kind::<K, O>(client, owner, set, wanted))));
+        }
+    }
+}
+
+async fn prune_kind<K, O>(
+    client: &Client,
+    owner: &O,
+    set: Option<&str>,
+    wanted: &Wanted,
+) -> Result<Vec<ObjectKey>, ClientError>
+where
+    K: Object<DynamicType: Default>,
+    O: Resource + Sync,
+{
+    let lister = client.lister::<K>();
+    lister.wait_synced().await?;
+    let in_set =
+        |meta: &ObjectMeta| meta.labels.as_ref().and_then(|labels| labels.get(SET_LABEL)).map(String::as_str) == set;
+    let mut gone = Vec::new();
+    for child in lister.owned_by(owner) {
+        let (key, meta) = (ObjectKey::of(&*child), child.meta());
+        let surplus = owner::is_controlled_by(&*child, owner) && in_set(meta) && meta.deletion_timestamp.is_none();
+        if !surplus || wanted.contains(&(TypeId::of::<K>(), key.clone())) {
+            continue;
+        }
+        let params = DeleteParams {
+            // Not one of the same name that somebody made meanwhile.
+            preconditions: Some(Preconditions { uid: meta.uid.clone(), resource_version: None }),
+            propagation_policy: Some(PropagationPolicy::Background),
+            ..DeleteParams::default()
+        };
+        match client.objects::<K>().delete(&key, &params).await {
+            Ok(true) => gone.push(key),
+            Ok(false) => {}
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(gone)
+}

@@ -1,0 +1,269 @@
+//! Permissions from code: what an operator needs follows from what its controllers declare.
+//!
+//! A controller that [watches](crate::Controller::watches) a kind must read it; one that
+//! [owns](crate::Controller::owns) a kind writes it too; its own kind it reads, updates, and
+//! writes the status and finalizers of. What else a reconciler does it
+//! [says](crate::Controller::permits). The manager adds events, leases and reviews.
+//!
+//! [`Manager::rules`](crate::Manager::rules) puts it all together. When the manager starts it asks
+//! the server whether it may do what it cannot do without, and fails with the rules to add if not.
+//!
+//! ```
+//! use windlass::rbac::Rules;
+//!
+//! let mut rules = Rules::default();
+//! rules.allow(None, "apps", ["deployments"], ["get", "list", "watch"]);
+//! rules.allow(Some("operators"), "coordination.k8s.io", ["leases"], ["get", "create", "update"]);
+//! let yaml = rules.to_yaml("petstore");
+//! assert!(yaml.contains("kind: ClusterRole\n") && yaml.contains("kind: Role\n"));
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use futures::future::join_all;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+
+/// Reading a kind through the cache.
+pub(crate) const READ: [&str; 3] = ["get", "list", "watch"];
+/// Writing children.
+pub(crate) const OWN: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
+
+/// A group and a resource, as `("apps", "deployments/status")`.
+type Target = (String, String);
+/// Verbs by target.
+type Grants = BTreeMap<Target, BTreeSet<String>>;
+
+/// Permissions, in all namespaces or in one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    by_namespace: BTreeMap<Option<String>, Grants>,
+}
+
+impl Rules {
+    /// Allows verbs on resources: everywhere, or in one namespace only.
+    pub fn allow<R, V>(&mut self, namespace: Option<&str>, group: &str, resources: R, verbs: V)
+    where
+        R: IntoIterator<Item: Into<String>>,
+        V: IntoIterator<Item: Into<String>>,
+    {
+        let verbs: BTreeSet<String> = verbs.into_iter().map(Into::into).collect();
+        let grants = self.by_namespace.entry(namespace.map(str::to_owned)).or_default();
+        for resource in resources {
+            let granted = grants.entry((group.to_owned(), resource.into())).or_default();
+            granted.extend(verbs.iter().cloned());
+        }
+    }
+
+    /// Adds everything another set allows.
+    pub fn extend(&mut self, other: &Self) {
+        for (namespace, grants) in &other.by_namespace {
+            for ((group, resource), verbs) in grants {
+                self.allow(namespace.as_deref(), group, [resource], verbs);
+            }
+        }
+    }
+
+    /// The same, in these namespaces instead of everywhere; everywhere when there are none.
+    pub(crate) fn spread(&self, namespaces: &[String]) -> Self {
+        if namespaces.is_empty() {
+            return self.clone();
+        }
+        let mut spread = Self { by_namespace: self.by_namespace.clone() };
+        let everywhere = spread.by_namespace.remove(&None).unwrap_or_default();
+        for ((group, resource), verbs) in &everywhere {
+            for namespace in namespaces {
+                spread.allow(Some(namespace), group, [resource], verbs);
+            }
+        }
+        spread
+    }
+
+    /// Whether nothing is allowed.
+    pub fn is_empty(&self) -> bool {
+        self.by_namespace.values().all(BTreeMap::is_empty)
+    }
+
+    /// The rules that hold everywhere, ready for a `ClusterRole`.
+    pub fn cluster_rules(&self) -> Vec<PolicyRule> {
+        self.by_namespace.get(&None).map(rules).unwrap_or_default()
+    }
+
+    /// The rules of each namespace, ready for `Role`s.
+    pub fn namespaced_rules(&self) -> BTreeMap<&str, Vec<PolicyRule>> {
+        self.by_namespace
+            .iter()
+            .filter_map(|(namespace, grants)| Some((namespace.as_deref()?, rules(grants))))
+            .collect()
+    }
+
+    /// The `ClusterRole`, if there is anything in it.
+    pub fn cluster_role(&self, name: &str) -> Option<ClusterRole> {
+        let rules = Some(self.cluster_rules()).filter(|rules| !rules.is_empty())?;
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        Some(ClusterRole { metadata, rules: Some(rules), ..ClusterRole::default() })
+    }
+
+    /// The `Role`s, one in each namespace that needs one.
+    pub fn roles(&self, name: &str) -> Vec<Role> {
+        let role = |(namespace, rules): (&str, Vec<PolicyRule>)| Role {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(namespace.to_owned()),
+                ..ObjectMeta::default()
+            },
+            rules: Some(rules),
+        };
+        self.namespaced_rules().into_iter().map(role).collect()
+    }
+
+    /// Everything as YAML documents: a `ClusterRole` and `Role`s of this name.
+    pub fn to_yaml(&self, name: &str) -> String {
+        let mut text = String::new();
+        if let Some(role) = self.cluster_role(name) {
+            document(&mut text, "ClusterRole", name, None, &role.rules.unwrap_or_default());
+        }
+        for (namespace, rules) in self.namespaced_rules() {
+            document(&mut text, "Role", name, Some(namespace), &rules);
+        }
+        text
+    }
+
+    /// What of these rules the server does not allow whom `client` stands for. What the server does
+    /// not answer counts as allowed: the request itself will tell.
+    pub(crate) async fn missing(&self, client: &kube::Client) -> Self {
+        let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+        let reviews = &reviews;
+        let mut questions = Vec::new();
+        for (namespace, grants) in &self.by_namespace {
+            for ((group, resource), verbs) in grants {
+                for verb in verbs {
+                    questions.push((namespace, group, resource, verb));
+                }
+            }
+        }
+        let asked = questions.into_iter().map(|(namespace, group, resource, verb)| async move {
+            let (name, subresource) = match resource.split_once('/') {
+                Some((name, subresource)) => (name, Some(subresource.to_owned())),
+                None => (resource.as_str(), None),
+            };
+            let attributes = ResourceAttributes {
+                group: Some(group.clone()),
+                resource: Some(name.to_owned()),
+                subresource,
+                verb: Some(verb.clone()),
+                namespace: namespace.clone(),
+                ..ResourceAttributes::default()
+            };
+            let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+            let review = SelfSubjectAccessReview { spec, ..Default::default() };
+            let answer = reviews.create(&PostParams::default(), &review).await;
+            let refused = matches!(answer, Ok(SelfSubjectAccessReview { status: Some(status), .. }) if !status.allowed);
+            refused.then_some((namespace, group, resource, verb))
+        });
+        let mut missing = Self::default();
+        for (namespace, group, resource, verb) in join_all(asked).await.into_iter().flatten() {
+            missing.allow(namespace.as_deref(), group, [resource], [verb]);
+        }
+        missing
+    }
+}
+
+impl std::fmt::Display for Rules {
+    /// One line per rule, as an error message shows them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (namespace, grants) in &self.by_namespace {
+            for rule in rules(grants) {
+                let place = namespace.as_ref().map(|name| format!("  # in namespace {name}")).unwrap_or_default();
+                let list = |items: Option<Vec<String>>| {
+                    items.unwrap_or_default().iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ")
+                };
+                writeln!(f, "- apiGroups: [{}]{place}", list(rule.api_groups))?;
+                writeln!(f, "  resources: [{}]", list(rule.resources))?;
+                writeln!(f, "  verbs: [{}]", list(Some(rule.verbs)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Resources of one group that need the same verbs share a rule.
+fn rules(grants: &Grants) -> Vec<PolicyRule> {
+    let mut shared: BTreeMap<(&String, &BTreeSet<String>), Vec<String>> = BTreeMap::new();
+    for ((group, resource), verbs) in grants {
+        shared.entry((group, verbs)).or_default().push(resource.clone());
+    }
+    shared
+        .into_iter()
+        .map(|((group, verbs), resources)| PolicyRule {
+            api_groups: Some(vec![group.clone()]),
+            resources: Some(resources),
+            verbs: verbs.iter().cloned().collect(),
+            ..PolicyRule::default()
+        })
+        .collect()
+}
+
+fn document(text: &mut String, kind: &str, name: &str, namespace: Option<&str>, rules: &[PolicyRule]) {
+    let _ = write!(
+        text,
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {}\n",
+        quoted(name)
+    );
+    if let Some(namespace) = namespace {
+        let _ = writeln!(text, "  namespace: {}", quoted(namespace));
+    }
+    text.push_str("rules:\n");
+    for rule in rules {
+        for (start, field, items) in [
+            ("- ", "apiGroups", rule.api_groups.as_deref().unwrap_or_default()),
+            ("  ", "resources", rule.resources.as_deref().unwrap_or_default()),
+            ("  ", "verbs", &rule.verbs),
+        ] {
+            let _ = writeln!(text, "{start}{field}:");
+            for item in items {
+                let _ = writeln!(text, "  - {}", quoted(item));
+            }
+        }
+    }
+}
+
+/// A YAML scalar: plain where that cannot be misread.
+fn quoted(text: &str) -> String {
+    let plain = text.starts_with(|letter: char| letter.is_ascii_lowercase())
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "./-".contains(letter))
+        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&text);
+    if plain { text.to_owned() } else { format!("{text:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_with_the_same_verbs_share_a_rule() {
+        let mut rules = Rules::default();
+        rules.allow(None, "", ["secrets", "configmaps"], READ);
+        rules.allow(None, "", ["configmaps"], ["patch"]);
+        rules.allow(None, "", ["pods", "secrets"], READ);
+        rules.allow(None, "*", ["*"], ["get"]);
+        rules.allow(Some("operators"), "coordination.k8s.io", ["leases"], ["get"]);
+        assert_eq!(
+            rules.to_yaml("petstore"),
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: petstore\nrules:\n\
+             - apiGroups:\n  - \"\"\n  resources:\n  - configmaps\n  verbs:\n  - get\n  - list\n  - patch\n  - watch\n\
+             - apiGroups:\n  - \"\"\n  resources:\n  - pods\n  - secrets\n  verbs:\n  - get\n  - list\n  - watch\n\
+             - apiGroups:\n  - \"*\"\n  resources:\n  - \"*\"\n  verbs:\n  - get\n\
+             ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: petstore\n  \
+             namespace: operators\nrules:\n\
+             - apiGroups:\n  - coordination.k8s.io\n  resources:\n  - leases\n  verbs:\n  - get\n"
+        );
+        assert_eq!(rules.roles("petstore").len(), 1);
+        let mut again = Rules::default();
+        again.extend(&rules);
+        assert_eq!(again, rules);
+    }
+}

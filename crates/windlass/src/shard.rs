@@ -1,0 +1,168 @@
+//! Sharded controllers: the keys of one controller spread over all live replicas.
+//!
+//! Every key belongs to one of a fixed number of shards, by a hash that is the same everywhere.
+//! Every shard is a `Lease`; a replica reconciles only keys of shards that it holds, and every
+//! write made for a key passes the [fence](crate::lease::Fence) of its shard. Replicas find each
+//! other through a `Lease` of their own each, and divide the shards evenly:
+//!
+//! - A replica that has more than its share gives the surplus back: it takes up no more keys of
+//!   the shard, finishes those it is working on, closes the fence, then writes the release.
+//! - A replica that has less takes shards that are free: released, never held, or whose holder
+//!   has not renewed for the whole lease duration.
+//! - A replica that stops gives back everything. One that crashed or was cut off drops its work
+//!   when its fence closes, which is before anybody may take its shards.
+//!
+//! So a key is never reconciled by two replicas at once, and none writes after its time. A replica
+//! that takes a shard reconciles all its keys.
+//!
+//! All replicas must run with the same number of shards.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use windlass::{Controller, Outcome, controller};
+//!
+//! let controller = Controller::<ConfigMap>::new("settings")
+//!     .sharding(16)
+//!     .complete(controller::from_fn(|_key, _ctx| async { Ok(Outcome::Done) }));
+//! ```
+
+mod coordinator;
+mod slots;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+pub(crate) use coordinator::Coordinator;
+pub(crate) use slots::{Claim, Slot, Slots};
+
+use crate::key::ObjectKey;
+use crate::lease::LeaderElection;
+
+/// How a controller's keys are spread. A number converts into it.
+///
+/// ```
+/// use windlass::shard::Sharding;
+///
+/// let sharding = Sharding { namespace: Some("operators".into()), ..Sharding::new(32) };
+/// assert_eq!(sharding.lease_duration.as_secs(), 15);
+/// assert_eq!(Sharding::from(32).shards, 32);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sharding {
+    /// Number of shards, the same in all replicas: a few times as many as there will be replicas.
+    pub shards: u32,
+    /// The namespace of the leases; the client's default namespace unless set.
+    pub namespace: Option<String>,
+    /// Who this replica is; must be unique.
+    pub identity: String,
+    /// How long others wait after a renewal before they take a shard.
+    pub lease_duration: Duration,
+    /// How long after its last renewal a replica goes on. Must be shorter than the duration.
+    pub renew_deadline: Duration,
+    /// How often replicas renew and look at each other.
+    pub retry_period: Duration,
+}
+
+impl Sharding {
+    /// This many shards, with the times of [leader election](LeaderElection).
+    pub fn new(shards: u32) -> Self {
+        let election = LeaderElection::new("", "");
+        Self {
+            shards: shards.max(1),
+            namespace: None,
+            identity: election.identity,
+            lease_duration: election.lease_duration,
+            renew_deadline: election.renew_deadline,
+            retry_period: election.retry_period,
+        }
+    }
+}
+
+impl From<u32> for Sharding {
+    fn from(shards: u32) -> Self {
+        Self::new(shards)
+    }
+}
+
+/// The shard of a key: FNV-1a, folded. Must never change, or replicas of two versions would
+/// disagree.
+pub(crate) fn shard_of(key: &ObjectKey, shards: u32) -> u32 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let namespace = key.namespace().unwrap_or_default().bytes();
+    for byte in namespace.chain([b'/']).chain(key.name().bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    // The low bits of FNV alone spread short, similar names badly.
+    let folded = hash ^ (hash >> 32) ^ (hash >> 15);
+    (folded % u64::from(shards.max(1))) as u32
+}
+
+/// How many shards a replica should hold: all replicas together exactly all of them. When they do
+/// not divide evenly, the first in alphabetical order hold one more.
+fn quota(members: &BTreeSet<String>, me: &str, shards: u32) -> u32 {
+    let count = members.len() as u32;
+    match members.iter().position(|member| member == me) {
+        Some(rank) => shards / count + u32::from((rank as u32) < shards % count),
+        // Not seen by the others yet: nothing to claim.
+        None => 0,
+    }
+}
+
+/// What to do about the shards, given those held and those free.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan {
+    take: Vec<u32>,
+    give: Vec<u32>,
+}
+
+/// `turn` differs between replicas, so that they do not all reach for the same free shards.
+fn plan(held: &BTreeSet<u32>, free: &BTreeSet<u32>, quota: u32, turn: u32) -> Plan {
+    let (have, want) = (held.len(), quota as usize);
+    let give = held.iter().rev().take(have.saturating_sub(want)).copied().collect();
+    let start = if free.is_empty() { 0 } else { turn as usize % free.len() };
+    let around = free.iter().skip(start).chain(free.iter().take(start));
+    Plan { take: around.take(want.saturating_sub(have)).copied().collect(), give }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn quotas_add_up() {
+        for shards in [1, 2, 7, 16, 64] {
+            for names in [&["a"][..], &["a", "b"], &["a", "b", "c"], &["a", "b", "c", "d", "e"]] {
+                let all = members(names);
+                let quotas: Vec<u32> = names.iter().map(|me| quota(&all, me, shards)).collect();
+                assert_eq!(quotas.iter().sum::<u32>(), shards);
+                let (most, least) = (quotas.iter().max(), quotas.iter().min());
+                assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{quotas:?}");
+            }
+        }
+        assert_eq!(quota(&members(&["a"]), "b", 8), 0);
+    }
+
+    #[test]
+    fn surplus_is_given_and_what_is_missing_taken() {
+        let (held, free) = (BTreeSet::from([0, 1, 2, 3]), BTreeSet::from([5, 6, 7]));
+        assert_eq!(plan(&held, &free, 2, 0), Plan { take: vec![], give: vec![3, 2] });
+        assert_eq!(plan(&held, &free, 6, 1), Plan { take: vec![6, 7], give: vec![] });
+        assert_eq!(plan(&held, &free, 9, 5), Plan { take: vec![7, 5, 6], give: vec![] });
+        assert_eq!(plan(&held, &BTreeSet::new(), 9, 5), Plan { take: vec![], give: vec![] });
+    }
+
+    #[test]
+    fn keys_are_spread_evenly_and_for_ever_the_same() {
+        let mut counts = [0u32; 8];
+        for n in 0..8000 {
+            counts[shard_of(&ObjectKey::new("default", format!("pet-{n}")), 8) as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+        assert_eq!(shard_of(&ObjectKey::new("default", "thor"), 16), 10);
+        assert_eq!(shard_of(&ObjectKey::cluster("thor"), 1), 0);
+    }
+}

@@ -1,0 +1,349 @@
+//! Who holds which shard: this replica's part of the agreement, on `Lease` objects.
+//!
+//! One round is one list of all leases of the controller, followed by the writes that the
+//! [plan](super::plan) asks for. Every write carries the version that was read, so of two replicas
+//! that reach for a shard one fails. When a round takes too long the fences close by themselves.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Plan, Sharding, Slots, plan, quota};
+use crate::lease::{Election, Intent, LeaderElection};
+
+/// Says of which controller a lease is part.
+const CONTROLLER_LABEL: &str = "windlass.dev/sharded-controller";
+/// Says what a lease is: `shard` or `member`.
+const ROLE_LABEL: &str = "windlass.dev/shard-role";
+
+/// Called with shards that were taken: their keys are to be put in the queue.
+type Taken = Box<dyn Fn(&BTreeSet<u32>) + Send + Sync>;
+
+/// Takes, renews and gives back the shards of one controller.
+pub(crate) struct Coordinator {
+    leases: Api<Lease>,
+    controller: String,
+    config: Sharding,
+    slots: Slots,
+    taken: Taken,
+    shards: Vec<Election>,
+    held: BTreeSet<u32>,
+    draining: BTreeSet<u32>,
+    membership: Election,
+    /// Other replicas: their lease as last seen, and since when it is so.
+    seen: HashMap<String, (Option<String>, Instant)>,
+}
+
+impl Coordinator {
+    /// `client` must not pass through any fence.
+    pub(crate) fn new(client: kube::Client, controller: &str, config: Sharding, slots: Slots, taken: Taken) -> Self {
+        let namespace = config.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let election = |name: String| {
+            Election::new(LeaderElection {
+                namespace: namespace.clone(),
+                name,
+                identity: config.identity.clone(),
+                lease_duration: config.lease_duration,
+                renew_deadline: config.renew_deadline,
+                retry_period: config.retry_period,
+                release_on_exit: true,
+            })
+        };
+        Self {
+            leases: Api::namespaced(client, &namespace),
+            shards: (0..config.shards).map(|shard| election(shard_name(controller, shard))).collect(),
+            membership: election(member_name(controller, &config.identity)),
+            controller: controller.to_owned(),
+            config,
+            slots,
+            taken,
+            held: BTreeSet::new(),
+            draining: BTreeSet::new(),
+            seen: HashMap::new(),
+        }
+    }
+
+    /// Takes part until the token is cancelled, then gives back what is held. Nothing may run in
+    /// any shard by then. Dropping the future leaves the leases to run out.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        while !shutdown.is_cancelled() {
+            let limit = self.round_limit();
+            match tokio::time::timeout(limit, self.round()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(controller = %self.controller, %error, "shards not renewed"),
+                Err(_) => tracing::warn!(controller = %self.controller, "shards not renewed in time"),
+            }
+            self.drop_expired();
+            let pause = self.config.retry_period.mul_f64(1.0 + 0.2 * fastrand::f64());
+            // A shard that is being drained is given back as soon as its last key is finished.
+            let drained = async {
+                let slots = self.draining.iter().map(|shard| Box::pin(self.slots.slot(*shard).idle()));
+                let slots: Vec<_> = slots.collect();
+                if slots.is_empty() { std::future::pending().await } else { futures::future::select_all(slots).await }
+            };
+            // Cancel-safe: nothing is taken by any of them.
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                _ = tokio::time::timeout(pause, drained) => {}
+            }
+        }
+        for slot in self.slots.iter() {
+            slot.close();
+        }
+        if tokio::time::timeout(self.round_limit(), self.leave()).await.is_err() {
+            tracing::warn!(controller = %self.controller, "shards not given back in time");
+        }
+    }
+
+    fn round_limit(&self) -> Duration {
+        (self.config.renew_deadline / 2).max(Duration::from_millis(100))
+    }
+
+    async fn round(&mut self) -> Result<(), kube::Error> {
+        let mut leases = self.list().await?;
+        let (now, wall) = (Instant::now(), Timestamp::now());
+        let member = leases.remove(&member_name(&self.controller, &self.config.identity));
+        self.join(member, now, wall).await?;
+        let members = self.members(&leases, now).await;
+        let mut currents: Vec<Option<Lease>> =
+            (0..self.config.shards).map(|shard| leases.remove(&shard_name(&self.controller, shard))).collect();
+        let mut writes: BTreeMap<u32, (Option<Lease>, LeaseSpec)> = BTreeMap::new();
+        let mut free = BTreeSet::new();
+        for (shard, current) in (0u32..).zip(&mut currents) {
+            let spec = current.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
+            let ours = spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()) == Some(&self.config.identity);
+            match self.shards[shard as usize].look(spec.as_ref(), now.into_std(), wall) {
+                Intent::Write(spec) => {
+                    writes.insert(shard, (current.take(), spec));
+                    // One that a former round took without hearing of it counts as free.
+                    if !self.held.contains(&shard) {
+                        free.insert(shard);
+                    } else if !ours {
+                        self.lose(shard, "shard was given back or has run out");
+                        free.insert(shard);
+                    }
+                }
+                Intent::Wait { holder } if self.held.contains(&shard) => {
+                    tracing::warn!(controller = %self.controller, shard, %holder, "shard taken by another");
+                    self.lose(shard, "shard taken by another");
+                }
+                Intent::Wait { .. } => {}
+            }
+        }
+        let keep: BTreeSet<u32> = self.held.difference(&self.draining).copied().collect();
+        let share = quota(&members, &self.config.identity, self.config.shards);
+        let turn = super::shard_of(&crate::ObjectKey::cluster(&self.config.identity), u32::MAX);
+        let Plan { take, give } = plan(&keep, &free, share, turn);
+        for shard in give {
+            tracing::info!(controller = %self.controller, shard, "giving a shard to another replica");
+            self.slots.slot(shard).drain();
+            self.draining.insert(shard);
+        }
+        self.renew(&mut writes).await;
+        self.give_back_drained(&mut writes, wall).await;
+        self.take(take, &mut writes).await;
+        Ok(())
+    }
+
+    /// Renews everything held, at the same time.
+    async fn renew(&mut self, writes: &mut BTreeMap<u32, (Option<Lease>, LeaseSpec)>) {
+        let idle = |shard: &u32| self.draining.contains(shard) && self.slots.slot(*shard).is_idle();
+        let due: Vec<u32> = self.held.iter().filter(|shard| !idle(shard)).copied().collect();
+        let requests = due.into_iter().filter_map(|shard| Some((shard, writes.remove(&shard)?)));
+        let sent = Instant::now();
+        let this = &*self;
+        let requests = requests.map(|(shard, (current, spec))| {
+            let name = shard_name(&this.controller, shard);
+            async move { (shard, this.write(&name, "shard", current, spec).await) }
+        });
+        for (shard, written) in join_all(requests).await {
+            match written {
+                Ok(spec) => self.extend(shard, spec, sent),
+                Err(error) => tracing::warn!(controller = %self.controller, shard, %error, "shard not renewed"),
+            }
+        }
+    }
+
+    async fn take(&mut self, shards: Vec<u32>, writes: &mut BTreeMap<u32, (Option<Lease>, LeaseSpec)>) {
+        let mut taken = BTreeSet::new();
+        for shard in shards {
+            let Some((current, spec)) = writes.remove(&shard) else {
+                continue;
+            };
+            let sent = Instant::now();
+            match self.write(&shard_name(&self.controller, shard), "shard", current, spec).await {
+                Ok(spec) => {
+                    self.extend(shard, spec, sent);
+                    self.held.insert(shard);
+                    self.slots.slot(shard).open();
+                    tracing::info!(controller = %self.controller, shard, "took a shard");
+                    taken.insert(shard);
+                }
+                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {}
+                Err(error) => tracing::warn!(controller = %self.controller, shard, %error, "shard not taken"),
+            }
+        }
+        if !taken.is_empty() {
+            (self.taken)(&taken);
+        }
+    }
+
+    async fn give_back_drained(&mut self, writes: &mut BTreeMap<u32, (Option<Lease>, LeaseSpec)>, wall: Timestamp) {
+        let drained: Vec<u32> =
+            self.draining.iter().filter(|shard| self.slots.slot(**shard).is_idle()).copied().collect();
+        for shard in drained {
+            self.lose(shard, "shard given back");
+            let Some((Some(current), _)) = writes.remove(&shard) else {
+                continue;
+            };
+            let spec = current.spec.clone().unwrap_or_default();
+            let Some(released) = self.shards[shard as usize].release(&spec, wall) else {
+                continue;
+            };
+            if let Err(error) = self.write(&shard_name(&self.controller, shard), "shard", Some(current), released).await
+            {
+                // It runs out by itself, or is ours again in the next round.
+                tracing::warn!(controller = %self.controller, shard, %error, "shard not given back");
+            }
+        }
+    }
+
+    fn extend(&mut self, shard: u32, spec: LeaseSpec, sent: Instant) {
+        self.shards[shard as usize].written(spec, sent.into_std());
+        self.slots.slot(shard).extend(sent + self.config.renew_deadline);
+    }
+
+    fn lose(&mut self, shard: u32, why: &'static str) {
+        tracing::debug!(controller = %self.controller, shard, why, "shard closed");
+        self.slots.slot(shard).close();
+        self.shards[shard as usize].step_down();
+        self.held.remove(&shard);
+        self.draining.remove(&shard);
+    }
+
+    /// What could not be renewed in time is no longer held, whatever the server says: its work was
+    /// dropped, so its keys must be put in the queue again when it is.
+    fn drop_expired(&mut self) {
+        let now = Instant::now().into_std();
+        let expired = self.held.iter().filter(|shard| !self.shards[**shard as usize].is_leader(now));
+        for shard in expired.copied().collect::<Vec<_>>() {
+            self.lose(shard, "not renewed in time");
+        }
+    }
+
+    /// Says that this replica is there.
+    async fn join(&mut self, current: Option<Lease>, now: Instant, wall: Timestamp) -> Result<(), kube::Error> {
+        let spec = current.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
+        if let Intent::Write(spec) = self.membership.look(spec.as_ref(), now.into_std(), wall) {
+            let name = member_name(&self.controller, &self.config.identity);
+            self.write(&name, "member", current, spec).await?;
+        }
+        Ok(())
+    }
+
+    /// The replicas that have been heard of within the lease duration, this one included.
+    async fn members(&mut self, leases: &BTreeMap<String, Lease>, now: Instant) -> BTreeSet<String> {
+        let mut members = BTreeSet::from([self.config.identity.clone()]);
+        let mut gone = Vec::new();
+        self.seen.retain(|name, _| leases.contains_key(name));
+        for (name, lease) in leases {
+            if role(lease) != Some("member") {
+                continue;
+            }
+            let version = lease.metadata.resource_version.clone();
+            let since = match self.seen.get(name) {
+                Some((seen, since)) if *seen == version => *since,
+                _ => now,
+            };
+            self.seen.insert(name.clone(), (version.clone(), since));
+            let spec = lease.spec.as_ref();
+            let duration = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or_default().max(0);
+            if since + Duration::from_secs(duration as u64) > now {
+                members.extend(spec.and_then(|spec| spec.holder_identity.clone()));
+            } else {
+                gone.push((name.clone(), version));
+            }
+        }
+        for (name, resource_version) in gone {
+            let preconditions = Some(Preconditions { resource_version, uid: None });
+            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            // Another replica may be faster.
+            let _ = self.leases.delete(&name, &params).await;
+        }
+        members
+    }
+
+    async fn list(&self) -> Result<BTreeMap<String, Lease>, kube::Error> {
+        let params = ListParams::default().labels(&format!("{CONTROLLER_LABEL}={}", self.controller));
+        let list = self.leases.list(&params).await?;
+        Ok(list.items.into_iter().filter_map(|lease| Some((lease.metadata.name.clone()?, lease))).collect())
+    }
+
+    async fn leave(&self) {
+        let leases = match self.list().await {
+            Ok(leases) => leases,
+            Err(error) => {
+                tracing::warn!(controller = %self.controller, %error, "shards not given back");
+                return;
+            }
+        };
+        let wall = Timestamp::now();
+        let released = (0..self.config.shards).filter_map(|shard| {
+            let name = shard_name(&self.controller, shard);
+            let current = leases.get(&name)?.clone();
+            let spec = self.shards[shard as usize].release(current.spec.as_ref()?, wall)?;
+            Some(async move { self.write(&name, "shard", Some(current), spec).await.map(drop) })
+        });
+        for result in join_all(released).await {
+            if let Err(error) = result {
+                tracing::warn!(controller = %self.controller, %error, "shard not given back");
+            }
+        }
+        let member = member_name(&self.controller, &self.config.identity);
+        let _ = self.leases.delete(&member, &DeleteParams::default()).await;
+    }
+
+    /// Writes a lease, provided that it is as it was read (or not there).
+    async fn write(
+        &self,
+        name: &str,
+        role: &str,
+        current: Option<Lease>,
+        spec: LeaseSpec,
+    ) -> Result<LeaseSpec, kube::Error> {
+        let params = PostParams::default();
+        let lease = if let Some(mut lease) = current {
+            lease.spec = Some(spec);
+            self.leases.replace(name, &params, &lease).await?
+        } else {
+            let labels =
+                [(CONTROLLER_LABEL.to_owned(), self.controller.clone()), (ROLE_LABEL.to_owned(), role.to_owned())];
+            let metadata =
+                ObjectMeta { name: Some(name.to_owned()), labels: Some(labels.into()), ..ObjectMeta::default() };
+            self.leases.create(&params, &Lease { metadata, spec: Some(spec) }).await?
+        };
+        Ok(lease.spec.unwrap_or_default())
+    }
+}
+
+fn shard_name(controller: &str, shard: u32) -> String {
+    format!("{controller}-shard-{shard}")
+}
+
+/// Identities may hold characters that names may not.
+fn member_name(controller: &str, identity: &str) -> String {
+    let allowed = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+    let identity: String = identity.chars().map(allowed).collect();
+    format!("{controller}-member-{}", identity.trim_matches('-'))
+}
+
+fn role(lease: &Lease) -> Option<&str> {
+    lease.metadata.labels.as_ref()?.get(ROLE_LABEL).map(String::as_str)
+}

@@ -1,0 +1,200 @@
+//! The shards as workers see them: which are held, until when, and what runs in each.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::shard_of;
+use crate::key::ObjectKey;
+use crate::lease::Fence;
+
+/// One shard of this replica.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) fence: Fence,
+    /// Until when it is held; `None` when it is not.
+    until: watch::Sender<Option<Instant>>,
+    work: Mutex<Work>,
+    /// Told whenever a key is finished.
+    idle: tokio::sync::Notify,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    /// Whether new keys may be taken up.
+    open: bool,
+    running: usize,
+}
+
+/// All shards of a controller. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Slots {
+    slots: Arc<[Slot]>,
+}
+
+impl Slots {
+    pub(crate) fn new(shards: u32) -> Self {
+        let slot = |_| Slot {
+            fence: Fence::closed(),
+            until: watch::Sender::new(None),
+            work: Mutex::default(),
+            idle: tokio::sync::Notify::new(),
+        };
+        Self { slots: (0..shards).map(slot).collect() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter()
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Shards held now.
+    pub(crate) fn held(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.fence.is_open()).count()
+    }
+
+    pub(super) fn slot(&self, shard: u32) -> &Slot {
+        &self.slots[shard as usize]
+    }
+
+    /// Claims a key for working on it; `None` when its shard is not (or not for long) this
+    /// replica's.
+    pub(crate) fn enter(&self, key: &ObjectKey) -> Option<Claim> {
+        let shard = shard_of(key, self.count());
+        let slot = self.slot(shard);
+        let mut work = slot.work.lock();
+        if !work.open || !slot.fence.is_open() {
+            return None;
+        }
+        work.running += 1;
+        drop(work);
+        Some(Claim { slots: self.clone(), shard })
+    }
+}
+
+impl Slot {
+    /// The shard is held until a moment (again).
+    pub(super) fn extend(&self, until: Instant) {
+        self.fence.open_until(until);
+        self.until.send_replace(Some(until));
+    }
+
+    /// Lets workers take up keys of the shard.
+    pub(super) fn open(&self) {
+        self.work.lock().open = true;
+    }
+
+    /// Lets workers take up no more keys; what is running goes on.
+    pub(super) fn drain(&self) {
+        self.work.lock().open = false;
+    }
+
+    /// Nothing of the shard runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.work.lock().running == 0
+    }
+
+    /// Waits until nothing of the shard runs.
+    pub(super) async fn idle(&self) {
+        loop {
+            let told = self.idle.notified();
+            if self.is_idle() {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// The shard is not held: no write passes, and what is running is dropped.
+    pub(super) fn close(&self) {
+        self.work.lock().open = false;
+        self.fence.close();
+        self.until.send_replace(None);
+    }
+}
+
+/// A key being worked on. Dropped when it is finished.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    slots: Slots,
+    shard: u32,
+}
+
+impl Claim {
+    pub(crate) fn shard(&self) -> u32 {
+        self.shard
+    }
+
+    /// Waits until the shard is no longer this replica's.
+    pub(crate) async fn lost(&self) {
+        let mut until = self.slots.slot(self.shard).until.subscribe();
+        loop {
+            let held = *until.borrow_and_update();
+            let Some(held) = held.filter(|held| *held > Instant::now()) else {
+                return;
+            };
+            // Cancel-safe both; whichever comes first, look again.
+            tokio::select! {
+                () = tokio::time::sleep_until(held) => {}
+                changed = until.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let slot = self.slots.slot(self.shard);
+        slot.work.lock().running -= 1;
+        slot.idle.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_claimed_only_while_its_shard_is_held() {
+        let slots = Slots::new(1);
+        let key = ObjectKey::new("default", "thor");
+        let slot = slots.slot(0);
+        assert!(slots.enter(&key).is_none());
+        slot.extend(Instant::now() + Duration::from_secs(10));
+        assert!(slots.enter(&key).is_none(), "held, but not opened");
+        slot.open();
+        let claim = slots.enter(&key).unwrap();
+        slot.drain();
+        assert!(slots.enter(&key).is_none(), "draining");
+        assert!(!slot.is_idle());
+        drop(claim);
+        slot.idle().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_is_lost_when_its_time_is_up_and_not_before() {
+        let slots = Slots::new(1);
+        let (slot, start) = (slots.slot(0), Instant::now());
+        slot.extend(start + Duration::from_secs(10));
+        slot.open();
+        let claim = slots.enter(&ObjectKey::cluster("thor")).unwrap();
+        let renewal = async {
+            tokio::time::sleep(Duration::from_secs(8)).await;
+            slot.extend(start + Duration::from_secs(18));
+        };
+        tokio::join!(renewal, claim.lost());
+        assert_eq!(start.elapsed(), Duration::from_secs(18));
+        slot.extend(start + Duration::from_secs(99));
+        tokio::join!(async { slot.close() }, claim.lost());
+        assert_eq!(start.elapsed().as_secs(), 18);
+    }
+}

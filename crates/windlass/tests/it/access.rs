@@ -1,0 +1,180 @@
+//! What an operator may do, and who may ask it things.
+
+use std::net::SocketAddr;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use windlass::controller::from_fn;
+use windlass::lease::LeaderElection;
+use windlass::manager::ManagerError;
+use windlass::{Controller, Manager, Outcome};
+use windlass_server::Server;
+use windlass_server::authn::User;
+
+use crate::bench::{Bench, Pet, Running, pet, wait_for};
+
+fn user(name: &str) -> User {
+    User { name: name.to_owned(), groups: vec!["system:authenticated".to_owned()], ..User::anonymous() }
+}
+
+fn operator(client: kube::Client) -> Manager {
+    let mut manager = Manager::builder(client).name("petstore").build().expect("built");
+    let pets = Controller::<Pet>::new("pet").owns::<ConfigMap>().watches(|_: &Node| Vec::new()).permits(
+        "",
+        ["pods/eviction"],
+        ["create"],
+    );
+    manager.add(pets.complete(from_fn(|_, _| async { Ok(Outcome::Done) }))).expect("added");
+    manager
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_follow_from_what_controllers_declare() {
+    let bench = Bench::start().await;
+    let yaml = operator(bench.kube.clone()).rules().to_yaml("petstore");
+    for rule in [
+        "- apiGroups:\n  - petstore.example.com\n  resources:\n  - pets\n  verbs:\n  - get\n  - list\n  - patch\n  - update\n  - watch\n",
+        "- apiGroups:\n  - petstore.example.com\n  resources:\n  - pets/status\n  verbs:\n  - get\n  - patch\n  - update\n",
+        "- apiGroups:\n  - petstore.example.com\n  resources:\n  - pets/finalizers\n  verbs:\n  - update\n",
+        "  - configmaps\n  verbs:\n  - create\n  - delete\n",
+        "  - nodes\n  verbs:\n  - get\n  - list\n  - watch\n",
+        "  - pods/eviction\n  verbs:\n  - create\n",
+        "- apiGroups:\n  - events.k8s.io\n  resources:\n  - events\n  verbs:\n  - create\n  - patch\n",
+    ] {
+        assert!(yaml.contains(rule), "{rule}\nnot in\n{yaml}");
+    }
+    let builder = Manager::builder(bench.kube.clone()).namespaces(["a", "b"]);
+    let mut manager = builder.leader_election(LeaderElection::new("ops", "lock")).build().expect("built");
+    let pets = Controller::<Pet>::new("pet").watches(|_: &Node| Vec::new());
+    manager.add(pets.complete(from_fn(|_, _| async { Ok(Outcome::Done) }))).expect("added");
+    let rules = manager.rules();
+    let places: Vec<&str> = rules.namespaced_rules().into_keys().collect();
+    assert_eq!(places, ["a", "b", "ops"], "narrowed to the namespaces watched");
+    let everywhere = format!("{:?}", rules.cluster_rules());
+    assert!(everywhere.contains("nodes") && !everywhere.contains("\"pets\""), "{everywhere}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_permission_fails_the_start_with_the_rules_to_add() {
+    let bench = Bench::start().await;
+    let client = kube::Client::new(bench.server.service_as(user("petstore")), "default");
+    let error = Running::start(operator(client.clone())).ended().await.expect_err("nothing is allowed");
+    let ManagerError::Forbidden { missing } = &error else {
+        panic!("{error}");
+    };
+    let text = error.to_string();
+    assert!(text.contains("resources: [pets]") && text.contains("verbs: [get, list, watch]"), "{text}");
+    assert!(text.contains("pods/eviction"), "{text}");
+    assert!(!text.contains("pets/status"), "what need not be used is not asked for: {text}");
+
+    // With exactly those rules it starts.
+    let roles: Api<ClusterRole> = Api::all(bench.kube.clone());
+    let role = missing.cluster_role("petstore").expect("a role");
+    roles.create(&PostParams::default(), &role).await.expect("created");
+    let bindings: Api<ClusterRoleBinding> = Api::all(bench.kube.clone());
+    let binding = serde_json::from_value(json!({
+        "metadata": {"name": "petstore"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "petstore"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "petstore"}],
+    }));
+    bindings.create(&PostParams::default(), &binding.expect("a binding")).await.expect("created");
+    wait_for("the operator runs", async || {
+        let manager = operator(client.clone());
+        let lister = manager.lister::<Pet>();
+        let running = Running::start(manager);
+        let synced = async {
+            while !lister.is_synced() && !running.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        };
+        synced.await;
+        running.stop().await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn metrics_are_for_those_whom_the_api_server_lets() {
+    let server = Server::builder()
+        .token("prometheus", User::admin())
+        .token("stranger", user("stranger"))
+        .start()
+        .await
+        .expect("started");
+    let kube = kube::Client::new(server.service(), "default");
+    let manager = Manager::builder(kube).metrics("127.0.0.1:0").authenticate_metrics().build().expect("built");
+    let address = manager.metrics_address().expect("bound");
+    let running = Running::start(manager);
+    assert!(ask(address, None).await.starts_with("HTTP/1.1 401"));
+    assert!(ask(address, Some("forged")).await.starts_with("HTTP/1.1 401"));
+    assert!(ask(address, Some("stranger")).await.starts_with("HTTP/1.1 403"));
+    for _ in 0..2 {
+        assert!(ask(address, Some("prometheus")).await.starts_with("HTTP/1.1 200"));
+    }
+    running.stop().await.expect("stopped");
+}
+
+async fn ask(address: SocketAddr, token: Option<&str>) -> String {
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("connected");
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{token}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("received");
+    answer
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_manager_looks_after_several_clusters() {
+    let (home, away) = (Bench::start().await, Bench::start().await);
+    let mut manager = home.manager();
+    let edge = manager.add_cluster("edge", away.kube.clone()).expect("added");
+    assert!(matches!(manager.add_cluster("edge", away.kube.clone()), Err(ManagerError::DuplicateName { .. })));
+    // Pets of the other cluster are copied home; secrets of the other wake pets at home.
+    let copied = crate::bench::Log::default();
+    let seen = copied.clone();
+    let target = home.kube.clone();
+    let mirror =
+        Controller::<Pet>::new("mirror").cluster(&edge).complete(from_fn(move |key, ctx: windlass::Context| {
+            let (seen, target) = (seen.clone(), target.clone());
+            async move {
+                if let Some(found) = ctx.get::<Pet>(&key).await? {
+                    let pets: Api<Pet> = Api::namespaced(target, "default");
+                    pets.create(&PostParams::default(), &pet(&format!("copy-of-{}", found.spec.name))).await?;
+                    seen.push(key.name().to_owned());
+                }
+                Ok(Outcome::Done)
+            }
+        }));
+    manager.add(mirror).expect("added");
+    let woken = crate::bench::Log::default();
+    let seen = woken.clone();
+    let watch = windlass::controller::Watch::<Secret>::default().cluster(&edge);
+    let local = Controller::<Pet>::new("local").watches_with(watch, |secret| vec![secret.into()]).complete(from_fn(
+        move |key: windlass::ObjectKey, ctx: windlass::Context| {
+            let seen = seen.clone();
+            async move {
+                let away = ctx.cluster("edge").ok_or("no such cluster")?;
+                if away.get::<Secret>(&key).await?.is_some() {
+                    seen.push(key.name().to_owned());
+                }
+                Ok(Outcome::Done)
+            }
+        },
+    ));
+    manager.add(local).expect("added");
+    let running = Running::start(manager);
+    away.create(&pet("thor")).await;
+    wait_for("the copy", async || copied.contains(&"thor".into())).await;
+    assert!(home.pets().get_opt("copy-of-thor").await.expect("read").is_some());
+    assert!(home.pets().get_opt("thor").await.expect("read").is_none());
+    let mut secret = Secret::default();
+    secret.metadata.name = Some("chip".into());
+    let secrets: Api<Secret> = Api::namespaced(away.kube.clone(), "default");
+    secrets.create(&PostParams::default(), &secret).await.expect("created");
+    wait_for("the secret", async || woken.contains(&"chip".into())).await;
+    running.stop().await.expect("stopped");
+}

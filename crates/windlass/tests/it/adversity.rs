@@ -1,0 +1,207 @@
+//! Servers that are slow, forget who we are, or lose a kind; replicas that stand still.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt;
+use http_body_util::{BodyExt, Full, StreamBody};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use kube::api::{Api, DeleteParams, Patch};
+use serde_json::json;
+use tower::ServiceExt;
+use windlass::controller::from_fn;
+use windlass::lease::LeaderElection;
+use windlass::prune::Children;
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
+
+use crate::bench::{Bench, Frozen, Log, Pet, Running, pet, wait_for};
+
+type Answer = http::Response<http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, tower::BoxError>>;
+
+/// A client whose requests pass through `meddle`, which answers itself or lets them go on.
+fn through<F, Fut>(bench: &Bench, meddle: F) -> kube::Client
+where
+    F: Fn(http::Request<kube::client::Body>, windlass_server::Service) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Answer> + Send + 'static,
+{
+    let service = bench.server.service();
+    let meddling = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let answer = meddle(request, service.clone());
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    kube::Client::new(meddling, "default")
+}
+
+async fn forward(request: http::Request<kube::client::Body>, service: windlass_server::Service) -> Answer {
+    let Ok(response) = service.oneshot(request).await;
+    response.map(|body| body.map_err(tower::BoxError::from).boxed_unsync())
+}
+
+/// An operator that keeps a bowl for every pet.
+fn bowls(client: kube::Client) -> Manager {
+    let mut manager = Manager::builder(client).name("bowls").build().expect("built");
+    let reconciler = from_fn(|key: ObjectKey, ctx: Context| async move {
+        if let Some(pet) = ctx.get::<Pet>(&key).await? {
+            let mut bowl = ConfigMap::default();
+            bowl.metadata.name = Some(format!("bowl-of-{}", key.name()));
+            let mut children = Children::of(&*pet);
+            children.apply(ctx.client(), bowl).await?;
+            children.prune(ctx.client()).await?;
+        }
+        Ok(Outcome::Done)
+    });
+    manager.add(Controller::<Pet>::new("bowls").owns::<ConfigMap>().complete(reconciler)).expect("added");
+    manager
+}
+
+async fn bowl(bench: &Bench, name: &str) -> bool {
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    maps.get_opt(&format!("bowl-of-{name}")).await.expect("read").is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_seconds_is_waited_for() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let slow = through(&bench, |request, service| async move {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let answer = forward(request, service).await;
+        // Bodies come in small pieces, with pauses in the middle of lines.
+        answer.map(|body| {
+            let pieces = body.into_data_stream().flat_map(|data| {
+                let data = data.unwrap_or_default();
+                let pieces: Vec<_> = data.chunks(100).map(bytes::Bytes::copy_from_slice).collect();
+                futures::stream::iter(pieces)
+            });
+            let pieces = pieces.then(async |piece| {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Ok::<_, tower::BoxError>(http_body::Frame::data(piece))
+            });
+            StreamBody::new(pieces).boxed_unsync()
+        })
+    });
+    let running = Running::start(bowls(slow));
+    wait_for("the old pet's bowl", async || bowl(&bench, "thor").await).await;
+    bench.create(&pet("tron")).await;
+    wait_for("the new pet's bowl", async || bowl(&bench, "tron").await).await;
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_expire_and_are_renewed_lose_nothing() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let (expired, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_expired, count) = (Arc::clone(&expired), Arc::clone(&refused));
+    let client = through(&bench, move |request, service| {
+        let (expired, count) = (Arc::clone(&is_expired), Arc::clone(&count));
+        async move {
+            if expired.load(Ordering::Relaxed) {
+                count.fetch_add(1, Ordering::Relaxed);
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                    "message": "Unauthorized", "reason": "Unauthorized", "code": 401});
+                let body = Full::new(bytes::Bytes::from(status.to_string())).map_err(tower::BoxError::from);
+                let mut answer = http::Response::new(body.boxed_unsync());
+                *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
+                return answer;
+            }
+            // A token that expires also ends the watches opened with it.
+            let answer = forward(request, service).await;
+            answer.map(|body| {
+                let until = async move {
+                    while !expired.load(Ordering::Relaxed) {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                };
+                let frames = body.into_data_stream().map(|data| data.map(http_body::Frame::data));
+                StreamBody::new(frames.take_until(Box::pin(until))).boxed_unsync()
+            })
+        }
+    });
+    let running = Running::start(bowls(client));
+    wait_for("the first bowl", async || bowl(&bench, "thor").await).await;
+    expired.store(true, Ordering::Relaxed);
+    bench.create(&pet("tron")).await;
+    wait_for("refusals", async || refused.load(Ordering::Relaxed) >= 3).await;
+    assert!(!bowl(&bench, "tron").await);
+    expired.store(false, Ordering::Relaxed);
+    wait_for("the second bowl", async || bowl(&bench, "tron").await).await;
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_removed_and_comes_back_is_followed() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let log: Log<(String, bool)> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let seen = seen.clone();
+        async move {
+            let there = ctx.get::<Pet>(&key).await?.is_some();
+            seen.push((key.name().to_owned(), there));
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let lister = manager.lister::<Pet>();
+    let running = Running::start(manager);
+    wait_for("the pet", async || log.contains(&("thor".into(), true))).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
+    definitions.delete(Pet::crd_name(), &DeleteParams::default()).await.expect("deleted");
+    wait_for("the end of the pet", async || log.contains(&("thor".into(), false))).await;
+    wait_for("the end of the kind", async || definitions.get_opt(Pet::crd_name()).await.expect("read").is_none()).await;
+    assert!(lister.is_empty());
+    bench.install().await;
+    bench.create(&pet("tron")).await;
+    wait_for("the new pet", async || log.contains(&("tron".into(), true))).await;
+    assert_eq!(lister.len(), 1);
+    running.stop().await.expect("stopped");
+}
+
+/// Two replicas fight for the lease; the process of the one that leads is stopped in the middle of a
+/// reconcile, as with SIGSTOP.
+#[tokio::test]
+async fn a_leader_that_stood_still_in_a_reconcile_wakes_up_and_writes_nothing() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let election = |identity: &str| LeaderElection {
+        identity: identity.to_owned(),
+        lease_duration: Duration::from_secs(1),
+        renew_deadline: Duration::from_millis(600),
+        retry_period: Duration::from_millis(50),
+        ..LeaderElection::new("default", "lock")
+    };
+    let leads = election("a");
+    let frozen = Frozen::start(bench.kube.clone(), move |kube| {
+        let manager = Manager::builder(kube).name("a").leader_election(leads).build().expect("built");
+        (manager, Controller::<Pet>::new("pet"))
+    });
+    frozen.standing().await;
+    let log: Log<&str> = Log::default();
+    let seen = log.clone();
+    let builder = Manager::builder(bench.kube.clone()).name("b").leader_election(election("b"));
+    let mut manager = builder.build().expect("built");
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let seen = seen.clone();
+        async move {
+            let patch = Patch::Merge(json!({"spec": {"tricks": ["by b"]}}));
+            ctx.client().patch::<Pet>(&key, &patch).await?;
+            seen.push("b");
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let second = Running::start(manager);
+    wait_for("b leads", async || log.contains(&"b")).await;
+    let written = frozen.wake_and_stop().await;
+    assert!(!written.contains(&true), "a wrote after its time");
+    let live = bench.pets().get("thor").await.expect("there");
+    assert_eq!(live.spec.tricks, ["by b"]);
+    second.stop().await.expect("stopped");
+}

@@ -1,0 +1,199 @@
+//! Sharded controllers: replicas join, leave, crash and stop, and no key is ever worked on by two.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, ListParams};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use windlass::controller::from_fn;
+use windlass::shard::Sharding;
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
+
+use crate::bench::{Bench, Frozen, Log, Pet, Running, pet, wait_for};
+
+fn quick(identity: &str) -> Sharding {
+    Sharding {
+        identity: identity.to_owned(),
+        lease_duration: Duration::from_secs(2),
+        renew_deadline: Duration::from_millis(1200),
+        retry_period: Duration::from_millis(100),
+        ..Sharding::new(8)
+    }
+}
+
+/// Who works on what right now, and who did.
+#[derive(Clone, Default)]
+struct Watchman {
+    active: Arc<Mutex<HashMap<ObjectKey, &'static str>>>,
+    log: Log<(&'static str, String)>,
+    clash: Arc<AtomicBool>,
+}
+
+/// Notes the end of a reconcile, also of one that was dropped.
+struct Active(Watchman, ObjectKey);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.active.lock().expect("not poisoned").remove(&self.1);
+    }
+}
+
+impl Watchman {
+    fn enter(&self, who: &'static str, key: &ObjectKey) -> Active {
+        if self.active.lock().expect("not poisoned").insert(key.clone(), who).is_some() {
+            self.clash.store(true, Ordering::Relaxed);
+        }
+        self.log.push((who, key.name().to_owned()));
+        Active(self.clone(), key.clone())
+    }
+
+    /// Who worked on what since a position in the log.
+    fn workers(&self, since: usize) -> HashMap<&'static str, HashSet<String>> {
+        let mut workers: HashMap<_, HashSet<_>> = HashMap::new();
+        for (who, name) in &self.log.entries()[since..] {
+            workers.entry(*who).or_default().insert(name.clone());
+        }
+        workers
+    }
+
+    /// Waits until the replicas named, and no others, work on all pets, each on some.
+    async fn shared_by(&self, replicas: &[&'static str]) {
+        wait_for(&format!("pets shared by {replicas:?}"), async || {
+            let since = self.log.len();
+            let more = since + 3 * PETS;
+            while self.log.len() < more {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let workers = self.workers(since);
+            let all: HashSet<_> = workers.values().flatten().collect();
+            workers.len() == replicas.len()
+                && replicas.iter().all(|name| workers.contains_key(name))
+                && all.len() == PETS
+                && workers.values().map(HashSet::len).sum::<usize>() == PETS
+        })
+        .await;
+        assert!(!self.clash.load(Ordering::Relaxed), "a key was worked on by two");
+    }
+}
+
+const PETS: usize = 40;
+
+/// A replica that reconciles every pet again and again, each time for a moment.
+fn replica(client: kube::Client, identity: &'static str, watchman: &Watchman) -> Manager {
+    let watchman = watchman.clone();
+    let mut manager = Manager::builder(client).name(identity).build().expect("built");
+    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+        let active = watchman.enter(identity, &key);
+        async move {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            drop(active);
+            Ok(Outcome::RequeueAfter(Duration::from_millis(20)))
+        }
+    });
+    let controller = Controller::<Pet>::new("pet").concurrency(4).sharding(quick(identity));
+    manager.add(controller.complete(reconciler)).expect("added");
+    manager
+}
+
+async fn with_pets() -> Bench {
+    let bench = Bench::start().await;
+    for n in 0..PETS {
+        bench.create(&pet(&format!("pet-{n}"))).await;
+    }
+    bench
+}
+
+async fn leases(bench: &Bench) -> Vec<Lease> {
+    let leases: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
+    leases.list(&ListParams::default()).await.expect("listed").items
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_join_and_leave_share_the_keys() {
+    let bench = with_pets().await;
+    let watchman = Watchman::default();
+    let first = Running::start(replica(bench.kube.clone(), "a", &watchman));
+    watchman.shared_by(&["a"]).await;
+    let second = Running::start(replica(bench.kube.clone(), "b", &watchman));
+    watchman.shared_by(&["a", "b"]).await;
+    let third = Running::start(replica(bench.kube.clone(), "c", &watchman));
+    watchman.shared_by(&["a", "b", "c"]).await;
+    first.stop().await.expect("stopped");
+    watchman.shared_by(&["b", "c"]).await;
+    second.stop().await.expect("stopped");
+    third.stop().await.expect("stopped");
+    let left = leases(&bench).await;
+    assert_eq!(left.len(), 8, "members are gone, shards are there");
+    let holder = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+    assert!(left.iter().all(|lease| holder(lease).unwrap_or_default().is_empty()), "all given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shards_of_a_replica_that_crashed_are_taken_when_they_run_out() {
+    let bench = with_pets().await;
+    let watchman = Watchman::default();
+    let crashing = tokio::spawn(replica(bench.kube.clone(), "a", &watchman).run_until(CancellationToken::new()));
+    watchman.shared_by(&["a"]).await;
+    let second = Running::start(replica(bench.kube.clone(), "b", &watchman));
+    watchman.shared_by(&["a", "b"]).await;
+    let began = tokio::time::Instant::now();
+    crashing.abort();
+    watchman.shared_by(&["b"]).await;
+    assert!(began.elapsed() >= Duration::from_millis(1500), "not before they ran out: {:?}", began.elapsed());
+    second.stop().await.expect("stopped");
+    assert_eq!(leases(&bench).await.len(), 8, "the crashed member was cleared away");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_cut_off_drops_its_work_before_another_takes_it() {
+    let bench = with_pets().await;
+    let watchman = Watchman::default();
+    let cut = Arc::new(AtomicBool::new(false));
+    let first = Running::start(replica(crate::lease::switchable(&bench, &cut), "a", &watchman));
+    watchman.shared_by(&["a"]).await;
+    let second = Running::start(replica(bench.kube.clone(), "b", &watchman));
+    watchman.shared_by(&["a", "b"]).await;
+    cut.store(true, Ordering::Relaxed);
+    watchman.shared_by(&["b"]).await;
+    cut.store(false, Ordering::Relaxed);
+    watchman.shared_by(&["a", "b"]).await;
+    first.stop().await.expect("stopped");
+    second.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_replica_that_was_stopped_and_wakes_up_writes_nothing() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let one = |identity: &str| Sharding { shards: 1, ..quick(identity) };
+    let sharding = one("a");
+    let frozen = Frozen::start(bench.kube.clone(), move |kube| {
+        let manager = Manager::builder(kube).name("a").build().expect("built");
+        (manager, Controller::<Pet>::new("pet").sharding(sharding))
+    });
+    frozen.standing().await;
+    let log: Log<&str> = Log::default();
+    let mut manager = Manager::builder(bench.kube.clone()).name("b").build().expect("built");
+    let seen = log.clone();
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let seen = seen.clone();
+        async move {
+            let patch = kube::api::Patch::Merge(json!({"spec": {"tricks": ["by b"]}}));
+            ctx.client().patch::<Pet>(&key, &patch).await?;
+            seen.push("b");
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").sharding(one("b")).complete(reconciler)).expect("added");
+    let second = Running::start(manager);
+    wait_for("b takes over", async || log.contains(&"b")).await;
+    let written = frozen.wake_and_stop().await;
+    assert!(!written.contains(&true), "a wrote after its time");
+    let live = bench.pets().get("thor").await.expect("there");
+    assert_eq!(live.spec.tricks, ["by b"]);
+    second.stop().await.expect("stopped");
+}
