@@ -34,6 +34,9 @@ fn main() {
     if selects("small") {
         runtime.block_on(small());
     }
+    if selects("hostile") {
+        runtime.block_on(hostile());
+    }
 }
 
 async fn send(server: &Server, method: Method, path: &str, content_type: &str, body: Vec<u8>) -> (u16, Bytes) {
@@ -177,4 +180,51 @@ async fn throughput(server: &Arc<Server>, path: &'static str, phase: usize) -> f
         task.await.unwrap();
     }
     OBJECTS_EACH as f64 / started.elapsed().as_secs_f64()
+}
+
+/// A policy that would run forever: how long it takes to be cut off, and how long others wait meanwhile.
+async fn hostile() {
+    let server = Arc::new(Server::builder().start().await.unwrap());
+    let loops = (0..4).fold("true".to_owned(), |inner, n| format!("object.data.all(v{n}, {inner})"));
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
+    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let policy = json!({"metadata": {"name": "trap"}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": loops}]}});
+    let binding = json!({"metadata": {"name": "trap"}, "spec": {"policyName": "trap", "validationActions": ["Deny"]}});
+    post(&server, CONFIG_MAPS, serde_json::to_vec(&json!({"metadata": {"name": "bystander"}})).unwrap()).await;
+    post(&server, policies, serde_json::to_vec(&policy).unwrap()).await;
+    let bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+    post(&server, bindings, serde_json::to_vec(&binding).unwrap()).await;
+    let data: serde_json::Map<String, Value> = (0..1_000).map(|n| (format!("k{n}"), json!("v"))).collect();
+    let victim = serde_json::to_vec(&json!({"metadata": {"name": "victim"}, "data": data})).unwrap();
+    let hostile = tokio::spawn({
+        let server = Arc::clone(&server);
+        async move {
+            let mut times = Vec::new();
+            for _ in 0..50 {
+                let started = Instant::now();
+                let (code, _) = send(&server, Method::POST, CONFIG_MAPS, "application/json", victim.clone()).await;
+                assert_eq!(code, 422);
+                times.push(started.elapsed());
+            }
+            times
+        }
+    });
+    let reader = tokio::spawn({
+        let server = Arc::clone(&server);
+        async move {
+            let mut waits = Vec::new();
+            for _ in 0..2_000 {
+                let started = Instant::now();
+                let bystander = format!("{CONFIG_MAPS}/bystander");
+                send(&server, Method::GET, &bystander, "application/json", Vec::new()).await;
+                waits.push(started.elapsed());
+                tokio::time::sleep(Duration::from_micros(200)).await;
+            }
+            waits
+        }
+    });
+    row("hostile: a policy without end, until it is cut off", hostile.await.unwrap());
+    row("hostile: reads meanwhile", reader.await.unwrap());
+    Arc::into_inner(server).unwrap().stop().await.unwrap();
 }

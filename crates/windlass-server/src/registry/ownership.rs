@@ -96,7 +96,7 @@ pub(super) async fn settled<T>(context: &Context, mut attempt: impl FnMut(&Conte
 /// What conversion webhooks said about the objects of one request.
 ///
 /// Ownership is computed without waiting. Where it needs an object in another version and only a webhook
-/// can tell, it fails, having left here what it wants; [`settled`] asks the webhook and starts over.
+/// can tell, it fails, having left here what it wants; then the webhook is asked and it starts over.
 #[derive(Default)]
 pub struct Conversions(Mutex<Answers>);
 

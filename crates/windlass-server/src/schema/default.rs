@@ -133,6 +133,25 @@ mod tests {
         })
     }
 
+    /// Whether a value of the right type has no field that its schema does not declare: the rule as the
+    /// documentation has it, told apart from the code above.
+    fn is_declared(value: &Value, openapi: &Value) -> bool {
+        let below = |schema: &Value, value: &Value| is_declared(value, schema);
+        match value {
+            Value::Array(items) => {
+                items.iter().all(|item| openapi.get("items").is_none_or(|schema| below(schema, item)))
+            }
+            Value::Object(map) => map.iter().all(|(name, value)| {
+                let declared = openapi.pointer(&format!("/properties/{name}")).or(openapi.get("additionalProperties"));
+                match declared {
+                    Some(schema) => below(schema, value),
+                    None => openapi["x-kubernetes-preserve-unknown-fields"] == true,
+                }
+            }),
+            _ => true,
+        }
+    }
+
     proptest! {
         #[test]
         fn defaulting_is_idempotent(openapi in schema_value(), object in json_value()) {
@@ -152,6 +171,17 @@ mod tests {
             prune::coerce(&mut object, &schema);
             apply(&mut object, &schema);
             prop_assert_eq!(prune::unknown_fields(&object, &schema), Vec::<String>::new());
+        }
+
+        #[test]
+        fn what_is_pruned_and_valid_has_declared_fields_alone(openapi in schema_value(), object in json_value()) {
+            let schema = structural::Reader::new().value(&openapi);
+            let mut object = object;
+            prune::coerce(&mut object, &schema);
+            apply(&mut object, &schema);
+            let mut errors = crate::field::FieldErrors::default();
+            crate::schema::validate::validate(&object, &schema, "", &mut errors);
+            prop_assert!(!errors.is_empty() || is_declared(&object, &openapi), "{openapi} {object}");
         }
 
         #[test]

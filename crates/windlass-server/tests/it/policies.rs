@@ -259,7 +259,7 @@ async fn doubtful_expressions_are_found_by_the_types_of_what_they_are_for() {
         warnings.into_iter().map(|warning| (warning.field_ref, warning.warning)).next()
     };
     let fine = [
-        "object.spec.containers.all(c, c.image != '' && has(c.resources.limits))",
+        "object.spec.containers.all(c, c.image != '' && has(c.resources))",
         "oldObject == null || oldObject.metadata.labels == object.metadata.labels",
         "variables.size > 3 && params.metadata.name != 'x'",
         "object.spec.containers.all(c, c.livenessProbe.httpGet.port == 80)",
@@ -275,6 +275,9 @@ async fn doubtful_expressions_are_found_by_the_types_of_what_they_are_for() {
     for (expression, words) in [
         ("object.spec.containers.size() + 'a' == ''", "no matching overload"),
         ("params.spec.colour == 'red'", "undefined field 'colour'"),
+        ("params.spec.any.thing == 'x'", "undefined field 'thing'"),
+        // Upstream does not know the type of quantities, and leaves out what is made of them.
+        ("object.spec.containers.all(c, has(c.resources.limits))", "undefined field 'limits'"),
         ("variables.size == 'three'", "no matching overload for '_==_'"),
     ] {
         let (_, warning) = check(&[""], &["pods"], expression).unwrap();

@@ -123,11 +123,12 @@ fn root(served: &Served) -> Type {
     declared
 }
 
-/// The type of what a schema describes. `above` are the definitions it is part of, as some contain themselves.
-fn declare(schema: &SchemaRef, name: &str, above: &mut Vec<DefinitionId>) -> Type {
+/// The type of what a schema describes; `None` if expressions do not get to see it. `above` are the definitions
+/// it is part of, as some contain themselves.
+fn declare(schema: &SchemaRef, name: &str, above: &mut Vec<DefinitionId>) -> Option<Type> {
     let SchemaRef::Definition { id, .. } = schema else { return of(schema, name, above) };
     if above.contains(id) {
-        return Type::Dyn;
+        return Some(Type::named(name));
     }
     above.push(*id);
     let ty = of(builtin::definition(*id), name, above);
@@ -135,19 +136,15 @@ fn declare(schema: &SchemaRef, name: &str, above: &mut Vec<DefinitionId>) -> Typ
     ty
 }
 
-fn of(schema: &Schema, name: &str, above: &mut Vec<DefinitionId>) -> Type {
-    match schema.ty {
+fn of(schema: &Schema, name: &str, above: &mut Vec<DefinitionId>) -> Option<Type> {
+    Some(match schema.ty {
         JsonType::Object => match &schema.additional {
             Some(additional) => {
-                Type::Map(Arc::new((Type::String, declare(additional, &format!("{name}.@elem"), above))))
+                Type::Map(Arc::new((Type::String, declare(additional, &format!("{name}.@elem"), above)?)))
             }
-            None if schema.properties.is_empty() => Type::Dyn,
             None => object(schema, name, above),
         },
-        JsonType::Array => {
-            let item = schema.items.as_ref();
-            Type::List(Arc::new(item.map_or(Type::Dyn, |item| declare(item, &format!("{name}.@idx"), above))))
-        }
+        JsonType::Array => Type::List(Arc::new(declare(schema.items.as_ref()?, &format!("{name}.@idx"), above)?)),
         JsonType::String => match schema.format.as_deref() {
             Some("byte") => Type::Bytes,
             Some("duration") => Type::Duration,
@@ -157,16 +154,18 @@ fn of(schema: &Schema, name: &str, above: &mut Vec<DefinitionId>) -> Type {
         JsonType::Boolean => Type::Bool,
         JsonType::Number => Type::Double,
         JsonType::Integer => Type::Int,
-        JsonType::Any | JsonType::Quantity | JsonType::IntOrString => Type::Dyn,
-    }
+        JsonType::IntOrString => Type::Dyn,
+        // Upstream's schema of quantities has no type of its own either.
+        JsonType::Any | JsonType::Quantity => return None,
+    })
 }
 
 fn object(schema: &Schema, name: &str, above: &mut Vec<DefinitionId>) -> Type {
     let mut fields = BTreeMap::new();
     for (field, below) in &schema.properties {
         let Some(escaped) = escape(field) else { continue };
-        let ty = declare(below, &format!("{name}.{escaped}"), above);
+        let Some(ty) = declare(below, &format!("{name}.{escaped}"), above) else { continue };
         fields.insert(Box::from(&*escaped), Declared { ty, ..Declared::dynamic() });
     }
-    Type::Object(Arc::new(Object { name: name.into(), fields, open: schema.preserve_unknown }))
+    Type::Object(Arc::new(Object { name: name.into(), fields, open: false }))
 }
