@@ -22,7 +22,7 @@ mod task;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kube::api::ApiResource;
@@ -136,6 +136,9 @@ struct SyncState {
     last_error: Option<String>,
 }
 
+/// How often in a row a kind must be missing before its objects are taken to be gone.
+const GONE_AFTER: u32 = 3;
+
 type Handler<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
 
 struct Handlers<K> {
@@ -155,6 +158,8 @@ pub(crate) struct Informer<K: Object> {
     sync: watch::Sender<SyncState>,
     started: AtomicBool,
     decode_errors: AtomicU64,
+    /// How often in a row the server said that there is no such kind.
+    missing: AtomicU32,
     resync: Option<Duration>,
 }
 
@@ -206,6 +211,7 @@ impl<K: Object> Informer<K> {
             sync: watch::Sender::new(SyncState::default()),
             started: AtomicBool::new(false),
             decode_errors: AtomicU64::new(0),
+            missing: AtomicU32::new(0),
             resync,
         })
     }
@@ -368,6 +374,24 @@ impl<K: Object> Informer<K> {
             state.last_error = None;
             !std::mem::replace(&mut state.synced, true)
         });
+    }
+
+    /// The kind is served (again).
+    fn found(&self) {
+        self.missing.store(0, Ordering::Relaxed);
+    }
+
+    /// The kind is not served: after a few times in a row, its definition and with it all objects
+    /// are taken to be gone. Once could be a server that is just starting.
+    fn not_found(&self) {
+        let times = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
+        if times == GONE_AFTER && self.is_synced() {
+            tracing::info!(kind = %self.describe(), "kind is no longer served");
+            self.change(|store| {
+                store.begin_replace();
+                store.finish_replace("")
+            });
+        }
     }
 
     fn report(&self, error: &kube::Error) {

@@ -30,7 +30,8 @@
 
 mod shared;
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
@@ -144,13 +145,45 @@ pub struct QueueStats {
     pub longest_running: Duration,
 }
 
+/// The order of ready keys: the moment they became ready, moved ahead by their priority, in
+/// nanoseconds; then the order they came in.
+type Rank = (i64, u64);
+
+/// A ready key in its place. One whose entry says otherwise was moved, and is skipped.
+#[derive(Debug)]
+struct Ready<T> {
+    rank: Rank,
+    key: T,
+}
+
+impl<T> PartialEq for Ready<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank == other.rank
+    }
+}
+
+impl<T> Eq for Ready<T> {}
+
+impl<T> PartialOrd for Ready<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Ready<T> {
+    /// Reversed: the heap's greatest is the one that comes first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.rank.cmp(&self.rank)
+    }
+}
+
 /// Where a key is.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     /// Nowhere: the entry only remembers failures.
     Idle,
     Ready {
-        slot: (i128, u64),
+        slot: Rank,
         since: Instant,
     },
     Waiting {
@@ -171,13 +204,17 @@ struct Entry {
     retry_at: Option<Instant>,
 }
 
+/// Keys for which an empty queue keeps room.
+const KEPT: usize = 256;
+
 /// The pure work queue. See the [module documentation](self).
 #[derive(Debug)]
 pub struct WorkQueue<T> {
     config: QueueConfig,
     entries: HashMap<T, Entry>,
-    /// Ready keys by rank: the instant they became ready, moved ahead by their priority.
-    ready: BTreeMap<(i128, u64), T>,
+    /// Ready keys, and some that were moved since.
+    heap: BinaryHeap<Ready<T>>,
+    ready: usize,
     waiting: BTreeMap<(Instant, u64), T>,
     depth: BTreeMap<i32, usize>,
     processing: usize,
@@ -202,7 +239,8 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         Self {
             config,
             entries: HashMap::new(),
-            ready: BTreeMap::new(),
+            heap: BinaryHeap::new(),
+            ready: 0,
             waiting: BTreeMap::new(),
             depth: BTreeMap::new(),
             processing: 0,
@@ -227,14 +265,25 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
     /// Takes the next ready key, if there is one.
     pub fn pop(&mut self, now: Instant) -> Option<Item<T>> {
         self.promote(now);
-        if self.ready.is_empty() || !self.may_pace(now) {
+        if self.ready == 0 || !self.may_pace(now) {
             return None;
         }
-        let (_, key) = self.ready.pop_first()?;
-        let entry = self.entries.get_mut(&key).expect("invariant: every ready key has an entry");
-        let Place::Ready { since, .. } = entry.place else {
-            unreachable!("invariant: a key in `ready` has its place there");
+        let (key, entry, since) = loop {
+            let Ready { rank, key } = self.heap.pop()?;
+            match self.entries.get(&key).map(|entry| entry.place) {
+                Some(Place::Ready { slot, since }) if slot == rank => {
+                    let entry = self.entries.get_mut(&key).expect("invariant: just found");
+                    break (key, entry, since);
+                }
+                _ => {}
+            }
         };
+        self.ready -= 1;
+        if self.ready == 0 {
+            // After the first list of a large kind this is most of the queue's memory.
+            self.heap.clear();
+            self.heap.shrink_to(KEPT);
+        }
         entry.place = Place::Processing { since: now, again: None };
         self.processing += 1;
         let item = Item {
@@ -294,6 +343,9 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
             }
             None if entry.failures == 0 => {
                 self.entries.remove(key);
+                if self.entries.is_empty() {
+                    self.entries.shrink_to(KEPT);
+                }
             }
             None => {}
         }
@@ -303,7 +355,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
     /// ready one pass.
     pub fn next_deadline(&self) -> Option<Instant> {
         let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
-        let limited = self.limit_until().filter(|_| !self.ready.is_empty());
+        let limited = self.limit_until().filter(|_| self.ready > 0);
         limited.or(waiting)
     }
 
@@ -327,12 +379,12 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
 
     /// Number of keys ready at the last call.
     pub fn len(&self) -> usize {
-        self.ready.len()
+        self.ready
     }
 
     /// Whether nothing was ready at the last call.
     pub fn is_empty(&self) -> bool {
-        self.ready.is_empty()
+        self.ready == 0
     }
 
     /// Number of keys being worked on.
@@ -381,9 +433,9 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
                 self.adds += 1;
                 self.place(key, at, now);
             }
-            Place::Ready { slot, since } if priority > entry.priority => {
+            Place::Ready { since, .. } if priority > entry.priority => {
                 let old = std::mem::replace(&mut entry.priority, priority);
-                self.ready.remove(&slot);
+                self.ready -= 1;
                 count_down(&mut self.depth, old);
                 self.enter_ready(key, since);
             }
@@ -427,12 +479,14 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
             return;
         };
         self.sequence += 1;
-        let elapsed = since.saturating_duration_since(origin).as_nanos() as i128;
-        let ahead = i128::from(entry.priority.0) * self.config.age_step.as_nanos() as i128;
-        let slot = (elapsed - ahead, self.sequence);
+        let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+        let elapsed = nanos(since.saturating_duration_since(origin));
+        let ahead = i64::from(entry.priority.0).saturating_mul(nanos(self.config.age_step));
+        let slot = (elapsed.saturating_sub(ahead), self.sequence);
         entry.place = Place::Ready { slot, since };
         *self.depth.entry(entry.priority.0).or_default() += 1;
-        self.ready.insert(slot, key);
+        self.ready += 1;
+        self.heap.push(Ready { rank: slot, key });
     }
 
     /// Moves what is due from `waiting` to the tail of its priority.

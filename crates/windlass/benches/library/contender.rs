@@ -141,9 +141,8 @@ async fn run_kube(client: kube::Client) -> Result {
         .run(reconcile, |_, _, _| Action::await_change(), Arc::clone(&mode))
         .for_each(|_| std::future::ready(()));
     let running = tokio::spawn(running);
-    store.wait_until_ready().await.unwrap();
+    synced(async || store.len() == OBJECTS).await;
     let sync_seconds = began.elapsed().as_secs_f64();
-    assert_eq!(store.len(), OBJECTS);
     let (settled, peak) = settle(&mode).await;
     // Its reconciler is handed the object: every reconcile reads.
     let read_per_second = mode.rate(READ, async || drop(wake.send(()))).await;

@@ -30,7 +30,7 @@ pub(crate) fn run() {
     runtime.block_on(async {
         let sent = Arc::new(AtomicU64::new(0));
         let client = scripted(&sent);
-        let mut manager = Manager::builder(client).name("soak").build().unwrap();
+        let mut manager = Manager::builder(client).name("soak").check_permissions(false).build().unwrap();
         let lister = manager.lister::<ConfigMap>();
         let reconciled = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&reconciled);
@@ -70,7 +70,8 @@ pub(crate) fn run() {
 /// A server that lists the objects and then changes them, one after the other.
 fn scripted(sent: &Arc<AtomicU64>) -> kube::Client {
     let sent = Arc::clone(sent);
-    let service = tower::service_fn(move |_request: http::Request<kube::client::Body>| {
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        assert!(request.uri().query().is_some_and(|query| query.contains("watch=true")), "{}", request.uri());
         let sent = Arc::clone(&sent);
         async move {
             let payload = "x".repeat(DATA);

@@ -114,6 +114,7 @@ async fn list<K: Object>(
     }
     match source.list(continue_token.as_deref()).await {
         Ok(page) => {
+            informer.found();
             for item in page.items {
                 apply(informer, item, true);
             }
@@ -135,6 +136,7 @@ async fn open<K: Object>(
     let timeout = fastrand::u32(240..=300);
     match source.watch(from, timeout).await {
         Ok(events) => {
+            informer.found();
             machine.opened();
             let now = Instant::now();
             Some(Open { events, since: now, heard: now, idle: Duration::from_secs(timeout.into()) + IDLE_MARGIN })
@@ -193,7 +195,11 @@ fn fail<K: Object>(informer: &Informer<K>, machine: &mut Machine, error: &kube::
         Failure::Gone | Failure::Unsupported => {
             tracing::debug!(kind = %informer.describe(), %error, "watch starts over");
         }
-        _ => informer.report(error),
+        Failure::NotFound => {
+            informer.report(error);
+            informer.not_found();
+        }
+        Failure::Other => informer.report(error),
     }
 }
 

@@ -309,3 +309,18 @@ async fn a_panicking_handler_does_not_stop_the_others() {
     assert_eq!(bench.settle().await, ["+a@1!", "~a@2"]);
     bench.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_no_longer_served_has_no_objects_and_may_come_back() {
+    let missing = || Answer::Watch { from: None, events: Err(404), open: false };
+    let bench = Bench::start([
+        watch(None, vec![applied("a", 1), end(5), gone()], false),
+        missing(),
+        missing(),
+        missing(),
+        missing(),
+        watch(None, vec![applied("b", 20), end(21)], true),
+    ]);
+    assert_eq!(bench.settle().await, ["+a@1!", "-a@1", "+b@20"]);
+    bench.stop().await;
+}
