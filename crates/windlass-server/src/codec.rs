@@ -7,6 +7,7 @@
 pub mod base64;
 pub mod body;
 mod go;
+pub(crate) mod go_json;
 pub mod json;
 pub mod negotiate;
 pub mod peek;

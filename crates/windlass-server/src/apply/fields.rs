@@ -18,6 +18,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
+use crate::codec::go_json::{write_string, write_value};
 use crate::field::quote;
 use crate::patch::go_float;
 
@@ -273,7 +274,7 @@ fn canonical_element(element: &str) -> Result<Option<String>, String> {
         "v" => {
             let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
             out.push_str("v:");
-            write_json(&value, &mut out);
+            write_value(&value, &mut out);
         }
         "k" => {
             let keys: Map<String, Value> = serde_json::from_str(text).map_err(|e| e.to_string())?;
@@ -297,67 +298,9 @@ pub(super) fn write_keys<'v>(keys: impl Iterator<Item = (&'v str, &'v Value)>, o
         }
         write_string(name, out);
         out.push(':');
-        write_json(value, out);
+        write_value(value, out);
     }
     out.push('}');
-}
-
-/// JSON as Go writes it: no spaces, HTML characters escaped, whole floats without a fraction.
-pub(super) fn write_json(value: &Value, out: &mut String) {
-    match value {
-        Value::String(text) => write_string(text, out),
-        Value::Number(n) if n.is_f64() => out.push_str(&go_float(n.as_f64().unwrap_or_default())),
-        Value::Number(n) => {
-            let _ = write!(out, "{n}");
-        }
-        Value::Null => out.push_str("null"),
-        Value::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
-        Value::Array(items) => {
-            out.push('[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_json(item, out);
-            }
-            out.push(']');
-        }
-        Value::Object(map) => {
-            out.push('{');
-            for (i, (name, value)) in map.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_string(name, out);
-                out.push(':');
-                write_json(value, out);
-            }
-            out.push('}');
-        }
-    }
-}
-
-fn write_string(text: &str, out: &mut String) {
-    out.push('"');
-    let plain = |b: u8| (0x20..0x7f).contains(&b) && !matches!(b, b'"' | b'\\' | b'<' | b'>' | b'&');
-    if text.bytes().all(plain) {
-        out.push_str(text);
-    } else {
-        for c in text.chars() {
-            match c {
-                '"' => out.push_str("\\\""),
-                '\\' => out.push_str("\\\\"),
-                '\n' => out.push_str("\\n"),
-                '\r' => out.push_str("\\r"),
-                '\t' => out.push_str("\\t"),
-                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..'\x20' => {
-                    let _ = write!(out, "\\u{:04x}", c as u32);
-                }
-                c => out.push(c),
-            }
-        }
-    }
-    out.push('"');
 }
 
 #[cfg(test)]

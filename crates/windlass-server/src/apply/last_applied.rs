@@ -7,10 +7,11 @@
 use serde_json::Value;
 
 use super::compare::{compare, subtract};
-use super::fields::{Trie, write_json};
+use super::fields::Trie;
 use super::owned::set_of;
 use super::shape::Shape;
 use super::validate::validate;
+use crate::codec::go_json::write_value;
 use crate::schema::Schema;
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -45,7 +46,7 @@ pub(super) fn refresh(object: &mut Value, applied: &Value) {
         annotations.remove(ANNOTATION);
     }
     let mut text = String::new();
-    write_json(&config, &mut text);
+    write_value(&config, &mut text);
     text.push('\n');
     if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         annotations.insert(ANNOTATION.to_owned(), text.into());

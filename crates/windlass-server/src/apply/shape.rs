@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::fields::{write_json, write_keys};
+use super::fields::write_keys;
+use crate::codec::go_json::write_value;
 use crate::schema::{ListType, Schema, SchemaRef, Type, builtin};
 
 /// The type of a value as far as ownership goes.
@@ -137,7 +138,7 @@ impl<'s> Shape<'s> {
                     Value::Null => "associative list without keys has an element that's an explicit null",
                     scalar => {
                         out.push_str("v:");
-                        write_json(scalar, out);
+                        write_value(scalar, out);
                         return Ok(());
                     }
                 };

@@ -12,6 +12,8 @@ mod parse;
 
 use serde_json::Value;
 
+use crate::codec::go_json;
+
 /// Why a path does not parse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -109,7 +111,7 @@ pub fn print(value: &Value) -> String {
         },
         Value::Array(_) | Value::Object(_) => {
             let mut out = String::new();
-            write_json(value, &mut out);
+            go_json::write_value(value, &mut out);
             out
         }
     }
@@ -125,59 +127,6 @@ fn print_float(float: f64) -> String {
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.abs())
-}
-
-/// JSON as Go's encoder writes it: compact, sorted keys, `<`, `>` and `&` escaped, whole floats without `.0`.
-fn write_json(value: &Value, out: &mut String) {
-    match value {
-        Value::Array(items) => {
-            out.push('[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_json(item, out);
-            }
-            out.push(']');
-        }
-        Value::Object(map) => {
-            out.push('{');
-            for (i, (key, item)) in map.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_json_string(key, out);
-                out.push(':');
-                write_json(item, out);
-            }
-            out.push('}');
-        }
-        Value::String(text) => write_json_string(text, out),
-        Value::Number(number) if number.is_f64() => {
-            let float = number.as_f64().unwrap_or_default();
-            if float != 0.0 && !(1e-6..1e21).contains(&float.abs()) {
-                let text = format!("{float:e}");
-                out.push_str(&if float.abs() >= 1.0 { text.replace('e', "e+") } else { text });
-            } else {
-                out.push_str(&float.to_string());
-            }
-        }
-        other => out.push_str(&other.to_string()),
-    }
-}
-
-fn write_json_string(text: &str, out: &mut String) {
-    let quoted = Value::from(text).to_string();
-    for c in quoted.chars() {
-        match c {
-            '<' => out.push_str(r"\u003c"),
-            '>' => out.push_str(r"\u003e"),
-            '&' => out.push_str(r"\u0026"),
-            '\u{2028}' => out.push_str(r"\u2028"),
-            '\u{2029}' => out.push_str(r"\u2029"),
-            c => out.push(c),
-        }
-    }
 }
 
 #[cfg(test)]
