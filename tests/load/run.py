@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the API server under load and prints a Markdown table for docs/performance.md.
 
-    tests/load/run.py [--binary FILE] [--objects N] [--ephemeral] [--runs N] [--generator DIR]
+    tests/load/run.py [--binary FILE] [--objects N] [--phases P,P] [--ephemeral] [--runs N]
 
 Starts `windlass up --foreground` on a fresh data directory, runs the phases of the load generator one after the
 other and reads from /proc how much CPU time and memory the server took for each. With several runs the best
@@ -37,11 +37,14 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/windlass", help="the windlass to measure")
     parser.add_argument("--objects", type=int, default=5000, help="how many ConfigMaps (default: 5000)")
+    parser.add_argument("--phases", default=",".join(PHASES), help="which phases, in this order (default: all)")
     parser.add_argument("--ephemeral", action="store_true", help="measure the memory engine, not the durable one")
     parser.add_argument("--runs", type=int, default=1, help="how often to measure (default: once)")
     parser.add_argument("--generator", type=Path, default=ROOT.parent / "shared/bench/apibench",
                         help="the load generator's crate (default: ../shared/bench/apibench)")
     args = parser.parse_args()
+    if unknown := set(args.phases.split(",")) - set(PHASES):
+        parser.error(f"--phases: {', '.join(sorted(unknown))}: use some of {', '.join(PHASES)}")
     for needed, how in ((args.binary, "run: cargo build --release"), (args.generator / "Cargo.toml", "give --generator")):
         if not needed.exists():
             sys.exit(f"{needed} is missing; {how}")
@@ -68,7 +71,7 @@ def run(args, generator):
             time.sleep(3)  # Controllers look around before the cluster is idle.
             result["idle_kb"] = memory(server.pid, "VmRSS")
             result["phases"] = {}
-            for phase in PHASES:
+            for phase in args.phases.split(","):
                 measure(args, generator, kubeconfig, server.pid, phase, result["phases"])
             result["peak_kb"] = memory(server.pid, "VmHWM")
             return result
