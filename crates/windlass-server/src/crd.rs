@@ -22,12 +22,14 @@ use crate::validation::access::Access;
 
 pub mod controller;
 pub mod definition;
+mod gate;
 pub mod validation;
 
 pub mod lifecycle;
 pub mod scale;
 mod strategy;
 
+pub use gate::Gate;
 use scale::ScalePaths;
 
 /// A kind that a CRD defines, in all its versions.
@@ -51,6 +53,8 @@ pub struct CustomKind {
     pub preserve_unknown: bool,
     /// Whether the CRD is being deleted; nothing may be created then.
     pub terminating: bool,
+    /// Shut before the last objects of the CRD are looked for.
+    pub gate: Arc<Gate>,
     storage: usize,
 }
 
@@ -100,7 +104,8 @@ pub struct ConversionWebhook {
 }
 
 impl CustomKind {
-    /// What a stored CRD says. `None` if it has no storage version, which validation rules out.
+    /// What a stored CRD says, behind a gate of its own. `None` if it has no storage version, which validation rules
+    /// out.
     pub fn new(crd: &Value) -> Option<Self> {
         let spec = crd.at("spec");
         let group = spec.text("group");
@@ -121,6 +126,7 @@ impl CustomKind {
             conversion: conversion(spec.at("conversion")),
             preserve_unknown: spec.flag("preserveUnknownFields"),
             terminating: lifecycle::is_true(crd, lifecycle::TERMINATING),
+            gate: Arc::default(),
             storage,
         })
     }

@@ -83,7 +83,7 @@ fn other(api: &Api, path: &str, accept: &str) -> Response<Body> {
         "/openapi/v3" => openapi_v3_index(&snapshot),
         path if path.starts_with("/openapi/v3/") => openapi_v3(&snapshot, &path["/openapi/v3/".len()..]),
         "/" => render::raw(StatusCode::OK, "application/json", encoded(&paths(&snapshot)).into()),
-        "/version" => render::raw(StatusCode::OK, "application/json", encoded(&version::info()).into()),
+        "/version" | "/version/" => render::raw(StatusCode::OK, "application/json", encoded(&version::info()).into()),
         "/.well-known/openid-configuration" => {
             render::raw(StatusCode::OK, "application/json", encoded(&authn::TokenKey::configuration()).into())
         }

@@ -102,7 +102,7 @@ where
     let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
     let warnings: Vec<String> = deprecation.into_iter().map(Into::into).collect();
     let (parts, body) = request.into_parts();
-    let accepted = accepted(&parts.headers, parts.uri.query(), &served, verb)?;
+    let accepted = accepted(&parts.headers, query.get("pretty"), &served, verb)?;
     let fallback = accepted.clone();
     let result = async {
         let body = if matches!(verb, Verb::Get | Verb::List | Verb::Watch) { Bytes::new() } else { read(body).await? };
@@ -204,7 +204,7 @@ fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -
     Ok(Arc::clone(served))
 }
 
-fn accepted(headers: &HeaderMap, query: Option<&str>, served: &Served, verb: Verb) -> Result<Accepted, Status> {
+fn accepted(headers: &HeaderMap, pretty: Option<&str>, served: &Served, verb: Verb) -> Result<Accepted, Status> {
     let header = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let endpoint = Endpoint {
         custom: served.custom,
@@ -216,7 +216,7 @@ fn accepted(headers: &HeaderMap, query: Option<&str>, served: &Served, verb: Ver
         _ => negotiate::accept(header, endpoint)?,
     };
     let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok());
-    accepted.pretty |= negotiate::wants_pretty(query, agent);
+    accepted.pretty |= negotiate::wants_pretty(pretty, agent);
     Ok(accepted)
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use windlass_store::Entry;
@@ -26,6 +26,9 @@ use crate::watch::Change;
 
 /// Lists up to this size are sent in one piece.
 const WHOLE: usize = 64 * 1024;
+/// Characters of all warnings together, above which each of them is cut to [`WARNING`].
+const WARNINGS: usize = 4 * 1024;
+const WARNING: usize = 256;
 
 /// A list's own metadata.
 #[derive(Clone, Debug, Default)]
@@ -281,10 +284,23 @@ pub(crate) async fn answer(context: &RenderContext, answer: Answer) -> Response<
     response
 }
 
+/// Adds warnings as headers. Many or long ones are cut, so that no client has to refuse the answer for them.
 fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    for warning in warnings {
-        if let Ok(value) = HeaderValue::from_str(&warning_text(warning)) {
-            response.headers_mut().append(WARNING, value);
+    let said = |warning: &&String| !warning.is_empty() && !warning.contains(char::is_control);
+    let mut said: Vec<&str> = warnings.iter().filter(said).map(String::as_str).collect();
+    let mut seen = std::collections::HashSet::new();
+    said.retain(|warning| seen.insert(*warning));
+    let total: usize = said.iter().map(|warning| warning.chars().count()).sum();
+    let most = if total > WARNINGS { WARNING } else { WARNINGS };
+    let mut written = 0;
+    for warning in said {
+        let cut: String = warning.chars().take(most).collect();
+        written += cut.chars().count();
+        if written > WARNINGS {
+            break;
+        }
+        if let Ok(value) = HeaderValue::from_str(&warning_text(&cut)) {
+            response.headers_mut().append(http::header::WARNING, value);
         }
     }
 }
@@ -307,9 +323,8 @@ impl RenderContext {
     }
 }
 
-/// A warning as a header value: `299 - "text"`, with what a header cannot hold taken out.
+/// A warning as a header value: `299 - "text"`.
 fn warning_text(text: &str) -> String {
-    let text: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 

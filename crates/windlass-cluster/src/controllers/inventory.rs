@@ -76,7 +76,7 @@ impl Inventory {
         mut changed: watch::Receiver<u64>,
         shutdown: CancellationToken,
     ) -> Result<(), Infallible> {
-        let mut monitors = HashMap::new();
+        let mut monitors = Monitors::default();
         while let Some(refreshed) = shutdown.run_until_cancelled(self.refresh(&mut monitors, &mut changed)).await {
             let retry = async {
                 match refreshed {
@@ -93,44 +93,41 @@ impl Inventory {
                 () = retry => {}
             }
         }
-        futures::future::join_all(monitors.values().map(Monitor::stop)).await;
+        futures::future::join_all(monitors.present.values().chain(&monitors.stale).map(Monitor::stop)).await;
         Ok(())
     }
 
-    async fn refresh(
-        &self,
-        monitors: &mut HashMap<String, Monitor>,
-        changed: &mut watch::Receiver<u64>,
-    ) -> Result<(), kube::Error> {
+    async fn refresh(&self, monitors: &mut Monitors, changed: &mut watch::Receiver<u64>) -> Result<(), kube::Error> {
         // Marked as seen before looking: what changes meanwhile is looked at again.
         changed.borrow_and_update();
         let discovered = Arc::new(discover(&self.client).await?);
         let wanted: HashMap<String, &Arc<Served>> =
             discovered.preferred.iter().filter(|served| is_watched(served)).map(|s| (s.describe(), s)).collect();
-        let is_kept =
-            |key: &String, monitor: &Monitor| wanted.get(key).is_some_and(|served| **served == monitor.served);
-        let stale: Vec<String> =
-            monitors.iter().filter(|(key, monitor)| !is_kept(key, monitor)).map(|(key, _)| key.clone()).collect();
-        let stale: Vec<Monitor> = stale.iter().filter_map(|key| monitors.remove(key)).collect();
-        let mut fresh = Vec::new();
+        let Monitors { present, stale } = monitors;
+        let is_stale =
+            |key: &String, monitor: &mut Monitor| wanted.get(key).is_none_or(|served| **served != monitor.served);
+        stale.extend(present.extract_if(is_stale).map(|(_, monitor)| monitor));
         for (key, served) in wanted {
-            monitors.entry(key).or_insert_with(|| {
-                let monitor = self.monitor(served);
-                fresh.push(monitor.lister.clone());
-                monitor
-            });
+            present.entry(key).or_insert_with(|| self.monitor(served));
         }
+        let fresh: Vec<_> = present.values().map(|monitor| &monitor.lister).filter(|l| !l.is_synced()).collect();
         self.kinds.send_modify(|kinds| {
             kinds.discovered = Arc::clone(&discovered);
             kinds.complete &= fresh.is_empty();
         });
-        for lister in fresh {
-            if let Err(error) = lister.wait_synced().await {
+        let listing = futures::future::join_all(fresh.into_iter().map(Lister::wait_synced));
+        tokio::select! {
+            listed = listing => for error in listed.into_iter().filter_map(Result::err) {
                 tracing::warn!(%error, "a kind cannot be listed, its objects are not looked after");
+            },
+            // A kind that is waited for may have gone: nobody would wait for it any longer.
+            Ok(()) = changed.changed() => {
+                changed.mark_changed();
+                return Ok(());
             }
         }
         // New versions of a kind are complete before its old ones go, so that no object seems to.
-        for monitor in stale {
+        for monitor in stale.drain(..) {
             monitor.stop().await;
             for handler in &self.on_gone {
                 handler(&monitor.served);
@@ -157,6 +154,15 @@ impl Inventory {
 pub(crate) fn is_watched(served: &Served) -> bool {
     let events = served.resource.plural == "events" && matches!(&*served.resource.group, "" | "events.k8s.io");
     !events && served.supports(&["delete", "list", "watch"])
+}
+
+/// The informers of all kinds.
+#[derive(Default)]
+struct Monitors {
+    /// By kind.
+    present: HashMap<String, Monitor>,
+    /// Of kinds, or versions of them, that are no longer served.
+    stale: Vec<Monitor>,
 }
 
 /// The informer of one kind, with caches of its own so that it can be stopped alone.

@@ -195,6 +195,16 @@ pub(super) fn retyped(
         custom.decode(&mut value, version);
         return Ok(value);
     }
+    let written = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+    let api_version =
+        if kind.group.is_empty() { kind.version.to_string() } else { format!("{}/{}", kind.group, kind.version) };
+    if (written("kind"), written("apiVersion")) != (&*kind.kind, &*api_version) {
+        let (kind, found) = (quote(&kind.kind), quote(written("kind")));
+        return Err(format!(
+            "the patch made an object of kind {found} in {} out of one of kind {kind}",
+            quote(written("apiVersion"))
+        ));
+    }
     let schema = builtin::by_kind(&kind.group, &kind.version, &kind.kind).map(builtin::definition);
     let schema = schema.ok_or_else(|| format!("no kind {} is known", quote(&kind.kind)))?;
     Ok(decode_typed(Decoded { value, duplicates: Vec::new(), source: None }, schema)?.value)

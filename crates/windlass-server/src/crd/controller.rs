@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 use windlass_store::{Entry, Expect, Range, Revision, StoreError, TxnResult, Write};
 
-use super::CustomKind;
 use super::lifecycle::{self, AcceptedNames};
+use super::{CustomKind, Gate};
 use crate::api::Api;
 use crate::catalog::Custom;
 use crate::codec::json;
@@ -39,6 +39,8 @@ struct Known {
     created: Revision,
     /// Whether its status says if its schemas are structural.
     structure_noted: bool,
+    /// What creates of its objects pass through.
+    gate: Arc<Gate>,
     /// The resources it defines, made when they are first installed.
     served: OnceLock<Vec<(Resource, Arc<CustomKind>)>>,
 }
@@ -109,9 +111,14 @@ impl CrdController {
     /// Starts from what is stored now.
     async fn reload(&mut self) -> Result<(), StoreError> {
         let snapshot = self.api.store.range(Range::prefix(PREFIX), None, 0).await?;
-        self.known.clear();
+        let before = std::mem::take(&mut self.known);
         for entry in snapshot.entries {
             self.learn(&entry);
+        }
+        for (key, known) in &mut self.known {
+            if let Some(before) = before.get(key).filter(|before| before.created == known.created) {
+                known.gate = Arc::clone(&before.gate);
+            }
         }
         self.seen = snapshot.revision;
         self.settle().await
@@ -129,8 +136,18 @@ impl CrdController {
                 return;
             }
         };
-        let mut learned =
-            Known { crd, modified, current_since: modified, created, structure_noted: false, served: OnceLock::new() };
+        let mut learned = Known {
+            crd,
+            modified,
+            current_since: modified,
+            created,
+            structure_noted: false,
+            gate: Arc::default(),
+            served: OnceLock::new(),
+        };
+        if let Some(known) = self.known.get(&key).filter(|known| known.created == created) {
+            learned.gate = Arc::clone(&known.gate);
+        }
         if let Some(known) = self.known.get(&key)
             && known.created == created
             && known.crd.at("spec") == learned.crd.at("spec")
@@ -189,7 +206,7 @@ impl CrdController {
     fn install(&self) {
         let mut custom = Vec::new();
         for known in self.known.values() {
-            for (resource, kind) in known.served.get_or_init(|| lifecycle::serve(&known.crd)) {
+            for (resource, kind) in known.served.get_or_init(|| lifecycle::serve(&known.crd, &known.gate)) {
                 let (resource, kind) = (resource.clone(), Arc::clone(kind));
                 custom.push(Custom { resource, kind, current_since: known.current_since, since: known.created });
             }
@@ -202,6 +219,7 @@ impl CrdController {
     async fn clean_up(&self, key: Bytes, known: &Known) -> Result<(), StoreError> {
         let spec = known.crd.at("spec");
         let prefix = format!("/registry/{}/{}/", spec.text("group"), spec.at("names").text("plural"));
+        known.gate.shut().await;
         let left = crate::registry::delete_all(&self.api, &prefix).await?;
         let now = object::time(Timestamp::now());
         let mut crd = known.crd.clone();

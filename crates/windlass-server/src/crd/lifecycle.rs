@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::validation::{self, Approval};
-use super::{CustomKind, CustomVersion};
+use super::{CustomKind, CustomVersion, Gate};
 use crate::resource::{Column, Resource, Subresource};
 use crate::validation::access::{Access, AccessMut};
 
@@ -297,7 +297,7 @@ pub fn finish_deletion(crd: &mut Value, now: &str) {
 
 /// Everything a CRD makes the server serve: a resource per served version, all of the same kind.
 /// Empty until the CRD is established.
-pub fn serve(crd: &Value) -> Vec<(Resource, Arc<CustomKind>)> {
+pub fn serve(crd: &Value, gate: &Arc<Gate>) -> Vec<(Resource, Arc<CustomKind>)> {
     if !is_true(crd, ESTABLISHED) {
         return Vec::new();
     }
@@ -305,7 +305,9 @@ pub fn serve(crd: &Value) -> Vec<(Resource, Arc<CustomKind>)> {
     if ["plural", "singular", "kind", "listKind"].iter().any(|field| names.text(field).is_empty()) {
         return Vec::new();
     }
-    let Some(kind) = CustomKind::new(crd).map(Arc::new) else { return Vec::new() };
+    let Some(mut kind) = CustomKind::new(crd) else { return Vec::new() };
+    kind.gate = Arc::clone(gate);
+    let kind = Arc::new(kind);
     let written = crd.at("spec").list("versions");
     kind.versions
         .iter()
@@ -323,7 +325,7 @@ pub fn serves_alike(one: &Value, other: &Value) -> bool {
 
 /// The resources of a CRD, without how they behave.
 pub fn resources(crd: &Value) -> Vec<Resource> {
-    serve(crd).into_iter().map(|(resource, _)| resource).collect()
+    serve(crd, &Arc::default()).into_iter().map(|(resource, _)| resource).collect()
 }
 
 const ALL_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];

@@ -50,7 +50,7 @@ fn a_new_crd_is_established_and_served_at_once() {
              "reason": "InitialNamesAccepted", "message": "the initial names have been accepted"},
         ])
     );
-    let served = serve(&crd);
+    let served = serve(&crd, &Arc::default());
     let (resource, kind) = &served[0];
     assert_eq!(resource.api_version(), "example.com/v1");
     assert_eq!(resource.key("n", "a"), "/registry/example.com/lamps/n/a");
@@ -79,12 +79,12 @@ fn a_name_that_is_taken_is_not_accepted() {
              "reason": "NotAccepted", "message": "not all names are accepted"},
         ])
     );
-    assert!(serve(&second).is_empty());
+    assert!(serve(&second, &Arc::default()).is_empty());
     // Once the first is gone, the second gets its names.
     let taken = AcceptedNames::of_group("example.com", [&second]);
     assert!(update_status(&mut second, &taken, "later", true));
     assert_eq!(second["status"]["acceptedNames"], second["spec"]["names"]);
-    assert_eq!(serve(&second).len(), 1);
+    assert_eq!(serve(&second, &Arc::default()).len(), 1);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn approval_and_unusable_webhooks_show_in_the_conditions() {
     update_status(&mut crd, &AcceptedNames::default(), NOW, true);
     let reason = |index: usize| crd["status"]["conditions"][index]["reason"].as_str().unwrap_or_default();
     assert_eq!([reason(0), reason(1), reason(2)], ["NoConflicts", "InvalidCABundle", "UnapprovedAnnotation"]);
-    assert!(serve(&crd).is_empty());
+    assert!(serve(&crd, &Arc::default()).is_empty());
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn deletion_waits_for_the_objects() {
     begin_deletion(&mut crd, NOW);
     assert_eq!(crd["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
     assert_eq!(crd["status"]["conditions"][2]["reason"], "InstanceDeletionPending");
-    let (resource, kind) = &serve(&crd)[0];
+    let (resource, kind) = &serve(&crd, &Arc::default())[0];
     assert!(kind.terminating && !resource.serves("create") && resource.serves("delete"));
     finish_deletion(&mut crd, NOW);
     assert_eq!(crd["metadata"].get("finalizers"), None);

@@ -26,8 +26,7 @@ pub(super) async fn create(context: &mut Context) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&context.query, "CreateOptions", false)?;
     let object = decode::object(context, options.field_validation)?;
     if context.served.custom().is_some_and(|kind| kind.terminating) {
-        let why = "create not allowed while custom resource definition is terminating";
-        return Err(Status::forbidden(context.qualified(), object::name(&object), why));
+        return Err(terminating(context, &object));
     }
     let stored = create_object(context, object, &options).await?;
     Ok(context.answer(StatusCode::CREATED, stored))
@@ -41,9 +40,7 @@ pub(super) async fn create_object(
 ) -> Result<Stored, Status> {
     place(context, &mut object)?;
     object = versions::into_handled(&context.served, object);
-    if !object::text(&object, "resourceVersion").is_empty() {
-        return Err(Status::unclassified("resourceVersion should not be set on objects to be created"));
-    }
+    unversioned(&object)?;
     if &*context.served.kind == "CertificateSigningRequest" {
         let extra: Vec<(String, Vec<String>)> = context.user.extra.clone().into_iter().collect();
         set_requester(&mut object, &context.user.name, &context.user.uid, &context.user.groups, &extra);
@@ -61,6 +58,9 @@ pub(super) async fn store_new(
     options: &WriteOptions,
 ) -> Result<Stored, Status> {
     admission::mutate_create(context, &mut object, options).await?;
+    // What changed the object may have moved it, too.
+    place(context, &mut object)?;
+    unversioned(&object)?;
     let generated = name(&mut object);
     crate::authz::check_escalation(context, &object, None)?;
     prepare(context, &mut object);
@@ -105,6 +105,14 @@ pub(super) async fn store_new(
             },
         }
     }
+}
+
+/// What is not stored yet has no version.
+fn unversioned(object: &Value) -> Result<(), Status> {
+    if object::text(object, "resourceVersion").is_empty() {
+        return Ok(());
+    }
+    Err(Status::unclassified("resourceVersion should not be set on objects to be created"))
 }
 
 /// Fills in the namespace of the path, which the body may repeat but not contradict.
@@ -238,6 +246,10 @@ async fn put(
     writes.extend(claims.writes(context, object));
     let claimed = writes.len();
     writes.extend(charge.writes());
+    let _open = match context.served.custom() {
+        Some(kind) => Some(kind.gate.enter().await.ok_or_else(|| terminating(context, object))?),
+        None => None,
+    };
     match context.api.store.txn(writes).await.map_err(Status::internal)? {
         TxnResult::Committed { entries, .. } => {
             let entry = entries.into_iter().next().flatten().expect("invariant: a put yields its entry");
@@ -249,6 +261,11 @@ async fn put(
         TxnResult::Conflict { index, .. } if index < claimed => Ok(Put::ClaimTaken(index - 1)),
         TxnResult::Conflict { .. } => Ok(Put::QuotaChanged),
     }
+}
+
+fn terminating(context: &Context, object: &Value) -> Status {
+    let why = "create not allowed while custom resource definition is terminating";
+    Status::forbidden(context.qualified(), object::name(object), why)
 }
 
 fn exists(context: &Context, object: &Value, current: &[u8]) -> Status {

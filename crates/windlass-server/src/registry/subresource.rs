@@ -70,6 +70,9 @@ async fn bind(context: &mut Context) -> Result<Answer, Status> {
     let expected = Expected { group: "", version: "v1", kind: "Binding", custom: false };
     let mut binding = super::decode::view(context, expected, options.field_validation)?;
     admission::mutate_view(context, Act::Create(&options), &mut binding, None).await?;
+    if object::name(&binding) != context.name() {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
     admission::validate(context, Act::Create(&options), Some(&binding), None).await?;
     let target = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
     if target.is_empty() {

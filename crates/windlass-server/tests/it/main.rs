@@ -1,6 +1,7 @@
 //! The server as its clients see it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod answers;
 mod big;
 mod big_crd;
 mod client;

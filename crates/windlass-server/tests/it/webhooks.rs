@@ -109,6 +109,32 @@ async fn what_a_mutation_brings_in_is_decoded_defaulted_and_validated() {
 }
 
 #[tokio::test]
+async fn a_mutation_cannot_make_something_else_of_an_object() {
+    let server = start().await;
+    let hook = Hook::start(|request| {
+        let (path, value) = match request["object"]["metadata"]["name"].as_str().unwrap() {
+            "kind" => ("/kind", "Secret"),
+            "moved" => ("/metadata/namespace", "kube-system"),
+            _ => ("/metadata/resourceVersion", "7"),
+        };
+        Reply::Review(patch(&json!([{"op": "add", "path": path, "value": value}])))
+    })
+    .await;
+    mutating(&server, "m", &hook.config(), json!({})).await;
+    for (name, code, message) in [
+        ("kind", 500, "kind \"Secret\""),
+        ("moved", 400, "the namespace of the provided object does not match the namespace sent on the request"),
+        ("version", 500, "resourceVersion should not be set on objects to be created"),
+    ] {
+        let answer = post(&server, CONFIG_MAPS, &config_map(name)).await;
+        assert_eq!(answer.code, code, "{}", answer.body);
+        assert!(answer.message().contains(message), "{}", answer.body);
+        assert_eq!(get(&server, &format!("{CONFIG_MAPS}/{name}")).await.code, 404);
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn failures_are_fatal_or_ignored_as_the_policy_says() {
     let server = start().await;
     let garbage = Hook::start(|_| Reply::Raw(200, b"not json".to_vec())).await;

@@ -143,7 +143,11 @@ impl Files {
         let old_segments = self.segments.iter().filter(|segment| !needed.contains(segment)).map(|(_, path)| path);
         let obsolete: Vec<_> = self.temporary.iter().chain(old_snapshots).chain(old_segments).collect();
         for path in &obsolete {
-            fs::remove_file(path).map_err(Failure::at("remove", path))?;
+            match fs::remove_file(path) {
+                // The first segment is written under the name of one that was never finished, and is in place now.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                removed => removed.map_err(Failure::at("remove", path))?,
+            }
         }
         if obsolete.is_empty() { Ok(()) } else { disk::sync_dir(dir) }
     }

@@ -325,3 +325,17 @@ fn a_mistake_fails_alone() {
     assert!(matches!(results[2], Ok(TxnResult::Committed { revision: 3, .. })));
     assert_holds_exactly(&store, 3, "both others");
 }
+
+#[test]
+fn a_first_start_that_was_cut_short_is_begun_again() {
+    let dir = TempDir::new().unwrap();
+    // What is left of a process that was killed while it wrote the head of its first segment.
+    for name in ["log-00000000000000000002.tmp", "log-00000000000000000009.tmp"] {
+        fs::write(dir.path().join(name), "").unwrap();
+    }
+    let (store, _) = Durable::open(dir.path(), options()).unwrap();
+    let next = *store.revision().borrow() + 1;
+    block_on(store.txn(txn(next))).unwrap();
+    let left = fs::read_dir(dir.path()).unwrap().filter_map(Result::ok);
+    assert!(left.into_iter().all(|entry| entry.path().extension().is_none_or(|end| end != "tmp")));
+}

@@ -138,7 +138,9 @@ fn install(k: &Kubectl, seed: &Seed) {
 fn look(k: &Kubectl, seed: &Seed) {
     let resource = seed.resource;
     let explained = k.run(&format!("explain {resource}.spec"));
-    has(&explained, seed.explained);
+    // Older programs do not tell which values there are.
+    let told = seed.explained.iter().filter(|text| k.at_least(27) || !text.starts_with("enum:"));
+    has(&explained, &told.copied().collect::<Vec<_>>());
     let table = k.run(&format!("get {resource}"));
     for (found, expected) in cells(&table).iter().zip(seed.table) {
         assert_eq!(found[..expected.len()], **expected, "{table}");

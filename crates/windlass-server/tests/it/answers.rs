@@ -1,0 +1,105 @@
+//! What answers look like, whatever they are about.
+
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Map, json};
+use tower::ServiceExt as _;
+
+use crate::client::{create, get, post, start};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test]
+async fn an_answer_is_laid_out_for_people_when_asked_to_be() {
+    let server = start().await;
+    for (query, agent, laid_out) in [
+        ("?pretty=true", "kubectl", true),
+        ("?pretty=1&limit=1", "kubectl", true),
+        ("?limit=1", "curl/8", true),
+        ("?pretty=false", "curl/8", false),
+        ("?limit=1", "kubectl", false),
+    ] {
+        let request = Request::get(format!("{MAPS}{query}")).header("user-agent", agent);
+        let response = server.service().oneshot(request.body(Full::<bytes::Bytes>::default()).unwrap()).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body.starts_with(b"{\n  "), laid_out, "{query} of {agent}");
+    }
+}
+
+#[tokio::test]
+async fn many_warnings_are_cut() {
+    let server = start().await;
+    let mut map = json!({"metadata": {"name": "a"}});
+    for i in 0..50 {
+        map[format!("{i}{}", "x".repeat(300))] = json!(1);
+    }
+    let answer = post(&server, &format!("{MAPS}?fieldValidation=Warn"), &map).await;
+    assert_eq!(answer.code, 201, "{}", answer.body);
+    assert_eq!(answer.warnings.len(), 16);
+    assert!(
+        answer.warnings.iter().all(|warning| warning.len() <= 256 + "299 - \"\"".len() + 2),
+        "{:?}",
+        answer.warnings
+    );
+}
+
+#[tokio::test]
+async fn the_version_is_told_with_and_without_a_slash() {
+    let server = start().await;
+    assert_eq!(get(&server, "/version/").await.body, get(&server, "/version").await.body);
+    assert_eq!(get(&server, "/version/").await.code, 200);
+}
+
+#[tokio::test]
+async fn a_binding_names_the_pod_it_is_posted_to() {
+    let server = start().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    create(&server, pods, &pod).await;
+    let binding = |name: &str| json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}});
+    let other = post(&server, &format!("{pods}/p/binding"), &binding("q")).await;
+    assert_eq!((other.code, other.message()), (400, "name in URL does not match name in Binding object"));
+    assert!(get(&server, &format!("{pods}/p")).await.body["spec"]["nodeName"].is_null());
+    assert_eq!(post(&server, &format!("{pods}/p/binding"), &binding("p")).await.code, 201);
+}
+
+#[tokio::test]
+async fn nothing_outlives_its_definition() {
+    let server = start().await;
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let definition = json!({"metadata": {"name": "foos.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "foos", "kind": "Foo"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+    }});
+    let foos = "/apis/example.com/v1/namespaces/default/foos";
+    for round in 0..10 {
+        create(&server, crds, &definition).await;
+        let writer = async |writer: u32| {
+            for i in 0..2000 {
+                let foo = json!(Map::from_iter([("metadata".to_owned(), json!({"name": format!("f{writer}-{i}")}))]));
+                if post(&server, foos, &foo).await.code != 201 {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let delete = async {
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            let path = format!("{crds}/foos.example.com");
+            crate::client::send(&server, http::Method::DELETE, &path, &serde_json::Value::Null).await;
+            while get(&server, &path).await.code != 404 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::join!(writer(0), writer(1), writer(2), writer(3), delete);
+        create(&server, crds, &definition).await;
+        assert_eq!(get(&server, foos).await.body["items"], json!([]), "round {round}");
+        let path = format!("{crds}/foos.example.com");
+        crate::client::send(&server, http::Method::DELETE, &path, &serde_json::Value::Null).await;
+        while get(&server, &path).await.code != 404 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
