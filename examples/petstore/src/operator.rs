@@ -93,10 +93,14 @@ impl Finalize<Pet> for PetReconciler {
     }
 
     async fn cleanup(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
-        let details = pet.spec.details().ok();
-        let removed = self.store.remove(pet.entry_id(), details.as_ref(), key(&pet)).await;
+        let removed = self.store.remove(pet.entry_id(), key(&pet)).await;
         match removed {
             Ok(()) => Ok(Outcome::Done),
+            // A Pet that cannot have an entry as it is, and has none that anybody wrote down, is not
+            // held by a store that is away.
+            Err(StoreError::Unavailable { .. }) if pet.entry_id().is_none() && pet.spec.details().is_err() => {
+                Ok(Outcome::Done)
+            }
             Err(error) => {
                 report(&pet, &Err(error.clone()), ctx).await?;
                 Err(failure(error))
@@ -107,7 +111,7 @@ impl Finalize<Pet> for PetReconciler {
 
 impl PetReconciler {
     async fn ensure(&self, pet: &Pet) -> Result<Ensured, StoreError> {
-        let details = pet.spec.details().map_err(|blank| StoreError::Rejected { reason: blank.to_string() })?;
+        let details = pet.spec.details().map_err(|invalid| StoreError::Rejected { reason: invalid.to_string() })?;
         self.store.ensure(pet.entry_id(), &details, key(pet)).await
     }
 }
