@@ -152,6 +152,16 @@ impl StoreClient {
         Ok(())
     }
 
+    /// Whether the store answers at all. Costs it next to nothing.
+    pub async fn answers(&self) -> bool {
+        // No pet has a blank name, and names are indexed.
+        let request = proto::SearchPetsReq { names: vec![String::new()], ..Default::default() };
+        match self.grpc.clone().search_pets(request).await {
+            Ok(_) => true,
+            Err(status) => !matches!(status.into(), StoreError::Unavailable { .. }),
+        }
+    }
+
     /// Replaces the entry with this id unless it has these details already.
     async fn keep(&self, id: &str, details: &Details) -> Result<Change, StoreError> {
         if self.holds(id, details).await? {

@@ -35,7 +35,12 @@ impl Operator {
     }
 
     fn start_with(cluster: &Cluster, store: StoreClient, resync: Duration) -> Self {
-        let timing = Timing { resync, first_retry: Duration::from_millis(5), last_retry: Duration::from_millis(50) };
+        let timing = Timing {
+            probe: Duration::from_millis(20),
+            resync,
+            first_retry: Duration::from_millis(5),
+            last_retry: Duration::from_millis(50),
+        };
         let mut manager = Manager::builder(cluster.client()).name("petstore-operator").build().unwrap();
         manager.add(operator::controller(store, timing)).unwrap();
         let shutdown = CancellationToken::new();
@@ -297,6 +302,35 @@ async fn a_restarted_operator_changes_nothing_that_is_right() {
     operator.stop().await;
     let after = pets.get("thor").await.unwrap();
     assert_eq!(after.resource_version(), before.resource_version());
+    serving.stop().await;
+    cluster.stop().await.unwrap();
+}
+
+/// Nobody touches a Pet: the operator notices by itself that the store is away, and that it is back.
+#[tokio::test]
+async fn an_outage_is_told_although_no_pet_changes() {
+    let cluster = cluster::with_pets().await;
+    let serving = Serving::start().await;
+    let operator = Operator::start(&cluster, serving.client());
+    let pets_api: Api<Pet> = Api::default_namespaced(cluster.client());
+    create(&pets_api, &thor()).await;
+    create(&pets_api, &pet("tron", "Tron", "cat", "2020-06-25T00:00:00Z")).await;
+    let before = synced(&pets_api, "thor").await;
+    synced(&pets_api, "tron").await;
+
+    let (addr, store) = serving.stop().await;
+    for name in ["thor", "tron"] {
+        let down = unavailable(&pets_api, name).await;
+        assert_eq!(down.metadata.generation, Some(1));
+        event(&cluster, name, "Warning", UNAVAILABLE).await;
+    }
+
+    let serving = Serving::start_at(addr, store).await;
+    let after = synced(&pets_api, "thor").await;
+    assert_eq!(after.entry_id(), before.entry_id());
+    synced(&pets_api, "tron").await;
+    assert_eq!(serving.pets(), ["Thor Canine 2021-04-01", "Tron Feline 2020-06-25"]);
+    operator.stop().await;
     serving.stop().await;
     cluster.stop().await.unwrap();
 }
