@@ -128,7 +128,8 @@ impl StoreClient {
                 }
             }
         }
-        let id = self.add(details, key).await?;
+        let added = self.add(vec![details.clone().into()], key).await?.into_iter().next();
+        let id = added.ok_or_else(|| StoreError::Failed { reason: "no id for the added pet".to_owned() })?;
         // If the addition was a repeated one, the entry may be older than the details are.
         self.keep(&id, details).await?;
         Ok(Ensured { id, change: Change::Added })
@@ -137,21 +138,28 @@ impl StoreClient {
     /// Makes sure that the store has no entry of the resource that `key` belongs to.
     ///
     /// Without a `known` id an entry may exist all the same, added by somebody who died before
-    /// writing down its id. Repeating the addition tells its id; if there was none after all, the
-    /// entry lives for a moment only. `None` details were never valid, so there is no entry.
-    pub async fn remove(&self, known: Option<&str>, details: Option<&Details>, key: &str) -> Result<(), StoreError> {
-        let id = match (known, details) {
-            (Some(id), _) => id.to_owned(),
-            (None, None) => return Ok(()),
-            (None, Some(details)) => match self.add(details, key).await {
-                Ok(id) => id,
-                Err(StoreError::Rejected { .. }) => return Ok(()),
-                Err(error) => return Err(error),
-            },
+    /// writing down its id. The key finds it, whatever the resource says by now.
+    pub async fn remove(&self, known: Option<&str>, key: &str) -> Result<(), StoreError> {
+        let id = match known {
+            Some(id) => Some(id.to_owned()),
+            // Repeating the addition tells its id. If there was none, adding nothing adds nothing.
+            None => self.add(Vec::new(), key).await?.into_iter().next(),
         };
-        let request = proto::DeletePetsReq { ids: vec![id] };
-        self.grpc.clone().delete_pets(request).await?;
+        if let Some(id) = id {
+            let request = proto::DeletePetsReq { ids: vec![id] };
+            self.grpc.clone().delete_pets(request).await?;
+        }
         Ok(())
+    }
+
+    /// Whether the store answers at all. Costs it next to nothing.
+    pub async fn answers(&self) -> bool {
+        // No pet has a blank name, and names are indexed.
+        let request = proto::SearchPetsReq { names: vec![String::new()], ..Default::default() };
+        match self.grpc.clone().search_pets(request).await {
+            Ok(_) => true,
+            Err(status) => !matches!(status.into(), StoreError::Unavailable { .. }),
+        }
     }
 
     /// Replaces the entry with this id unless it has these details already.
@@ -191,14 +199,13 @@ impl StoreClient {
         Ok(false)
     }
 
-    async fn add(&self, details: &Details, key: &str) -> Result<String, StoreError> {
-        let pets = vec![details.clone().into()];
+    /// Adds pets under a key, or tells the ids of those that were added under it before.
+    async fn add(&self, pets: Vec<proto::Pet>, key: &str) -> Result<Vec<String>, StoreError> {
         let mut request = Request::new(proto::AddPetsReq { pets });
         let key: MetadataValue<Ascii> =
             key.parse().map_err(|_| StoreError::Failed { reason: format!("the key {key:?} cannot be sent") })?;
         request.metadata_mut().insert(IDEMPOTENCY_KEY, key);
-        let ids = self.grpc.clone().add_pets(request).await?.into_inner().ids;
-        ids.into_iter().next().ok_or_else(|| StoreError::Failed { reason: "no id for the added pet".to_owned() })
+        Ok(self.grpc.clone().add_pets(request).await?.into_inner().ids)
     }
 }
 

@@ -11,9 +11,11 @@
 //! second entry behind.
 //!
 //! While the store does not answer, the Pet says so in its Ready condition and in warnings, and is
-//! tried again with growing delays, each Pet on its own. Nobody tells the operator when the store
-//! forgets an entry, so it looks again from time to time.
+//! tried again with growing delays, each Pet on its own. The operator asks every few seconds whether
+//! the store answers, so Pets say so, and recover, although nothing about them changes. Nobody tells
+//! the operator when the store forgets an entry, so it looks again from time to time.
 
+mod outage;
 mod verdict;
 
 use std::{sync::Arc, time::Duration};
@@ -34,6 +36,7 @@ use crate::{
     api::v1alpha1::{FINALIZER, Pet},
     client::{Ensured, StoreClient, StoreError},
 };
+use outage::KnownPets;
 use verdict::Verdict;
 
 /// The name of the controller in logs, metrics and events.
@@ -45,6 +48,8 @@ const CONCURRENCY: usize = 4;
 /// When the operator looks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
+    /// How often the store is asked whether it answers.
+    pub probe: Duration,
     /// How often an entry is looked at although nothing was said about it.
     pub resync: Duration,
     /// How long after a failure a Pet is tried again. The delay doubles with every further failure.
@@ -56,6 +61,7 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Self {
+            probe: Duration::from_secs(2),
             resync: Duration::from_secs(300),
             first_retry: Duration::from_millis(200),
             last_retry: Duration::from_secs(30),
@@ -65,11 +71,17 @@ impl Default for Timing {
 
 /// The controller of Pets, to be added to a manager.
 pub fn controller(store: StoreClient, timing: Timing) -> CompleteController {
-    let reconciler = PetReconciler { store, resync: timing.resync };
+    let pets = KnownPets::default();
+    let outages = {
+        let (store, pets) = (store.clone(), pets.clone());
+        move || outage::affected(store.clone(), pets.clone(), timing.probe)
+    };
+    let reconciler = PetReconciler { store, pets, resync: timing.resync };
     Controller::<Pet>::new(NAME)
         // What the operator writes itself, status and finalizer, is no reason to look again, and
         // must not cut the delay after a failure short.
         .for_(Watch::default().predicate(predicate::generation_changed()))
+        .source(outages)
         .concurrency(CONCURRENCY)
         .queue(QueueConfig { base_delay: timing.first_retry, max_delay: timing.last_retry, ..QueueConfig::default() })
         .complete(Finalizer::new(FINALIZER, reconciler))
@@ -79,11 +91,13 @@ pub fn controller(store: StoreClient, timing: Timing) -> CompleteController {
 #[derive(Clone, Debug)]
 struct PetReconciler {
     store: StoreClient,
+    pets: KnownPets,
     resync: Duration,
 }
 
 impl Finalize<Pet> for PetReconciler {
     async fn reconcile(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
+        self.pets.learn(ctx.client());
         let answer = self.ensure(&pet).await;
         report(&pet, &answer, ctx).await?;
         match answer {
@@ -93,10 +107,15 @@ impl Finalize<Pet> for PetReconciler {
     }
 
     async fn cleanup(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
-        let details = pet.spec.details().ok();
-        let removed = self.store.remove(pet.entry_id(), details.as_ref(), key(&pet)).await;
+        self.pets.learn(ctx.client());
+        let removed = self.store.remove(pet.entry_id(), key(&pet)).await;
         match removed {
             Ok(()) => Ok(Outcome::Done),
+            // A Pet that cannot have an entry as it is, and has none that anybody wrote down, is not
+            // held by a store that is away.
+            Err(StoreError::Unavailable { .. }) if pet.entry_id().is_none() && pet.spec.details().is_err() => {
+                Ok(Outcome::Done)
+            }
             Err(error) => {
                 report(&pet, &Err(error.clone()), ctx).await?;
                 Err(failure(error))
@@ -107,7 +126,7 @@ impl Finalize<Pet> for PetReconciler {
 
 impl PetReconciler {
     async fn ensure(&self, pet: &Pet) -> Result<Ensured, StoreError> {
-        let details = pet.spec.details().map_err(|blank| StoreError::Rejected { reason: blank.to_string() })?;
+        let details = pet.spec.details().map_err(|invalid| StoreError::Rejected { reason: invalid.to_string() })?;
         self.store.ensure(pet.entry_id(), &details, key(pet)).await
     }
 }

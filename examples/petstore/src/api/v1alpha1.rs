@@ -2,12 +2,19 @@
 //!
 //! A Pet says which pet the pet store is to have. Its status says which entry of the store that is,
 //! and whether the entry is as the Pet says.
+//!
+//! What always holds: every object that the schema lets pass fits the type. One that did not would
+//! never reach the operator, and could not even be deleted. A `date-time` of the schema may lie
+//! outside the calendar, so a [`Birthday`] is kept as it was written, and a condition whose time
+//! cannot be read counts as missing.
 
-use jiff::{civil::Date, tz::TimeZone};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use std::{borrow::Cow, fmt};
+
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use windlass::conditions;
 
 use crate::store::{BlankName, Details, Species};
@@ -68,8 +75,69 @@ pub struct PetSpec {
     pub pet_type: PetType,
 
     /// When the pet was born. The pet store keeps the day, in UTC.
-    #[schemars(schema_with = "date_time")]
-    pub birthday: Time,
+    pub birthday: Birthday,
+}
+
+/// A time, as it was written. The schema calls it a `date-time`; whether it is one that can be used
+/// shows in [`day`](Self::day).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Birthday(String);
+
+impl Birthday {
+    /// The day in UTC.
+    pub fn day(&self) -> Result<Date, UnusableBirthday> {
+        let unusable = |source| UnusableBirthday { text: self.0.clone(), source };
+        let time: Timestamp = self.0.parse().map_err(unusable)?;
+        Ok(TimeZone::UTC.to_datetime(time).date())
+    }
+}
+
+impl<T: Into<String>> From<T> for Birthday {
+    fn from(text: T) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Birthday {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl JsonSchema for Birthday {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Birthday".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+/// A birthday is no time, or one that is outside the calendar or too exact.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the birthday {text:?} cannot be used: {source}")]
+pub struct UnusableBirthday {
+    /// What was written.
+    text: String,
+    source: jiff::Error,
+}
+
+/// Why a Pet that the schema lets pass is not one that the pet store can have.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidSpec {
+    /// The name is empty or white space.
+    #[error(transparent)]
+    Name(#[from] BlankName),
+    /// The birthday names no day.
+    #[error(transparent)]
+    Birthday(#[from] UnusableBirthday),
 }
 
 /// What sort of animal a pet is.
@@ -99,20 +167,15 @@ pub struct PetStatus {
     pub observed_generation: Option<i64>,
 
     /// Ready says whether the entry is as the Pet says.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "readable")]
     #[schemars(schema_with = "condition_list")]
     pub conditions: Vec<Condition>,
 }
 
 impl PetSpec {
-    /// The day in UTC on which the pet was born.
-    pub fn birthday(&self) -> Date {
-        TimeZone::UTC.to_datetime(self.birthday.0).date()
-    }
-
     /// What the entry in the pet store is to say.
-    pub fn details(&self) -> Result<Details, BlankName> {
-        Details::new(&self.name, self.pet_type.into(), self.birthday())
+    pub fn details(&self) -> Result<Details, InvalidSpec> {
+        Ok(Details::new(&self.name, self.pet_type.into(), self.birthday.day()?)?)
     }
 }
 
@@ -139,8 +202,10 @@ impl From<PetType> for Species {
     }
 }
 
-fn date_time(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "format": "date-time" })
+/// The items that can be read.
+fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Vec<T>, D::Error> {
+    let items = Vec::<serde_json::Value>::deserialize(from)?;
+    Ok(items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect())
 }
 
 /// The usual schema of conditions: at most one of each type, each owned on its own.
@@ -214,7 +279,7 @@ mod tests {
             ("2021-04-01T23:59:59Z", "2021-04-01"),
             ("2021-04-01T01:00:00+02:00", "2021-03-31"),
         ] {
-            assert_eq!(pet(text).spec.birthday().to_string(), day, "{text}");
+            assert_eq!(pet(text).spec.birthday.day().unwrap().to_string(), day, "{text}");
         }
     }
 
@@ -223,7 +288,30 @@ mod tests {
         let mut spec = pet("2021-04-01T00:00:00Z").spec;
         assert_eq!(spec.details().unwrap().species(), Species::Canine);
         spec.name = "  ".into();
-        assert_eq!(spec.details(), Err(BlankName));
+        assert!(matches!(spec.details(), Err(InvalidSpec::Name(BlankName))));
+    }
+
+    #[test]
+    fn a_birthday_outside_the_calendar_is_kept_as_it_is_but_has_no_day() {
+        for text in ["2020-01-01T00:00:00.123456789123Z", "9999-12-31T23:59:59-12:00", "2020-01-01T00:00:00+99:99"] {
+            let odd = pet(text);
+            assert_eq!(serde_json::to_value(&odd.spec).unwrap()["birthday"], text);
+            let Err(InvalidSpec::Birthday(error)) = odd.spec.details() else { panic!("{text} has details") };
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_condition_that_cannot_be_read_counts_as_missing() {
+        let condition = |type_: &str, time: &str| {
+            serde_json::json!({
+                "type": type_, "status": "True", "reason": "Any", "message": "", "lastTransitionTime": time,
+            })
+        };
+        let conditions = [condition("Odd", "9999-12-31T23:59:59-12:00"), condition("Good", "2020-01-01T00:00:00Z")];
+        let status: PetStatus = serde_json::from_value(serde_json::json!({ "conditions": conditions })).unwrap();
+        let types: Vec<_> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
+        assert_eq!(types, ["Good"]);
     }
 
     #[test]

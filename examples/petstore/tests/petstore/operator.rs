@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    Api, CustomResourceExt, ResourceExt,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -15,7 +15,7 @@ use windlass_cluster::Cluster;
 use windlass_petstore::{
     api::v1alpha1::{FINALIZER, Pet},
     client::StoreClient,
-    operator::{self, SYNCED, Timing, UNAVAILABLE},
+    operator::{self, REJECTED, SYNCED, Timing, UNAVAILABLE},
 };
 
 use crate::{
@@ -35,7 +35,12 @@ impl Operator {
     }
 
     fn start_with(cluster: &Cluster, store: StoreClient, resync: Duration) -> Self {
-        let timing = Timing { resync, first_retry: Duration::from_millis(5), last_retry: Duration::from_millis(50) };
+        let timing = Timing {
+            probe: Duration::from_millis(20),
+            resync,
+            first_retry: Duration::from_millis(5),
+            last_retry: Duration::from_millis(50),
+        };
         let mut manager = Manager::builder(cluster.client()).name("petstore-operator").build().unwrap();
         manager.add(operator::controller(store, timing)).unwrap();
         let shutdown = CancellationToken::new();
@@ -91,6 +96,11 @@ fn is(pet: &Pet, status: &str, reason: &str) -> bool {
     pet.ready().is_some_and(|ready| {
         ready.status == status && ready.reason == reason && ready.observed_generation == pet.metadata.generation
     })
+}
+
+async fn rejected(pets: &Api<Pet>, name: &str) -> Pet {
+    let said = |pet: Option<&Pet>| pet.is_some_and(|pet| is(pet, "False", REJECTED));
+    wait_for(pets, name, "was rejected", said).await.unwrap()
 }
 
 async fn gone(pets: &Api<Pet>, name: &str) {
@@ -292,6 +302,119 @@ async fn a_restarted_operator_changes_nothing_that_is_right() {
     operator.stop().await;
     let after = pets.get("thor").await.unwrap();
     assert_eq!(after.resource_version(), before.resource_version());
+    serving.stop().await;
+    cluster.stop().await.unwrap();
+}
+
+/// Nobody touches a Pet: the operator notices by itself that the store is away, and that it is back.
+#[tokio::test]
+async fn an_outage_is_told_although_no_pet_changes() {
+    let cluster = cluster::with_pets().await;
+    let serving = Serving::start().await;
+    let operator = Operator::start(&cluster, serving.client());
+    let pets_api: Api<Pet> = Api::default_namespaced(cluster.client());
+    create(&pets_api, &thor()).await;
+    create(&pets_api, &pet("tron", "Tron", "cat", "2020-06-25T00:00:00Z")).await;
+    let before = synced(&pets_api, "thor").await;
+    synced(&pets_api, "tron").await;
+
+    let (addr, store) = serving.stop().await;
+    for name in ["thor", "tron"] {
+        let down = unavailable(&pets_api, name).await;
+        assert_eq!(down.metadata.generation, Some(1));
+        event(&cluster, name, "Warning", UNAVAILABLE).await;
+    }
+
+    let serving = Serving::start_at(addr, store).await;
+    let after = synced(&pets_api, "thor").await;
+    assert_eq!(after.entry_id(), before.entry_id());
+    synced(&pets_api, "tron").await;
+    assert_eq!(serving.pets(), ["Thor Canine 2021-04-01", "Tron Feline 2020-06-25"]);
+    operator.stop().await;
+    serving.stop().await;
+    cluster.stop().await.unwrap();
+}
+
+/// The schema's `date-time` lets all of these pass.
+const UNUSABLE: [&str; 4] = [
+    "2020-01-01T00:00:00.123456789123Z",
+    "9999-12-31T23:59:59-12:00",
+    "2020-01-01T00:00:00+99:99",
+    "2020-01-01T00:00:00Zthereabouts",
+];
+
+#[tokio::test]
+async fn a_birthday_that_cannot_be_used_is_rejected_and_holds_no_pet() {
+    let cluster = cluster::with_pets().await;
+    let serving = Serving::start().await;
+    let operator = Operator::start(&cluster, serving.client());
+    let pets_api: Api<Pet> = Api::default_namespaced(cluster.client());
+    for (number, birthday) in UNUSABLE.into_iter().enumerate() {
+        let name = format!("odd-{number}");
+        create(&pets_api, &pet(&name, "Odd", "bird", birthday)).await;
+        let odd = rejected(&pets_api, &name).await;
+        assert_eq!(odd.finalizers(), [FINALIZER]);
+        let message = &odd.ready().unwrap().message;
+        assert!(message.contains(birthday), "{message}");
+        event(&cluster, &name, "Warning", REJECTED).await;
+        delete(&pets_api, &name).await;
+        gone(&pets_api, &name).await;
+    }
+
+    // With an entry, it is the entry that must go first.
+    create(&pets_api, &thor()).await;
+    let before = synced(&pets_api, "thor").await;
+    change(&pets_api, "thor", json!({ "birthday": UNUSABLE[0] })).await;
+    let odd = rejected(&pets_api, "thor").await;
+    assert_eq!(odd.entry_id(), before.entry_id());
+    change(&pets_api, "thor", json!({ "birthday": "2020-02-29T12:00:00Z" })).await;
+    synced(&pets_api, "thor").await;
+    assert_eq!(serving.pets(), ["Thor Canine 2020-02-29"]);
+    change(&pets_api, "thor", json!({ "birthday": UNUSABLE[1] })).await;
+    rejected(&pets_api, "thor").await;
+    delete(&pets_api, "thor").await;
+    gone(&pets_api, "thor").await;
+    assert!(serving.pets().is_empty());
+
+    // A store that is away has no part in a Pet that it never had.
+    create(&pets_api, &pet("odd", "Odd", "bird", UNUSABLE[0])).await;
+    rejected(&pets_api, "odd").await;
+    serving.stop().await;
+    delete(&pets_api, "odd").await;
+    gone(&pets_api, "odd").await;
+    operator.stop().await;
+    cluster.stop().await.unwrap();
+}
+
+/// What others write into the status must not hide a Pet either.
+#[tokio::test]
+async fn a_status_that_fits_the_schema_hides_no_pet() {
+    let cluster = cluster::with_pets().await;
+    let serving = Serving::start().await;
+    let pets: Api<Pet> = Api::default_namespaced(cluster.client());
+    let raw: Api<DynamicObject> = Api::default_namespaced_with(cluster.client(), &Pet::api_resource());
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "Synced", "message": "", "lastTransitionTime": UNUSABLE[0],
+    });
+    for (name, status) in [
+        ("time", json!({ "conditions": [ready] })),
+        ("null", json!({ "id": null, "observedGeneration": null })),
+        ("float", json!({ "observedGeneration": 1.0 })),
+        ("exponent", json!({ "observedGeneration": 1e15 })),
+    ] {
+        create(&pets, &pet(name, "Odd", "bird", "2022-01-01T00:00:00Z")).await;
+        let patch = Patch::Merge(json!({ "status": status }));
+        raw.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+    let operator = Operator::start(&cluster, serving.client());
+    for name in ["time", "null", "float", "exponent"] {
+        let odd = synced(&pets, name).await;
+        assert_eq!(odd.status.unwrap().observed_generation, Some(1));
+        delete(&pets, name).await;
+        gone(&pets, name).await;
+    }
+    assert!(serving.pets().is_empty());
+    operator.stop().await;
     serving.stop().await;
     cluster.stop().await.unwrap();
 }

@@ -1,0 +1,57 @@
+//! Notices that the store goes away or comes back, and wakes all Pets then.
+//!
+//! Waking is all that happens here: what a Pet says follows from what the store answers when that
+//! Pet is reconciled, so a wrong guess does no harm.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use futures::{Stream, StreamExt, stream};
+use tracing::{info, warn};
+use windlass::{Client, ObjectKey, cache::Lister};
+
+use crate::{api::v1alpha1::Pet, client::StoreClient};
+
+/// The Pets that the controller watches, once one of them was reconciled. Before that, none says
+/// anything that an outage makes wrong. Clones know the same Pets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KnownPets(Arc<OnceLock<Lister<Pet>>>);
+
+impl KnownPets {
+    /// Finds the Pets where the controller does.
+    pub(crate) fn learn(&self, client: &Client) {
+        self.0.get_or_init(|| client.caches().lister());
+    }
+
+    fn keys(&self) -> Vec<ObjectKey> {
+        self.0.get().map(Lister::keys).unwrap_or_default()
+    }
+}
+
+/// The keys of all Pets, each time the store has stopped or begun to answer. It is asked once per
+/// `interval`.
+pub(crate) fn affected(
+    store: StoreClient,
+    pets: KnownPets,
+    interval: Duration,
+) -> impl Stream<Item = ObjectKey> + Send {
+    // A store that is away from the start counts as gone: a Pet may have been reconciled before.
+    stream::unfold((store, pets, true), move |(store, pets, answered)| async move {
+        loop {
+            tokio::time::sleep(interval).await;
+            let answers = store.answers().await;
+            if answers != answered {
+                let keys = pets.keys();
+                if answers {
+                    info!(pets = keys.len(), "pet store answers again");
+                } else {
+                    warn!(pets = keys.len(), "pet store does not answer");
+                }
+                return Some((stream::iter(keys), (store, pets, answers)));
+            }
+        }
+    })
+    .flatten()
+}
