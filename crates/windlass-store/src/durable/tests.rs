@@ -328,14 +328,14 @@ fn a_mistake_fails_alone() {
 
 #[test]
 fn a_first_start_that_was_cut_short_is_begun_again() {
-    let dir = TempDir::new().unwrap();
+    let dir = TempDir::new().expect("a directory");
     // What is left of a process that was killed while it wrote the head of its first segment.
     for name in ["log-00000000000000000002.tmp", "log-00000000000000000009.tmp"] {
-        fs::write(dir.path().join(name), "").unwrap();
+        fs::write(dir.path().join(name), "").expect("written");
     }
-    let (store, _) = Durable::open(dir.path(), options()).unwrap();
+    let (store, _) = Durable::open(dir.path(), options()).expect("opened");
     let next = *store.revision().borrow() + 1;
-    block_on(store.txn(txn(next))).unwrap();
-    let left = fs::read_dir(dir.path()).unwrap().filter_map(Result::ok);
+    block_on(store.txn(txn(next))).expect("committed");
+    let left = fs::read_dir(dir.path()).expect("listed").filter_map(Result::ok);
     assert!(left.into_iter().all(|entry| entry.path().extension().is_none_or(|end| end != "tmp")));
 }
