@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{RwLock, RwLockReadGuard};
 
-/// See the [module documentation](self). All states of one CRD share one.
+/// What creates of a CRD's objects pass through, and its deletion shuts. All states of one CRD share one.
 #[derive(Debug, Default)]
 pub struct Gate {
     shut: AtomicBool,
