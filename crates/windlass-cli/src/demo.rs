@@ -37,12 +37,13 @@ pub(crate) fn run(args: &Demo) -> Result<ExitCode> {
         logging::init();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(perform(args, &Display::choose(args.output, logs)))
+    let pets = watch::Sender::new(Pets::default());
+    let display = Display::choose(args.output, logs, pets.subscribe());
+    runtime.block_on(perform(args, &pets, &display))
 }
 
-async fn perform(args: &Demo, display: &Display) -> Result<ExitCode> {
+async fn perform(args: &Demo, pets: &watch::Sender<Pets>, display: &Display) -> Result<ExitCode> {
     let mut signals = Signals::install()?;
-    let pets = watch::Sender::new(Pets::default());
     let (mut stage, mut failures) = Stage::new();
 
     display.open();
@@ -50,8 +51,8 @@ async fn perform(args: &Demo, display: &Display) -> Result<ExitCode> {
         biased;
         code = signals.next() => Ended::Interrupted(code),
         Some(failure) = failures.recv() => Ended::Told(Err(failure)),
-        told = story::tell(&mut stage, &pets, display, args.keep) => Ended::Told(told),
-        () = display.animate(pets.subscribe()) => unreachable!("an animation does not end"),
+        told = story::tell(&mut stage, pets, display, args.keep) => Ended::Told(told),
+        () = display.animate() => unreachable!("an animation does not end"),
     };
 
     if let Ended::Interrupted(_) = ended {
@@ -66,7 +67,7 @@ async fn perform(args: &Demo, display: &Display) -> Result<ExitCode> {
             return Ok(ExitCode::from(code));
         }
         stopped = story::clean_up(&mut stage, display) => stopped,
-        () = display.animate(pets.subscribe()) => unreachable!("an animation does not end"),
+        () = display.animate() => unreachable!("an animation does not end"),
     };
     match ended {
         Ended::Interrupted(code) => {

@@ -239,6 +239,8 @@ struct Screen {
     row: usize,
     column: usize,
     cursor_hidden: bool,
+    /// What could be seen each time that something was drawn.
+    frames: Vec<Vec<String>>,
 }
 
 impl Screen {
@@ -282,7 +284,10 @@ impl Screen {
                 let column = self.column;
                 self.lines.get_mut(self.row).into_iter().for_each(|line| line.truncate(column));
             }
-            'J' => self.lines.truncate(self.row),
+            'J' => {
+                self.lines.truncate(self.row);
+                self.frames.push(self.text());
+            }
             'm' => {}
             'l' | 'h' if parameters == "?25" => self.cursor_hidden = command == 'l',
             _ => panic!("the terminal does not know {parameters}{command}"),
@@ -296,7 +301,7 @@ impl Screen {
 
 #[tokio::test]
 async fn on_a_terminal_one_table_is_drawn_again_and_again() {
-    let demos = [64, 80, 120].map(|columns| tokio::spawn(fits_a_terminal(columns)));
+    let demos = [40, 64, 80, 120].map(|columns| tokio::spawn(fits_a_terminal(columns)));
     for demo in demos {
         demo.await.unwrap();
     }
@@ -316,6 +321,14 @@ async fn fits_a_terminal(columns: u16) {
     let text = screen.text();
     let count = |mark: &str| text.iter().filter(|line| line.trim_start().starts_with(mark)).count();
     assert_eq!((count("✓"), count("·"), count("NAME"), count("Done: ")), (9, 2, 1, 1), "{text:#?}");
+
+    // No milestone is ahead of the table.
+    for frame in screen.frames.iter().filter(|frame| frame.iter().any(|line| line.contains("both have ids"))) {
+        let pets = frame.iter().filter(|line| line.contains(" dog ") || line.contains(" cat "));
+        // mark, name, pet name, type, id
+        let ids = pets.filter(|pet| pet.split_whitespace().nth(4).is_some_and(|id| id != "-"));
+        assert_eq!(ids.count(), 2, "{frame:#?}");
+    }
 }
 
 #[tokio::test]

@@ -51,14 +51,14 @@ impl Display {
     /// The form that suits whoever reads standard output.
     ///
     /// Logs that go to the same terminal would tear a live table apart, so with them it is plain.
-    pub(crate) fn choose(format: Format, logs: bool) -> Self {
+    pub(crate) fn choose(format: Format, logs: bool, pets: watch::Receiver<Pets>) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let logs_beside = logs && std::io::stderr().is_terminal();
         let form = match format {
             Format::Json => Form::Json(Mutex::default()),
             Format::Text if std::io::stdout().is_terminal() && !dumb && !logs_beside => {
                 let colours = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-                Form::Live(Live::new(Paint(colours)))
+                Form::Live(Live::new(Paint(colours), pets))
             }
             Format::Text => Form::Plain,
         };
@@ -180,9 +180,9 @@ impl Display {
     }
 
     /// Keeps what is shown up to date. Never returns; dropping it is safe at any time.
-    pub(crate) async fn animate(&self, pets: watch::Receiver<Pets>) {
+    pub(crate) async fn animate(&self) {
         match &self.form {
-            Form::Live(live) => live.animate(pets).await,
+            Form::Live(live) => live.animate().await,
             Form::Plain | Form::Json(_) => std::future::pending().await,
         }
     }

@@ -29,6 +29,8 @@ const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 const FRAME: Duration = Duration::from_millis(80);
 /// Where the time and the detail of a milestone stand.
 const WHAT: usize = 22;
+/// A detail that has less room than this says nothing.
+const LEAST: usize = 12;
 /// The size of a terminal that does not tell its size.
 const USUAL: (usize, usize) = (80, 24);
 
@@ -40,6 +42,8 @@ const CLEAR_BELOW: &str = "\x1b[J";
 /// See the [module documentation](self).
 pub(crate) struct Live {
     paint: Paint,
+    /// Looked at whenever the region is drawn: no milestone is ahead of the table below it.
+    pets: watch::Receiver<Pets>,
     region: Mutex<Region>,
 }
 
@@ -48,8 +52,7 @@ pub(crate) struct Live {
 struct Region {
     open: bool,
     doing: Option<String>,
-    pets: Pets,
-    /// There is nothing to see any more.
+    /// The table is no longer part of the region.
     curtain: bool,
     frame: usize,
     /// The widths of the lines that were drawn last.
@@ -57,8 +60,8 @@ struct Region {
 }
 
 impl Live {
-    pub(crate) fn new(paint: Paint) -> Self {
-        Self { paint, region: Mutex::default() }
+    pub(crate) fn new(paint: Paint, pets: watch::Receiver<Pets>) -> Self {
+        Self { paint, pets, region: Mutex::default() }
     }
 
     pub(crate) fn open(&self) {
@@ -82,12 +85,11 @@ impl Live {
         region.doing = None;
         let took = format!("{:>8}", duration(took));
         let room = size().0.saturating_sub(4 + WHAT + 1 + took.len() + 2);
-        let line = format!(
-            "  {} {what:<WHAT$} {}  {}",
-            self.paint.ink(Ink::Green, "✓"),
-            self.paint.ink(Ink::Yellow, &took),
-            self.paint.ink(Ink::Dim, &fit(&printable(detail), room)),
-        );
+        let mut line =
+            format!("  {} {what:<WHAT$} {}", self.paint.ink(Ink::Green, "✓"), self.paint.ink(Ink::Yellow, &took),);
+        if room >= LEAST {
+            let _ = write!(line, "  {}", self.paint.ink(Ink::Dim, &fit(&printable(detail), room)));
+        }
         self.say(&mut region, &[line]);
     }
 
@@ -112,15 +114,15 @@ impl Live {
     pub(crate) fn finish(&self, all: Duration, worked: Duration) {
         let mut region = self.region();
         region.settle();
-        let (all, worked) = (duration(all), duration(worked));
-        let bold = self.paint.ink(Ink::Bold, &format!("Done: {worked} of work"));
+        let bold = self.paint.ink(Ink::Bold, &format!("Done: {} of work", duration(worked)));
+        let looked = duration(all.saturating_sub(worked));
         let keep = self.paint.ink(Ink::Cyan, "demo --keep");
         self.say(
             &mut region,
             &[
                 String::new(),
-                format!("  {bold} in {all}; the rest was time to look."),
-                format!("  {keep} leaves it running for kubectl."),
+                format!("  {bold}, {looked} to look."),
+                format!("  {keep} leaves it running."),
                 String::new(),
             ],
         );
@@ -138,7 +140,8 @@ impl Live {
         }
     }
 
-    pub(crate) async fn animate(&self, mut pets: watch::Receiver<Pets>) {
+    pub(crate) async fn animate(&self) {
+        let mut pets = self.pets.clone();
         let mut frames = tokio::time::interval(FRAME);
         frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
@@ -149,9 +152,7 @@ impl Live {
                 },
                 _ = frames.tick() => self.region().frame += 1,
             }
-            let mut region = self.region();
-            region.pets.clone_from(&pets.borrow_and_update());
-            self.draw(&mut region);
+            self.draw(&mut self.region());
         }
     }
 
@@ -189,9 +190,10 @@ impl Live {
             let doing = fit(doing, columns.saturating_sub(4));
             lines.push(format!("  {} {doing}", self.paint.ink(Ink::Yellow, &spinner.to_string())));
         }
-        if region.pets.rows().len() > 0 && !region.curtain {
+        let pets = self.pets.borrow();
+        if pets.rows().len() > 0 && !region.curtain {
             let look = Look { paint: self.paint, room: columns.saturating_sub(2), busy: Some(spinner) };
-            let mut table = table::lines(region.pets.rows(), look);
+            let mut table = table::lines(pets.rows(), look);
             // The region never fills the terminal.
             let most = rows.saturating_sub(lines.len() + 4).max(2);
             if table.len() > most {
@@ -220,7 +222,7 @@ impl Region {
     /// What was drawn last stays as it is; whatever comes next comes below.
     fn settle(&mut self) {
         self.drawn.clear();
-        self.pets = Pets::default();
+        self.curtain = true;
     }
 
     /// What leads back to the start of the region. In a terminal that became narrower since, the
