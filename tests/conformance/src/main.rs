@@ -82,7 +82,10 @@ fn main() -> Result<ExitCode> {
             println!("PASSES NOW: {name}; add it: cargo run -p windlass-conformance -- --update");
         }
     }
-    let lost: Vec<String> = passing.lost(repository(), &corpus.scenarios);
+    let lost = passing.lost(repository(), &corpus.scenarios).unwrap_or_else(|| {
+        println!("SKIPPED: without the history of passing.txt nobody can tell whether it only grows");
+        Vec::new()
+    });
     for name in &lost {
         println!("FAILED: {name} was listed before; the list only grows");
     }

@@ -86,7 +86,7 @@ impl Live {
         let took = format!("{:>8}", duration(took));
         let room = size().0.saturating_sub(4 + WHAT + 1 + took.len() + 2);
         let mut line =
-            format!("  {} {what:<WHAT$} {}", self.paint.ink(Ink::Green, "✓"), self.paint.ink(Ink::Yellow, &took),);
+            format!("  {} {what:<WHAT$} {}", self.paint.ink(Ink::Green, "✓"), self.paint.ink(Ink::Yellow, &took));
         if room >= LEAST {
             let _ = write!(line, "  {}", self.paint.ink(Ink::Dim, &fit(&printable(detail), room)));
         }
