@@ -96,6 +96,7 @@ struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    quit: Signal,
 }
 
 impl Signals {
@@ -105,6 +106,7 @@ impl Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
             hangup: listen(SignalKind::hangup())?,
+            quit: listen(SignalKind::quit())?,
         })
     }
 
@@ -114,6 +116,7 @@ impl Signals {
             _ = self.interrupt.recv() => SignalKind::interrupt(),
             _ = self.terminate.recv() => SignalKind::terminate(),
             _ = self.hangup.recv() => SignalKind::hangup(),
+            _ = self.quit.recv() => SignalKind::quit(),
         };
         128 + kind.as_raw_value() as u8
     }

@@ -9,6 +9,7 @@ mod home;
 mod kubeconfig;
 mod list;
 mod logging;
+mod memory;
 mod output;
 mod status;
 mod up;
@@ -18,11 +19,6 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use args::{Args, Command};
-
-/// A cluster frees in one thread what another has allocated, in every size: with the system's allocator that
-/// takes a third of its time once it holds many objects (see docs/performance.md).
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = Args::parse();

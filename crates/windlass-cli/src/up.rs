@@ -15,7 +15,7 @@ use windlass_cluster::Cluster;
 use crate::args::{Format, Up};
 use crate::home::{Home, Run};
 use crate::kubeconfig::{self, Merged};
-use crate::{logging, output};
+use crate::{logging, memory, output};
 
 /// Any free port of this machine alone.
 const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -23,6 +23,7 @@ const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 pub(crate) fn run(args: &Up) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
     if args.foreground {
+        memory::give_back_soon();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(foreground(args, &home))?;
     } else {

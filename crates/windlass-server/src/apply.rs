@@ -182,7 +182,7 @@ pub fn update(schema: &Schema, live: Option<&Value>, new: &mut Value, who: &Mana
         &zero
     };
     if let Err(status) = track(schema, old, new, &mut managers, who, now) {
-        tracing::warn!(reason = %status.message, "owners of an object are forgotten");
+        tracing::debug!(reason = %status.message, "owners of an object are forgotten");
         managers.0.clear();
     }
     managers.store(new);

@@ -7,9 +7,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
+use futures::future::BoxFuture;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use jiff::Timestamp;
 
@@ -33,29 +35,38 @@ const BODY_LIMIT: usize = 3 << 20;
 #[derive(Clone, Debug)]
 pub struct Peer(pub User);
 
-/// Answers one request.
-pub async fn handle<B>(api: &Arc<Api>, request: Request<B>) -> Response<Body>
+/// The body of a request, whoever sends it.
+pub type Payload = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// Any body as a [`Payload`].
+pub fn payload<B>(body: B) -> Payload
 where
-    B: http_body::Body + Send,
+    B: http_body::Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let mut response = match authenticated(api, request).await {
-        Ok(response) => response,
-        Err(status) => render::status(&status, &Accepted::json()),
-    };
-    if let Ok(id) = HeaderValue::from_str(&crate::object::new_uid()) {
-        response.headers_mut().insert("audit-id", id);
-    }
-    response
+    let frames = body.map_frame(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining())));
+    frames.map_err(std::io::Error::other).boxed_unsync()
 }
 
-async fn authenticated<B>(api: &Arc<Api>, request: Request<B>) -> Result<Response<Body>, Status>
-where
-    B: http_body::Body + Send,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+/// Answers one request.
+///
+/// Neither generic nor `async`: all that a request goes through is compiled here, once, and not into
+/// each crate that serves.
+pub fn handle(api: Arc<Api>, request: Request<Payload>) -> BoxFuture<'static, Response<Body>> {
+    Box::pin(async move {
+        let mut response = match authenticated(&api, request).await {
+            Ok(response) => response,
+            Err(status) => render::status(&status, &Accepted::json()),
+        };
+        if let Ok(id) = HeaderValue::from_str(&crate::object::new_uid()) {
+            response.headers_mut().insert("audit-id", id);
+        }
+        response
+    })
+}
+
+async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Response<Body>, Status> {
     let peer = request.extensions().get::<Peer>().map(|peer| &peer.0);
     let user = authn::authenticate(api, request.headers(), peer).await?;
     match Target::parse(request.uri().path()) {
@@ -72,17 +83,12 @@ where
     }
 }
 
-async fn resource<B>(
+async fn resource(
     api: &Arc<Api>,
     user: User,
     path: ResourcePath,
-    request: Request<B>,
-) -> Result<Response<Body>, Status>
-where
-    B: http_body::Body + Send,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+    request: Request<Payload>,
+) -> Result<Response<Body>, Status> {
     let started = Instant::now();
     let query = Query::parse(request.uri().query());
     let watch = query.flag("watch").unwrap_or(false);
@@ -220,11 +226,7 @@ fn accepted(headers: &HeaderMap, pretty: Option<&str>, served: &Served, verb: Ve
     Ok(accepted)
 }
 
-async fn read<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn read(body: Payload) -> Result<Bytes, Status> {
     match Limited::new(body, BODY_LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(format!("limit is {BODY_LIMIT}"))),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -31,7 +32,7 @@ use crate::authz::{self, Rbac};
 use crate::body::Body;
 use crate::catalog::Catalog;
 use crate::crd::controller::CrdController;
-use crate::handler::{Peer, handle};
+use crate::handler::{Peer, handle, payload};
 use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
 use crate::watch::Hub;
@@ -94,7 +95,12 @@ impl ServerBuilder {
     }
 
     /// Starts the server's tasks; when this returns it can answer.
-    pub async fn start(self) -> Result<Server, ServerError> {
+    pub fn start(self) -> BoxFuture<'static, Result<Server, ServerError>> {
+        // Boxed: it is compiled here and not into each crate that starts a server.
+        self.open().boxed()
+    }
+
+    async fn open(self) -> Result<Server, ServerError> {
         let store = self.store.unwrap_or_else(|| Arc::new(Memory::new()));
         let hub = Arc::new(Hub::new(Arc::clone(&store)));
         let token_key = self.token_key.map_or_else(TokenKey::generate, Ok)?;
@@ -201,7 +207,7 @@ impl Server {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let stop = CancellationToken::new();
         let accept = Accept { api: Arc::clone(&self.api), acceptor, stop: stop.clone() };
-        let task = tokio::spawn(accept.run(listener));
+        let task = accept.spawn(listener);
         Ok(Listener { address: local, api: Arc::clone(&self.api), stop, task })
     }
 
@@ -256,6 +262,11 @@ struct Accept {
 }
 
 impl Accept {
+    /// A function of its own, so that all of this is compiled here and not into each crate that listens.
+    fn spawn(self, listener: TcpListener) -> JoinHandle<()> {
+        tokio::spawn(self.run(listener))
+    }
+
     async fn run(self, listener: TcpListener) {
         let graceful = Arc::new(GracefulShutdown::new());
         let connections = TaskTracker::new();
@@ -301,7 +312,7 @@ async fn serve(
         if let Some(peer) = &peer {
             request.extensions_mut().insert(peer.clone());
         }
-        async move { Ok::<_, Infallible>(handle(&api, request).await) }
+        handle(api, request.map(payload)).map(Ok::<_, Infallible>)
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http2().max_concurrent_streams(1000);
@@ -333,8 +344,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let api = Arc::clone(&self.api);
         request.extensions_mut().insert(self.peer.clone());
-        Box::pin(async move { Ok(handle(&api, request).await) })
+        handle(Arc::clone(&self.api), request.map(payload)).map(Ok).boxed()
     }
 }

@@ -34,8 +34,6 @@ const LEAST: usize = 12;
 /// The size of a terminal that does not tell its size.
 const USUAL: (usize, usize) = (80, 24);
 
-const HIDE_CURSOR: &str = "\x1b[?25l";
-const SHOW_CURSOR: &str = "\x1b[?25h";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
@@ -67,7 +65,6 @@ impl Live {
     pub(crate) fn open(&self) {
         let mut region = self.region();
         region.open = true;
-        write(HIDE_CURSOR);
         let title = self.paint.ink(Ink::Bold, "windlass demo");
         let subtitle = fit("a cluster, a pet store and its operator in one process", size().0.saturating_sub(17));
         let subtitle = self.paint.ink(Ink::Dim, &subtitle);
@@ -83,12 +80,15 @@ impl Live {
     pub(crate) fn done(&self, what: &str, took: Duration, detail: &str) {
         let mut region = self.region();
         region.doing = None;
+        let columns = size().0;
         let took = format!("{:>8}", duration(took));
-        let room = size().0.saturating_sub(4 + WHAT + 1 + took.len() + 2);
-        let mut line =
-            format!("  {} {what:<WHAT$} {}", self.paint.ink(Ink::Green, "✓"), self.paint.ink(Ink::Yellow, &took));
-        if room >= LEAST {
-            let _ = write!(line, "  {}", self.paint.ink(Ink::Dim, &fit(&printable(detail), room)));
+        let mut line = format!("  {} {}", self.paint.ink(Ink::Green, "✓"), fit(what, columns.saturating_sub(4)));
+        if let Some(room) = columns.checked_sub(4 + WHAT + 1 + took.len()) {
+            line.extend(std::iter::repeat_n(' ', WHAT.saturating_sub(width(what)) + 1));
+            line += &self.paint.ink(Ink::Yellow, &took);
+            if room >= 2 + LEAST {
+                let _ = write!(line, "  {}", self.paint.ink(Ink::Dim, &fit(&printable(detail), room - 2)));
+            }
         }
         self.say(&mut region, &[line]);
     }
@@ -128,7 +128,7 @@ impl Live {
         );
     }
 
-    /// Leaves the table where it is and gives the cursor back.
+    /// Leaves the table where it is.
     pub(crate) fn close(&self) {
         let mut region = self.region();
         if region.open {
@@ -136,7 +136,6 @@ impl Live {
             region.doing = None;
             self.draw(&mut region);
             region.settle();
-            write(SHOW_CURSOR);
         }
     }
 
@@ -191,11 +190,11 @@ impl Live {
             lines.push(format!("  {} {doing}", self.paint.ink(Ink::Yellow, &spinner.to_string())));
         }
         let pets = self.pets.borrow();
-        if pets.rows().len() > 0 && !region.curtain {
+        // The region never fills the terminal.
+        let most = rows.saturating_sub(lines.len() + 4);
+        if pets.rows().len() > 0 && !region.curtain && most >= 2 {
             let look = Look { paint: self.paint, room: columns.saturating_sub(2), busy: Some(spinner) };
             let mut table = table::lines(pets.rows(), look);
-            // The region never fills the terminal.
-            let most = rows.saturating_sub(lines.len() + 4).max(2);
             if table.len() > most {
                 let more = format!("and {} more", table.len() - most);
                 table.truncate(most);

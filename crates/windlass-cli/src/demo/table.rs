@@ -40,10 +40,16 @@ pub(crate) fn lines<'a>(rows: impl Iterator<Item = &'a Row>, look: Look) -> Vec<
     let excess = (content + gap * (COLUMNS - 1)).saturating_sub(look.room);
     widths[ID] = widths[ID].saturating_sub(excess).max(SHORT_ID.min(widths[ID]));
 
-    table.iter().map(|(mark, cells)| line(look.busy.and(Some(mark)), cells, &widths, gap, look)).collect()
+    // Part of a column says nothing; only the first is better than none.
+    let ends = widths.iter().scan(marks, |end, wide| Some(std::mem::replace(end, *end + wide + gap) + wide));
+    let whole = ends.take_while(|end| *end <= look.room).count().max(1);
+    let line = |(mark, cells): &(Cell, [Cell; COLUMNS])| {
+        line(look.busy.and(Some(mark)), &cells[..whole], &widths[..whole], gap, look)
+    };
+    table.iter().map(line).collect()
 }
 
-fn line(mark: Option<&Cell>, cells: &[Cell; COLUMNS], widths: &[usize; COLUMNS], gap: usize, look: Look) -> String {
+fn line(mark: Option<&Cell>, cells: &[Cell], widths: &[usize], gap: usize, look: Look) -> String {
     let mut line = String::new();
     let mut room = look.room;
     if let Some((glyph, ink)) = mark {
@@ -54,7 +60,7 @@ fn line(mark: Option<&Cell>, cells: &[Cell; COLUMNS], widths: &[usize; COLUMNS],
     for (column, ((text, ink), wide)) in cells.iter().zip(widths).enumerate() {
         let text = fit(text, room.min(*wide));
         line += &look.paint.ink(*ink, &text);
-        if column + 1 < COLUMNS {
+        if column + 1 < cells.len() {
             line.extend(std::iter::repeat_n(' ', wide - width(&text) + gap));
         }
         room = room.saturating_sub(wide + gap);
@@ -127,6 +133,14 @@ mod tests {
                 "⠋ tron  Thorbert  dog   cef9499f-6214-4227-b217-265fd8f196e6  …      Thorbert",
                 "· zoe   Thorbert  dog   cef9499f-6214-4227-b217-265fd8f196e6  gone   -",
             ]
+        );
+    }
+
+    #[test]
+    fn a_narrow_table_has_whole_columns() {
+        assert_eq!(
+            table(&[row("thor", Phase::Ready)], 38, Some('⠋')),
+            ["  NAME  PET NAME  TYPE  ID", "✓ thor  Thorbert  dog   cef9499f…"]
         );
     }
 

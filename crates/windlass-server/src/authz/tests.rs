@@ -10,7 +10,7 @@ use windlass_store::{Memory, Store};
 
 use crate::Server;
 use crate::authn::User;
-use crate::handler::{Peer, handle};
+use crate::handler::{Peer, handle, payload};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
@@ -44,7 +44,7 @@ impl<'a> Client<'a> {
         if let Some(user) = &self.user {
             request.extensions_mut().insert(Peer(user.clone()));
         }
-        let response = handle(self.server.api(), request).await;
+        let response = handle(Arc::clone(self.server.api()), request.map(payload)).await;
         let code = response.status().as_u16();
         let bytes = response.into_body().collect().await.expect("a body").to_bytes();
         (code, serde_json::from_slice(&bytes).unwrap_or(Value::Null))

@@ -89,6 +89,9 @@ pub(super) async fn settled<T>(context: &Context, mut attempt: impl FnMut(&Conte
         let (Some(wanted), Some(kind)) = (wanted, context.served.custom()) else { return outcome };
         let Wanted { object, version } = wanted;
         let outcome = versions::in_version(&context.api, kind, object.clone(), &version).await.map_err(Box::new);
+        if let Err(status) = &outcome {
+            tracing::warn!(%version, reason = %status.message, "owners of an object cannot be read in their version");
+        }
         context.conversions.0.lock().known.push(Known { object, version, outcome });
     }
 }
