@@ -344,12 +344,14 @@ pub(crate) fn status(status: &Status, accepted: &Accepted) -> Response<Body> {
     response
 }
 
-/// A response with the headers that every answer has.
+/// A response with the headers that every answer has. An answer without content is of no type.
 pub(crate) fn raw(code: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if !content_type.is_empty() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }

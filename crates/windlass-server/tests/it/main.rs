@@ -5,6 +5,7 @@ mod answers;
 mod big;
 mod big_crd;
 mod client;
+mod connect;
 mod conversion;
 mod evictions;
 mod hook;
