@@ -265,7 +265,7 @@ fn check_log_options(context: &Context) -> Result<(), Status> {
         positive("sinceSeconds", since);
     } else if since.is_some() {
         let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-        errors.push(FieldError::forbidden(&Path::new(""), detail));
+        errors.push(FieldError::forbidden(&Path::root().key(""), detail));
     }
     if context.query.get("stream").is_some() {
         errors.push(FieldError::forbidden(&Path::new("stream"), "may not be specified"));

@@ -13,5 +13,6 @@ mod hostile;
 mod kube_client;
 mod policies;
 mod quotas;
+mod resizes;
 mod roles;
 mod webhooks;
