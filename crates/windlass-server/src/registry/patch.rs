@@ -9,7 +9,7 @@ use crate::codec::body::StrictError;
 use crate::codec::negotiate::{self, PatchType};
 use crate::object::{self, metadata_mut};
 use crate::options::{FieldValidation, WriteOptions};
-use crate::patch::{go_print, json::JsonPatch, merge, strategic};
+use crate::patch::{json::JsonPatch, merge, strategic};
 use crate::status::Status;
 use crate::versions;
 
@@ -49,20 +49,15 @@ async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOpti
         }
         Ok(object)
     };
-    // Errors about a strategic merge show the patch, others the object it makes.
-    let shown = (kind == PatchType::Strategic && options.field_validation == FieldValidation::Strict).then(|| {
-        let mut shown = String::new();
-        go_print(&document, &mut shown);
-        shown
-    });
-    change(context, transform, &duplicates, shown.as_deref(), options).await
+    let strategic = (kind == PatchType::Strategic).then_some(&document);
+    change(context, transform, &duplicates, strategic, options).await
 }
 
 async fn change(
     context: &mut Context,
     transform: impl Fn(&Value) -> Result<Value, Status>,
     duplicates: &[StrictError],
-    shown: Option<&str>,
+    strategic: Option<&Value>,
     options: &WriteOptions,
 ) -> Result<Answer, Status> {
     let manager = context.manager(options.field_manager.as_deref());
@@ -70,7 +65,7 @@ async fn change(
     let mut reported: Vec<String> = Vec::new();
     let change = Change {
         transform: |context: &Context, live: &Value| {
-            let patch = decode::Patch { apply: || transform(live), duplicates, shown };
+            let patch = decode::Patch { apply: || transform(live), duplicates, strategic };
             let (mut object, strict) = decode::patched(context, &patch, validation)?;
             reported = strict;
             check_identity(context, &mut object)?;
@@ -109,7 +104,7 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
     let force = options.force.unwrap_or(false);
     let merge = |context: &Context, live: Option<&Value>| {
         let apply = || ownership::apply(context, live, &applied, &manager, force);
-        let patch = decode::Patch { apply, duplicates: &[], shown: None };
+        let patch = decode::Patch { apply, duplicates: &[], strategic: None };
         let (mut object, _) = decode::patched(context, &patch, FieldValidation::Ignore)?;
         check_identity(context, &mut object)?;
         Ok(object)

@@ -41,6 +41,11 @@ pub(crate) async fn apply(server: &Server, path: &str, body: &Value) -> Answer {
     send_as(server.service(), Method::PATCH, path, "application/apply-patch+yaml", body).await
 }
 
+/// Sends a patch of a type.
+pub(crate) async fn send_patch(server: &Server, path: &str, content_type: &str, body: &Value) -> Answer {
+    send_as(server.service(), Method::PATCH, path, content_type, body).await
+}
+
 async fn send_as(service: Service, method: Method, path: &str, content_type: &str, body: &Value) -> Answer {
     let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
     send_bytes(service, method, path, content_type, bytes).await
