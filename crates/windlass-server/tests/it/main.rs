@@ -11,6 +11,7 @@ mod evictions;
 mod hook;
 mod hostile;
 mod kube_client;
+mod nesting;
 mod patches;
 mod policies;
 mod quotas;
