@@ -10,6 +10,7 @@ use crate::codec::unstructured;
 use crate::codec::{self, Decoded, Expected};
 use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::options::FieldValidation;
+use crate::resource::internal_package;
 use crate::schema::validate::embedded::metadata_problem;
 use crate::schema::{Schema, builtin};
 use crate::status::{Qualified, Status};
@@ -161,15 +162,6 @@ fn of_kind(
     }
     name_kind(&mut decoded.value, expected);
     decode_typed(decoded, schema).map(|typed| (typed.value, typed.strict))
-}
-
-/// The Go package of a group's internal types.
-fn internal_package(group: &str) -> &str {
-    match group {
-        "" | "events.k8s.io" => "core",
-        "internal.apiserver.k8s.io" => "apiserverinternal",
-        group => group.split('.').next().unwrap_or(group),
-    }
 }
 
 fn name_kind(value: &mut Value, expected: Expected<'_>) {

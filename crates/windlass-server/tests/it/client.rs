@@ -66,6 +66,17 @@ async fn send_bytes(service: Service, method: Method, path: &str, content_type: 
     Answer { code, warnings, body: serde_json::from_slice(&body).unwrap_or_default() }
 }
 
+/// Sends a GET with headers; returns the answer's headers and body as they are.
+pub(crate) async fn get_with(server: &Server, path: &str, headers: &[(&str, &str)]) -> http::Response<bytes::Bytes> {
+    let mut request = Request::get(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = server.service().oneshot(request.body(Full::<bytes::Bytes>::default()).unwrap()).await.unwrap();
+    let (parts, body) = response.into_parts();
+    http::Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
+}
+
 pub(crate) async fn get(server: &Server, path: &str) -> Answer {
     send(server, Method::GET, path, &Value::Null).await
 }
