@@ -67,7 +67,7 @@ where
             if let Some(response) = health::answer(api, path, &query) {
                 return Ok(response);
             }
-            Ok(documents::answer(api, &target, path, request.headers()))
+            documents::answer(api, &target, path, &query, request.headers())
         }
     }
 }

@@ -15,17 +15,8 @@ use crate::version::GIT_VERSION;
 /// content types refuses in an answer.
 pub const PROTOBUF_CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// Whether an `Accept` header asks for the protobuf form before JSON.
-pub fn prefers_protobuf(accept: &str) -> bool {
-    let mut clauses = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
-    clauses
-        .find_map(|media_type| match media_type {
-            PROTOBUF_CONTENT_TYPE | "application/com.github.proto-openapi.spec.v2@v1.0+protobuf" => Some(true),
-            "application/json" | "application/*" | "*/*" => Some(false),
-            _ => None,
-        })
-        .unwrap_or_default()
-}
+/// The name by which clients ask for it.
+pub const PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// The document as JSON.
 pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> Bytes {
