@@ -4,13 +4,14 @@
 //! authenticate ▸ resolve the path ▸ authorise ▸ read the body ▸ registry ▸ render
 //! ```
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Buf, BufMut as _, Bytes};
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 
 use crate::api::Api;
@@ -27,6 +28,9 @@ use crate::{authn, authz, documents, health, table};
 
 /// Bodies may be this large.
 const BODY_LIMIT: usize = 3 << 20;
+/// Of larger ones this much more is read, for no longer than this.
+const DRAIN_LIMIT: usize = 16 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// What the connection itself proved about the client; put into a request's extensions by whoever
 /// accepted the connection.
@@ -220,15 +224,67 @@ fn accepted(headers: &HeaderMap, pretty: Option<&str>, served: &Served, verb: Ve
     Ok(accepted)
 }
 
+/// Reads a body. Of one that is too large a little more is read and thrown away before it is refused: a client
+/// that is still sending would not see the answer otherwise, only that the stream was reset.
 async fn read<B>(body: B) -> Result<Bytes, Status>
 where
     B: http_body::Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match Limited::new(body, BODY_LIMIT).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(format!("limit is {BODY_LIMIT}"))),
-        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+    let mut body = pin!(body);
+    // Most bodies come in one piece, which is taken as it is.
+    let mut first = Bytes::new();
+    let mut rest = Vec::new();
+    while let Some(mut data) = piece(&mut body).await? {
+        if first.len() + rest.len() + data.remaining() > BODY_LIMIT {
+            drop(data);
+            let _ = tokio::time::timeout(DRAIN_TIME, drain(body)).await;
+            return Err(Status::too_large(format!("limit is {BODY_LIMIT}")));
+        }
+        if first.is_empty() && rest.is_empty() {
+            first = data.copy_to_bytes(data.remaining());
+            continue;
+        }
+        if rest.is_empty() {
+            rest.reserve(first.len() + data.remaining());
+            rest.extend_from_slice(&std::mem::take(&mut first));
+        }
+        rest.put(data);
+    }
+    Ok(if rest.is_empty() { first } else { rest.into() })
+}
+
+/// The next piece of a body that holds data.
+async fn piece<B>(body: &mut Pin<&mut B>) -> Result<Option<B::Data>, Status>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    loop {
+        match body.frame().await.map(|frame| frame.map_err(Into::into)) {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(Status::bad_request(format!("the body could not be read: {error}"))),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+}
+
+/// Throws away what a client still sends, up to a limit.
+async fn drain<B>(mut body: Pin<&mut B>)
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut left = DRAIN_LIMIT;
+    while let Ok(Some(data)) = piece(&mut body).await {
+        match left.checked_sub(data.remaining()) {
+            Some(rest) => left = rest,
+            None => return,
+        }
     }
 }
 

@@ -216,7 +216,11 @@ fn refused(expected: Expected<'_>, strict: &[StrictError]) -> Status {
 /// Warns of what was dropped, if the client wants to know.
 pub(super) fn warn(context: &mut Context, validation: FieldValidation, complaints: impl IntoIterator<Item = String>) {
     if validation == FieldValidation::Warn {
-        context.warnings.extend(complaints);
+        for complaint in complaints {
+            // The YAML decoder says everything in one complaint.
+            let lines = complaint.strip_prefix("yaml: unmarshal errors:\n").unwrap_or(&complaint).lines();
+            context.warnings.extend(lines.map(|line| line.trim().to_owned()));
+        }
     }
 }
 
@@ -241,11 +245,29 @@ pub(super) fn patch_document(context: &Context) -> Result<(Value, Vec<StrictErro
 }
 
 /// The configuration in the body of an apply: YAML or JSON, and not typed, since absence means something.
-pub(super) fn applied(context: &mut Context, validation: FieldValidation) -> Result<Value, Status> {
+/// With it comes what a strict decoder does not like about it.
+pub(super) fn applied(context: &Context) -> Result<(Value, Vec<String>), Status> {
+    let refuse = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
     let (value, duplicates) = codec::body::read(&context.body, Format::Yaml)
-        .map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
-    report(context, validation, duplicates.into_iter().map(|error| error.message).collect())?;
-    Ok(value)
+        .map_err(|why| refuse(format!("error converting YAML to JSON: {why}")))?;
+    match &value {
+        Value::Object(_) | Value::Null => Ok((value, duplicates.into_iter().map(|error| error.message).collect())),
+        other => {
+            let found = crate::patch::json_type(other);
+            let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+            Err(refuse(format!("error unmarshaling JSON: while decoding JSON: {why}")))
+        }
+    }
+}
+
+/// Refuses an apply for what a strict decoder does not like about it: after everything else.
+pub(super) fn strictly_applied(complaints: &[String], validation: FieldValidation) -> Result<(), Status> {
+    match complaints {
+        [first, ..] if validation == FieldValidation::Strict => {
+            Err(Status::bad_request(format!("error strict decoding patch: error converting YAML to JSON: {first}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The `DeleteOptions` in the body; `None` if there is no body.

@@ -99,19 +99,23 @@ fn check_identity(context: &Context, object: &mut Value) -> Result<(), Status> {
 }
 
 async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {
-    let applied = decode::applied(context, options.field_validation)?;
+    let (applied, complaints) = decode::applied(context)?;
+    let validation = options.field_validation;
     let manager = context.manager(options.field_manager.as_deref());
     let force = options.force.unwrap_or(false);
     let merge = |context: &Context, live: Option<&Value>| {
         let apply = || ownership::apply(context, live, &applied, &manager, force);
         let patch = decode::Patch { apply, duplicates: &[], strategic: None };
         let (mut object, _) = decode::patched(context, &patch, FieldValidation::Ignore)?;
+        decode::strictly_applied(&complaints, validation)?;
         check_identity(context, &mut object)?;
         Ok(object)
     };
     let transform = |context: &Context, live: &Value| merge(context, Some(live));
     let change = Change { transform, manager: None, options, uid_is_precondition: false, admitted: Admitted::Object };
-    match update(context, change).await {
+    let updated = update(context, change).await;
+    decode::warn(context, validation, complaints.clone());
+    match updated {
         Err(status) if status.code == StatusCode::NOT_FOUND && context.subresource().is_empty() => {
             let mut object = merge(context, None)?;
             metadata_mut(&mut object).remove("resourceVersion");

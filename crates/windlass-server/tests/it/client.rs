@@ -56,7 +56,13 @@ pub(crate) async fn send_text(server: &Server, path: &str, body: String) -> Answ
     send_bytes(server.service(), Method::POST, path, "application/json", body.into()).await
 }
 
-async fn send_bytes(service: Service, method: Method, path: &str, content_type: &str, bytes: Vec<u8>) -> Answer {
+pub(crate) async fn send_bytes(
+    service: Service,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    bytes: Vec<u8>,
+) -> Answer {
     let body: Full<bytes::Bytes> = Full::from(bytes);
     let request = Request::builder().method(method).uri(path).header("content-type", content_type).body(body).unwrap();
     let response = service.oneshot(request).await.unwrap();
