@@ -1,6 +1,7 @@
 //! The server's shared state.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 use windlass_store::Store;
@@ -44,9 +45,19 @@ pub struct Api {
     pub(crate) restrictions: Restrictions,
     /// How webhooks of all kinds are reached.
     pub(crate) webhook_clients: Clients,
+    /// Where the server is reached by others, once it listens.
+    pub(crate) address: OnceLock<SocketAddr>,
 }
 
+/// Where a server that does not listen would be reached.
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6443);
+
 impl Api {
+    /// Where clients are told to reach this server, `address:port`.
+    pub(crate) fn advertised(&self) -> String {
+        self.address.get().unwrap_or(&NOWHERE).to_string()
+    }
+
     /// What is doubtful about the expressions of a ValidatingAdmissionPolicy, given what is served now: the
     /// `expressionWarnings` of its status.
     pub fn check_policy(&self, policy: &Value) -> Vec<ExpressionWarning> {

@@ -15,6 +15,7 @@ pub mod protobuf;
 pub mod quantity;
 pub mod time;
 pub mod typed;
+pub mod unstructured;
 pub mod write;
 pub mod yaml;
 

@@ -1,7 +1,7 @@
 //! Everything that is not a resource: discovery, OpenAPI, version, metrics, the list of paths.
 
 use bytes::Bytes;
-use http::header::ACCEPT;
+use http::header::{ACCEPT, HeaderValue, LOCATION};
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -10,78 +10,124 @@ use crate::body::Body;
 use crate::catalog::Snapshot;
 use crate::codec::negotiate::{self, Accepted, Format};
 use crate::codec::write;
-use crate::discovery::Discovery;
-use crate::openapi::{v2, v3};
-use crate::request::Target;
+use crate::discovery::{AGGREGATED_CONTENT_TYPE, Discovery};
+use crate::openapi::{Descriptions, v2, v3};
+use crate::request::{Query, Target};
 use crate::status::Status;
 use crate::{authn, health, render, version};
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+mod tagged;
+
+use tagged::Tagged;
+
+const JSON: &str = "application/json";
+/// Documents from this size on are compressed for clients that ask: as upstream has it, for OpenAPI and for
+/// discovery.
+const COMPRESS_OPENAPI: usize = 1400;
+const COMPRESS_DISCOVERY: usize = 128 * 1024;
 
 /// Answers a request that is not for a resource.
-pub(crate) fn answer(api: &Api, target: &Target, path: &str, headers: &HeaderMap) -> Response<Body> {
+pub(crate) fn answer(
+    api: &Api,
+    target: &Target,
+    path: &str,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
     let snapshot = api.catalog.snapshot();
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match target {
-        Target::CoreVersions => root(&snapshot, "api", accept),
-        Target::Groups => root(&snapshot, "apis", accept),
+        Target::CoreVersions => root(api, &snapshot, "api", accept, headers),
+        Target::Groups => root(api, &snapshot, "apis", accept, headers),
         Target::Group(group) if snapshot.has_group(group) && !group.is_empty() => {
             let name = format!("discovery {group}");
-            document(&snapshot, &name, |discovery| discovery.api_group(group))
+            document(&snapshot, &name, accept, |discovery| discovery.api_group(group))
         }
         Target::GroupVersion(group, version) if snapshot.has_version(group, version) => {
             let name = format!("discovery {group}/{version}");
-            document(&snapshot, &name, |discovery| discovery.resource_list(group, version))
+            document(&snapshot, &name, accept, |discovery| discovery.resource_list(group, version))
         }
-        Target::GroupVersion(group, _) if snapshot.has_builtin_group(group) => {
-            render::status(&Status::no_such_resource(), &Accepted::json())
-        }
-        Target::Other => other(api, path, accept),
-        _ => health::text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        Target::GroupVersion(group, _) if snapshot.has_builtin_group(group) => Err(Status::no_such_resource()),
+        Target::Other => Ok(other(api, path, accept, query, headers)),
+        _ => Ok(health::text(StatusCode::NOT_FOUND, "404 page not found\n")),
     }
 }
 
-/// `/api` or `/apis`, as the client prefers: one document about everything, or just names.
-fn root(snapshot: &Snapshot, which: &str, accept: &str) -> Response<Body> {
-    let aggregated = negotiate::negotiate(accept, |format, target| {
-        format == Format::Json
-            && target.is_none_or(|target| {
-                target.group == "apidiscovery.k8s.io"
-                    && target.version == "v2"
-                    && target.kind == "APIGroupDiscoveryList"
-            })
-    })
-    .is_some_and(|accepted| accepted.target.is_some());
-    let name = format!("discovery {which} {aggregated}");
+/// `/api` or `/apis`: one document about everything for clients that understand it, otherwise just names.
+fn root(
+    api: &Api,
+    snapshot: &Snapshot,
+    which: &str,
+    accept: &str,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
+    let is_aggregated = |target: &negotiate::Target| {
+        (&*target.group, &*target.version, &*target.kind) == ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")
+    };
+    // The aggregated form wins wherever it stands among what the client takes.
+    let aggregated = negotiate::negotiate(accept, |_, target| target.is_some_and(is_aggregated));
+    let Some(accepted) = aggregated.filter(|accepted| accepted.target.is_some()) else {
+        let address = api.advertised();
+        return document(snapshot, &format!("discovery {which} {address}"), accept, |discovery| {
+            Some(if which == "api" { discovery.api_versions(&address) } else { discovery.api_group_list() })
+        });
+    };
+    let (format, content_type) = (accepted.format, aggregated_type(accepted.format));
+    let name = format!("discovery {which} aggregated {}", format.media_type());
     let bytes = snapshot.documents().get(&name, || {
         let discovery = Discovery::new(snapshot.resources());
-        encoded(&match (which, aggregated) {
-            ("api", false) => discovery.api_versions("127.0.0.1:6443"),
-            ("api", true) => discovery.aggregated_core(),
-            (_, false) => discovery.api_group_list(),
-            (_, true) => discovery.aggregated_apis(),
-        })
+        let value = if which == "api" { discovery.aggregated_core() } else { discovery.aggregated_apis() };
+        render::encode(&value, &Accepted { format, ..Accepted::json() }).unwrap_or_default()
     });
-    render::raw(StatusCode::OK, if aggregated { AGGREGATED } else { "application/json" }, bytes.into())
+    let cache_control = Some("public");
+    let tagged =
+        Tagged { name: &name, bytes, content_type, tag: None, cache_control, compress_from: COMPRESS_DISCOVERY };
+    Ok(tagged.answer(snapshot, headers))
 }
 
-fn document(snapshot: &Snapshot, name: &str, make: impl FnOnce(&Discovery<'_>) -> Option<Value>) -> Response<Body> {
-    let bytes = snapshot.documents().get(name, || {
+/// The content type of the aggregated form; clients read its parameters to learn what they got.
+fn aggregated_type(format: Format) -> &'static str {
+    match format {
+        Format::Json => AGGREGATED_CONTENT_TYPE,
+        Format::Yaml => "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        Format::Protobuf => "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+    }
+}
+
+fn document(
+    snapshot: &Snapshot,
+    name: &str,
+    accept: &str,
+    make: impl FnOnce(&Discovery<'_>) -> Option<Value>,
+) -> Result<Response<Body>, Status> {
+    let accepted = negotiate::negotiate(accept, |_, target| target.is_none()).ok_or_else(negotiate::no_format_fits)?;
+    let format = accepted.format;
+    let bytes = snapshot.documents().get(&format!("{name} {}", format.media_type()), || {
         let discovery = Discovery::new(snapshot.resources());
-        make(&discovery).map(|value| encoded(&value)).unwrap_or_default()
+        let accepted = Accepted { format, ..Accepted::json() };
+        let encode = |mut value: Value| {
+            // The oldest documents carry no version, by which a message is found.
+            if format == Format::Protobuf && value.get("apiVersion").is_none() {
+                value["apiVersion"] = "v1".into();
+            }
+            render::encode(&value, &accepted).ok()
+        };
+        make(&discovery).and_then(encode).unwrap_or_default()
     });
     if bytes.is_empty() {
-        return render::status(&Status::no_such_resource(), &Accepted::json());
+        return Err(Status::no_such_resource());
     }
-    render::raw(StatusCode::OK, "application/json", bytes.into())
+    Ok(render::raw(StatusCode::OK, format.media_type(), bytes.into()))
 }
 
-fn other(api: &Api, path: &str, accept: &str) -> Response<Body> {
+fn other(api: &Api, path: &str, accept: &str, query: &Query, headers: &HeaderMap) -> Response<Body> {
     let snapshot = api.catalog.snapshot();
     match path {
-        "/openapi/v2" => openapi_v2(&snapshot, accept),
+        "/openapi/v2" => openapi_v2(&snapshot, accept, headers),
         "/openapi/v3" => openapi_v3_index(&snapshot),
-        path if path.starts_with("/openapi/v3/") => openapi_v3(&snapshot, &path["/openapi/v3/".len()..]),
+        path if path.starts_with("/openapi/v3/") => {
+            openapi_v3(&snapshot, &path["/openapi/v3/".len()..], accept, query, headers)
+        }
         "/" => render::raw(StatusCode::OK, "application/json", encoded(&paths(&snapshot)).into()),
         "/version" | "/version/" => render::raw(StatusCode::OK, "application/json", encoded(&version::info()).into()),
         "/.well-known/openid-configuration" => {
@@ -98,18 +144,29 @@ fn other(api: &Api, path: &str, accept: &str) -> Response<Body> {
     }
 }
 
-fn openapi_v2(snapshot: &Snapshot, accept: &str) -> Response<Body> {
-    if v2::prefers_protobuf(accept) {
-        let bytes = snapshot.documents().get("openapi v2 protobuf", || v2::protobuf(snapshot.resources()));
-        return render::raw(StatusCode::OK, v2::PROTOBUF_CONTENT_TYPE, bytes.into());
-    }
-    let bytes = snapshot.documents().get("openapi v2 json", || v2::json(snapshot.resources()));
-    render::raw(StatusCode::OK, "application/json", bytes.into())
+fn openapi_v2(snapshot: &Snapshot, accept: &str, headers: &HeaderMap) -> Response<Body> {
+    let offered = [JSON, v2::PROTOBUF_OLD_TYPE, v2::PROTOBUF_CONTENT_TYPE];
+    let (name, bytes, content_type) = match negotiate::choose(accept, &offered) {
+        None => return render::raw(StatusCode::NOT_ACCEPTABLE, "", Body::empty()),
+        Some(JSON) => {
+            let name = "openapi v2 json";
+            (name, snapshot.documents().get(name, || v2::json(snapshot.resources())), JSON)
+        }
+        Some(_) => {
+            let name = "openapi v2 protobuf";
+            let bytes = snapshot.documents().get(name, || v2::protobuf(snapshot.resources()));
+            (name, bytes, v2::PROTOBUF_CONTENT_TYPE)
+        }
+    };
+    let tagged = Tagged { name, bytes, content_type, tag: None, cache_control: None, compress_from: COMPRESS_OPENAPI };
+    tagged.answer(snapshot, headers)
 }
 
 fn openapi_v3_index(snapshot: &Snapshot) -> Response<Body> {
     let bytes = snapshot.documents().get("openapi v3", || {
         let discovery = Discovery::new(snapshot.resources());
+        // Unpacked once for all of them.
+        let _descriptions = Descriptions::shared();
         let documents = discovery
             .group_versions()
             .map(|(group, version, resources)| (group, version, v3::fingerprint(group, version, resources)));
@@ -118,16 +175,45 @@ fn openapi_v3_index(snapshot: &Snapshot) -> Response<Body> {
     render::raw(StatusCode::OK, "text/plain; charset=utf-8", bytes.into())
 }
 
-fn openapi_v3(snapshot: &Snapshot, path: &str) -> Response<Body> {
-    let bytes = snapshot.documents().get(&format!("openapi v3 {path}"), || {
-        let discovery = Discovery::new(snapshot.resources());
-        let found = discovery.group_versions().find(|(group, version, _)| v3::path(group, version) == path);
-        found.map(|(group, version, resources)| v3::document(group, version, resources)).unwrap_or_default()
-    });
-    if bytes.is_empty() {
-        return health::text(StatusCode::NOT_FOUND, "404 page not found\n");
+fn openapi_v3(snapshot: &Snapshot, path: &str, accept: &str, query: &Query, headers: &HeaderMap) -> Response<Body> {
+    let discovery = Discovery::new(snapshot.resources());
+    let found = discovery.group_versions().find(|(group, version, _)| v3::path(group, version) == path);
+    let Some((group, version, resources)) = found else {
+        return render::raw(StatusCode::NOT_FOUND, "", Body::empty());
+    };
+    let offered = [JSON, v3::PROTOBUF_CONTENT_TYPE, v3::PROTOBUF_OLD_TYPE];
+    let Some(chosen) = negotiate::choose(accept, &offered) else {
+        return render::raw(StatusCode::NOT_ACCEPTABLE, "", Body::empty());
+    };
+    let tag = snapshot
+        .documents()
+        .get(&format!("openapi v3 {path} tag"), || v3::fingerprint(group, version, resources).into());
+    let tag = String::from_utf8_lossy(&tag).into_owned();
+    let wanted = query.get("hash");
+    if wanted.is_some_and(|wanted| wanted != tag) {
+        return moved(&format!("/openapi/v3/{path}?hash={tag}"));
     }
-    render::raw(StatusCode::OK, "application/json", bytes.into())
+    let (name, content_type) = match chosen {
+        JSON => (format!("openapi v3 {path}"), JSON),
+        _ => (format!("openapi v3 {path} protobuf"), v3::PROTOBUF_CONTENT_TYPE),
+    };
+    let bytes = snapshot.documents().get(&name, || match chosen {
+        JSON => v3::document(group, version, resources),
+        _ => v3::protobuf(group, version, resources),
+    });
+    // A document that was asked for by its tag never changes.
+    let cache_control = wanted.map(|_| "public, immutable");
+    let tag = Some(tag);
+    Tagged { name: &name, bytes, content_type, tag, cache_control, compress_from: COMPRESS_OPENAPI }
+        .answer(snapshot, headers)
+}
+
+fn moved(location: &str) -> Response<Body> {
+    let mut response = render::raw(StatusCode::MOVED_PERMANENTLY, "", Body::empty());
+    if let Ok(location) = HeaderValue::from_str(location) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
 }
 
 /// `/`: what there is.

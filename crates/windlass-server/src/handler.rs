@@ -5,14 +5,14 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
 use futures::future::BoxFuture;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use jiff::Timestamp;
 
 use crate::api::Api;
@@ -29,6 +29,9 @@ use crate::{authn, authz, documents, health, table};
 
 /// Bodies may be this large.
 const BODY_LIMIT: usize = 3 << 20;
+/// Of larger ones this much more is read, for no longer than this.
+const DRAIN_LIMIT: usize = 16 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// What the connection itself proved about the client; put into a request's extensions by whoever
 /// accepted the connection.
@@ -78,7 +81,7 @@ async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Resp
             if let Some(response) = health::answer(api, path, &query) {
                 return Ok(response);
             }
-            Ok(documents::answer(api, &target, path, request.headers()))
+            documents::answer(api, &target, path, &query, request.headers())
         }
     }
 }
@@ -226,11 +229,54 @@ fn accepted(headers: &HeaderMap, pretty: Option<&str>, served: &Served, verb: Ve
     Ok(accepted)
 }
 
-async fn read(body: Payload) -> Result<Bytes, Status> {
-    match Limited::new(body, BODY_LIMIT).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(format!("limit is {BODY_LIMIT}"))),
-        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+/// Reads a body. Of one that is too large a little more is read and thrown away before it is refused: a client
+/// that is still sending would not see the answer otherwise, only that the stream was reset.
+async fn read(mut body: Payload) -> Result<Bytes, Status> {
+    // Most bodies come in one piece, which is taken as it is.
+    let mut first = Bytes::new();
+    let mut rest = Vec::new();
+    while let Some(data) = piece(&mut body).await? {
+        if first.len() + rest.len() + data.len() > BODY_LIMIT {
+            drop(data);
+            let _ = tokio::time::timeout(DRAIN_TIME, drain(body)).await;
+            return Err(Status::too_large(format!("limit is {BODY_LIMIT}")));
+        }
+        if first.is_empty() && rest.is_empty() {
+            first = data;
+            continue;
+        }
+        if rest.is_empty() {
+            rest.reserve(first.len() + data.len());
+            rest.extend_from_slice(&std::mem::take(&mut first));
+        }
+        rest.extend_from_slice(&data);
+    }
+    Ok(if rest.is_empty() { first } else { rest.into() })
+}
+
+/// The next piece of a body that holds data.
+async fn piece(body: &mut Payload) -> Result<Option<Bytes>, Status> {
+    loop {
+        match body.frame().await {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(Status::bad_request(format!("the body could not be read: {error}"))),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+}
+
+/// Throws away what a client still sends, up to a limit.
+async fn drain(mut body: Payload) {
+    let mut left = DRAIN_LIMIT;
+    while let Ok(Some(data)) = piece(&mut body).await {
+        match left.checked_sub(data.len()) {
+            Some(rest) => left = rest,
+            None => return,
+        }
     }
 }
 

@@ -27,6 +27,7 @@ mod documents;
 pub mod field;
 pub mod handler;
 mod health;
+mod kubernetes_service;
 mod metrics;
 mod object;
 pub mod openapi;

@@ -29,7 +29,7 @@ fn does_not_apply() -> Status {
 }
 
 /// The JSON type of a value in the words of Go's `encoding/json` errors.
-fn json_type(value: &Value) -> &'static str {
+pub(crate) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -9,6 +9,7 @@
 //! comes from the kind's schema and its [`Strategy`](strategy::Strategy).
 
 mod allocation;
+mod connect;
 mod context;
 mod create;
 mod decode;

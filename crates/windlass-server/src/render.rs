@@ -19,6 +19,7 @@ use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
 use crate::codec::{self, peek, write};
 use crate::registry::{Answer, Context, Stored};
+use crate::resource::internal_package;
 use crate::status::Status;
 use crate::table::{self, IncludeObject, MetaVersion};
 use crate::versions;
@@ -66,6 +67,12 @@ impl ListMeta {
 
 /// A list in the form the client asked for.
 pub(crate) async fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta) -> Result<Answer, Status> {
+    if let Some((Transform::Metadata, _)) = context.accepted.transform() {
+        let found = go_type(&context.served, true);
+        return Err(not_acceptable(format!(
+            "you requested PartialObjectMetadata, but the requested object is a list ({found})"
+        )));
+    }
     let plain =
         context.accepted.target.is_none() && context.accepted.format == Format::Json && !context.accepted.pretty;
     let body = if plain {
@@ -239,6 +246,30 @@ pub(crate) fn encode(value: &Value, accepted: &Accepted) -> Result<Bytes, Status
     }
 }
 
+fn not_acceptable(message: String) -> Status {
+    Status::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+}
+
+/// The Go type of what was found.
+fn go_type(served: &Served, list: bool) -> String {
+    let suffix = if list { "List" } else { "" };
+    if served.custom {
+        return format!("*unstructured.Unstructured{suffix}");
+    }
+    format!("*{}.{}{suffix}", internal_package(&served.group), served.kind)
+}
+
+/// The answer that is one object. Unlike an event of a watch it is not shown as a list of metadata.
+async fn single(context: &RenderContext, stored: &Stored) -> Result<Bytes, Status> {
+    if let Some((Transform::MetadataList, _)) = context.accepted.transform() {
+        let found = go_type(&context.served, false);
+        return Err(not_acceptable(format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list ({found})"
+        )));
+    }
+    object(&context.api, &context.served, &context.accepted, stored, &context.table).await
+}
+
 /// One object in the form the client asked for.
 async fn object(
     api: &Api,
@@ -272,8 +303,7 @@ pub(crate) async fn answer(context: &RenderContext, answer: Answer) -> Response<
         Answer::Raw { code, content_type, body, warnings } => (raw(code, content_type, body), warnings),
         Answer::Status { status: failure, warnings } => (status(&failure, &context.accepted), warnings),
         Answer::Object { code, object: stored, warnings } => {
-            let body = object(&context.api, &context.served, &context.accepted, &stored, &context.table).await;
-            let response = match body {
+            let response = match single(context, &stored).await {
                 Ok(body) => raw(code, context.accepted.format.media_type(), body.into()),
                 Err(failure) => status(&failure, &context.accepted),
             };
@@ -344,12 +374,14 @@ pub(crate) fn status(status: &Status, accepted: &Accepted) -> Response<Body> {
     response
 }
 
-/// A response with the headers that every answer has.
+/// A response with the headers that every answer has. An answer without content is of no type.
 pub(crate) fn raw(code: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if !content_type.is_empty() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }

@@ -82,6 +82,15 @@ pub struct Column {
     pub json_path: Option<Box<str>>,
 }
 
+/// The Go package of a group's internal types, which some errors name.
+pub(crate) fn internal_package(group: &str) -> &str {
+    match group {
+        "" | "events.k8s.io" => "core",
+        "internal.apiserver.k8s.io" => "apiserverinternal",
+        group => group.split('.').next().unwrap_or(group),
+    }
+}
+
 impl Resource {
     /// `group/version`, or just `v1` for the core group.
     pub fn api_version(&self) -> String {

@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
 use crate::watch::Hub;
 use crate::webhook::Clients;
-use crate::{admission, bootstrap, status};
+use crate::{admission, bootstrap, kubernetes_service, status};
 
 /// How long a stop waits for requests that are under way.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -117,6 +117,7 @@ impl ServerBuilder {
             rbac: Rbac::default(),
             metrics: Metrics::default(),
             crds: CrdController::progress(),
+            address: OnceLock::new(),
         });
         bootstrap::create_defaults(&api).await?;
         authz::ensure_defaults(&api).await?;
@@ -200,15 +201,18 @@ impl Server {
             .map(Into::into)
             .collect();
         names.extend(["kubernetes.default.svc.cluster.local", "127.0.0.1", "::1", "10.96.0.1"].map(Into::into));
-        if !address.ip().is_unspecified() && !address.ip().is_loopback() {
-            names.push(address.ip().to_string());
+        let advertised = kubernetes_service::advertised(local);
+        if !advertised.ip().is_loopback() {
+            names.push(advertised.ip().to_string());
         }
+        // The first socket is the one that others are told of.
+        let _ = self.api.address.set(advertised);
         let config = authority.server_config(&authority.server(&names)?)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let stop = CancellationToken::new();
         let accept = Accept { api: Arc::clone(&self.api), acceptor, stop: stop.clone() };
-        let task = accept.spawn(listener);
-        Ok(Listener { address: local, api: Arc::clone(&self.api), stop, task })
+        let (task, keeper) = accept.spawn(listener);
+        Ok(Listener { address: local, api: Arc::clone(&self.api), stop, task, keeper })
     }
 
     /// Ends watches, stops the server's tasks and closes the store.
@@ -238,6 +242,7 @@ pub struct Listener {
     api: Arc<Api>,
     stop: CancellationToken,
     task: JoinHandle<()>,
+    keeper: JoinHandle<()>,
 }
 
 impl Listener {
@@ -250,7 +255,8 @@ impl Listener {
     pub async fn stop(self) {
         self.stop.cancel();
         self.api.catalog.end_watches();
-        // The task only ends by its own will or by a panic, which has been reported.
+        // The tasks only end by their own will or by a panic, which has been reported.
+        let _ = self.keeper.await;
         let _ = self.task.await;
     }
 }
@@ -263,8 +269,9 @@ struct Accept {
 
 impl Accept {
     /// A function of its own, so that all of this is compiled here and not into each crate that listens.
-    fn spawn(self, listener: TcpListener) -> JoinHandle<()> {
-        tokio::spawn(self.run(listener))
+    fn spawn(self, listener: TcpListener) -> (JoinHandle<()>, JoinHandle<()>) {
+        let keeper = tokio::spawn(kubernetes_service::keep(Arc::clone(&self.api), self.stop.clone()));
+        (tokio::spawn(self.run(listener)), keeper)
     }
 
     async fn run(self, listener: TcpListener) {

@@ -320,7 +320,8 @@ pub fn parse_group_version(api_version: &str) -> Result<(&str, &str), String> {
     }
 }
 
-fn type_field(map: &Map<String, Value>, key: &str) -> Result<String, String> {
+/// `kind` or `apiVersion`, as upstream looks for them before anything else.
+pub(crate) fn type_field(map: &Map<String, Value>, key: &str) -> Result<String, String> {
     match map.get(key) {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),

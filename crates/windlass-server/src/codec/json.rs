@@ -14,9 +14,38 @@ use serde_json::{Map, Number, Value};
 
 use crate::field::{Path, quote};
 
-/// How deep values may nest. Upstream allows 10,000; a client built on `serde_json` reads 128, of
-/// which a list around the object takes two, so deeper objects could be stored but not read.
+/// How deep values may nest. Upstream allows 10,000; a client built on `serde_json`, as every one in Rust
+/// is and the cluster's own controllers are, reads 127. A list around the object takes two of those and the
+/// fields of a manager [`MANAGED_DEPTH`], so an object that nests deeper could be stored, but whoever lists
+/// its kind could not read the list. The same bound keeps every walk of an object within a small part of the
+/// stack; see the test `nesting`.
 pub const MAX_DEPTH: usize = 120;
+
+/// How much deeper `metadata.managedFields` may nest: it repeats the structure of its object five levels down.
+pub const MANAGED_DEPTH: usize = 5;
+
+/// Whether an object nests no deeper than is allowed.
+pub fn is_shallow(object: &Value) -> bool {
+    let Value::Object(map) = object else { return nests_within(object, MAX_DEPTH, &mut 0) };
+    map.iter().all(|(key, value)| match value {
+        Value::Object(metadata) if key == "metadata" => metadata.iter().all(|(key, value)| {
+            let managed = if key == "managedFields" { MANAGED_DEPTH } else { 0 };
+            nests_within(value, MAX_DEPTH - 2 + managed, &mut 0)
+        }),
+        value => nests_within(value, MAX_DEPTH - 1, &mut 0),
+    })
+}
+
+/// Whether `value` nests at most `levels` deep. Counts the values it looks at.
+pub(crate) fn nests_within(value: &Value, levels: usize, visited: &mut usize) -> bool {
+    *visited += 1;
+    let mut fits = |below: &Value| levels > 0 && nests_within(below, levels - 1, visited);
+    match value {
+        Value::Array(items) => levels > 0 && items.iter().all(&mut fits),
+        Value::Object(map) => levels > 0 && map.values().all(&mut fits),
+        _ => true,
+    }
+}
 
 /// The most strict errors reported for one document, as upstream caps them.
 pub const MAX_STRICT_ERRORS: usize = 100;
@@ -51,12 +80,17 @@ pub struct Parsed {
 
 /// Parses a complete text: one value and white space around it.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, SyntaxError> {
-    parse_below(bytes, 0)
+    parse_at(bytes, 0, MAX_DEPTH)
 }
 
-/// Parses a text that becomes part of a value `depth` levels down.
+/// Parses a text that becomes part of a value `depth` levels down; it may be the fields of a manager.
 pub(super) fn parse_below(bytes: &[u8], depth: usize) -> Result<Parsed, SyntaxError> {
-    let mut parser = Parser { bytes, text: std::str::from_utf8(bytes).ok(), at: 0, duplicates: Vec::new() };
+    parse_at(bytes, depth, MAX_DEPTH + MANAGED_DEPTH)
+}
+
+fn parse_at(bytes: &[u8], depth: usize, limit: usize) -> Result<Parsed, SyntaxError> {
+    let text = std::str::from_utf8(bytes).ok();
+    let mut parser = Parser { bytes, text, at: 0, duplicates: Vec::new(), limit };
     parser.skip_space();
     let value = parser.value(&Path::root(), depth)?;
     parser.skip_space();
@@ -79,6 +113,8 @@ struct Parser<'a> {
     text: Option<&'a str>,
     at: usize,
     duplicates: Vec<Duplicate>,
+    /// How deep values may nest here.
+    limit: usize,
 }
 
 type Result<T, E = SyntaxError> = std::result::Result<T, E>;
@@ -117,7 +153,7 @@ impl<'a> Parser<'a> {
     }
 
     fn object(&mut self, path: &Path<'_>, depth: usize) -> Result<Value> {
-        if depth > MAX_DEPTH {
+        if depth > self.limit {
             return Err(self.unexpected("exceeded max depth"));
         }
         self.at += 1;
@@ -140,7 +176,10 @@ impl<'a> Parser<'a> {
             }
             self.at += 1;
             self.skip_space();
+            let managed = if depth == 2 && key == "managedFields" { MANAGED_DEPTH } else { 0 };
+            self.limit += managed;
             let value = self.value(&path.child(&key), depth)?;
+            self.limit -= managed;
             match map.entry(key) {
                 Entry::Vacant(entry) => drop(entry.insert(value)),
                 Entry::Occupied(mut entry) => {
@@ -161,7 +200,7 @@ impl<'a> Parser<'a> {
     }
 
     fn array(&mut self, path: &Path<'_>, depth: usize) -> Result<Value> {
-        if depth > MAX_DEPTH {
+        if depth > self.limit {
             return Err(self.unexpected("exceeded max depth"));
         }
         self.at += 1;

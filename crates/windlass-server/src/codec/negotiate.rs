@@ -110,10 +110,7 @@ pub fn accept(header: Option<&str>, endpoint: Endpoint) -> Result<Accepted, Stat
         let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
         return Err(routing_failure(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message));
     }
-    negotiate(header, |format, target| endpoint.allows(format, target)).ok_or_else(|| {
-        let types: Vec<_> = Format::ALL.iter().map(|f| f.media_type()).collect();
-        not_acceptable(&types.join(", "))
-    })
+    negotiate(header, |format, target| endpoint.allows(format, target)).ok_or_else(no_format_fits)
 }
 
 /// Chooses a watch's representation, or says 406: there is no YAML stream.
@@ -133,6 +130,17 @@ pub fn negotiate(header: &str, allows: impl Fn(Format, Option<&Target>) -> bool)
         let matching = Format::ALL.into_iter().filter(|format| clause.matches(*format));
         matching.into_iter().find_map(|format| clause.options(format, &allows))
     })
+}
+
+/// The first of `offered` media types that the client takes, in its order of preference. No header takes
+/// everything.
+pub fn choose<'o>(header: &str, offered: &[&'o str]) -> Option<&'o str> {
+    let header = if header.is_empty() { "*/*" } else { header };
+    let matches = |clause: &Clause<'_>, offer: &str| {
+        let (main, sub) = offer.split_once('/').unwrap_or((offer, ""));
+        (clause.main == main || clause.main == "*") && (clause.sub == sub || clause.sub == "*")
+    };
+    parse_accept(header).iter().find_map(|clause| offered.iter().copied().find(|offer| matches(clause, offer)))
 }
 
 /// The format of a request body, or 415. A missing header means JSON.
@@ -326,6 +334,11 @@ fn stream_types() -> Vec<String> {
     streaming.map(|f| format!("{};stream=watch", f.media_type())).collect()
 }
 
+/// 406 that names every format.
+pub fn no_format_fits() -> Status {
+    not_acceptable(&Format::ALL.map(Format::media_type).join(", "))
+}
+
 fn not_acceptable(types: &str) -> Status {
     let message = format!("only the following media types are accepted: {types}");
     Status::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
@@ -354,6 +367,24 @@ mod tests {
 
     const LIST: Endpoint = Endpoint { custom: false, list: true, table: true };
     const CUSTOM: Endpoint = Endpoint { custom: true, ..LIST };
+
+    #[test]
+    fn clients_ask_for_openapi_in_protobuf_by_either_name() {
+        const OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+        const NEW: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+        const JSON: &str = "application/json";
+        for (header, chosen) in [
+            (OLD, Some(OLD)),
+            ("application/com.github.proto-openapi.spec.v2.v1.0+protobuf, application/json", Some(NEW)),
+            ("application/json, application/com.github.proto-openapi.spec.v2@v1.0+protobuf", Some(JSON)),
+            ("*/*", Some(JSON)),
+            ("application/*", Some(JSON)),
+            ("", Some(JSON)),
+            ("text/html", None),
+        ] {
+            assert_eq!(choose(header, &[JSON, OLD, NEW]), chosen, "{header}");
+        }
+    }
 
     fn format_of(header: &str, endpoint: Endpoint) -> Format {
         accept(Some(header), endpoint).expect(header).format

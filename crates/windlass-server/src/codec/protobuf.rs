@@ -148,6 +148,7 @@ fn message_of(group: &str, version: &str, kind: &str) -> Option<&'static Message
     let name = match builtin::by_kind(group, version, kind) {
         Some(id) => table::message_name(builtin::definition(id).name?),
         None if group == "meta.k8s.io" => format!("k8s.io.apimachinery.pkg.apis.meta.{version}.{kind}"),
+        None if group == "apidiscovery.k8s.io" => format!("k8s.io.api.apidiscovery.{version}.{kind}"),
         None if group.is_empty() => format!("k8s.io.apimachinery.pkg.apis.meta.{version}.{kind}"),
         None => return None,
     };

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::{Map, Number, Value};
 
-use super::json::MAX_DEPTH;
+use super::json::{MANAGED_DEPTH, MAX_DEPTH};
 use crate::field::quote;
 
 mod emit;
@@ -30,8 +30,8 @@ pub struct Parsed {
 pub fn parse(bytes: &[u8]) -> Result<Parsed, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
     let options = granit_parser::options! {
-        flow_nesting_limit: MAX_DEPTH,
-        block_nesting_limit: MAX_DEPTH,
+        flow_nesting_limit: MAX_DEPTH + MANAGED_DEPTH,
+        block_nesting_limit: MAX_DEPTH + MANAGED_DEPTH,
         emit_comments: false,
     };
     let mut reader = Reader {
@@ -40,6 +40,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, String> {
         duplicates: Vec::new(),
         nodes: 0,
         aliased: 0,
+        limit: MAX_DEPTH,
     };
     let value = reader.document()?;
     let duplicates = (!reader.duplicates.is_empty())
@@ -54,6 +55,8 @@ struct Reader<'a> {
     /// How many nodes were decoded, and how many of them through aliases.
     nodes: usize,
     aliased: usize,
+    /// How deep values may nest here.
+    limit: usize,
 }
 
 /// A value with what it costs to repeat it.
@@ -98,7 +101,7 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self, event: Event<'a>, span: &Span, depth: usize) -> Result<Node, String> {
-        if depth > MAX_DEPTH {
+        if depth > self.limit {
             return Err(format!("yaml: line {}: exceeded max depth of {MAX_DEPTH}", span.start.line()));
         }
         self.nodes += 1;
@@ -120,7 +123,7 @@ impl<'a> Reader<'a> {
         let Some(node) = self.anchors.get(&id) else {
             return Err(format!("yaml: line {line}: anchor value contains itself"));
         };
-        if depth + node.depth > MAX_DEPTH {
+        if depth + node.depth > self.limit {
             return Err(format!("yaml: line {line}: exceeded max depth of {MAX_DEPTH}"));
         }
         self.nodes += node.nodes;
@@ -159,7 +162,10 @@ impl<'a> Reader<'a> {
             }
             let key = self.node(event, &span, depth + 1)?;
             let (event, span) = self.next()?;
+            let managed = if depth == 1 && key.value == "managedFields" { MANAGED_DEPTH } else { 0 };
+            self.limit += managed;
             let value = self.node(event, &span, depth + 1)?;
+            self.limit -= managed;
             out.nodes += key.nodes + value.nodes;
             out.depth = out.depth.max(value.depth + 1);
             if key.merge {

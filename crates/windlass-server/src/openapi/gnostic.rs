@@ -1,10 +1,12 @@
-//! The protobuf encoding of an OpenAPI v2 document, as `gnostic-models/openapiv2` defines it.
+//! The protobuf encoding of an OpenAPI document, here that of v2, as `gnostic-models/openapiv2` defines it.
 //!
 //! Field numbers are those of `OpenAPIv2.proto`. The input is the JSON form, one path or definition at a time;
 //! only what this server writes is understood. Values of unknown shape (defaults, enums, extensions) travel as
 //! YAML text, for which JSON serves.
 
 use serde_json::{Map, Value};
+
+pub(super) mod v3;
 
 /// A document in the making.
 pub(super) struct Document {

@@ -176,6 +176,12 @@ fn built_in_operations_tell_kubectl_what_it_asks() {
 
 #[test]
 fn built_in_schemas_carry_types_and_merge_rules() {
+    let undescribed = |value: &Value| {
+        let mut value = value.clone();
+        let description = value.as_object_mut().and_then(|map| map.remove("description"));
+        assert!(description.is_some_and(|text| text.as_str().is_some_and(|text| !text.is_empty())), "{value}");
+        value
+    };
     let document = v3_document("apps", "v1", &of("apps", "v1"));
     let schemas = &document["components"]["schemas"];
     let deployment = &schemas["io.k8s.api.apps.v1.Deployment"];
@@ -184,11 +190,11 @@ fn built_in_schemas_carry_types_and_merge_rules() {
         json!([{"group": "apps", "version": "v1", "kind": "Deployment"}])
     );
     assert_eq!(
-        deployment["properties"]["spec"],
+        undescribed(&deployment["properties"]["spec"]),
         json!({"allOf": [{"$ref": "#/components/schemas/io.k8s.api.apps.v1.DeploymentSpec"}], "default": {}})
     );
     let spec = &schemas["io.k8s.api.apps.v1.DeploymentSpec"]["properties"];
-    assert_eq!(spec["replicas"], json!({"type": "integer", "format": "int32"}));
+    assert_eq!(undescribed(&spec["replicas"]), json!({"type": "integer", "format": "int32"}));
     assert_eq!(spec["strategy"]["x-kubernetes-patch-strategy"], "retainKeys");
     assert_eq!(
         spec["strategy"]["allOf"],
@@ -200,16 +206,18 @@ fn built_in_schemas_carry_types_and_merge_rules() {
     assert_eq!(containers["x-kubernetes-list-type"], "map");
     assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
     assert_eq!(
-        schemas["io.k8s.apimachinery.pkg.util.intstr.IntOrString"],
+        undescribed(&schemas["io.k8s.apimachinery.pkg.util.intstr.IntOrString"]),
         json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
     );
     assert_eq!(
-        schemas["io.k8s.apimachinery.pkg.api.resource.Quantity"],
+        undescribed(&schemas["io.k8s.apimachinery.pkg.api.resource.Quantity"]),
         json!({"oneOf": [{"type": "string"}, {"type": "number"}]})
     );
     let policy = v3_document("policy", "v1", &of("policy", "v1"));
     assert_eq!(
-        policy["components"]["schemas"]["io.k8s.api.policy.v1.PodDisruptionBudgetSpec"]["properties"]["selector"],
+        undescribed(
+            &policy["components"]["schemas"]["io.k8s.api.policy.v1.PodDisruptionBudgetSpec"]["properties"]["selector"]
+        ),
         json!({
             "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"}],
             "x-kubernetes-patch-strategy": "replace",
@@ -306,15 +314,6 @@ fn a_custom_resource_in_v2_is_what_kubectl_can_parse() {
     open.schema = Schema { preserve_unknown: true, ..object(Vec::new()) }.into();
     let document: Value = serde_json::from_slice(&v2::json([&open])).expect("valid JSON");
     assert_eq!(document["definitions"]["com.example.x.v1.Book"].get("properties"), None);
-}
-
-#[test]
-fn clients_ask_for_protobuf_by_either_name() {
-    assert!(v2::prefers_protobuf("application/com.github.proto-openapi.spec.v2@v1.0+protobuf"));
-    assert!(v2::prefers_protobuf("application/com.github.proto-openapi.spec.v2.v1.0+protobuf, application/json"));
-    assert!(!v2::prefers_protobuf("application/json, application/com.github.proto-openapi.spec.v2@v1.0+protobuf"));
-    assert!(!v2::prefers_protobuf("*/*"));
-    assert!(!v2::prefers_protobuf(""));
 }
 
 /// A reader of the protobuf wire format, to see what the writer wrote.
@@ -430,6 +429,35 @@ fn the_protobuf_form_has_what_old_kubectl_reads() {
     assert_eq!(gvk, r#"[{"group":"","kind":"Pod","version":"v1"}]"#);
     let book = wire::entry(definitions, 1, "com.example.x.v1.Book");
     assert_eq!(wire::text(book, 4), "A book.");
+}
+
+#[test]
+fn the_protobuf_form_of_v3_says_what_the_json_form_says() {
+    let books = books();
+    let document = v3::protobuf(&books.group, "v1", &[&books]);
+    assert_eq!(wire::text(&document, 1), "3.0.0");
+    assert_eq!(wire::text(wire::one(&document, 2), 6), crate::version::GIT_VERSION);
+    let components = wire::one(&document, 5);
+    let json: Value = serde_json::from_slice(&v3::document(&books.group, "v1", &[&books])).expect("valid JSON");
+    let names = json["components"]["schemas"].as_object().expect("schemas");
+    assert_eq!(wire::all(wire::one(components, 1), 1).len(), names.len());
+    let book = wire::one(wire::entry(wire::one(components, 1), 1, "com.example.x.v1.Book"), 1);
+    assert_eq!(wire::text(book, 25), "object");
+    assert_eq!(wire::text(book, 34), "A book.");
+    let gvk = wire::text(wire::entry(book, 36, "x-kubernetes-group-version-kind"), 2);
+    assert!(gvk.contains("Book"), "{gvk}");
+    let paths = wire::one(&document, 4);
+    assert_eq!(wire::all(paths, 1).len(), json["paths"].as_object().expect("paths").len());
+    let pods = v3::protobuf("", "v1", &builtins().iter().filter(|r| &*r.plural == "pods").collect::<Vec<_>>());
+    let path = wire::entry(wire::one(&pods, 4), 1, "/api/v1/namespaces/{namespace}/pods/{name}");
+    let patch = wire::one(path, 10);
+    assert_eq!(wire::text(patch, 5), "patchCoreV1NamespacedPod");
+    let body = wire::one(wire::one(patch, 7), 1);
+    assert!(wire::flag(body, 3), "the body is required");
+    assert!(wire::all(wire::one(body, 2), 1).len() >= 4, "patch types");
+    let spec = wire::one(wire::entry(wire::one(wire::one(&pods, 5), 1), 1, "io.k8s.api.core.v1.PodSpec"), 1);
+    let containers = wire::one(wire::entry(wire::one(spec, 31), 1, "containers"), 1);
+    assert_eq!(wire::text(containers, 25), "array");
 }
 
 /// kubectl's parser (`kube-openapi/pkg/util/proto`) refuses the whole document for one bad schema.

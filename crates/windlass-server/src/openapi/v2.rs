@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
 use super::render::{Renderer, custom_kind, custom_list};
-use super::{Dialect, ObjectWriter, gnostic, operations};
+use super::{Descriptions, Dialect, ObjectWriter, gnostic, operations};
 use crate::discovery::Discovery;
 use crate::resource::Resource;
 use crate::schema::builtin;
@@ -15,17 +15,8 @@ use crate::version::GIT_VERSION;
 /// content types refuses in an answer.
 pub const PROTOBUF_CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// Whether an `Accept` header asks for the protobuf form before JSON.
-pub fn prefers_protobuf(accept: &str) -> bool {
-    let mut clauses = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
-    clauses
-        .find_map(|media_type| match media_type {
-            PROTOBUF_CONTENT_TYPE | "application/com.github.proto-openapi.spec.v2@v1.0+protobuf" => Some(true),
-            "application/json" | "application/*" | "*/*" => Some(false),
-            _ => None,
-        })
-        .unwrap_or_default()
-}
+/// The name by which clients ask for it.
+pub const PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// The document as JSON.
 pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> Bytes {
@@ -69,9 +60,11 @@ fn each_definition(discovery: &Discovery<'_>, mut visit: impl FnMut(&str, &Value
         discovery.group_versions().map(|(group, version, _)| (group, version)).collect();
     let resources = || discovery.group_versions().flat_map(|(_, _, resources)| resources.iter().copied());
     let renderer = Renderer::builtin(Dialect::V2);
+    let descriptions = Descriptions::shared();
     for name in referenced(resources()) {
         let Some(id) = builtin::by_name(name) else { continue };
         let mut schema = renderer.schema(builtin::definition(id));
+        descriptions.describe(name, &mut schema, Dialect::V2);
         let kinds = kinds_of(name, &group_versions);
         if !kinds.is_empty() {
             schema.insert("x-kubernetes-group-version-kind".into(), kinds.into_iter().map(gvk_value).collect());

@@ -8,10 +8,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
 use super::render::{Renderer, custom_kind, custom_list};
-use super::{Dialect, ObjectWriter, operations};
+use super::{Descriptions, Dialect, ObjectWriter, gnostic, operations};
 use crate::resource::Resource;
 use crate::schema::builtin;
 use crate::version::GIT_VERSION;
+
+/// The content type of the protobuf form, as answers carry it.
+pub const PROTOBUF_CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+/// The older name of the same, which clients ask for.
+pub const PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
 /// The path of a group version below `/openapi/v3/`: `api/v1`, `apis/apps/v1`.
 pub fn path(group: &str, version: &str) -> String {
@@ -37,7 +42,7 @@ pub fn fingerprint(group: &str, version: &str, resources: &[&Resource]) -> Strin
     let digest = if resources.iter().any(|resource| resource.custom) {
         Sha256::digest(document(group, version, resources))
     } else {
-        Sha256::digest(format!("{GIT_VERSION} {} {group}/{version}", env!("CARGO_PKG_VERSION")))
+        Sha256::digest(format!("{GIT_VERSION} {} described {group}/{version}", env!("CARGO_PKG_VERSION")))
     };
     digest.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02X}");
@@ -50,18 +55,10 @@ pub fn document(group: &str, version: &str, resources: &[&Resource]) -> Bytes {
     let mut out = ObjectWriter::new(Vec::with_capacity(64 << 10));
     out.entry("openapi", &"3.0.0".into());
     out.entry("info", &json!({"title": "Kubernetes", "version": GIT_VERSION}));
-    out.nested("paths", |paths| {
-        let (path, item) = operations::resource_list(group, version, Dialect::V3);
-        paths.entry(&path, &item);
-        for resource in resources {
-            for (path, item) in operations::paths(resource, Dialect::V3) {
-                paths.entry(&path, &item);
-            }
-        }
-    });
+    out.nested("paths", |paths| each_path(group, version, resources, |path, item| paths.entry(path, item)));
     out.nested("components", |components| {
         components.nested("schemas", |schemas| {
-            write_schemas(group, version, resources, schemas);
+            each_schema(group, version, resources, |name, schema| schemas.entry(name, schema));
         });
         let bearer = json!({
             "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication",
@@ -71,19 +68,37 @@ pub fn document(group: &str, version: &str, resources: &[&Resource]) -> Bytes {
     out.finish().into()
 }
 
-fn write_schemas(group: &str, version: &str, resources: &[&Resource], schemas: &mut ObjectWriter) {
+/// The document of a group version, as a `gnostic` protobuf message.
+pub fn protobuf(group: &str, version: &str, resources: &[&Resource]) -> Bytes {
+    let mut document = gnostic::v3::Document::new("Kubernetes", GIT_VERSION);
+    each_path(group, version, resources, |path, item| document.path(path, item));
+    each_schema(group, version, resources, |name, schema| document.schema(name, schema));
+    document.finish().into()
+}
+
+fn each_path(group: &str, version: &str, resources: &[&Resource], mut visit: impl FnMut(&str, &Value)) {
+    let (path, item) = operations::resource_list(group, version, Dialect::V3);
+    visit(&path, &item);
+    for (path, item) in resources.iter().flat_map(|resource| operations::paths(resource, Dialect::V3)) {
+        visit(&path, &item);
+    }
+}
+
+fn each_schema(group: &str, version: &str, resources: &[&Resource], mut visit: impl FnMut(&str, &Value)) {
     let renderer = Renderer::builtin(Dialect::V3);
+    let descriptions = Descriptions::shared();
     for name in referenced(resources.iter().copied()) {
         let Some(id) = builtin::by_name(name) else { continue };
         let mut schema = renderer.schema(builtin::definition(id));
+        descriptions.describe(name, &mut schema, Dialect::V3);
         let kinds = kinds_of(name, &[(group, version)]);
         if !kinds.is_empty() {
             schema.insert("x-kubernetes-group-version-kind".into(), kinds.into_iter().map(gvk_value).collect());
         }
-        schemas.entry(name, &schema.into());
+        visit(name, &schema.into());
     }
     for resource in resources.iter().filter(|resource| resource.custom) {
-        schemas.entry(&kind_name(resource), &custom_kind(resource, Dialect::V3));
-        schemas.entry(&list_name(resource), &custom_list(resource, Dialect::V3));
+        visit(&kind_name(resource), &custom_kind(resource, Dialect::V3));
+        visit(&list_name(resource), &custom_list(resource, Dialect::V3));
     }
 }

@@ -7,6 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::{does_not_apply, json_type};
+use crate::codec::json::{MANAGED_DEPTH, MAX_DEPTH, nests_within};
 use crate::status::Status;
 
 /// More operations than this are refused.
@@ -14,6 +15,9 @@ const MAX_OPERATIONS: usize = 10_000;
 
 /// How many bytes the `copy` operations of one patch may add together.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+
+/// How many values one patch may move about.
+const MAX_VISITED: usize = 4_000_000;
 
 /// A decoded JSON Patch.
 #[derive(Debug)]
@@ -35,6 +39,28 @@ impl DoesNotApply {
 }
 
 type Outcome<T> = Result<T, DoesNotApply>;
+
+/// What the operations of one patch have cost so far.
+#[derive(Default)]
+struct Spent {
+    copied: usize,
+    visited: usize,
+}
+
+impl Spent {
+    /// Refuses to put `value` at `path` if that nests too deep. Operations could otherwise double the depth
+    /// of a document, each of them, until walking it overflows the stack.
+    fn nest(&mut self, path: &str, value: &Value) -> Outcome<()> {
+        let managed = if path.starts_with("/metadata/managedFields") { MANAGED_DEPTH } else { 0 };
+        let above = path.split('/').skip(1).count();
+        let levels = (MAX_DEPTH + managed).checked_sub(above);
+        let fits = levels.is_some_and(|levels| nests_within(value, levels, &mut self.visited));
+        if !fits || self.visited > MAX_VISITED {
+            return Err(DoesNotApply("exceeded max depth".to_owned()));
+        }
+        Ok(())
+    }
+}
 
 impl<'a> JsonPatch<'a> {
     /// Reads a patch. `lenient` is `fieldValidation=Ignore`, where upstream skips the typed decoding
@@ -98,9 +124,9 @@ impl<'a> JsonPatch<'a> {
 
     /// The same; the error says which operation failed and why, in the words of the library upstream uses.
     pub fn apply_or_explain(&self, document: &mut Value) -> Result<(), String> {
-        let mut copied = 0;
+        let mut spent = Spent::default();
         for operation in &self.operations {
-            run(document, operation.unwrap_or(&Map::new()), &mut copied).map_err(|DoesNotApply(why)| why)?;
+            run(document, operation.unwrap_or(&Map::new()), &mut spent).map_err(|DoesNotApply(why)| why)?;
         }
         Ok(())
     }
@@ -124,7 +150,7 @@ fn check_fields(index: usize, fields: &Map<String, Value>, strict_errors: &mut V
     Ok(())
 }
 
-fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize) -> Outcome<()> {
+fn run(document: &mut Value, operation: &Map<String, Value>, spent: &mut Spent) -> Outcome<()> {
     let text = |name: &str| operation.get(name).and_then(Value::as_str);
     let path = || text("path").ok_or_else(|| DoesNotApply(format!("operation missing path field: {MISSING}")));
     let from = || text("from").ok_or_else(|| DoesNotApply(format!("operation, missing from field: {MISSING}")));
@@ -134,6 +160,7 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
             let path = text("path").ok_or_else(|| missing("add operation failed to decode path"))?;
             let absent = || missing(format_args!("add operation does not apply: doc is missing path: \"{path}\""));
             let (target, key) = find(document, path).ok_or_else(absent)?;
+            spent.nest(path, value.unwrap_or(&Value::Null))?;
             add(target, &key, value.cloned().unwrap_or_default())
                 .map_err(|why| why.within(format_args!("error in add for path: '{path}'")))
         }
@@ -146,6 +173,7 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
         }
         "replace" => {
             let path = path().map_err(|why| why.within(format_args!("replace operation failed to decode path")))?;
+            spent.nest(path, value.unwrap_or(&Value::Null))?;
             replace(document, path, value)
         }
         "move" => {
@@ -158,6 +186,7 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
             let absent =
                 || missing(format_args!("move operation does not apply: doc is missing destination path: {path}"));
             let (target, key) = find(document, path).ok_or_else(absent)?;
+            spent.nest(path, &moved)?;
             add(target, &key, moved).map_err(|why| why.within(format_args!("error in move for path: '{path}'")))
         }
         "copy" => {
@@ -171,8 +200,10 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
             let absent =
                 || missing(format_args!("copy operation does not apply: doc is missing destination path: {path}"));
             let (target, key) = find(document, path).ok_or_else(absent)?;
-            *copied += serialized_len(&copy);
-            if *copied > MAX_COPIED_BYTES {
+            spent.nest(path, &copy)?;
+            spent.copied += serialized_len(&copy);
+            let copied = spent.copied;
+            if copied > MAX_COPIED_BYTES {
                 return Err(DoesNotApply(format!(
                     "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the \
                      limit {MAX_COPIED_BYTES}"
@@ -461,6 +492,28 @@ mod tests {
     fn copies_are_bounded() {
         let doubling: Vec<Value> = (0..40).map(|_| json!({"op": "copy", "from": "/a", "path": "/a/-"})).collect();
         check(&json!({"a": ["xxxxxxxxxxxxxxxxxxxxxxxx"]}), &Value::from(doubling), None);
+    }
+
+    #[test]
+    fn operations_cannot_nest_without_bound() {
+        let mut path = "/a".to_owned();
+        let mut doubling = Vec::new();
+        for levels in 0..14_u32 {
+            doubling.push(json!({"op": "copy", "from": "/a", "path": format!("{path}/a")}));
+            path = format!("/a{}", "/a".repeat(2_usize.pow(levels + 1) - 1));
+        }
+        check(&json!({"a": {}}), &doubling[..6].into(), Some(nested(64)));
+        check(&json!({"a": {}}), &Value::from(doubling), None);
+        let document: Map<String, Value> = (0..1000).map(|n| (n.to_string(), json!({}))).collect();
+        let chain = (1..1000).map(|n| json!({"op": "move", "from": format!("/{}", n - 1), "path": format!("/{n}/x")}));
+        check(&Value::Object(document), &chain.collect(), None);
+        let value = nested(MAX_DEPTH - 1);
+        check(&json!({}), &json!([{"op": "add", "path": "/a", "value": value["a"]}]), Some(nested(MAX_DEPTH - 1)));
+        check(&json!({"a": {}}), &json!([{"op": "add", "path": "/a/a", "value": value}]), None);
+    }
+
+    fn nested(levels: usize) -> Value {
+        (0..levels).fold(json!({}), |inner, _| json!({"a": inner}))
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::api::Api;
 use crate::authn::User;
 use crate::body::Body;
 use crate::catalog::Served;
+use crate::codec::json;
 use crate::codec::negotiate::Accepted;
 use crate::request::{Query, ResourcePath, Verb};
 use crate::status::{Qualified, Status};
@@ -134,12 +135,14 @@ impl Context {
 
     /// An object, in the form strategies handle, as the store takes it.
     pub async fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
+        check_nesting(object)?;
         let stored = versions::to_stored(&self.api, &self.served, object).await?;
         Ok(stored::encode(&stored))
     }
 
     /// An object that was not stored, as the answer shows it.
     pub async fn unsaved(&self, object: &Value) -> Result<Stored, Status> {
+        check_nesting(object)?;
         let stored = versions::to_stored(&self.api, &self.served, object).await?;
         Ok(Stored::unsaved(&stored))
     }
@@ -148,4 +151,12 @@ impl Context {
     pub fn answer(&mut self, code: StatusCode, object: Stored) -> Answer {
         Answer::Object { code, object, warnings: std::mem::take(&mut self.warnings) }
     }
+}
+
+/// What cannot be read again is not stored: patches and webhooks may nest deeper than any body.
+fn check_nesting(object: &Value) -> Result<(), Status> {
+    if json::is_shallow(object) {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!("the object exceeded max depth of {}", json::MAX_DEPTH)))
 }

@@ -6,9 +6,11 @@ use super::Context;
 use crate::codec::body::{StrictError, strict_message, undecodable};
 use crate::codec::negotiate::{self, Format};
 use crate::codec::typed::decode_typed;
+use crate::codec::unstructured;
 use crate::codec::{self, Decoded, Expected};
 use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::options::FieldValidation;
+use crate::resource::internal_package;
 use crate::schema::validate::embedded::metadata_problem;
 use crate::schema::{Schema, builtin};
 use crate::status::{Qualified, Status};
@@ -65,26 +67,28 @@ pub(super) fn patched(
 ) -> Result<(Value, Vec<String>), Status> {
     let expected = Expected::from(&context.served.resource);
     let refuse = |why: String| -> Result<Status, Status> {
-        let shown = match patch.shown {
-            Some(shown) => shown.to_owned(),
+        let shown = match patch.strategic {
+            Some(document) => shown(document),
             None => (patch.apply)()?.to_string(),
         };
         let error = FieldError::invalid(&Path::new("patch"), shown, why);
         Ok(Status::invalid(Qualified { group: "", name: "" }, "", &FieldErrors(vec![error])))
     };
     let value = (patch.apply)()?;
-    let decoded = Decoded { value, duplicates: patch.duplicates.to_vec(), source: None };
-    let (value, strict) = if expected.custom {
-        typed(context, decoded, expected, context.served.schema())?
+    let decoded = Decoded { value, duplicates: Vec::new(), source: None };
+    let result = if expected.custom {
+        Ok(typed(context, decoded, expected, context.served.schema())?)
+    } else if patch.strategic.is_some() {
+        converted(decoded, expected, context.served.schema())
     } else {
-        if let Err(why) = same_kind(&decoded.value, expected) {
-            return Err(refuse(why)?);
-        }
-        match decode_typed(decoded, context.served.schema()) {
-            Ok(typed) => (typed.value, typed.strict),
-            Err(why) => return Err(refuse(why)?),
-        }
+        of_kind(decoded, expected, context.served.schema())
     };
+    let (value, unknown) = match result {
+        Ok(result) => result,
+        Err(why) => return Err(refuse(why)?),
+    };
+    let mut strict = patch.duplicates.to_vec();
+    strict.extend(unknown);
     if validation == FieldValidation::Strict && !strict.is_empty() {
         return Err(refuse(strict_message(&strict))?);
     }
@@ -97,24 +101,75 @@ pub(super) struct Patch<'a, F> {
     pub apply: F,
     /// Duplicate keys of the patch itself.
     pub duplicates: &'a [StrictError],
-    /// What errors show instead of the patched object.
-    pub shown: Option<&'a str>,
+    /// A strategic merge patch, which errors show instead of the patched object.
+    pub strategic: Option<&'a Value>,
 }
 
-/// A patch may not turn an object into one of another kind; upstream says so after decoding it as that.
-fn same_kind(value: &Value, expected: Expected<'_>) -> Result<(), String> {
-    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
-    let (kind, api_version) = (text("kind"), text("apiVersion"));
-    let (group, version) = codec::body::parse_group_version(api_version).unwrap_or_default();
-    if (kind, group, version) == (expected.kind, expected.group, expected.version) {
-        return Ok(());
+/// A strategic merge patch as errors show it, after merging has used up the directives at its root.
+fn shown(document: &Value) -> String {
+    let mut document = document.clone();
+    if let Value::Object(map) = &mut document {
+        map.retain(|key, _| key != "$patch" && key != "$retainKeys");
+    }
+    let mut shown = String::new();
+    crate::patch::go_print(&document, &mut shown);
+    shown
+}
+
+/// The result of a strategic merge patch. It is copied into the Go type of its kind whatever kind it claims
+/// to be of.
+fn converted(
+    mut decoded: Decoded<'_>,
+    expected: Expected<'_>,
+    schema: &Schema,
+) -> Result<(Value, Vec<StrictError>), String> {
+    unstructured::convert(&mut decoded.value, schema)?;
+    name_kind(&mut decoded.value, expected);
+    let mut typed = decode_typed(decoded, schema)?;
+    typed.strict.sort_by(|a, b| a.message.cmp(&b.message));
+    Ok((typed.value, typed.strict))
+}
+
+/// The result of any other patch, which is decoded as the kind it claims to be of.
+fn of_kind(
+    mut decoded: Decoded<'_>,
+    expected: Expected<'_>,
+    schema: &Schema,
+) -> Result<(Value, Vec<StrictError>), String> {
+    let Value::Object(map) = &decoded.value else {
+        return decode_typed(decoded, schema).map(|typed| (typed.value, typed.strict));
+    };
+    let kind = codec::body::type_field(map, "kind")?;
+    let api_version = codec::body::type_field(map, "apiVersion")?;
+    let (group, version) = codec::body::parse_group_version(&api_version)?;
+    let kind = if kind.is_empty() { expected.kind } else { kind.as_str() };
+    if kind == expected.kind && api_version.is_empty() {
+        // Upstream decodes into its internal type, whose fields no JSON names.
+        let unknown = map.keys().filter(|key| !matches!(key.as_str(), "kind" | "apiVersion"));
+        let unknown = unknown.map(|key| format!("unknown field {}", quote(key)));
+        let unknown = unknown.map(|message| StrictError { message, offset: usize::MAX }).collect();
+        return Ok((Value::Object(serde_json::Map::new()), unknown));
     }
     let Some(id) = builtin::by_kind(group, version, kind) else {
-        return Err(codec::body::not_registered(kind, api_version, codec::body::scheme_of(expected.group)));
+        return Err(codec::body::not_registered(kind, &api_version, codec::body::scheme_of(expected.group)));
     };
-    let decoded = Decoded { value: value.clone(), duplicates: Vec::new(), source: None };
-    decode_typed(decoded, builtin::definition(id))?;
-    Err(format!("cannot change the kind of an object from {} to {kind}", expected.kind))
+    if (kind, group) != (expected.kind, expected.group) {
+        decode_typed(decoded, builtin::definition(id))?;
+        let (from, to) = (internal_package(group), internal_package(expected.group));
+        let from = if version.is_empty() { from } else { version };
+        let (wanted, conversion) = (expected.kind, "unknown conversion");
+        return Err(format!("converting ({from}.{kind}) to ({to}.{wanted}): {conversion}"));
+    }
+    name_kind(&mut decoded.value, expected);
+    decode_typed(decoded, schema).map(|typed| (typed.value, typed.strict))
+}
+
+fn name_kind(value: &mut Value, expected: Expected<'_>) {
+    if let Value::Object(map) = value {
+        let group = if expected.group.is_empty() { String::new() } else { format!("{}/", expected.group) };
+        map.insert("kind".into(), expected.kind.into());
+        map.insert("apiVersion".into(), format!("{group}{}", expected.version).into());
+    }
 }
 
 fn typed(
@@ -161,7 +216,11 @@ fn refused(expected: Expected<'_>, strict: &[StrictError]) -> Status {
 /// Warns of what was dropped, if the client wants to know.
 pub(super) fn warn(context: &mut Context, validation: FieldValidation, complaints: impl IntoIterator<Item = String>) {
     if validation == FieldValidation::Warn {
-        context.warnings.extend(complaints);
+        for complaint in complaints {
+            // The YAML decoder says everything in one complaint.
+            let lines = complaint.strip_prefix("yaml: unmarshal errors:\n").unwrap_or(&complaint).lines();
+            context.warnings.extend(lines.map(|line| line.trim().to_owned()));
+        }
     }
 }
 
@@ -186,11 +245,29 @@ pub(super) fn patch_document(context: &Context) -> Result<(Value, Vec<StrictErro
 }
 
 /// The configuration in the body of an apply: YAML or JSON, and not typed, since absence means something.
-pub(super) fn applied(context: &mut Context, validation: FieldValidation) -> Result<Value, Status> {
+/// With it comes what a strict decoder does not like about it.
+pub(super) fn applied(context: &Context) -> Result<(Value, Vec<String>), Status> {
+    let refuse = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
     let (value, duplicates) = codec::body::read(&context.body, Format::Yaml)
-        .map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
-    report(context, validation, duplicates.into_iter().map(|error| error.message).collect())?;
-    Ok(value)
+        .map_err(|why| refuse(format!("error converting YAML to JSON: {why}")))?;
+    match &value {
+        Value::Object(_) | Value::Null => Ok((value, duplicates.into_iter().map(|error| error.message).collect())),
+        other => {
+            let found = crate::patch::json_type(other);
+            let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+            Err(refuse(format!("error unmarshaling JSON: while decoding JSON: {why}")))
+        }
+    }
+}
+
+/// Refuses an apply for what a strict decoder does not like about it: after everything else.
+pub(super) fn strictly_applied(complaints: &[String], validation: FieldValidation) -> Result<(), Status> {
+    match complaints {
+        [first, ..] if validation == FieldValidation::Strict => {
+            Err(Status::bad_request(format!("error strict decoding patch: error converting YAML to JSON: {first}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The `DeleteOptions` in the body; `None` if there is no body.

@@ -9,7 +9,7 @@ use crate::codec::body::StrictError;
 use crate::codec::negotiate::{self, PatchType};
 use crate::object::{self, metadata_mut};
 use crate::options::{FieldValidation, WriteOptions};
-use crate::patch::{go_print, json::JsonPatch, merge, strategic};
+use crate::patch::{json::JsonPatch, merge, strategic};
 use crate::status::Status;
 use crate::versions;
 
@@ -49,20 +49,15 @@ async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOpti
         }
         Ok(object)
     };
-    // Errors about a strategic merge show the patch, others the object it makes.
-    let shown = (kind == PatchType::Strategic && options.field_validation == FieldValidation::Strict).then(|| {
-        let mut shown = String::new();
-        go_print(&document, &mut shown);
-        shown
-    });
-    change(context, transform, &duplicates, shown.as_deref(), options).await
+    let strategic = (kind == PatchType::Strategic).then_some(&document);
+    change(context, transform, &duplicates, strategic, options).await
 }
 
 async fn change(
     context: &mut Context,
     transform: impl Fn(&Value) -> Result<Value, Status>,
     duplicates: &[StrictError],
-    shown: Option<&str>,
+    strategic: Option<&Value>,
     options: &WriteOptions,
 ) -> Result<Answer, Status> {
     let manager = context.manager(options.field_manager.as_deref());
@@ -70,7 +65,7 @@ async fn change(
     let mut reported: Vec<String> = Vec::new();
     let change = Change {
         transform: |context: &Context, live: &Value| {
-            let patch = decode::Patch { apply: || transform(live), duplicates, shown };
+            let patch = decode::Patch { apply: || transform(live), duplicates, strategic };
             let (mut object, strict) = decode::patched(context, &patch, validation)?;
             reported = strict;
             check_identity(context, &mut object)?;
@@ -104,19 +99,23 @@ fn check_identity(context: &Context, object: &mut Value) -> Result<(), Status> {
 }
 
 async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {
-    let applied = decode::applied(context, options.field_validation)?;
+    let (applied, complaints) = decode::applied(context)?;
+    let validation = options.field_validation;
     let manager = context.manager(options.field_manager.as_deref());
     let force = options.force.unwrap_or(false);
     let merge = |context: &Context, live: Option<&Value>| {
         let apply = || ownership::apply(context, live, &applied, &manager, force);
-        let patch = decode::Patch { apply, duplicates: &[], shown: None };
+        let patch = decode::Patch { apply, duplicates: &[], strategic: None };
         let (mut object, _) = decode::patched(context, &patch, FieldValidation::Ignore)?;
+        decode::strictly_applied(&complaints, validation)?;
         check_identity(context, &mut object)?;
         Ok(object)
     };
     let transform = |context: &Context, live: &Value| merge(context, Some(live));
     let change = Change { transform, manager: None, options, uid_is_precondition: false, admitted: Admitted::Object };
-    match update(context, change).await {
+    let updated = update(context, change).await;
+    decode::warn(context, validation, complaints.clone());
+    match updated {
         Err(status) if status.code == StatusCode::NOT_FOUND && context.subresource().is_empty() => {
             let mut object = merge(context, None)?;
             metadata_mut(&mut object).remove("resourceVersion");

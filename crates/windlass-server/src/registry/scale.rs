@@ -11,7 +11,7 @@ use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::Expected;
 use crate::codec::negotiate::{self, PatchType};
-use crate::options::{FieldValidation, WriteOptions};
+use crate::options::WriteOptions;
 use crate::patch::{json::JsonPatch, merge, strategic};
 use crate::registry::strategy::scale as builtin;
 use crate::request::Verb;
@@ -56,7 +56,7 @@ async fn patch(context: &mut Context) -> Result<Value, Status> {
     let options = WriteOptions::parse(&context.query, "PatchOptions", kind == PatchType::Apply)?;
     let schema = schema()?;
     if kind == PatchType::Apply {
-        let applied = decode::applied(context, FieldValidation::Ignore)?;
+        let (applied, _) = decode::applied(context)?;
         if context.served.custom {
             // Upstream cannot do this either.
             return Err(Status::unclassified(format!(

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Answer, Context, eviction, get, patch, scale, update};
+use super::{Answer, Context, connect, eviction, get, patch, scale, update};
 use crate::admission::{self, Act};
 use crate::codec::Expected;
 use crate::object::{self, metadata_mut};
@@ -18,39 +18,14 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
         "binding" => bind(context).await,
         "eviction" => eviction::evict(context).await,
         "token" => crate::reviews::request_token(context).await,
-        "log" => Err(no_node(context).await),
-        "exec" | "attach" | "portforward" | "proxy" => {
-            admission::connect(context).await?;
-            Err(no_node(context).await)
-        }
+        "log" => connect::log(context).await,
+        "exec" | "attach" | "portforward" | "proxy" => connect::connect(context).await,
         _ => match context.verb {
             Verb::Get | Verb::List => get::get(context).await,
             Verb::Update => update::replace(context).await,
             Verb::Patch => patch::patch(context).await,
             _ => Err(Status::method_not_allowed()),
         },
-    }
-}
-
-/// Subresources that talk to the node a pod runs on: there is no such pod, or it has no node to talk to.
-async fn no_node(context: &Context) -> Status {
-    let object = match get::read(context).await.and_then(|stored| stored.decode()) {
-        Ok(object) => object,
-        Err(status) => return status,
-    };
-    match object.pointer("/spec/nodeName").and_then(Value::as_str) {
-        Some(node) if &*context.served.plural == "pods" => {
-            let node = crate::field::quote(node);
-            Status::internal(format!("the node {node} cannot be reached: this cluster runs no kubelet for it"))
-        }
-        _ if &*context.served.plural == "pods" => {
-            Status::bad_request(format!("pod {} does not have a host assigned", object::name(&object)))
-        }
-        _ => Status::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "ServiceUnavailable",
-            format!("no endpoints available for {} {}", context.served.singular, crate::field::quote(context.name())),
-        ),
     }
 }
 

@@ -5,7 +5,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Map, json};
 use tower::ServiceExt as _;
 
-use crate::client::{create, get, post, start};
+use crate::client::{create, get, get_with, post, start};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -102,4 +102,51 @@ async fn nothing_outlives_its_definition() {
             tokio::task::yield_now().await;
         }
     }
+}
+
+#[tokio::test]
+async fn metadata_is_asked_for_as_what_it_is() {
+    let server = start().await;
+    create(&server, MAPS, &json!({"metadata": {"name": "a"}})).await;
+    let one = format!("{MAPS}/a");
+    let types = "only the following media types are accepted: application/json, application/yaml, \
+                 application/vnd.kubernetes.protobuf";
+    for (path, parameters, code, message) in [
+        (MAPS, "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", 200, ""),
+        (&one, "as=PartialObjectMetadata;g=meta.k8s.io;v=v1", 200, ""),
+        (
+            MAPS,
+            "as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            406,
+            "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)",
+        ),
+        (
+            &one,
+            "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            406,
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*core.ConfigMap)",
+        ),
+        (&one, "as=PartialObjectMetadata;g=meta.k8s.io;v=v2", 406, types),
+        (&one, "as=PartialObjectMetadata;g=apps;v=v1", 406, types),
+        (&one, "as=PartialObjectMetadata", 406, types),
+        (&one, "as=Foo;g=meta.k8s.io;v=v1", 406, types),
+        (&one, "v=v1", 406, types),
+        (
+            "/api/v1/namespaces/default/configmaps/none",
+            "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            404,
+            "configmaps \"none\" not found",
+        ),
+    ] {
+        let response = get_with(&server, path, &[("accept", &format!("application/json;{parameters}"))]).await;
+        let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+        let got = (response.status().as_u16(), body["message"].as_str().unwrap_or_default());
+        assert_eq!(got, (code, message), "{path} {parameters}");
+        if code == 406 {
+            assert_eq!(body["reason"], "NotAcceptable");
+        }
+    }
+    let accept = ("accept", "application/json;as=Foo;g=meta.k8s.io;v=v1,application/json");
+    assert_eq!(get_with(&server, &one, &[accept]).await.status(), 200);
+    server.stop().await.unwrap();
 }

@@ -41,6 +41,11 @@ pub(crate) async fn apply(server: &Server, path: &str, body: &Value) -> Answer {
     send_as(server.service(), Method::PATCH, path, "application/apply-patch+yaml", body).await
 }
 
+/// Sends a patch of a type.
+pub(crate) async fn send_patch(server: &Server, path: &str, content_type: &str, body: &Value) -> Answer {
+    send_as(server.service(), Method::PATCH, path, content_type, body).await
+}
+
 async fn send_as(service: Service, method: Method, path: &str, content_type: &str, body: &Value) -> Answer {
     let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
     send_bytes(service, method, path, content_type, bytes).await
@@ -51,7 +56,13 @@ pub(crate) async fn send_text(server: &Server, path: &str, body: String) -> Answ
     send_bytes(server.service(), Method::POST, path, "application/json", body.into()).await
 }
 
-async fn send_bytes(service: Service, method: Method, path: &str, content_type: &str, bytes: Vec<u8>) -> Answer {
+pub(crate) async fn send_bytes(
+    service: Service,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    bytes: Vec<u8>,
+) -> Answer {
     let body: Full<bytes::Bytes> = Full::from(bytes);
     let request = Request::builder().method(method).uri(path).header("content-type", content_type).body(body).unwrap();
     let response = service.oneshot(request).await.unwrap();
@@ -59,6 +70,17 @@ async fn send_bytes(service: Service, method: Method, path: &str, content_type: 
     let warnings = response.headers().get_all("warning").iter().map(|w| w.to_str().unwrap().to_owned()).collect();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     Answer { code, warnings, body: serde_json::from_slice(&body).unwrap_or_default() }
+}
+
+/// Sends a GET with headers; returns the answer's headers and body as they are.
+pub(crate) async fn get_with(server: &Server, path: &str, headers: &[(&str, &str)]) -> http::Response<bytes::Bytes> {
+    let mut request = Request::get(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = server.service().oneshot(request.body(Full::<bytes::Bytes>::default()).unwrap()).await.unwrap();
+    let (parts, body) = response.into_parts();
+    http::Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
 }
 
 pub(crate) async fn get(server: &Server, path: &str) -> Answer {

@@ -16,6 +16,7 @@ pub(crate) mod defaults;
 mod env;
 mod mounts;
 mod probes;
+mod resize;
 pub(crate) mod resources;
 pub(crate) mod scheduling;
 mod security;
@@ -82,7 +83,7 @@ impl Strategy for Pod {
                 object.copy_field("status", old);
                 keep_metadata(object, old);
             }
-            "resize" => keep_all_but_resources(object, old),
+            "resize" => resize::prepare(object, old),
             "binding" => {}
             _ => self.prepare_update(object, old),
         }
@@ -126,8 +127,12 @@ impl Strategy for Pod {
                 update::ephemeral_containers(object, old, errors);
             }
             "resize" => {
+                if let Some(refusal) = resize::refused(old) {
+                    errors.push(refusal);
+                    return;
+                }
                 changed(object, old, errors);
-                update::resize(object, old, errors);
+                resize::validate(object, old, errors);
             }
             "binding" => {
                 let node = object.at("spec").text("nodeName");
@@ -252,29 +257,6 @@ fn changed(object: &Value, old: &Value, errors: &mut FieldErrors) {
     let metadata = Path::new("metadata");
     let path = metadata.child("annotations");
     annotations::validate_update(object.at("metadata"), old.at("metadata"), &path, errors);
-}
-
-/// A resize keeps everything but the resources of containers, unless containers were added or
-/// removed, which validation refuses.
-fn keep_all_but_resources(object: &mut Value, old: &Value) {
-    let wanted = object.at("spec").clone();
-    let old_spec = old.at("spec");
-    let same_shape =
-        ["containers", "initContainers"].iter().all(|list| wanted.list(list).len() == old_spec.list(list).len());
-    if !same_shape {
-        return;
-    }
-    object.copy_field("spec", old);
-    object.copy_field("status", old);
-    keep_metadata(object, old);
-    let spec = object.struct_mut("spec");
-    spec.copy_field("resources", &wanted);
-    for list in ["containers", "initContainers"] {
-        for (container, wanted) in spec.items_mut(list).iter_mut().zip(wanted.list(list)) {
-            container.copy_field("resources", wanted);
-            container.copy_field("resizePolicy", wanted);
-        }
-    }
 }
 
 /// `matchLabelKeys` and `mismatchLabelKeys` become part of the selectors, with the pod's own labels.

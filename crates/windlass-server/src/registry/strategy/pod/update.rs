@@ -193,33 +193,3 @@ pub(super) fn ephemeral_containers(new: &Value, old: &Value, errors: &mut FieldE
         errors.push(FieldError::forbidden(&path, detail));
     }
 }
-
-/// A resize may change cpu and memory of containers, and nothing else.
-pub(super) fn resize(new: &Value, old: &Value, errors: &mut FieldErrors) {
-    let path = Path::new("spec");
-    let (new, old) = (new.at("spec"), old.at("spec"));
-    let mut rest = new.clone();
-    for list in ["containers", "initContainers"] {
-        if new.list(list).len() != old.list(list).len() {
-            errors.push(FieldError::forbidden(&path.child(list), "containers may not be added or removed on resize"));
-            return;
-        }
-        for (container, before) in rest.items_mut(list).iter_mut().zip(old.list(list)) {
-            for kind in ["requests", "limits"] {
-                for name in ["cpu", "memory"] {
-                    if before.at("resources").at(kind).has(name) || container.at("resources").at(kind).has(name) {
-                        let amounts = before.at("resources").at(kind).clone();
-                        container.struct_mut("resources").struct_mut(kind).copy_field(name, &amounts);
-                    }
-                }
-            }
-            container.copy_field("resizePolicy", before);
-        }
-    }
-    rest.copy_field("resources", old);
-    if !semantically_equal(&rest, old) {
-        let changes = difference::lines(old, &rest);
-        let detail = format!("only cpu and memory resources are mutable\n{changes}");
-        errors.push(FieldError::forbidden(&path, detail));
-    }
-}

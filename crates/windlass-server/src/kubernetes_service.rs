@@ -1,0 +1,183 @@
+//! The Service `default/kubernetes`, by which clients inside the cluster reach this server, with its Endpoints
+//! and EndpointSlice.
+//!
+//! They are looked after from when the server listens: whatever is deleted or points elsewhere is put back
+//! within ten seconds. A Service that somebody changed stays as it is, but for its ports when the server starts,
+//! as those are of the last start. Mirrors `pkg/controlplane/controller/kubernetesservice` and
+//! `pkg/controlplane/reconcilers`.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::Api;
+use crate::authn::User;
+use crate::handler::{Peer, handle};
+use crate::validation::access::{Access as _, AccessMut as _};
+
+/// How often everything is looked at.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// The first address of the range that services get theirs from.
+const CLUSTER_IP: &str = "10.96.0.1";
+const NAMESPACE: &str = "/api/v1/namespaces/default";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Where others are told to reach a server that listens on `local`. Endpoints may not be loopback addresses,
+/// so, as upstream does it, that of the host stands for any and for itself.
+pub(crate) fn advertised(local: SocketAddr) -> SocketAddr {
+    if !(local.ip().is_unspecified() || local.ip().is_loopback()) {
+        return local;
+    }
+    let loopback = if local.is_ipv6() { IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]) } else { IpAddr::from([127, 0, 0, 1]) };
+    SocketAddr::new(host_address(local.is_ipv6()).unwrap_or(loopback), local.port())
+}
+
+/// The address this host would send from: that of the interface with the default route. Nothing is sent.
+fn host_address(ipv6: bool) -> Option<IpAddr> {
+    let (any, elsewhere) = if ipv6 { ("[::]:0", "[2001:db8::1]:9") } else { ("0.0.0.0:0", "192.0.2.1:9") };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(elsewhere).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+}
+
+/// Looks after the Service until `stop`.
+pub(crate) async fn keep(api: Arc<Api>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut is_first = true;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let Some(&address) = api.address.get() else { return };
+        let put_back = async {
+            service(&api, address.port(), is_first).await?;
+            if !address.ip().is_loopback() {
+                endpoints(&api, address).await?;
+                slice(&api, address).await?;
+            }
+            Ok::<_, Failed>(())
+        };
+        if let Err(Failed { method, path, message }) = put_back.await {
+            tracing::warn!(%method, %path, %message, "the kubernetes service cannot be put right");
+        }
+        is_first = false;
+    }
+}
+
+async fn service(api: &Arc<Api>, port: u16, reset_ports: bool) -> Result<(), Failed> {
+    let services = format!("{NAMESPACE}/services");
+    let path = format!("{services}/kubernetes");
+    let ports = json!([{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]);
+    let Some(mut found) = get(api, &path).await? else {
+        let service = json!({
+            "kind": "Service", "apiVersion": "v1",
+            "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {
+                "type": "ClusterIP", "clusterIP": CLUSTER_IP, "ipFamilyPolicy": "SingleStack", "ports": ports,
+                "sessionAffinity": "None",
+            },
+        });
+        return send(api, Method::POST, &services, &service).await;
+    };
+    if reset_ports && found.at("spec").at("ports") != &ports {
+        found.struct_mut("spec").put("ports", ports);
+        return send(api, Method::PUT, &path, &found).await;
+    }
+    Ok(())
+}
+
+async fn endpoints(api: &Arc<Api>, address: SocketAddr) -> Result<(), Failed> {
+    let all = format!("{NAMESPACE}/endpoints");
+    let path = format!("{all}/kubernetes");
+    let subsets = json!([{
+        "addresses": [{"ip": address.ip().to_string()}],
+        "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
+    }]);
+    let found = get(api, &path).await?;
+    let is_right = |found: &Value| {
+        found.at("subsets") == &subsets && found.below(&["metadata", "labels"]).text(SKIP_MIRROR) == "true"
+    };
+    if found.as_ref().is_some_and(is_right) {
+        return Ok(());
+    }
+    let method = if found.is_some() { Method::PUT } else { Method::POST };
+    let missing = json!({"kind": "Endpoints", "apiVersion": "v1", "metadata": {"name": "kubernetes"}});
+    let mut object = found.unwrap_or(missing);
+    object.struct_mut("metadata").struct_mut("labels").put(SKIP_MIRROR, "true");
+    object.put("subsets", subsets);
+    let path = if method == Method::PUT { path } else { all };
+    send(api, method, &path, &object).await
+}
+
+async fn slice(api: &Arc<Api>, address: SocketAddr) -> Result<(), Failed> {
+    let path = format!("{SLICES}/kubernetes");
+    let slice = json!({
+        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
+        "metadata": {"name": "kubernetes", "labels": {SERVICE_NAME: "kubernetes"}},
+        "addressType": if address.is_ipv6() { "IPv6" } else { "IPv4" },
+        "endpoints": [{"addresses": [address.ip().to_string()], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
+    });
+    let Some(found) = get(api, &path).await? else { return send(api, Method::POST, SLICES, &slice).await };
+    if found.at("addressType") != slice.at("addressType") {
+        send(api, Method::DELETE, &path, &Value::Null).await?;
+        return send(api, Method::POST, SLICES, &slice).await;
+    }
+    let is_same = |field: &str| found.at(field) == slice.at(field);
+    let labels = |slice: &Value| slice.below(&["metadata", "labels"]).clone();
+    if is_same("endpoints") && is_same("ports") && labels(&found) == labels(&slice) {
+        return Ok(());
+    }
+    send(api, Method::PUT, &path, &slice).await
+}
+
+/// Why a request did not work.
+struct Failed {
+    method: Method,
+    path: String,
+    message: String,
+}
+
+/// The object at a path, if there is one.
+async fn get(api: &Arc<Api>, path: &str) -> Result<Option<Value>, Failed> {
+    match call(api, Method::GET, path, &Value::Null).await? {
+        (StatusCode::NOT_FOUND, _) => Ok(None),
+        (_, object) => Ok(Some(object)),
+    }
+}
+
+/// Writes an object. Somebody else may do the same or delete it meanwhile: the next round sees.
+async fn send(api: &Arc<Api>, method: Method, path: &str, object: &Value) -> Result<(), Failed> {
+    call(api, method, path, object).await.map(drop)
+}
+
+/// Sends a request to this server, as the server itself.
+async fn call(api: &Arc<Api>, method: Method, path: &str, body: &Value) -> Result<(StatusCode, Value), Failed> {
+    let failed = |message: String| Failed { method: method.clone(), path: path.to_owned(), message };
+    let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let request = Request::builder()
+        .method(method.clone())
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .header(http::header::USER_AGENT, "kube-apiserver")
+        .extension(Peer(User::new("system:apiserver", ["system:masters".to_owned()])))
+        .body(Full::new(bytes))
+        .map_err(|error| failed(error.to_string()))?;
+    let response = handle(api, request).await;
+    let code = response.status();
+    let Ok(body) = response.into_body().collect().await;
+    let object: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+    let is_expected = matches!(code, StatusCode::NOT_FOUND | StatusCode::CONFLICT);
+    if code.is_success() || is_expected { Ok((code, object)) } else { Err(failed(object.text("message").to_owned())) }
+}
