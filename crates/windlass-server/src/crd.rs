@@ -240,6 +240,7 @@ fn deprecation(group: &str, kind: &str, version: &Value, all: &[Value]) -> Box<s
     }
 }
 
+/// Whether there is a CEL rule anywhere in a schema.
 fn has_rules(schema: &Schema) -> bool {
     let own = |reference: &crate::schema::SchemaRef| {
         !matches!(reference, crate::schema::SchemaRef::Definition { .. }) && has_rules(reference)

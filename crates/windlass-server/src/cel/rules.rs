@@ -21,7 +21,7 @@ use crate::schema::validate::{Old, same_keys};
 use crate::schema::{ListType, Schema, SchemaRef, Type as JsonType, Validation};
 
 /// What all rules together may cost for one object.
-const OBJECT_BUDGET: i64 = 10_000_000;
+pub(crate) const OBJECT_BUDGET: i64 = 10_000_000;
 /// The longest message an expression may make.
 const MAX_MESSAGE: usize = 5 * 1024;
 /// The name of the type that rules are about, as far as anybody sees it.
@@ -205,6 +205,25 @@ impl Rules {
         let same = Same { own: old.map(|value| Old { value, schema }), parent: None };
         // It makes no difference here whether the budget was used up.
         let _ = check.node(self, schema, object, old, same, &Path::root());
+    }
+
+    /// Checks a default at `path` of a CRD with what is left of a budget, and returns what is left then: less than
+    /// nothing if that was not enough. Nothing is forgiven.
+    pub(crate) fn validate_default(
+        &self,
+        schema: &Schema,
+        default: &Json,
+        old: Option<&Json>,
+        path: &Path<'_>,
+        budget: i64,
+        errors: &mut FieldErrors,
+    ) -> i64 {
+        let mut check = Check { budget, errors, warnings: &mut Vec::new() };
+        let same = Same { own: None, parent: None };
+        match check.node(self, schema, default, old, same, path) {
+            Flow::Continue(()) => check.budget,
+            Flow::Break(()) => -1,
+        }
     }
 }
 

@@ -74,7 +74,7 @@ impl Options {
             schema: schemas().all(|schema| !schema.is_null()),
             valid_types: schemas().all(schema::types_are_valid),
             structural: schemas().all(structural::is_structural),
-            pruned_defaults: schemas().all(defaults::are_pruned),
+            pruned_defaults: schemas().all(schema::defaults_are_pruned),
             atomic_sets: schemas().all(schema::sets_are_atomic),
             map_list_keys: schemas().all(schema::map_list_keys_are_there),
             invalid_ca_bundle: !established || conversion::has_invalid_ca_bundle(webhook),

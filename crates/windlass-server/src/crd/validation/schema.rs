@@ -15,7 +15,8 @@ const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "str
 
 /// Checks `schema` of a version; `status` says whether the status is a subresource.
 pub(super) fn validate(validation: &Value, status: bool, options: Options, path: &Path<'_>, errors: &mut FieldErrors) {
-    let Value::Object(schema) = validation.at("openAPIV3Schema") else { return };
+    let openapi = validation.at("openAPIV3Schema");
+    let Value::Object(schema) = openapi else { return };
     let path = path.child("openAPIV3Schema");
     let before = errors.0.len();
     if status {
@@ -25,20 +26,21 @@ pub(super) fn validate(validation: &Value, status: bool, options: Options, path:
         errors.push(FieldError::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
     }
     let mut unsupported = None;
-    let mut checks_rules = false;
+    let mut read = None;
     if options.structural {
         unsupported = structural::unsupported(schema);
         if unsupported.is_none() {
             let before = errors.0.len();
             structural::validate(schema, &path, errors);
-            if errors.0.len() == before {
-                defaults::validate(schema, options.pruned_defaults, &path, errors);
-                checks_rules = errors.0.len() == before;
+            if errors.0.len() == before && (defaults::has_any(openapi) || has_rules(openapi)) {
+                let whole = Reader::new().root(openapi);
+                defaults::validate(schema, &whole, options.pruned_defaults, &path, errors);
+                if errors.0.len() == before && has_rules(openapi) {
+                    read = Some(whole);
+                }
             }
         }
     }
-    let read = (checks_rules && has_rules(validation.at("openAPIV3Schema")))
-        .then(|| Reader::new().root(validation.at("openAPIV3Schema")));
     let declared = read.as_ref().and_then(declare_root);
     let scope = read.as_ref().map(|read| Scope::root(read, declared.as_ref()));
     let mut check = Check { options, errors, rules: Found::new(options.tolerate_cost) };
@@ -438,6 +440,14 @@ fn map_list_items(schema: &Map<String, Value>, path: &Path<'_>, errors: &mut Fie
             errors.push(FieldError::forbidden(&path.child("nullable"), detail));
         }
     }
+}
+
+/// Whether every default of a schema knows only fields that are declared.
+pub(super) fn defaults_are_pruned(schema: &Value) -> bool {
+    let Value::Object(written) = schema else { return true };
+    !defaults::has_any(schema)
+        || !structural::is_structural(schema)
+        || defaults::are_pruned(written, &Reader::new().root(schema))
 }
 
 /// Whether there is a CEL rule anywhere in a schema.

@@ -196,6 +196,141 @@ fn defaults_must_fit() {
 }
 
 #[test]
+fn defaults_obey_their_rules() {
+    let rule = json!([{"rule": "self > 5", "message": "too small"}]);
+    check_field(
+        json!({"type": "integer", "default": 3, "x-kubernetes-validations": rule}),
+        &["x.default: Invalid value: 3: too small"],
+    );
+    // Rules below a default count too, at their path.
+    let a = json!({"type": "integer", "x-kubernetes-validations": rule});
+    check_field(
+        json!({"type": "object", "properties": {"a": a}, "default": {"a": 3}}),
+        &["x.default.a: Invalid value: 3: too small"],
+    );
+    check_field(json!({"type": "object", "properties": {"a": a}, "default": {"a": 6}}), &[]);
+    // A default must do as a value that stays and as one that is new.
+    let optional = |rule: &str| {
+        json!({"type": "string", "maxLength": 9, "default": "x",
+            "x-kubernetes-validations": [{"rule": rule, "optionalOldSelf": true}]})
+    };
+    check_field(optional("oldSelf.hasValue()"), &[r#"x.default: Invalid value: "x": failed rule: oldSelf.hasValue()"#]);
+    check_field(optional("!oldSelf.hasValue() || oldSelf.value() == self"), &[]);
+    // A rule that does not compile is reported by the default alone.
+    check_field(
+        json!({"type": "object", "properties": {"a": {"type": "integer"}}, "default": {},
+            "x-kubernetes-validations": [{"rule": "self.b"}]}),
+        &[
+            "x.default: Invalid value: \"object\": rule compile error: compilation failed: ERROR: <input>:1:5: undefined field 'b'\n \
+           | self.b\n | ....^",
+        ],
+    );
+    check_field(
+        json!({"type": "array", "items": {"type": "object", "properties": {"a": a}}, "default": [{"a": 1}, {"b": 2}]}),
+        &[
+            r#"x.default: Invalid value: [{"a":1},{"b":2}]: must not have unknown fields"#,
+            "x.default[0].a: Invalid value: 1: too small",
+        ],
+    );
+}
+
+#[test]
+fn defaults_of_embedded_resources_are_resources() {
+    let embedded = |default: Value| {
+        json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
+            "default": default})
+    };
+    check_field(
+        embedded(json!({"metadata": {"name": "a"}})),
+        &["x.default.apiVersion: Required value", "x.default.kind: Required value"],
+    );
+    check_field(
+        embedded(json!({"apiVersion": "v1", "kind": "A", "metadata": {"labels": 3}})),
+        &["x.default.metadata: Invalid value: {\"labels\":3}: json: cannot unmarshal number into Go struct field \
+           ObjectMeta.labels of type map[string]string"],
+    );
+    check_field(embedded(json!({"apiVersion": "v1", "kind": "A", "metadata": {"unknown": 3}})), &[]);
+    check_field(
+        embedded(json!({"apiVersion": 1, "kind": "A"})),
+        &["x.default.apiVersion: Invalid value: 1: must be a string"],
+    );
+}
+
+#[test]
+fn defaults_inside_metadata_result_in_metadata() {
+    let embedded =
+        |properties: Value| json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": properties});
+    let metadata = |properties: Value| embedded(json!({"metadata": {"type": "object", "properties": properties}}));
+    check_field(
+        metadata(json!({"finalizers": {"type": "array", "items": {"type": "string"}, "default": ["a.b/c"]}})),
+        &[],
+    );
+    check_field(
+        metadata(json!({"name": {"type": "string", "default": "a/b"}})),
+        &["x.properties[metadata].properties[name].default: Invalid value: \"a/b\": must result in valid metadata: \
+           metadata.name: Invalid value: \"a/b\": may not contain '/'"],
+    );
+    check_field(
+        metadata(json!({"labels": {"type": "integer", "default": 1}})),
+        &[
+            "x.properties[metadata].properties[labels].default: Invalid value: 1: must result in valid metadata: metadata: \
+           Invalid value: {\"labels\":1}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type \
+           map[string]string",
+        ],
+    );
+    check_field(
+        embedded(
+            json!({"apiVersion": {"type": "string", "default": "a/b/c"}, "kind": {"type": "string", "default": ""}}),
+        ),
+        &[
+            "x.properties[apiVersion].default: Invalid value: \"a/b/c\": must result in valid metadata: apiVersion: \
+             Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c",
+            "x.properties[kind].default: Invalid value: \"\": must result in valid metadata: kind: Invalid value: \"\": \
+             must not be empty",
+        ],
+    );
+    check_field(
+        embedded(json!({"metadata": {"type": "object", "default": {"name": "a", "namespace": "B"}}})),
+        &["x.properties[metadata].default: Invalid value: {\"name\":\"a\",\"namespace\":\"B\"}: must result in valid \
+           metadata: metadata.namespace: Invalid value: \"B\": a lowercase RFC 1123 label must consist of lower case \
+           alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or \
+           '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"],
+    );
+}
+
+#[test]
+fn defaults_at_the_root_are_whole_objects() {
+    let root = "/spec/versions/0/schema/openAPIV3Schema";
+    let at = "spec.validation.openAPIV3Schema";
+    let with =
+        |default: Value| json!({"type": "object", "properties": {"spec": {"type": "object"}}, "default": default});
+    check(
+        root,
+        with(json!({"spec": {}})),
+        &[&format!("{at}.default.apiVersion: Required value"), &format!("{at}.default.kind: Required value")],
+    );
+    check(root, with(json!({"apiVersion": "a/v1", "kind": "A", "metadata": {"x": 1}, "spec": {}})), &[]);
+    check(
+        root,
+        with(json!({"apiVersion": "a/v1", "kind": "A", "status": {}})),
+        &[&format!(
+            "{at}.default: Invalid value: {{\"apiVersion\":\"a/v1\",\"kind\":\"A\",\"status\":{{}}}}: must not have unknown fields"
+        )],
+    );
+    check(
+        root,
+        json!({"type": "object", "properties": {"metadata": {"type": "object", "default": {"name": 1}}}}),
+        &[
+            &format!(
+                "{at}.properties[metadata].default: Invalid value: {{\"name\":1}}: must result in valid metadata: metadata: \
+                 Invalid value: {{\"name\":1}}: json: cannot unmarshal number into Go struct field ObjectMeta.name of type string"
+            ),
+            &format!("{at}.properties[metadata].default: Forbidden: must not be set in top-level metadata"),
+        ],
+    );
+}
+
+#[test]
 fn list_and_map_types() {
     let item = json!({"type": "object", "properties": {"k": {"type": "string"}}});
     check_field(
