@@ -72,8 +72,11 @@ impl Reader {
         let mut rules = self.rules(map, ty);
         if root || embedded {
             let rules = &mut rules;
+            let declared = declares_metadata(&schema.properties);
             add_type_and_metadata(&mut schema.properties, |demands| {
-                rules.get_or_insert_default().metadata = Some(Box::new(demands));
+                let rules = rules.get_or_insert_default();
+                rules.metadata = Some(Box::new(demands));
+                rules.declares_metadata = declared;
             });
         }
         schema.rules = rules;
@@ -120,6 +123,7 @@ impl Reader {
             not: map.get("not").filter(|not| not.is_object()).map(|not| Box::new(self.value(not))),
             closed: map.get("additionalProperties") == Some(&Value::Bool(false)),
             metadata: None,
+            declares_metadata: false,
             validations: validations(map),
         };
         (!rules.is_empty()).then(|| Box::new(rules))
@@ -168,6 +172,16 @@ impl Rules {
             && self.metadata.is_none()
             && self.validations.is_empty()
     }
+}
+
+fn declares_metadata(properties: &BTreeMap<Box<str>, SchemaRef>) -> bool {
+    let is = |properties: &BTreeMap<Box<str>, SchemaRef>, name: &str, ty: Type| {
+        properties.get(name).is_some_and(|schema| schema.ty == ty)
+    };
+    is(properties, "apiVersion", Type::String)
+        && is(properties, "kind", Type::String)
+        && is(properties, "metadata", Type::Object)
+        && ["name", "generateName"].iter().all(|name| is(&properties["metadata"].properties, name, Type::String))
 }
 
 fn add_type_and_metadata(properties: &mut BTreeMap<Box<str>, SchemaRef>, demands: impl FnOnce(Schema)) {

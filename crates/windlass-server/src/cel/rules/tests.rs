@@ -72,6 +72,28 @@ fn only_names_of_metadata_are_visible() {
 }
 
 #[test]
+fn metadata_that_is_declared_in_full_is_visible_as_declared() {
+    let schema = |names: Json, rule: &str| {
+        let mut metadata = json!({"type": "object", "properties": {"namespace": {"type": "string"},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}}}});
+        for name in names.as_array().unwrap() {
+            metadata["properties"][name.as_str().unwrap()] = json!({"type": "string"});
+        }
+        json!({"type": "object", "properties": {"t": {"type": "object", "x-kubernetes-embedded-resource": true,
+            "x-kubernetes-validations": [{"rule": rule}],
+            "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": metadata}}}})
+    };
+    let object = json!({"t": {"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "n", "namespace": "s", "labels": {"a": "b"}}}});
+    let rule = "self.metadata.namespace == 's' && self.metadata.labels['a'] == 'b' && self.metadata.name == 'n'";
+    assert_eq!(run(&schema(json!(["name", "generateName"]), rule), &object, None).0, Vec::<String>::new());
+    let (errors, _) = run(&schema(json!(["name"]), rule), &object, None);
+    assert!(errors[0].contains("undefined field 'namespace'"), "{errors:?}");
+    let (errors, _) = run(&schema(json!(["name", "generateName"]), "has(self.metadata.uid)"), &object, None);
+    assert!(errors[0].contains("undefined field 'uid'"), "{errors:?}");
+}
+
+#[test]
 fn failures_say_what_the_rule_says() {
     let int = json!({"type": "integer"});
     let cases = [

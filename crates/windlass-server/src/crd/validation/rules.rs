@@ -7,7 +7,6 @@ use crate::cel::declare::{Declared, declare};
 use crate::cel::escape::escape;
 use crate::cel::rules::{Compiled, Place};
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path, go_json};
-use crate::schema::structural::Reader;
 use crate::schema::{Rules, Schema, SchemaRef, Validation};
 use crate::validation::access::Access;
 
@@ -27,8 +26,22 @@ pub(super) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// The scope of a whole object.
-    pub(super) fn root(schema: &'a Schema, declared: Option<&'a Declared>) -> Self {
-        Self { schema, declared, cardinality: Some(1) }
+    pub(super) fn root(schema: &'a Schema) -> Self {
+        Self { schema, declared: None, cardinality: Some(1) }
+    }
+
+    /// What the values here are, if no rule above needed to know. Below the first rule, what a value is follows from
+    /// what is around it: that is how much of metadata can be seen.
+    pub(super) fn fresh(self) -> Option<Declared> {
+        if self.declared.is_some() { None } else { declare(self.schema, "selfType") }
+    }
+
+    /// This scope with what [`fresh`](Self::fresh) found.
+    pub(super) fn with<'b>(self, fresh: Option<&'b Declared>) -> Scope<'b>
+    where
+        'a: 'b,
+    {
+        Scope { declared: self.declared.or(fresh), ..self }
     }
 
     /// The scope of a property; `written` is the schema around it as the CRD has it.
@@ -104,20 +117,11 @@ impl Found {
         path: &Path<'_>,
     ) {
         let path = path.child("x-kubernetes-validations");
-        let fresh;
-        let declared = match scope.declared {
-            Some(declared) => declared,
-            None => {
-                if let Some(declared) = declare(&Reader::new().node_of(written), "selfType") {
-                    fresh = declared;
-                    &fresh
-                } else {
-                    let detail = "internal error: failed to construct type information for x-kubernetes-validations \
-                              rules: unable to convert structural schema to CEL declarations";
-                    self.errors.push(FieldError::without_value(ErrorKind::Internal, &path, detail));
-                    return;
-                }
-            }
+        let Some(declared) = scope.declared else {
+            let detail = "internal error: failed to construct type information for x-kubernetes-validations rules: \
+                          unable to convert structural schema to CEL declarations";
+            self.errors.push(FieldError::without_value(ErrorKind::Internal, &path, detail));
+            return;
         };
         let rules = written.get("x-kubernetes-validations").and_then(Value::as_array);
         let validations = scope.schema.rules.as_deref().map(|rules| rules.validations.as_slice()).unwrap_or_default();

@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 
 use super::rules::{Found, Scope};
 use super::{Options, defaults, field_path, structural};
-use crate::cel::rules::declare_root;
 use crate::crd::definition::visit;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::schema::structural::Reader;
@@ -41,8 +40,7 @@ pub(super) fn validate(validation: &Value, status: bool, options: Options, path:
             }
         }
     }
-    let declared = read.as_ref().and_then(declare_root);
-    let scope = read.as_ref().map(|read| Scope::root(read, declared.as_ref()));
+    let scope = read.as_ref().map(Scope::root);
     let mut check = Check { options, errors, rules: Found::new(options.tolerate_cost) };
     check.node(schema, Place { root: true, scope, ..Place::default() }, &path);
     let Check { errors, rules, .. } = check;
@@ -117,6 +115,9 @@ struct Check<'a> {
 impl Check<'_> {
     fn node(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
         let before = self.errors.0.len();
+        let has_rules = !list(schema, "x-kubernetes-validations").is_empty();
+        let fresh = place.scope.filter(|_| has_rules).and_then(Scope::fresh);
+        let place = Place { scope: place.scope.map(|scope| scope.with(fresh.as_ref())), ..place };
         let inner = Place { root: false, scope: None, ..place };
         self.keywords(schema, place, path);
         if flag(schema, "uniqueItems") {
@@ -139,12 +140,13 @@ impl Check<'_> {
         if let Some(Value::Object(items)) = schema.get("items") {
             let scope = place.scope.and_then(|scope| scope.items(schema));
             let correlated = text(schema, "x-kubernetes-list-type") == "map";
-            let uncorrelated = if correlated { place.uncorrelated } else { Some(path) };
+            // What is named is the outermost list.
+            let uncorrelated = place.uncorrelated.or((!correlated).then_some(path));
             self.node(items, Place { scope, uncorrelated, ..inner }, &path.child("items"));
         }
         self.extensions(schema, path);
         self.validations(schema, path);
-        if let (Some(scope), false) = (place.scope, list(schema, "x-kubernetes-validations").is_empty())
+        if let (Some(scope), true) = (place.scope, has_rules)
             && self.errors.0.len() == before
         {
             self.rules.check(schema, scope, place.uncorrelated, path);

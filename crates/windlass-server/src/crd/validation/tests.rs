@@ -424,6 +424,40 @@ fn rules_compile_and_have_types() {
     );
 }
 
+/// Rules see what is around them, from the first rule on downwards.
+#[test]
+fn rules_see_of_metadata_what_the_resource_around_it_shows() {
+    let label =
+        json!({"type": "object", "maxProperties": 3, "additionalProperties": {"type": "string", "maxLength": 9}});
+    let embedded = |outer: Value, inner: Value| {
+        json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-validations": outer,
+            "properties": {"metadata": {"type": "object", "x-kubernetes-validations": inner, "properties": {"labels": label}}}})
+    };
+    let labels = json!([{"rule": "self.labels.size() < 2"}]);
+    check_field(embedded(json!([]), labels.clone()), &[]);
+    let shown = r#"{"Rule":"self.labels.size() \u003c 2","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}"#;
+    check_field(
+        embedded(json!([{"rule": "self.metadata.name != self.kind"}]), labels),
+        &[&format!(
+            "x.properties[metadata].x-kubernetes-validations[0].rule: Invalid value: {shown}: compilation failed: ERROR: \
+             <input>:1:5: undefined field 'labels'\n | self.labels.size() < 2\n | ....^"
+        )],
+    );
+}
+
+#[test]
+fn the_outermost_list_without_keys_is_named() {
+    let inner = json!({"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]});
+    let list = |items: Value| json!({"type": "array", "maxItems": 3, "items": items});
+    check_field(
+        list(list(inner)),
+        &[
+            "x.items.items.x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": oldSelf cannot be used on \
+           the uncorrelatable portion of the schema within x",
+        ],
+    );
+}
+
 #[test]
 fn rules_may_not_cost_too_much() {
     let limits = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and \
