@@ -23,6 +23,7 @@ use crate::validation::access::Access;
 pub mod controller;
 pub mod definition;
 mod gate;
+mod outline;
 pub mod validation;
 
 pub mod lifecycle;

@@ -447,6 +447,7 @@ impl Check<'_> {
             self.out_of_budget(schema, path);
             return BREAK;
         }
+        let sees_old = rules.own.iter().any(|rule| rule.compiled.uses_old);
         for rule in &rules.own {
             if let Some(problem) = &rule.compiled.problem {
                 self.invalid(schema, path, format!("rule compile error: {problem}"));
@@ -456,7 +457,7 @@ impl Check<'_> {
             if rule.compiled.uses_old && old.is_none() && !rule.validation.optional_old_self {
                 continue;
             }
-            self.rule(rule, program, schema, value, old, same, path)?;
+            self.rule(rule, program, schema, value, old, sees_old, same, path)?;
         }
         CONTINUE
     }
@@ -469,6 +470,7 @@ impl Check<'_> {
         schema: &Schema,
         value: &Json,
         old: Option<&Json>,
+        sees_old: bool,
         same: Same<'_>,
         path: &Path<'_>,
     ) -> Flow {
@@ -482,7 +484,12 @@ impl Check<'_> {
         self.budget -= cost as i64;
         match outcome {
             Ok(Value::Bool(true)) => CONTINUE,
-            Ok(_) => self.failed(rule, schema, value, &mut globals, same, path),
+            Ok(_) => {
+                // As upstream has it, a message sees a plain old value, and that only where a rule looks at it.
+                let old = old.filter(|_| sees_old);
+                let mut globals = Selves { value, old, shape: Shape::Schema(schema), optional: false };
+                self.failed(rule, schema, value, &mut globals, same, path)
+            }
             Err(Error::Exhausted) => {
                 let shown = rule.shown();
                 let detail = format!(

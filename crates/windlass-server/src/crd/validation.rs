@@ -288,7 +288,7 @@ fn deprecation_warning(version: &Value, path: &Path<'_>, errors: &mut FieldError
         if warning.is_empty() {
             problems.push("must not be an empty string".to_owned());
         }
-        if let Some((index, _)) = warning.char_indices().find(|(_, c)| c.is_control()) {
+        if let Some((index, _)) = warning.char_indices().find(|(_, c)| !is_print(*c)) {
             problems.push(format!(
                 "must only contain printable UTF-8 characters; non-printable character found at index {index}"
             ));
@@ -299,6 +299,16 @@ fn deprecation_warning(version: &Value, path: &Path<'_>, errors: &mut FieldError
     for problem in problems {
         errors.push(FieldError::invalid(&path.child("deprecationWarning"), warning, problem));
     }
+}
+
+/// Whether Go's `unicode.IsPrint` is content: the only space that prints is the plain one, and characters that direct
+/// others, are private or are none do not.
+fn is_print(c: char) -> bool {
+    let directs = matches!(c, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{fffe}'..='\u{ffff}' | '\u{e0000}'..='\u{e0fff}');
+    let private = matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}');
+    c == ' ' || !(c.is_control() || c.is_whitespace() || directs || private)
 }
 
 fn version_list(versions: &[Value], shared: &Shared, path: &Path<'_>, errors: &mut FieldErrors) {

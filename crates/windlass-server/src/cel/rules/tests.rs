@@ -128,6 +128,45 @@ fn failures_say_what_the_rule_says() {
 }
 
 #[test]
+fn messages_see_plain_old_values_where_rules_look_at_them() {
+    let string = json!({"type": "string", "maxLength": 9});
+    let rule = |rule: &str, message: &str, optional: bool| {
+        let mut rule = json!({"rule": rule, "message": "fixed", "messageExpression": message});
+        if optional {
+            rule["optionalOldSelf"] = json!(true);
+        }
+        with_rule(string.clone(), rule)
+    };
+    let old = json!("y");
+    check(
+        &rule("self == oldSelf", "'was ' + oldSelf", false),
+        &json!("x"),
+        Some(&old),
+        &["spec: Invalid value: \"x\": was y"],
+    );
+    let fixed = "spec: Invalid value: \"x\": fixed";
+    check(
+        &rule("self == oldSelf.orValue('z')", "'was ' + oldSelf.orValue('z')", true),
+        &json!("x"),
+        Some(&old),
+        &[fixed],
+    );
+    check(&rule("self == 'z'", "'was ' + oldSelf", false), &json!("x"), Some(&old), &[fixed]);
+}
+
+/// Nobody declares all of an object's metadata, so a whole object never counts as unchanged.
+#[test]
+fn rules_about_whole_objects_are_not_forgiven() {
+    let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.spec.a > 5"}], "properties": {
+        "spec": {"type": "object", "x-kubernetes-validations": [{"rule": "self.a > 6"}],
+            "properties": {"a": {"type": "integer"}}}}});
+    let object = json!({"apiVersion": "e.com/v1", "kind": "K", "metadata": {"name": "n"}, "spec": {"a": 1}});
+    let (errors, warnings) = run(&schema, &object, Some(&object));
+    assert_eq!(errors, ["<nil>: Invalid value: failed rule: self.spec.a > 5"]);
+    assert_eq!(warnings, ["spec: Invalid value: failed rule: self.a > 6"]);
+}
+
+#[test]
 fn transition_rules_need_something_to_compare_with() {
     let rule = json!({"rule": "self == oldSelf", "message": "immutable"});
     let immutable = with_rule(json!({"type": "string"}), rule);

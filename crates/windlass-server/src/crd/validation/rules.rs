@@ -52,7 +52,7 @@ impl<'a> Scope<'a> {
             }
             below => below,
         };
-        let declared = escape(name).and_then(|name| self.declared?.field(&name));
+        let declared = self.declared.and_then(|declared| declared.field(&escape(name)?));
         Some(self.below(schema, declared, written))
     }
 
@@ -71,10 +71,8 @@ impl<'a> Scope<'a> {
     }
 
     fn below(self, schema: &'a Schema, declared: Option<&'a Declared>, written: &Map<String, Value>) -> Self {
-        let cardinality = match (self.cardinality, max_elements(written)) {
-            (Some(cardinality), Some(elements)) => Some(cardinality.saturating_mul(elements)),
-            _ => None,
-        };
+        let times = |cardinality: u64| Some(cardinality.saturating_mul(max_elements(written)?));
+        let cardinality = self.cardinality.and_then(times);
         Self { schema, declared, cardinality }
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::rules::{Found, Scope};
 use super::{Options, defaults, field_path, structural};
 use crate::crd::definition::visit;
+use crate::crd::outline::Outline;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::schema::structural::Reader;
 use crate::validation::access::Access;
@@ -115,9 +116,30 @@ struct Check<'a> {
 impl Check<'_> {
     fn node(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
         let before = self.errors.0.len();
+        let outline = Outline::of(schema);
+        self.type_and_default(outline, place, path);
+        if !outline.unusual {
+            if let Some(properties) = outline.properties {
+                self.properties(schema, properties, place, path);
+            }
+            if let Some(items) = outline.items {
+                self.items(schema, items, place, path);
+            }
+            return;
+        }
         let has_rules = !list(schema, "x-kubernetes-validations").is_empty();
         let fresh = place.scope.filter(|_| has_rules).and_then(Scope::fresh);
         let place = Place { scope: place.scope.map(|scope| scope.with(fresh.as_ref())), ..place };
+        self.unusual(schema, outline, place, path);
+        if let (Some(scope), true) = (place.scope, has_rules)
+            && self.errors.0.len() == before
+        {
+            self.rules.check(schema, scope, place.uncorrelated, path);
+        }
+    }
+
+    /// Checks a schema that says more than what its values look like.
+    fn unusual(&mut self, schema: &Map<String, Value>, outline: Outline<'_>, place: Place<'_>, path: &Path<'_>) {
         let inner = Place { root: false, scope: None, ..place };
         self.keywords(schema, place, path);
         if flag(schema, "uniqueItems") {
@@ -125,7 +147,9 @@ impl Check<'_> {
             self.errors.push(FieldError::forbidden(&path.child("uniqueItems"), detail));
         }
         self.additional_properties(schema, Place { root: false, ..place }, path);
-        self.properties(schema, place, path);
+        if let Some(properties) = outline.properties {
+            self.properties(schema, properties, place, path);
+        }
         if let Some(Value::Object(not)) = schema.get("not") {
             self.node(not, inner, &path.child("not"));
         }
@@ -137,31 +161,37 @@ impl Check<'_> {
                 }
             }
         }
-        if let Some(Value::Object(items)) = schema.get("items") {
-            let scope = place.scope.and_then(|scope| scope.items(schema));
-            let correlated = text(schema, "x-kubernetes-list-type") == "map";
-            // What is named is the outermost list.
-            let uncorrelated = place.uncorrelated.or((!correlated).then_some(path));
-            self.node(items, Place { scope, uncorrelated, ..inner }, &path.child("items"));
+        if let Some(items) = outline.items {
+            self.items(schema, items, place, path);
         }
         self.extensions(schema, path);
         self.validations(schema, path);
-        if let (Some(scope), true) = (place.scope, has_rules)
-            && self.errors.0.len() == before
-        {
-            self.rules.check(schema, scope, place.uncorrelated, path);
+    }
+
+    fn items(&mut self, schema: &Map<String, Value>, items: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
+        let scope = place.scope.and_then(|scope| scope.items(schema));
+        let correlated = text(schema, "x-kubernetes-list-type") == "map";
+        // What is named is the outermost list.
+        let uncorrelated = place.uncorrelated.or((!correlated).then_some(path));
+        self.node(items, Place { root: false, scope, uncorrelated, ..place }, &path.child("items"));
+    }
+
+    fn type_and_default(&mut self, outline: Outline<'_>, place: Place<'_>, path: &Path<'_>) {
+        let ty = outline.ty;
+        if self.options.valid_types && !ty.is_empty() && !TYPES.contains(&ty) {
+            self.errors.push(FieldError::not_supported(&path.child("type"), ty, TYPES));
+        }
+        if let (Some(reason), Some(_)) = (place.no_default, outline.default) {
+            self.errors.push(FieldError::forbidden(&path.child("default"), format!("must not be set {reason}")));
+        }
+        if ty == "null" {
+            let detail = "type cannot be set to null, use nullable as an alternative";
+            self.errors.push(FieldError::forbidden(&path.child("type"), detail));
         }
     }
 
     /// Keywords that OpenAPI has and Kubernetes does not.
     fn keywords(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
-        let ty = text(schema, "type");
-        if self.options.valid_types && !ty.is_empty() && !TYPES.contains(&ty) {
-            self.errors.push(FieldError::not_supported(&path.child("type"), ty, TYPES));
-        }
-        if let (Some(reason), true) = (place.no_default, schema.get("default").is_some_and(|v| !v.is_null())) {
-            self.errors.push(FieldError::forbidden(&path.child("default"), format!("must not be set {reason}")));
-        }
         for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
             let set = match schema.get(key) {
                 None | Some(Value::Null) => false,
@@ -172,10 +202,6 @@ impl Check<'_> {
             if set {
                 self.errors.push(FieldError::forbidden(&path.child(key), format!("{key} is not supported")));
             }
-        }
-        if ty == "null" {
-            let detail = "type cannot be set to null, use nullable as an alternative";
-            self.errors.push(FieldError::forbidden(&path.child("type"), detail));
         }
         if schema.get("items").is_some_and(|items| items.as_array().is_some_and(|list| !list.is_empty())) {
             let detail = "items must be a schema object and not an array";
@@ -210,8 +236,13 @@ impl Check<'_> {
         }
     }
 
-    fn properties(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
-        let Some(Value::Object(properties)) = schema.get("properties") else { return };
+    fn properties(
+        &mut self,
+        schema: &Map<String, Value>,
+        properties: &Map<String, Value>,
+        place: Place<'_>,
+        path: &Path<'_>,
+    ) {
         let path = path.child("properties");
         let object = place.root || flag(schema, "x-kubernetes-embedded-resource");
         for (name, below) in properties {

@@ -98,6 +98,23 @@ fn names_groups_and_versions() {
 }
 
 #[test]
+fn deprecation_warnings_can_be_printed() {
+    let mut crd = crd(json!({}));
+    crd["spec"]["versions"][0]["deprecated"] = json!(true);
+    for (warning, index) in
+        [("use v2, please: déjà vu ✓", None), ("a\u{a0}b", Some(1)), ("ab\u{200b}", Some(2)), ("\t", Some(0))]
+    {
+        crd["spec"]["versions"][0]["deprecationWarning"] = json!(warning);
+        let problem = "must only contain printable UTF-8 characters; non-printable character found at index";
+        let found = violations(&crd);
+        assert_eq!(found.len(), usize::from(index.is_some()), "{warning}: {found:?}");
+        assert!(
+            found.iter().all(|found| index.is_some_and(|index: usize| found.ends_with(&format!("{problem} {index}"))))
+        );
+    }
+}
+
+#[test]
 fn kubernetes_own_groups_need_approval() {
     let mut crd = crd(json!({}));
     crd["spec"]["group"] = json!("x.k8s.io");
