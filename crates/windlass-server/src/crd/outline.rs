@@ -33,8 +33,7 @@ impl<'a> Outline<'a> {
                 ("properties", Value::Object(properties)) => outline.properties = Some(properties),
                 ("items", Value::Object(items)) => outline.items = Some(items),
                 ("pattern", Value::String(pattern)) => outline.pattern = pattern,
-                ("default", Value::Null) => {}
-                ("default", value) => outline.default = Some(value),
+                ("default", value) => outline.default = Some(value).filter(|value| !value.is_null()),
                 (
                     "description" | "enum" | "example" | "exclusiveMaximum" | "exclusiveMinimum" | "externalDocs"
                     | "format" | "maxItems" | "maxLength" | "maxProperties" | "maximum" | "minItems" | "minLength"

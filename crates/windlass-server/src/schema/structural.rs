@@ -3,7 +3,7 @@
 //! The reader never fails: what a CRD may contain is decided when the CRD is written
 //! (`crate::crd::validation`), and anything unexpected here is left out. At the root, and in embedded
 //! resources, `apiVersion`, `kind` and `metadata` are always there; what the author demands of
-//! `metadata` goes into [`Rules::metadata`](super::Rules::metadata). Defaults come out pruned.
+//! `metadata` goes into [`Rules::metadata`](super::Rules::metadata). Defaults outside of it come out pruned.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use super::{ListType, Rules, Schema, SchemaRef, Type, Validation, builtin, forma
 #[derive(Debug, Default)]
 pub struct Reader {
     patterns: HashMap<Box<str>, Arc<Pattern>>,
+    /// Whether what is read is the metadata of a resource.
+    inside_metadata: bool,
 }
 
 impl Reader {
@@ -62,7 +64,14 @@ impl Reader {
                 ("description", Value::String(text)) => schema.description = non_empty(text),
                 ("format", Value::String(text)) => schema.format = non_empty(text),
                 ("properties", Value::Object(properties)) => {
-                    let below = properties.iter().map(|(name, below)| (name.as_str().into(), self.value(below).into()));
+                    let resource = root || map.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true));
+                    let below = properties.iter().map(|(name, below)| {
+                        let outside = self.inside_metadata;
+                        self.inside_metadata |= resource && name == "metadata";
+                        let schema = self.value(below);
+                        self.inside_metadata = outside;
+                        (name.as_str().into(), schema.into())
+                    });
                     schema.properties = below.collect();
                 }
                 ("additionalProperties", value) => {
@@ -101,7 +110,10 @@ impl Reader {
         schema.rules = rules;
         schema.default = level.default.filter(|value| !value.is_null()).map(|value| {
             let mut value = value.clone();
-            prune::prune(&mut value, &schema);
+            // Metadata has fields that nobody declares.
+            if !self.inside_metadata {
+                prune::prune(&mut value, &schema);
+            }
             value
         });
         schema

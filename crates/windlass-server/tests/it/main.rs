@@ -6,6 +6,7 @@ mod big;
 mod big_crd;
 mod client;
 mod conversion;
+mod definitions;
 mod evictions;
 mod hook;
 mod hostile;
