@@ -3,12 +3,12 @@
 
 use serde_json::{Map, Value};
 
+use super::shown;
 use crate::cel::declare::{Declared, declare};
 use crate::cel::escape::escape;
 use crate::cel::rules::{Compiled, Place};
-use crate::field::{ErrorKind, FieldError, FieldErrors, Path, go_json};
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
 use crate::schema::{Rules, Schema, SchemaRef, Validation};
-use crate::validation::access::Access;
 
 /// The most one expression may cost.
 const EXPRESSION_LIMIT: u64 = 10_000_000;
@@ -144,11 +144,11 @@ impl Found {
         let cost = compiled.program.as_ref().map_or(0, |program| program.max_cost.saturating_mul(cardinality));
         self.observe(cost, "estimated rule cost", &rule_path);
         if let Some(problem) = &compiled.problem {
-            self.errors.push(FieldError::shown(ErrorKind::Invalid, &rule_path, shown(written), problem));
+            self.errors.push(FieldError::shown(ErrorKind::Invalid, &rule_path, shown::rule(written), problem));
         }
         let message_path = path.child("messageExpression");
         if let Some(problem) = &compiled.message_problem {
-            self.errors.push(FieldError::shown(ErrorKind::Invalid, &message_path, shown(written), problem));
+            self.errors.push(FieldError::shown(ErrorKind::Invalid, &message_path, shown::rule(written), problem));
         } else if let Some(message) = &compiled.message {
             self.observe(message.max_cost, "estimated messageExpression cost", &message_path);
         }
@@ -204,27 +204,4 @@ fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
         "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
          maxLength where arrays, maps, and strings are declared)"
     )
-}
-
-/// A rule as upstream prints its internal form, whose fields have Go's names.
-fn shown(rule: &Value) -> String {
-    const FIELDS: [(&str, &str); 6] = [
-        ("Rule", "rule"),
-        ("Message", "message"),
-        ("MessageExpression", "messageExpression"),
-        ("Reason", "reason"),
-        ("FieldPath", "fieldPath"),
-        ("OptionalOldSelf", "optionalOldSelf"),
-    ];
-    let fields: Vec<String> = FIELDS
-        .iter()
-        .map(|(name, field)| {
-            let value = match *field {
-                "reason" | "optionalOldSelf" => rule.at(field).clone(),
-                _ => rule.text(field).into(),
-            };
-            format!("\"{name}\":{}", go_json(&value))
-        })
-        .collect();
-    format!("{{{}}}", fields.join(","))
 }

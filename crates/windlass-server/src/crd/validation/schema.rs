@@ -4,10 +4,10 @@
 use serde_json::{Map, Value};
 
 use super::rules::{Found, Scope};
-use super::{Options, defaults, field_path, structural};
+use super::{Options, defaults, field_path, shown, structural};
 use crate::crd::definition::visit;
 use crate::crd::outline::Outline;
-use crate::field::{FieldError, FieldErrors, Path};
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
 use crate::schema::structural::Reader;
 use crate::validation::access::Access;
 
@@ -88,7 +88,7 @@ fn root_with_status(schema: &Map<String, Value>, path: &Path<'_>, errors: &mut F
                       MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs \
                       Example XPreserveUnknownFields XValidations] fields are allowed at the root of the schema if the \
                       status subresource is enabled";
-        errors.push(FieldError::invalid(path, Value::Object(schema.clone()), detail));
+        errors.push(FieldError::shown(ErrorKind::Invalid, path, shown::schema(schema), detail));
     }
 }
 

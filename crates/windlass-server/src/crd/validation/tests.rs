@@ -547,6 +547,29 @@ fn columns_subresources_and_selectable_fields() {
 }
 
 #[test]
+fn a_root_that_its_status_would_lose_is_shown_as_go_has_it() {
+    let mut crd = crd(json!({}));
+    let version = &mut crd["spec"]["versions"][0];
+    version["subresources"] = json!({"status": {}});
+    version["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {"a": {"type": "string"}},
+        "oneOf": [{"required": ["a"]}], "maximum": 3, "x-kubernetes-validations": [{"rule": "true"}]});
+    let found = violations(&crd);
+    let start = "spec.validation.openAPIV3Schema: Invalid value: {\"ID\":\"\",\"Schema\":\"\",\"Ref\":null,\"Description\":\"\",\
+                 \"Type\":\"object\",\"Nullable\":false,";
+    assert!(found[0].starts_with(start), "{found:?}");
+    for part in [
+        "\"Maximum\":3,\"ExclusiveMaximum\":false,",
+        "\"Items\":null,\"AllOf\":null,\"OneOf\":[{\"ID\":\"\"",
+        "\"Required\":[\"a\"]",
+        "\"Properties\":{\"a\":{\"ID\":\"\"",
+        "\"XValidations\":[{\"Rule\":\"true\",\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\
+         \"OptionalOldSelf\":null}]}: only [Description Type Format",
+    ] {
+        assert!(found[0].contains(part), "{part}: {found:?}");
+    }
+}
+
+#[test]
 fn conversion_webhooks_can_be_reached() {
     let at = "spec.conversion";
     check(
