@@ -1,19 +1,24 @@
 //! What custom resources cost: `cargo bench -p windlass-server`, and `-- <word>` for the rows that contain a word.
 //!
 //! Requests go to the server as a tower service, in this process and with the memory engine, so that what is
-//! measured is the server's own work.
+//! measured is the server's own work; where a row says so, over HTTPS and with the durable engine.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tower::ServiceExt as _;
 use windlass_server::Server;
+use windlass_server::pki::Authority;
+use windlass_store::{Durable, DurableOptions};
 
 #[path = "../tests/it/big_crd.rs"]
 mod big_crd;
@@ -76,6 +81,7 @@ async fn big() {
         server.stop().await.unwrap();
     }
     row("big: POST of the definition", install);
+    row("big: the same over HTTPS, durable", over_https(&crd).await);
     row("big: POST of the definition and first create", serve);
     let server = Server::builder().start().await.unwrap();
     post(&server, DEFINITIONS, crd).await;
@@ -102,6 +108,43 @@ async fn big() {
         row(&format!("big: of that, validation of {} KB", size.div_ceil(1024)), validations.collect());
     }
     server.stop().await.unwrap();
+}
+
+/// The POST of a definition as a client sees it: over HTTPS, on a connection that is there, to a server that has it on
+/// disk when it answers.
+async fn over_https(crd: &[u8]) -> Vec<Duration> {
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Durable::open(dir.path(), DurableOptions::default()).unwrap().0;
+        let server = Server::builder().store(Arc::new(store)).start().await.unwrap();
+        let authority = Authority::generate().unwrap();
+        let listener = server.listen("127.0.0.1:0".parse().unwrap(), &authority).await.unwrap();
+        let client = client(&authority, listener.address()).await;
+        client.request_text(Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
+        let request = Request::post(DEFINITIONS).header("content-type", "application/json").body(crd.to_vec()).unwrap();
+        let started = Instant::now();
+        client.request_text(request).await.unwrap();
+        times.push(started.elapsed());
+        listener.stop().await;
+        server.stop().await.unwrap();
+    }
+    times
+}
+
+async fn client(authority: &Authority, address: std::net::SocketAddr) -> Client {
+    let identity = authority.client("admin", "system:masters").unwrap();
+    let encode = |text: &str| base64::prelude::BASE64_STANDARD.encode(text);
+    let file: Kubeconfig = serde_json::from_value(json!({
+        "current-context": "b",
+        "contexts": [{"name": "b", "context": {"cluster": "b", "user": "b"}}],
+        "clusters": [{"name": "b", "cluster": {
+            "server": format!("https://{address}"), "certificate-authority-data": encode(authority.certificate())}}],
+        "users": [{"name": "b", "user": {
+            "client-certificate-data": encode(&identity.certificate), "client-key-data": encode(&identity.key)}}],
+    }))
+    .unwrap();
+    Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap()).unwrap()
 }
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

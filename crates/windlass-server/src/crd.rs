@@ -23,6 +23,7 @@ use crate::validation::access::Access;
 pub mod controller;
 pub mod definition;
 mod gate;
+mod outline;
 pub mod validation;
 
 pub mod lifecycle;
@@ -240,6 +241,7 @@ fn deprecation(group: &str, kind: &str, version: &Value, all: &[Value]) -> Box<s
     }
 }
 
+/// Whether there is a CEL rule anywhere in a schema.
 fn has_rules(schema: &Schema) -> bool {
     let own = |reference: &crate::schema::SchemaRef| {
         !matches!(reference, crate::schema::SchemaRef::Definition { .. }) && has_rules(reference)

@@ -148,6 +148,9 @@ pub struct Rules {
     /// What the CRD's author demands of `metadata`. The `metadata` property itself is always
     /// `ObjectMeta`, at the root and in embedded resources.
     pub metadata: Option<Box<Schema>>,
+    /// Whether the author declares `apiVersion`, `kind` and both names of `metadata`. Then CEL rules see `metadata` as
+    /// declared; otherwise they see its names alone.
+    pub declares_metadata: bool,
     /// `x-kubernetes-validations`, as written.
     pub validations: Vec<Validation>,
 }

@@ -18,6 +18,7 @@ use crate::codec::typed::normalize;
 use crate::codec::{json, write};
 use crate::crd::{Conversion, ConversionWebhook, CustomKind, CustomVersion};
 use crate::registry::strategy::conversion;
+use crate::schema::default;
 use crate::status::Status;
 
 /// Whether the served version is the stored one.
@@ -115,7 +116,10 @@ pub(crate) async fn to_stored<'a>(api: &Api, served: &Served, object: &'a Value)
     match &served.behaviour {
         Behaviour::Custom(kind) if !is_stored(served) => {
             let mut object = object.clone();
-            convert(api, kind, std::slice::from_mut(&mut object), &kind.storage_version().name).await?;
+            let storage = kind.storage_version();
+            convert(api, kind, std::slice::from_mut(&mut object), &storage.name).await?;
+            // What is stored is served as it is, so it has the defaults of its own version.
+            default::apply(&mut object, &storage.schema);
             Ok(Cow::Owned(object))
         }
         _ => Ok(Cow::Borrowed(object)),

@@ -1,7 +1,5 @@
 //! AdmissionReview: what a webhook is sent, and what its answer must look like.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -9,10 +7,12 @@ use serde_json::{Map, Value, json};
 use super::matching::Invocation;
 use super::request::{GroupVersionKind, Request};
 use crate::catalog::Served;
+use crate::codec::body::not_registered;
 use crate::codec::write::{write_string, write_value};
 use crate::field::quote;
 use crate::status::{Cause, Details, Status};
 use crate::validation::access::Access;
+use crate::webhook::REVIEW_SCHEME;
 
 /// The version of AdmissionReview a webhook is spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,13 @@ impl Version {
             "v1beta1" => Some(Self::V1Beta1),
             _ => None,
         })
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V1Beta1 => "v1beta1",
+        }
     }
 
     const fn api_version(self) -> &'static str {
@@ -151,16 +158,21 @@ pub(super) struct Response {
 
 /// Reads the answer as an AdmissionReview; the error says why it is none.
 pub(super) fn decode(version: Version, answer: &Value) -> Result<Option<Response>, String> {
-    let (kind, api_version) = (answer.text("kind"), answer.text("apiVersion"));
+    // What is left out is what was asked for.
+    let given = |field: &str, otherwise: &'static str| match answer.text(field) {
+        "" => otherwise.to_owned(),
+        text => text.to_owned(),
+    };
+    let (kind, api_version) = (given("kind", "AdmissionReview"), given("apiVersion", version.api_version()));
+    if (kind.as_str(), api_version.as_str()) == ("Status", "v1") {
+        return Err(format!("converting (v1.Status) to ({}.AdmissionReview): unknown conversion", version.name()));
+    }
     let known = [Version::V1, Version::V1Beta1].into_iter().find(|known| known.api_version() == api_version);
     match known {
-        Some(_) if kind != "AdmissionReview" => {
-            return Err(format!("no kind {} is registered for version {}", quote(kind), quote(api_version)));
-        }
-        None => return Err(format!("no kind {} is registered for version {}", quote(kind), quote(api_version))),
+        Some(_) if kind != "AdmissionReview" => return Err(not_registered(&kind, &api_version, REVIEW_SCHEME)),
+        None => return Err(not_registered(&kind, &api_version, REVIEW_SCHEME)),
         Some(found) if found != version => {
-            let short = |version: Version| if version == Version::V1 { "v1" } else { "v1beta1" };
-            let (found, wanted) = (short(found), short(version));
+            let (found, wanted) = (found.name(), version.name());
             return Err(format!(
                 "converting ({found}.AdmissionReview) to ({wanted}.AdmissionReview): unknown conversion"
             ));
@@ -186,9 +198,7 @@ pub(super) fn decode(version: Version, answer: &Value) -> Result<Option<Response
     check("patch", Value::is_string, "[]uint8")?;
     check("patchType", Value::is_string, "v1.PatchType")?;
     check("warnings", Value::is_array, "[]string")?;
-    let patch = BASE64_STANDARD
-        .decode(response.text("patch"))
-        .map_err(|error| format!("illegal base64 data in response.patch: {error}"))?;
+    let patch = crate::codec::base64::decode(response.text("patch"))?;
     Ok(Some(Response {
         allowed: response.flag("allowed"),
         patch,
@@ -230,6 +240,12 @@ pub(super) fn verify(
     let found = answer.at("response").text("uid");
     if found != uid {
         return Err(format!("expected response.uid={}, got {}", quote(uid), quote(found)));
+    }
+    let (kind, api_version) = (answer.text("kind"), answer.text("apiVersion"));
+    if (kind, api_version) != ("AdmissionReview", version.api_version()) {
+        let found = if api_version.is_empty() { "/" } else { api_version };
+        let wanted = version.api_version();
+        return Err(format!("expected webhook response of {wanted}, Kind=AdmissionReview, got {found}, Kind={kind}"));
     }
     let typed = answer.at("response").get("patchType").is_some_and(|patch_type| !patch_type.is_null());
     match (mutating, !response.patch.is_empty(), typed) {
@@ -310,7 +326,14 @@ mod tests {
         let check = |answer: Value, expected: &str| {
             assert_eq!(decode(Version::V1, &answer).expect_err("is refused"), expected);
         };
-        check(json!({"kind": "Pod", "apiVersion": "v1"}), "no kind \"Pod\" is registered for version \"v1\"");
+        check(
+            json!({"kind": "Pod", "apiVersion": "v1"}),
+            "no kind \"Pod\" is registered for version \"v1\" in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:74\"",
+        );
+        check(
+            json!({"kind": "Status", "apiVersion": "v1"}),
+            "converting (v1.Status) to (v1.AdmissionReview): unknown conversion",
+        );
         check(
             json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"}),
             "converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion",
@@ -318,6 +341,20 @@ mod tests {
         check(
             json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"allowed": "yes"}}),
             "json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed of type bool",
+        );
+    }
+
+    #[test]
+    fn a_review_that_does_not_say_so_is_refused_after_its_uid() {
+        let failure = |answer: Value| {
+            let response = decode(Version::V1, &answer).expect("decodes");
+            verify(Version::V1, "u", false, &answer, response).expect_err("is refused")
+        };
+        assert_eq!(failure(json!({})), "webhook response was absent");
+        assert_eq!(failure(json!({"response": {"uid": "x"}})), "expected response.uid=\"u\", got \"x\"");
+        assert_eq!(
+            failure(json!({"response": {"uid": "u", "allowed": true}})),
+            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind="
         );
     }
 

@@ -111,10 +111,16 @@ pub(super) fn is_schema(additional: &Schema) -> bool {
 fn object(schema: &Schema, name: &str) -> Declared {
     let mut fields = BTreeMap::new();
     let mut min_size = 2;
+    let resource = matches!(schema.properties.get("metadata"), Some(SchemaRef::Definition { .. }));
+    let own_metadata = declared_metadata(schema);
     for (field, below) in &schema.properties {
         let escaped = escape(field);
-        let declared = match below {
-            SchemaRef::Definition { .. } => Some(metadata(schema, &format!("{name}.metadata"))),
+        let declared = match (below, own_metadata) {
+            (SchemaRef::Definition { .. }, Some(own)) => declare(own, &format!("{name}.metadata")),
+            (SchemaRef::Definition { .. }, None) => Some(metadata(schema, &format!("{name}.metadata"))),
+            (_, None) if resource && matches!(&**field, "apiVersion" | "kind") => {
+                Some(Declared::simple(Type::String, 2, MAX_REQUEST - 2))
+            }
             _ => declare(below, &format!("{name}.{}", escaped.as_deref().unwrap_or(field))),
         };
         let Some(declared) = declared else { continue };
@@ -127,6 +133,11 @@ fn object(schema: &Schema, name: &str) -> Declared {
     }
     let ty = Type::Object(Arc::new(Object { name: name.into(), fields, open: false }));
     Declared { ty, element: None, max_elements: 0, min_size }
+}
+
+/// What the author declares of a resource's metadata, if that is enough for rules to see it all.
+pub(super) fn declared_metadata(schema: &Schema) -> Option<&Schema> {
+    schema.rules.as_deref().filter(|rules| rules.declares_metadata)?.metadata.as_deref()
 }
 
 /// Of an object's metadata, rules see the name and the prefix of generated names.

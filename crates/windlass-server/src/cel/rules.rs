@@ -21,7 +21,7 @@ use crate::schema::validate::{Old, same_keys};
 use crate::schema::{ListType, Schema, SchemaRef, Type as JsonType, Validation};
 
 /// What all rules together may cost for one object.
-const OBJECT_BUDGET: i64 = 10_000_000;
+pub(crate) const OBJECT_BUDGET: i64 = 10_000_000;
 /// The longest message an expression may make.
 const MAX_MESSAGE: usize = 5 * 1024;
 /// The name of the type that rules are about, as far as anybody sees it.
@@ -205,6 +205,25 @@ impl Rules {
         let same = Same { own: old.map(|value| Old { value, schema }), parent: None };
         // It makes no difference here whether the budget was used up.
         let _ = check.node(self, schema, object, old, same, &Path::root());
+    }
+
+    /// Checks a default at `path` of a CRD with what is left of a budget, and returns what is left then: less than
+    /// nothing if that was not enough. Nothing is forgiven.
+    pub(crate) fn validate_default(
+        &self,
+        schema: &Schema,
+        default: &Json,
+        old: Option<&Json>,
+        path: &Path<'_>,
+        budget: i64,
+        errors: &mut FieldErrors,
+    ) -> i64 {
+        let mut check = Check { budget, errors, warnings: &mut Vec::new() };
+        let same = Same { own: None, parent: None };
+        match check.node(self, schema, default, old, same, path) {
+            Flow::Continue(()) => check.budget,
+            Flow::Break(()) => -1,
+        }
     }
 }
 
@@ -428,6 +447,7 @@ impl Check<'_> {
             self.out_of_budget(schema, path);
             return BREAK;
         }
+        let sees_old = rules.own.iter().any(|rule| rule.compiled.uses_old);
         for rule in &rules.own {
             if let Some(problem) = &rule.compiled.problem {
                 self.invalid(schema, path, format!("rule compile error: {problem}"));
@@ -437,7 +457,7 @@ impl Check<'_> {
             if rule.compiled.uses_old && old.is_none() && !rule.validation.optional_old_self {
                 continue;
             }
-            self.rule(rule, program, schema, value, old, same, path)?;
+            self.rule(rule, program, schema, value, old, sees_old, same, path)?;
         }
         CONTINUE
     }
@@ -450,6 +470,7 @@ impl Check<'_> {
         schema: &Schema,
         value: &Json,
         old: Option<&Json>,
+        sees_old: bool,
         same: Same<'_>,
         path: &Path<'_>,
     ) -> Flow {
@@ -463,7 +484,12 @@ impl Check<'_> {
         self.budget -= cost as i64;
         match outcome {
             Ok(Value::Bool(true)) => CONTINUE,
-            Ok(_) => self.failed(rule, schema, value, &mut globals, same, path),
+            Ok(_) => {
+                // As upstream has it, a message sees a plain old value, and that only where a rule looks at it.
+                let old = old.filter(|_| sees_old);
+                let mut globals = Selves { value, old, shape: Shape::Schema(schema), optional: false };
+                self.failed(rule, schema, value, &mut globals, same, path)
+            }
             Err(Error::Exhausted) => {
                 let shown = rule.shown();
                 let detail = format!(

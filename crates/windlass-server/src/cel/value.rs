@@ -10,10 +10,11 @@ use std::rc::Rc;
 use serde_json::{Map as JsonMap, Value as Json};
 
 use super::ast::Const;
-use super::declare::is_schema;
+use super::declare::{declared_metadata, is_schema};
 use super::escape::{escape, unescape};
 use super::library::{self, ip::Cidr, named_format::NamedFormat, quantity::Quantity, semver::Semver, url::Url};
 use super::time::{self, Timestamp};
+use crate::field::quote;
 use crate::schema::{ListType, Schema, SchemaRef, Type as JsonType};
 
 /// Why there is no value.
@@ -182,7 +183,7 @@ impl<'a> Shape<'a> {
             Self::Metadata => matches!(name, "name" | "generateName").then_some(Self::Text),
             Self::Text => None,
             Self::Schema(schema) if !schema.properties.is_empty() => match schema.properties.get(name)? {
-                SchemaRef::Definition { .. } => Some(Self::Metadata),
+                SchemaRef::Definition { .. } => Some(declared_metadata(schema).map_or(Self::Metadata, Self::Schema)),
                 below => Some(Self::Schema(below)),
             },
             Self::Schema(schema) => {
@@ -283,10 +284,10 @@ fn text<'a>(json: &'a Json, format: Option<&str>) -> Outcome<'a> {
             .ok_or_else(|| Error::new(format!("Invalid duration {text}: unable to parse {text} as duration"))),
         Some("date") => time::parse_date(text)
             .map(Value::Timestamp)
-            .ok_or_else(|| Error::new(format!("Invalid date formatted string {text}: parsing time {text:?}"))),
-        Some("date-time") => time::parse_date_time(text)
-            .map(Value::Timestamp)
-            .ok_or_else(|| Error::new(format!("Invalid date-time formatted string {text}: parsing time {text:?}"))),
+            .ok_or_else(|| Error::new(format!("Invalid date formatted string {text}: parsing time {}", quote(text)))),
+        Some("date-time") => time::parse_date_time(text).map(Value::Timestamp).ok_or_else(|| {
+            Error::new(format!("Invalid date-time formatted string {text}: parsing time {}", quote(text)))
+        }),
         Some("byte") => crate::codec::base64::decode(text)
             .map(|bytes| Value::Bytes(bytes.into()))
             .map_err(|error| Error::new(format!("Invalid byte formatted string {text}: {error}"))),

@@ -137,11 +137,11 @@ impl CrdController {
             }
         };
         let mut learned = Known {
-            crd,
             modified,
             current_since: modified,
             created,
-            structure_noted: false,
+            structure_noted: lifecycle::is_as_created(&crd),
+            crd,
             gate: Arc::default(),
             served: OnceLock::new(),
         };
@@ -192,10 +192,14 @@ impl CrdController {
         if !lifecycle::update_status(&mut known.crd, &taken, &now, look) {
             return Ok(());
         }
-        match put(&self.api, key, Expect::At(known.modified), &known.crd).await? {
+        // Reading a large schema takes about as long as the disk does.
+        let written = put(&self.api, key, Expect::At(known.modified), &known.crd);
+        let served = async { lifecycle::serve(&known.crd, &known.gate) };
+        let (written, served) = futures::future::join(written, served).await;
+        match written? {
             Some(entry) => {
                 known.modified = entry.modified;
-                known.served = OnceLock::new();
+                known.served = OnceLock::from(served);
             }
             // It has changed meanwhile: its event is on its way, and everything is looked at again.
             None => known.structure_noted = false,

@@ -113,6 +113,12 @@ fn note_approval(crd: &mut Value, now: &str) {
     set_condition(crd, &Condition { kind: APPROVED, status, reason, message: &message }, now);
 }
 
+/// Whether a CRD has the spec it was created with. Nobody could create one that is not structural since that is a
+/// rule, and its status says so if it is older.
+pub fn is_as_created(crd: &Value) -> bool {
+    crd.at("metadata").int("generation") == 1
+}
+
 /// Says why a schema is not structural. Only CRDs from before that was a rule can have one.
 fn note_structure(crd: &mut Value, now: &str) {
     let violations = validation::structural_violations(crd);

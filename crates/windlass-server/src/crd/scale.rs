@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::field::{FieldError, FieldErrors, Path};
+use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::validation::access::Access;
 
 /// Where a version keeps what a Scale shows, as dotted paths with a leading dot.
@@ -65,12 +65,12 @@ impl ScalePaths {
 
     /// What a GET of the Scale of an object without the field fails with.
     pub fn missing(&self) -> String {
-        format!("the spec replicas field {:?} does not exist", self.spec_replicas)
+        format!("the spec replicas field {} does not exist", quote(&self.spec_replicas))
     }
 
     /// What an update that leaves the number out fails with, if the object has none either.
     pub fn cannot_be_empty(&self) -> String {
-        format!("the spec replicas field {:?} cannot be empty", self.spec_replicas)
+        format!("the spec replicas field {} cannot be empty", quote(&self.spec_replicas))
     }
 
     /// Sets the desired number. Fails if something on the way is not an object.

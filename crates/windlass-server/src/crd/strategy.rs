@@ -55,16 +55,23 @@ impl Strategy for CustomVersion {
             || old.keys().any(|name| counts(name) && !new.contains_key(name))
     }
 
+    /// Upstream fills in defaults whenever it reads what is stored. Here stored objects are served as they are, so what
+    /// preparing took away gets its defaults before it is stored.
+    fn canonicalize(&self, object: &mut Value) {
+        if self.status {
+            default::apply(object, &self.schema);
+        }
+    }
+
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         if self.wrong_type(object, errors) {
             return;
         }
-        let before = errors.0.len();
         validate::validate(object, &self.schema, "", errors);
         self.validate_scale(object, errors);
         embedded::validate(object, &self.schema, &Path::root(), errors);
         list_type::validate(object, &self.schema, errors);
-        self.validate_rules(object, None, before, errors, &mut Vec::new());
+        self.validate_rules(object, None, errors, &mut Vec::new());
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
@@ -87,7 +94,6 @@ impl Strategy for CustomVersion {
         if self.wrong_type(object, errors) {
             return;
         }
-        let before = errors.0.len();
         if subresource == "status" {
             self.validate_status(object, old, errors);
         } else {
@@ -96,7 +102,7 @@ impl Strategy for CustomVersion {
             embedded::validate(object, &self.schema, &Path::root(), errors);
         }
         self.validate_list_types(object, old, errors);
-        self.validate_rules(object, Some(old), before, errors, warnings);
+        self.validate_rules(object, Some(old), errors, warnings);
     }
 
     fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
@@ -149,17 +155,16 @@ impl CustomVersion {
         }
     }
 
-    /// Rules only look at objects whose shape is right.
+    /// Rules only look at objects whose shape is right, that of their metadata included.
     fn validate_rules(
         &self,
         object: &Value,
         old: Option<&Value>,
-        before: usize,
         errors: &mut FieldErrors,
         warnings: &mut Vec<String>,
     ) {
         let Some(rules) = self.rules() else { return };
-        if errors.0[before..].iter().any(|error| blocks_rules(error.kind)) {
+        if errors.0.iter().any(|error| blocks_rules(error.kind)) {
             let detail = "some validation rules were not checked because the object was invalid; \
                           correct the existing errors to complete validation";
             errors.push(FieldError::invalid(&Path::root(), Value::Null, detail));

@@ -17,6 +17,7 @@ mod defaults;
 pub mod field_path;
 mod rules;
 mod schema;
+mod shown;
 mod structural;
 
 const MAX_SELECTABLE_FIELDS: usize = 8;
@@ -63,22 +64,30 @@ impl Options {
         }
     }
 
+    /// All rules, and those for changing `old`.
+    fn changing(old: &Value) -> Self {
+        let webhook = old.below(&["spec", "conversion", "webhook"]);
+        let established = lifecycle::is_true(old, lifecycle::ESTABLISHED);
+        Self {
+            immutable_names: established,
+            invalid_ca_bundle: !established || conversion::has_invalid_ca_bundle(webhook),
+            ..Self::new()
+        }
+    }
+
     /// The rules for changing `old`: what it already breaks may stay broken.
     fn for_update(old: &Value) -> Self {
         let schemas = || old.at("spec").list("versions").iter().map(|v| v.below(&["schema", "openAPIV3Schema"]));
         let webhook = old.below(&["spec", "conversion", "webhook"]);
-        let established = lifecycle::is_true(old, lifecycle::ESTABLISHED);
         Self {
             recognized_review: conversion::recognizes_or_empty(&webhook.texts("conversionReviewVersions")),
-            immutable_names: established,
             schema: schemas().all(|schema| !schema.is_null()),
             valid_types: schemas().all(schema::types_are_valid),
             structural: schemas().all(structural::is_structural),
-            pruned_defaults: schemas().all(defaults::are_pruned),
+            pruned_defaults: schemas().all(schema::defaults_are_pruned),
             atomic_sets: schemas().all(schema::sets_are_atomic),
             map_list_keys: schemas().all(schema::map_list_keys_are_there),
-            invalid_ca_bundle: !established || conversion::has_invalid_ca_bundle(webhook),
-            tolerate_cost: false,
+            ..Self::changing(old)
         }
     }
 }
@@ -109,8 +118,16 @@ pub fn validate(crd: &Value, errors: &mut FieldErrors) {
 /// Checks a changed CRD.
 pub fn validate_update(crd: &Value, old: &Value, errors: &mut FieldErrors) {
     let (spec, old_spec) = (crd.at("spec"), old.at("spec"));
-    let options = Options::for_update(old);
-    validate_spec(spec, Some(old_spec), options, errors);
+    // Whoever keeps all rules need not be told which ones were broken before.
+    let mut options = Options::changing(old);
+    let mut found = FieldErrors::default();
+    validate_spec(spec, Some(old_spec), options, &mut found);
+    if !found.is_empty() {
+        options = Options::for_update(old);
+        found.0.clear();
+        validate_spec(spec, Some(old_spec), options, &mut found);
+    }
+    errors.0.append(&mut found.0);
     let path = Path::new("spec");
     let names = path.child("names");
     if options.immutable_names {
@@ -288,7 +305,7 @@ fn deprecation_warning(version: &Value, path: &Path<'_>, errors: &mut FieldError
         if warning.is_empty() {
             problems.push("must not be an empty string".to_owned());
         }
-        if let Some((index, _)) = warning.char_indices().find(|(_, c)| c.is_control()) {
+        if let Some((index, _)) = warning.char_indices().find(|(_, c)| !is_print(*c)) {
             problems.push(format!(
                 "must only contain printable UTF-8 characters; non-printable character found at index {index}"
             ));
@@ -299,6 +316,16 @@ fn deprecation_warning(version: &Value, path: &Path<'_>, errors: &mut FieldError
     for problem in problems {
         errors.push(FieldError::invalid(&path.child("deprecationWarning"), warning, problem));
     }
+}
+
+/// Whether Go's `unicode.IsPrint` is content: the only space that prints is the plain one, and characters that direct
+/// others, are private or are none do not.
+fn is_print(c: char) -> bool {
+    let directs = matches!(c, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{fffe}'..='\u{ffff}' | '\u{e0000}'..='\u{e0fff}');
+    let private = matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}');
+    c == ' ' || !(c.is_control() || c.is_whitespace() || directs || private)
 }
 
 fn version_list(versions: &[Value], shared: &Shared, path: &Path<'_>, errors: &mut FieldErrors) {

@@ -21,6 +21,9 @@ use crate::{object, render, versions};
 
 const EXPECTED: Expected<'static> = Expected { group: "autoscaling", version: "v1", kind: "Scale", custom: false };
 
+/// What a patch sees where an object does not say how many replicas it wants; it has to change it.
+const UNSET: i64 = i32::MIN as i64;
+
 /// Carries out a request for a scale.
 pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
     let scale = match context.verb {
@@ -98,8 +101,9 @@ struct ScaleView<'a> {
 }
 
 impl View for ScaleView<'_> {
+    /// Admission sees no replicas where there are none yet.
     fn read(&self, object: &Value) -> Result<Value, Status> {
-        scale_of(self.served, object)
+        Ok(scale_of(self.served, object)?.0)
     }
 
     fn write(&self, object: &mut Value, view: &Value) -> Result<(), Status> {
@@ -115,15 +119,19 @@ impl View for ScaleView<'_> {
 
 /// The scale of an object.
 fn read(context: &Context, live: &Value) -> Result<Value, Status> {
-    scale_of(&context.served, live)
+    match scale_of(&context.served, live)? {
+        (scale, None) => Ok(scale),
+        (_, Some(missing)) => Err(Status::internal(missing)),
+    }
 }
 
-fn scale_of(served: &Served, live: &Value) -> Result<Value, Status> {
-    let Some(kind) = served.custom() else { return Ok(builtin::get(live)) };
+/// The scale of an object, and what a read fails with if the object does not say how many replicas it wants.
+fn scale_of(served: &Served, live: &Value) -> Result<(Value, Option<String>), Status> {
+    let Some(kind) = served.custom() else { return Ok((builtin::get(live), None)) };
     let paths = kind.version(&served.version).and_then(|version| version.scale.as_ref());
     let paths = paths.ok_or_else(Status::no_such_resource)?;
     let scale = paths.get(live).map_err(Status::internal)?;
-    if scale.found { Ok(scale.object) } else { Err(Status::internal(paths.missing())) }
+    Ok((scale.object, (!scale.found).then(|| paths.missing())))
 }
 
 /// Changes the scale of an object; returns the new one.
@@ -137,10 +145,19 @@ async fn write(
     let manager = context.manager(options.field_manager.as_deref());
     let transform = |context: &Context, live: &Value| {
         let old = match custom {
-            Some(paths) => paths.get(live).map_err(Status::internal)?.object,
+            Some(paths) => {
+                let mut scale = paths.get(live).map_err(Status::internal)?;
+                if !scale.found {
+                    scale.object["spec"]["replicas"] = UNSET.into();
+                }
+                scale.object
+            }
             None => builtin::get(live),
         };
         let scale = change(&old)?;
+        if let (Some(paths), Some(UNSET)) = (custom, scale.pointer("/spec/replicas").and_then(Value::as_i64)) {
+            return Err(Status::bad_request(paths.cannot_be_empty()));
+        }
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         let mut object = live.clone();
         if let Some(paths) = custom {

@@ -1,8 +1,8 @@
 //! Filling in the defaults a custom resource's schema declares.
 //!
 //! An absent field with a default gets it, and so does a `null` where `null` is not allowed. Defaults
-//! fill in below defaults. Built-in definitions (the `metadata` of every object) are left alone: what
-//! they carry as defaults are Go's zero values.
+//! fill in below defaults. Of `metadata` it is what the author declares that counts, in embedded resources:
+//! what built-in definitions carry as defaults are Go's zero values.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub fn apply(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => {
             for (name, below) in &schema.properties {
-                let Some(below) = own(below) else { continue };
+                let Some(below) = own(below, schema) else { continue };
                 let Some(default) = &below.default else { continue };
                 match map.get_mut(&**name) {
                     None => {
@@ -26,7 +26,7 @@ pub fn apply(value: &mut Value, schema: &Schema) {
             for (name, value) in map.iter_mut() {
                 match schema.properties.get(name.as_str()) {
                     Some(below) => {
-                        if let Some(below) = own(below) {
+                        if let Some(below) = own(below, schema) {
                             apply(value, below);
                         }
                     }
@@ -44,16 +44,17 @@ pub fn apply(value: &mut Value, schema: &Schema) {
 }
 
 fn element(value: &mut Value, below: Option<&SchemaRef>) {
-    let Some(below) = below.and_then(own) else { return };
+    let Some(below) = below.map(|below| &**below) else { return };
     if value.is_null() && !below.nullable {
         *value = below.default.clone().unwrap_or(Value::Null);
     }
     apply(value, below);
 }
 
-fn own(reference: &SchemaRef) -> Option<&Schema> {
+/// What the author of `schema` says about a property.
+fn own<'a>(reference: &'a SchemaRef, schema: &'a Schema) -> Option<&'a Schema> {
     match reference {
-        SchemaRef::Definition { .. } => None,
+        SchemaRef::Definition { .. } => schema.rules.as_deref()?.metadata.as_deref(),
         own => Some(own),
     }
 }
@@ -93,6 +94,18 @@ mod tests {
             json!({"n": null, "o": null, "nul": null, "m": {"x": {}}, "nodef": {}, "l": [{"v": 2}]}),
             &json!({"n": 5, "o": {"a": 1}, "nul": null, "m": {"x": {"d": true}}, "nodef": {"x": 1}, "l": [{"v": 2}]}),
         );
+    }
+
+    #[test]
+    fn metadata_of_embedded_resources_has_the_defaults_its_author_declares() {
+        let properties = json!({"t": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {
+            "kind": {"type": "string", "default": "Pod"},
+            "metadata": {"type": "object", "default": {"labels": {"a": "b"}},
+                "properties": {"name": {"type": "string", "default": "n"}}}}}});
+        let expected = json!({"t": {"kind": "Pod", "metadata": {"labels": {"a": "b"}, "name": "n"}}});
+        check(&properties, json!({"t": {}}), &expected);
+        let own = json!({"t": {"kind": "Job", "metadata": {"name": "own"}}});
+        check(&properties, own.clone(), &own);
     }
 
     fn json_value() -> impl Strategy<Value = Value> {

@@ -33,6 +33,16 @@ pub fn unknown_fields(value: &Value, schema: &Schema) -> Vec<String> {
     dropped.into_paths()
 }
 
+/// Whether `value` has no unknown fields, not counting those of metadata, which are dropped without a word.
+pub fn is_pruned(value: &Value, schema: &Schema) -> bool {
+    if !value.is_object() && !value.is_array() {
+        return true;
+    }
+    let mut dropped = Dropped::default();
+    walk(&mut value.clone(), schema, schema.preserve_unknown, Place::Fields, &Path::root(), &mut Some(&mut dropped));
+    dropped.fields.is_empty()
+}
+
 /// Drops `null` fields where the schema neither allows `null` nor has a default for them.
 pub fn drop_nulls(value: &mut Value, schema: &Schema) {
     match value {

@@ -3,7 +3,7 @@
 //! The reader never fails: what a CRD may contain is decided when the CRD is written
 //! (`crate::crd::validation`), and anything unexpected here is left out. At the root, and in embedded
 //! resources, `apiVersion`, `kind` and `metadata` are always there; what the author demands of
-//! `metadata` goes into [`Rules::metadata`](super::Rules::metadata). Defaults come out pruned.
+//! `metadata` goes into [`Rules::metadata`](super::Rules::metadata). Defaults outside of it come out pruned.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use super::{ListType, Rules, Schema, SchemaRef, Type, Validation, builtin, forma
 #[derive(Debug, Default)]
 pub struct Reader {
     patterns: HashMap<Box<str>, Arc<Pattern>>,
+    /// Whether what is read is the metadata of a resource.
+    inside_metadata: bool,
 }
 
 impl Reader {
@@ -50,95 +52,190 @@ impl Reader {
         self.node(map, false)
     }
 
+    /// Reads one level in one pass: schemas are many, and each has few of the keywords there are.
     fn node(&mut self, map: &Map<String, Value>, root: bool) -> Schema {
-        let embedded = flag(map, "x-kubernetes-embedded-resource");
-        let ty = kind(map);
-        let mut schema = Schema {
-            ty,
-            description: text(map, "description"),
-            format: text(map, "format"),
-            properties: self.properties(map),
-            additional: self.additional(map),
-            items: map.get("items").filter(|items| items.is_object()).map(|items| self.value(items).into()),
-            required: strings(map, "required"),
-            nullable: flag(map, "nullable"),
-            enumeration: map.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
-            list_type: list_type(map),
-            atomic: map.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic"),
-            preserve_unknown: flag(map, "x-kubernetes-preserve-unknown-fields"),
-            embedded,
-            ..Schema::default()
-        };
-        let mut rules = self.rules(map, ty);
-        if root || embedded {
-            let rules = &mut rules;
+        let mut schema = Schema::default();
+        let mut rules = None;
+        let mut level = Level::default();
+        for (key, value) in map {
+            match (key.as_str(), value) {
+                ("type", Value::String(ty)) => level.ty = ty,
+                ("x-kubernetes-int-or-string", Value::Bool(true)) => level.int_or_string = true,
+                ("description", Value::String(text)) => schema.description = non_empty(text),
+                ("format", Value::String(text)) => schema.format = non_empty(text),
+                ("properties", Value::Object(properties)) => {
+                    let resource = root || map.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true));
+                    let below = properties.iter().map(|(name, below)| {
+                        let outside = self.inside_metadata;
+                        self.inside_metadata |= resource && name == "metadata";
+                        let schema = self.value(below);
+                        self.inside_metadata = outside;
+                        (name.as_str().into(), schema.into())
+                    });
+                    schema.properties = below.collect();
+                }
+                ("additionalProperties", value) => {
+                    schema.additional = self.additional(value);
+                    if *value == Value::Bool(false) {
+                        of(&mut rules).closed = true;
+                    }
+                }
+                ("items", items @ Value::Object(_)) => schema.items = Some(self.value(items).into()),
+                ("required", value) => schema.required = strings(value),
+                ("nullable", Value::Bool(nullable)) => schema.nullable = *nullable,
+                ("enum", Value::Array(values)) => schema.enumeration.clone_from(values),
+                ("x-kubernetes-list-type", Value::String(ty)) => level.list_type = ty,
+                ("x-kubernetes-list-map-keys", value) => level.list_keys = Some(value),
+                ("x-kubernetes-map-type", Value::String(ty)) => schema.atomic = ty == "atomic",
+                ("x-kubernetes-preserve-unknown-fields", Value::Bool(keep)) => schema.preserve_unknown = *keep,
+                ("x-kubernetes-embedded-resource", Value::Bool(embedded)) => schema.embedded = *embedded,
+                ("default", value) => level.default = Some(value),
+                (key, value) => self.rule(key, value, &mut level, &mut rules),
+            }
+        }
+        schema.ty = level.ty();
+        schema.list_type = level.list_type();
+        level.bounds(&mut rules);
+        if let Some(format) = schema.format.as_deref().and_then(|name| format::supported(schema.ty, name)) {
+            of(&mut rules).format = Some(format);
+        }
+        if root || schema.embedded {
+            let declared = declares_metadata(&schema.properties);
             add_type_and_metadata(&mut schema.properties, |demands| {
-                rules.get_or_insert_default().metadata = Some(Box::new(demands));
+                let rules = of(&mut rules);
+                rules.metadata = Some(Box::new(demands));
+                rules.declares_metadata = declared;
             });
         }
         schema.rules = rules;
-        schema.default = map.get("default").filter(|value| !value.is_null()).map(|value| {
+        schema.default = level.default.filter(|value| !value.is_null()).map(|value| {
             let mut value = value.clone();
-            prune::prune(&mut value, &schema);
+            // Metadata has fields that nobody declares.
+            if !self.inside_metadata {
+                prune::prune(&mut value, &schema);
+            }
             value
         });
         schema
     }
 
-    fn properties(&mut self, map: &Map<String, Value>) -> BTreeMap<Box<str>, SchemaRef> {
-        let Some(Value::Object(properties)) = map.get("properties") else { return BTreeMap::new() };
-        properties.iter().map(|(name, below)| (name.as_str().into(), self.value(below).into())).collect()
-    }
-
     /// `additionalProperties: true` admits anything, but what is in it is not declared: it is pruned.
     /// With `false` unknown fields also stay, to be refused by validation.
-    fn additional(&mut self, map: &Map<String, Value>) -> Option<SchemaRef> {
-        match map.get("additionalProperties")? {
+    fn additional(&mut self, value: &Value) -> Option<SchemaRef> {
+        match value {
             Value::Bool(_) => Some(Schema { nullable: true, ..Schema::default() }.into()),
             below @ Value::Object(_) => Some(self.value(below).into()),
             _ => None,
         }
     }
 
-    fn rules(&mut self, map: &Map<String, Value>, ty: Type) -> Option<Box<Rules>> {
-        let rules = Rules {
-            maximum: bound(map, "maximum", "exclusiveMaximum"),
-            minimum: bound(map, "minimum", "exclusiveMinimum"),
-            multiple_of: map.get("multipleOf").and_then(Value::as_f64),
-            max_length: count(map, "maxLength"),
-            min_length: count(map, "minLength"),
-            pattern: self.pattern(map),
-            format: map.get("format").and_then(Value::as_str).and_then(|name| format::supported(ty, name)),
-            max_items: count(map, "maxItems"),
-            min_items: count(map, "minItems"),
-            unique_items: flag(map, "uniqueItems"),
-            max_properties: count(map, "maxProperties"),
-            min_properties: count(map, "minProperties"),
-            all_of: self.alternatives(map, "allOf"),
-            any_of: self.alternatives(map, "anyOf"),
-            one_of: self.alternatives(map, "oneOf"),
-            not: map.get("not").filter(|not| not.is_object()).map(|not| Box::new(self.value(not))),
-            closed: map.get("additionalProperties") == Some(&Value::Bool(false)),
-            metadata: None,
-            validations: validations(map),
-        };
-        (!rules.is_empty()).then(|| Box::new(rules))
+    /// Reads a keyword that restricts values.
+    fn rule(&mut self, key: &str, value: &Value, level: &mut Level<'_>, rules: &mut Option<Box<Rules>>) {
+        let count = value.as_u64();
+        match key {
+            "maximum" => level.maximum = value.as_f64(),
+            "minimum" => level.minimum = value.as_f64(),
+            "exclusiveMaximum" => level.exclusive_maximum = *value == Value::Bool(true),
+            "exclusiveMinimum" => level.exclusive_minimum = *value == Value::Bool(true),
+            "multipleOf" if value.is_number() => of(rules).multiple_of = value.as_f64(),
+            "maxLength" if count.is_some() => of(rules).max_length = count,
+            "minLength" if count.is_some() => of(rules).min_length = count,
+            "maxItems" if count.is_some() => of(rules).max_items = count,
+            "minItems" if count.is_some() => of(rules).min_items = count,
+            "maxProperties" if count.is_some() => of(rules).max_properties = count,
+            "minProperties" if count.is_some() => of(rules).min_properties = count,
+            "uniqueItems" if *value == Value::Bool(true) => of(rules).unique_items = true,
+            "pattern" => {
+                if let Some(source) = value.as_str().filter(|source| !source.is_empty()) {
+                    of(rules).pattern = Some(self.pattern(source));
+                }
+            }
+            "allOf" | "anyOf" | "oneOf" => {
+                let read = self.alternatives(value);
+                if !read.is_empty() {
+                    let rules = of(rules);
+                    match key {
+                        "allOf" => rules.all_of = read,
+                        "anyOf" => rules.any_of = read,
+                        _ => rules.one_of = read,
+                    }
+                }
+            }
+            "not" if value.is_object() => of(rules).not = Some(Box::new(self.value(value))),
+            "x-kubernetes-validations" => {
+                let read = validations(value);
+                if !read.is_empty() {
+                    of(rules).validations = read;
+                }
+            }
+            _ => {}
+        }
     }
 
-    fn alternatives(&mut self, map: &Map<String, Value>, key: &str) -> Vec<Schema> {
-        let Some(Value::Array(schemas)) = map.get(key) else { return Vec::new() };
+    fn alternatives(&mut self, value: &Value) -> Vec<Schema> {
+        let Value::Array(schemas) = value else { return Vec::new() };
         schemas.iter().map(|schema| self.value(schema)).collect()
     }
 
-    fn pattern(&mut self, map: &Map<String, Value>) -> Option<Arc<Pattern>> {
-        let source = map.get("pattern")?.as_str().filter(|source| !source.is_empty())?;
+    fn pattern(&mut self, source: &str) -> Arc<Pattern> {
         if let Some(known) = self.patterns.get(source) {
-            return Some(known.clone());
+            return known.clone();
         }
         let pattern = Arc::new(Pattern::new(source));
         self.patterns.insert(source.into(), pattern.clone());
-        Some(pattern)
+        pattern
     }
+}
+
+/// Keywords whose meaning depends on others.
+#[derive(Default)]
+struct Level<'a> {
+    ty: &'a str,
+    int_or_string: bool,
+    list_type: &'a str,
+    list_keys: Option<&'a Value>,
+    default: Option<&'a Value>,
+    maximum: Option<f64>,
+    exclusive_maximum: bool,
+    minimum: Option<f64>,
+    exclusive_minimum: bool,
+}
+
+impl Level<'_> {
+    fn ty(&self) -> Type {
+        match self.ty {
+            _ if self.int_or_string => Type::IntOrString,
+            "object" => Type::Object,
+            "array" => Type::Array,
+            "string" => Type::String,
+            "integer" => Type::Integer,
+            "number" => Type::Number,
+            "boolean" => Type::Boolean,
+            _ => Type::Any,
+        }
+    }
+
+    fn list_type(&self) -> ListType {
+        match self.list_type {
+            "map" => ListType::Map(self.list_keys.map(strings).unwrap_or_default()),
+            "set" => ListType::Set,
+            _ => ListType::Atomic,
+        }
+    }
+
+    fn bounds(&self, rules: &mut Option<Box<Rules>>) {
+        if let Some(maximum) = self.maximum {
+            of(rules).maximum = Some((maximum, self.exclusive_maximum));
+        }
+        if let Some(minimum) = self.minimum {
+            of(rules).minimum = Some((minimum, self.exclusive_minimum));
+        }
+    }
+}
+
+/// The rules, made when there is one.
+fn of(rules: &mut Option<Box<Rules>>) -> &mut Rules {
+    rules.get_or_insert_default()
 }
 
 /// The schema of a custom resource from the `openAPIV3Schema` of one version.
@@ -146,28 +243,14 @@ pub fn root(openapi: &Value) -> Schema {
     Reader::new().root(openapi)
 }
 
-impl Rules {
-    fn is_empty(&self) -> bool {
-        self.maximum.is_none()
-            && self.minimum.is_none()
-            && self.multiple_of.is_none()
-            && self.max_length.is_none()
-            && self.min_length.is_none()
-            && self.pattern.is_none()
-            && self.format.is_none()
-            && self.max_items.is_none()
-            && self.min_items.is_none()
-            && !self.unique_items
-            && self.max_properties.is_none()
-            && self.min_properties.is_none()
-            && self.all_of.is_empty()
-            && self.any_of.is_empty()
-            && self.one_of.is_empty()
-            && self.not.is_none()
-            && !self.closed
-            && self.metadata.is_none()
-            && self.validations.is_empty()
-    }
+fn declares_metadata(properties: &BTreeMap<Box<str>, SchemaRef>) -> bool {
+    let is = |properties: &BTreeMap<Box<str>, SchemaRef>, name: &str, ty: Type| {
+        properties.get(name).is_some_and(|schema| schema.ty == ty)
+    };
+    is(properties, "apiVersion", Type::String)
+        && is(properties, "kind", Type::String)
+        && is(properties, "metadata", Type::Object)
+        && ["name", "generateName"].iter().all(|name| is(&properties["metadata"].properties, name, Type::String))
 }
 
 fn add_type_and_metadata(properties: &mut BTreeMap<Box<str>, SchemaRef>, demands: impl FnOnce(Schema)) {
@@ -180,31 +263,8 @@ fn add_type_and_metadata(properties: &mut BTreeMap<Box<str>, SchemaRef>, demands
     }
 }
 
-fn kind(map: &Map<String, Value>) -> Type {
-    if flag(map, "x-kubernetes-int-or-string") {
-        return Type::IntOrString;
-    }
-    match map.get("type").and_then(Value::as_str) {
-        Some("object") => Type::Object,
-        Some("array") => Type::Array,
-        Some("string") => Type::String,
-        Some("integer") => Type::Integer,
-        Some("number") => Type::Number,
-        Some("boolean") => Type::Boolean,
-        _ => Type::Any,
-    }
-}
-
-fn list_type(map: &Map<String, Value>) -> ListType {
-    match map.get("x-kubernetes-list-type").and_then(Value::as_str) {
-        Some("map") => ListType::Map(strings(map, "x-kubernetes-list-map-keys")),
-        Some("set") => ListType::Set,
-        _ => ListType::Atomic,
-    }
-}
-
-fn validations(map: &Map<String, Value>) -> Vec<Validation> {
-    let Some(Value::Array(entries)) = map.get("x-kubernetes-validations") else { return Vec::new() };
+fn validations(value: &Value) -> Vec<Validation> {
+    let Value::Array(entries) = value else { return Vec::new() };
     let string = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
     entries
         .iter()
@@ -219,25 +279,13 @@ fn validations(map: &Map<String, Value>) -> Vec<Validation> {
         .collect()
 }
 
-fn flag(map: &Map<String, Value>, key: &str) -> bool {
-    map.get(key).and_then(Value::as_bool).unwrap_or(false)
+fn non_empty(text: &str) -> Option<Box<str>> {
+    (!text.is_empty()).then(|| text.into())
 }
 
-fn text(map: &Map<String, Value>, key: &str) -> Option<Box<str>> {
-    map.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(Into::into)
-}
-
-fn strings(map: &Map<String, Value>, key: &str) -> Vec<Box<str>> {
-    let Some(Value::Array(values)) = map.get(key) else { return Vec::new() };
+fn strings(value: &Value) -> Vec<Box<str>> {
+    let Value::Array(values) = value else { return Vec::new() };
     values.iter().filter_map(Value::as_str).map(Into::into).collect()
-}
-
-fn count(map: &Map<String, Value>, key: &str) -> Option<u64> {
-    map.get(key).and_then(Value::as_u64)
-}
-
-fn bound(map: &Map<String, Value>, key: &str, exclusive: &str) -> Option<(f64, bool)> {
-    Some((map.get(key)?.as_f64()?, flag(map, exclusive)))
 }
 
 #[cfg(test)]

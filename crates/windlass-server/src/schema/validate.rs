@@ -55,7 +55,13 @@ pub(crate) struct Old<'a> {
 impl<'a> Old<'a> {
     pub(crate) fn field(self, name: &str) -> Option<Old<'a>> {
         let value = self.value.get(name)?;
-        Some(Old { value, schema: self.schema.field(name)? })
+        let schema = match self.schema.properties.get(name) {
+            // What nobody declared is never the same: an object with metadata is compared by its other fields alone.
+            Some(SchemaRef::Definition { .. }) => self.schema.rules.as_deref()?.metadata.as_deref()?,
+            Some(own) => own,
+            None => self.schema.additional.as_deref()?,
+        };
+        Some(Old { value, schema })
     }
 
     pub(crate) fn item(self, item: &Value) -> Option<Old<'a>> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::api::Api;
+use crate::codec::body::not_registered;
 use crate::codec::write;
 use crate::crd::{ConversionWebhook, CustomVersion};
 use crate::field::{FieldErrors, Path, quote};
@@ -14,6 +15,7 @@ use crate::object;
 use crate::status::Status;
 use crate::validation::access::Access;
 use crate::validation::metadata;
+use crate::webhook::REVIEW_SCHEME;
 
 /// A conversion may take this long.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -70,13 +72,26 @@ fn review(version: &str, uid: &str, objects: &[Value], api_version: &str) -> Byt
 /// The converted objects, or why the answer is of no use.
 fn response<'a>(version: &str, uid: &str, answer: &'a Value) -> Result<&'a [Value], String> {
     let (kind, api_version) = (answer.text("kind"), answer.text("apiVersion"));
-    let known = matches!(api_version, "apiextensions.k8s.io/v1" | "apiextensions.k8s.io/v1beta1");
-    if kind != "ConversionReview" || !known {
-        return Err(format!("no kind {} is registered for version {}", quote(kind), quote(api_version)));
+    let found = api_version.strip_prefix("apiextensions.k8s.io/").unwrap_or(api_version);
+    match (kind, api_version) {
+        ("ConversionReview" | "", "apiextensions.k8s.io/v1" | "apiextensions.k8s.io/v1beta1" | "") => {}
+        ("Status", "v1") => {
+            return Err(format!("converting (v1.Status) to ({version}.ConversionReview): unknown conversion"));
+        }
+        _ => {
+            let kind = if kind.is_empty() { "ConversionReview" } else { kind };
+            return Err(not_registered(kind, api_version, REVIEW_SCHEME));
+        }
     }
-    if version == "v1" && api_version != "apiextensions.k8s.io/v1" {
+    if !api_version.is_empty() && found != version {
+        return Err(format!(
+            "converting ({found}.ConversionReview) to ({version}.ConversionReview): unknown conversion"
+        ));
+    }
+    if version == "v1" && (kind.is_empty() || api_version.is_empty()) {
         let wanted = "apiextensions.k8s.io/v1, Kind=ConversionReview";
-        return Err(format!("expected webhook response of {wanted}, got {api_version}, Kind={kind}"));
+        let found = if api_version.is_empty() { "/" } else { api_version };
+        return Err(format!("expected webhook response of {wanted}, got {found}, Kind={kind}"));
     }
     let response = answer.at("response");
     if !response.is_object() {
@@ -252,6 +267,11 @@ mod tests {
         let check = |answer: Value, expected: &str| assert_eq!(response("v1", "u", &answer), Err(expected.to_owned()));
         let review = |response: Value| json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "response": response});
         check(review(json!(null)), "no response provided");
+        check(json!({}), "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind=");
+        check(
+            json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1beta1"}),
+            "converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion",
+        );
         check(review(json!({"uid": "x"})), "expected response.uid=\"u\", got \"x\"");
         check(review(json!({"uid": "u"})), "response.result.status was '', not 'Success'");
         check(review(json!({"uid": "u", "result": {"status": "Failed", "message": "no"}})), "no");

@@ -12,9 +12,12 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 use tokio_rustls::TlsConnector;
+
+use super::{dial, x509};
 
 /// The authorities the system trusts, read once.
 static SYSTEM: LazyLock<Arc<RootCertStore>> = LazyLock::new(|| {
@@ -26,13 +29,15 @@ static SYSTEM: LazyLock<Arc<RootCertStore>> = LazyLock::new(|| {
 /// TLS that trusts `bundle`, which is base64 of PEM; the system's authorities if that is empty.
 pub(super) fn connector(bundle: &str) -> Result<TlsConnector, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let pem = BASE64_STANDARD.decode(bundle).map_err(|error| format!("the CA bundle is not base64: {error}"))?;
+    let pem = BASE64_STANDARD
+        .decode(bundle)
+        .map_err(|_| "unable to load root certificates: unable to parse bytes as PEM block".to_owned())?;
     let (roots, trusted) = if pem.trim_ascii().is_empty() { (Arc::clone(&SYSTEM), Vec::new()) } else { parse(&pem)? };
     let verifier = if roots.is_empty() {
         None
     } else {
         let built = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
-        Some(built.map_err(|error| format!("unable to load root certificates: {error}"))?)
+        Some(built.map_err(|_| "unable to load root certificates: unable to parse bytes as PEM block".to_owned())?)
     };
     let verifier = Verifier { authorities: verifier, trusted, provider: Arc::clone(&provider) };
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -72,13 +77,26 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        // Go looks at the time and the names first, whoever signed.
+        let refused = |why: String| Error::General(why);
+        if let Some(problem) = x509::problem(end_entity, server_name, now) {
+            return Err(refused(problem));
+        }
         if self.trusted.iter().any(|trusted| trusted.as_ref() == end_entity.as_ref()) {
-            check_validity(end_entity, now)?;
-            rustls::client::verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
             return Ok(ServerCertVerified::assertion());
         }
-        let Some(authorities) = &self.authorities else { return Err(CertificateError::UnknownIssuer.into()) };
-        authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        if let Some(problem) = x509::expired_authority(end_entity, &self.trusted, now) {
+            return Err(refused(problem));
+        }
+        let unknown = || refused(x509::unknown_authority(end_entity, &self.trusted));
+        let authorities = self.authorities.as_ref().ok_or_else(unknown)?;
+        let verified = authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        verified.map_err(|error| match error {
+            Error::InvalidCertificate(
+                CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
+            ) => refused("x509: certificate specifies an incompatible key usage".to_owned()),
+            _ => unknown(),
+        })
     }
 
     fn verify_tls12_signature(
@@ -106,57 +124,55 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-fn check_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
-    let (_, parsed) =
-        x509_parser::parse_x509_certificate(certificate).map_err(|_| Error::from(CertificateError::BadEncoding))?;
-    let now = now.as_secs() as i64;
-    if now < parsed.validity().not_before.timestamp() {
-        return Err(CertificateError::NotValidYet.into());
-    }
-    if now > parsed.validity().not_after.timestamp() {
-        return Err(CertificateError::Expired.into());
-    }
-    Ok(())
-}
-
-/// Why a handshake failed, in Go's words where it has some.
-pub(super) fn explain(error: &std::io::Error) -> String {
+/// Why a handshake failed, in Go's words.
+pub(super) fn explain(error: &std::io::Error, ends: &dial::Ends) -> String {
     let Some(tls) = error.get_ref().and_then(|source| source.downcast_ref::<Error>()) else {
-        return super::system(error);
+        return dial::broken(ends, error);
     };
-    let why = match tls {
-        Error::InvalidCertificate(certificate) => match certificate {
-            CertificateError::UnknownIssuer => "x509: certificate signed by unknown authority".into(),
-            CertificateError::BadSignature => {
-                "x509: certificate signed by unknown authority (possibly because of \"x509: ECDSA verification \
-                 failure\" while trying to verify candidate authority certificate)"
-                    .into()
-            }
-            CertificateError::Expired
-            | CertificateError::ExpiredContext { .. }
-            | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. } => "x509: certificate has expired or is not yet valid".into(),
-            CertificateError::NotValidForNameContext { expected, presented } => mismatch(expected, presented),
-            other => format!("x509: {other}"),
-        },
-        Error::InvalidMessage(_) => return "tls: first record does not look like a TLS handshake".into(),
-        Error::AlertReceived(alert) => return format!("remote error: tls: {alert:?}"),
-        other => return format!("tls: {other}"),
-    };
-    format!("tls: failed to verify certificate: {why}")
+    match tls {
+        Error::General(why) if why.starts_with("x509: ") => format!("tls: failed to verify certificate: {why}"),
+        Error::InvalidCertificate(_) => "tls: failed to verify certificate: x509: malformed certificate".to_owned(),
+        Error::InvalidMessage(_) => "tls: first record does not look like a TLS handshake".to_owned(),
+        Error::AlertReceived(alert) => format!("remote error: tls: {}", alert_text(*alert)),
+        Error::PeerIncompatible(_) => "tls: server selected unsupported protocol version".to_owned(),
+        Error::NoApplicationProtocol => "tls: server selected unadvertised ALPN protocol".to_owned(),
+        Error::PeerSentOversizedRecord => "tls: oversized record received".to_owned(),
+        _ => "tls: handshake failure".to_owned(),
+    }
 }
 
-fn mismatch(expected: &ServerName<'_>, presented: &[String]) -> String {
-    let expected = expected.to_str();
-    if presented.is_empty() {
-        return "x509: certificate relies on legacy Common Name field, use SANs instead".to_owned();
-    }
-    // The names come as `DnsName("a")` and `IpAddress(1.2.3.4)`.
-    let names: Vec<&str> = presented
-        .iter()
-        .map(|name| {
-            name.split_once('(').map_or(name.as_str(), |(_, rest)| rest.trim_end_matches(')').trim_matches('"'))
-        })
-        .collect();
-    format!("x509: certificate is valid for {}, not {expected}", names.join(", "))
+/// What Go calls an alert.
+fn alert_text(alert: AlertDescription) -> String {
+    use AlertDescription as Alert;
+    let text = match alert {
+        Alert::CloseNotify => "close notify",
+        Alert::UnexpectedMessage => "unexpected message",
+        Alert::BadRecordMac => "bad record MAC",
+        Alert::RecordOverflow => "record overflow",
+        Alert::HandshakeFailure => "handshake failure",
+        Alert::BadCertificate => "bad certificate",
+        Alert::UnsupportedCertificate => "unsupported certificate",
+        Alert::CertificateRevoked => "revoked certificate",
+        Alert::CertificateExpired => "expired certificate",
+        Alert::CertificateUnknown => "unknown certificate",
+        Alert::IllegalParameter => "illegal parameter",
+        Alert::UnknownCA => "unknown certificate authority",
+        Alert::AccessDenied => "access denied",
+        Alert::DecodeError => "error decoding message",
+        Alert::DecryptError => "error decrypting message",
+        Alert::ProtocolVersion => "protocol version not supported",
+        Alert::InsufficientSecurity => "insufficient security level",
+        Alert::InternalError => "internal error",
+        Alert::InappropriateFallback => "inappropriate fallback",
+        Alert::UserCanceled => "user canceled",
+        Alert::NoRenegotiation => "no renegotiation",
+        Alert::MissingExtension => "missing extension",
+        Alert::UnsupportedExtension => "unsupported extension",
+        Alert::UnrecognisedName => "unrecognized name",
+        Alert::UnknownPSKIdentity => "unknown PSK identity",
+        Alert::CertificateRequired => "certificate required",
+        Alert::NoApplicationProtocol => "no application protocol",
+        other => return format!("alert({})", u8::from(other)),
+    };
+    text.to_owned()
 }

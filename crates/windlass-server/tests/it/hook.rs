@@ -26,6 +26,8 @@ pub(crate) enum Reply {
     Later(BoxFuture<'static, Value>),
     /// A body as it is.
     Raw(u16, Vec<u8>),
+    /// Somewhere else: a code and a location.
+    Redirect(u16, String),
     /// No answer, ever.
     Silence,
 }
@@ -46,8 +48,13 @@ struct State {
 
 impl Hook {
     pub(crate) async fn start(answer: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Self {
+        Self::named(&["127.0.0.1", "localhost", "hook.default.svc"], answer).await
+    }
+
+    /// A webhook whose certificate is for these names.
+    pub(crate) async fn named(names: &[&str], answer: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Self {
         let authority = Authority::generate().unwrap();
-        let names: Vec<String> = ["127.0.0.1", "localhost", "hook.default.svc"].map(Into::into).into();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let config = authority.server_config(&authority.server(&names).unwrap()).unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -108,22 +115,31 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<State>)
 
 async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let body = request.into_body().collect().await.unwrap().to_bytes();
-    let review: Value = serde_json::from_slice(&body).unwrap();
+    // A redirected request may come without a body.
+    let review: Value = serde_json::from_slice(&body).unwrap_or_default();
     state.received.lock().unwrap().push(review["request"].clone());
     let wrap = |mut response: Value| {
         response["uid"] = review["request"]["uid"].clone();
         let answer = json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
         (200, serde_json::to_vec(&answer).unwrap())
     };
+    let mut location = None;
     let (code, body) = match (state.answer)(&review["request"]) {
         Reply::Review(response) => wrap(response),
         Reply::Later(response) => wrap(response.await),
         Reply::Raw(code, body) => (code, body),
+        Reply::Redirect(code, to) => {
+            location = Some(to.parse().unwrap());
+            (code, Vec::new())
+        }
         Reply::Silence => std::future::pending().await,
     };
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = code.try_into().unwrap();
     response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    if let Some(location) = location {
+        response.headers_mut().insert("location", location);
+    }
     Ok(response)
 }
 

@@ -9,6 +9,7 @@ mod client;
 mod connect;
 mod conversion;
 mod documents;
+mod definitions;
 mod evictions;
 mod hook;
 mod hostile;

@@ -174,6 +174,106 @@ async fn failures_are_fatal_or_ignored_as_the_policy_says() {
     server.stop().await.unwrap();
 }
 
+/// What people look up when a webhook does not work.
+#[tokio::test]
+async fn failures_are_worded_as_go_words_them() {
+    let server = start().await;
+    let allow = |_: &Value| Reply::Review(json!({"allowed": true}));
+    let elsewhere = Hook::named(&["elsewhere.default.svc", "10.0.0.9"], allow).await;
+    let nothing = Hook::start(|_| Reply::Raw(200, b"null".to_vec())).await;
+    let list = Hook::start(|_| Reply::Raw(200, b"[]".to_vec())).await;
+    let untyped = Hook::start(|request| {
+        Reply::Raw(200, json!({"response": {"uid": request["uid"], "allowed": true}}).to_string().into_bytes())
+    })
+    .await;
+    let stuck = Hook::start(|_| Reply::Redirect(307, "/again".into())).await;
+    let moved = Hook::start(|request| {
+        if request.is_null() { Reply::Raw(405, Vec::new()) } else { Reply::Redirect(302, "/again".into()) }
+    })
+    .await;
+    // Both of these are no TLS: one says something else, one says nothing.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let plain = listener.local_addr().unwrap();
+    let plain_task = tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut hello = [0; 2048];
+            let _ = stream.read(&mut hello).await;
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mute = listener.local_addr().unwrap();
+    let mute_task = tokio::spawn(async move {
+        use tokio::io::AsyncReadExt as _;
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+        }
+    });
+    let at = |address: std::net::SocketAddr| json!({"url": format!("https://{address}/hook")});
+    let call = "failed to call webhook: ";
+    let post_at = |path: &str, hook: &Hook| format!("{call}Post \"https://127.0.0.1:{}{path}\": ", hook.port());
+    for (config, expected) in [
+        (
+            elsewhere.config(),
+            format!(
+                "{}tls: failed to verify certificate: x509: certificate is valid for 10.0.0.9, not 127.0.0.1",
+                post_at("/hook?timeout=10s", &elsewhere)
+            ),
+        ),
+        (nothing.config(), "received invalid webhook response: webhook response was absent".to_owned()),
+        (
+            list.config(),
+            format!(
+                "{call}couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type \
+                 struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+                 \"json:\\\"kind,omitempty\\\"\" }}"
+            ),
+        ),
+        (
+            untyped.config(),
+            "received invalid webhook response: expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, \
+             got /, Kind="
+                .to_owned(),
+        ),
+        (stuck.config(), format!("{}stopped after 10 redirects", post_at("/again", &stuck))),
+        (moved.config(), format!("{call}the server does not allow this method on the requested resource")),
+        (
+            at(plain),
+            format!("{call}Post \"https://{plain}/hook?timeout=10s\": http: server gave HTTP response to HTTPS client"),
+        ),
+        (at(mute), format!("{call}Post \"https://{mute}/hook?timeout=10s\": EOF")),
+    ] {
+        validating(&server, "v", &config, json!({})).await;
+        let answer = post(&server, CONFIG_MAPS, &config_map("a")).await;
+        let start = "Internal error occurred: failed calling webhook \"v.example.com\": ";
+        assert_eq!(answer.message(), format!("{start}{expected}"));
+        send(&server, Method::DELETE, &format!("{VALIDATING}/v"), &Value::Null).await;
+    }
+    plain_task.abort();
+    mute_task.abort();
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_webhook_may_send_requests_elsewhere() {
+    let server = start().await;
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let hook = Hook::start(move |_| {
+        if first.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            Reply::Redirect(308, "other".into())
+        } else {
+            Reply::Review(json!({"allowed": true}))
+        }
+    })
+    .await;
+    validating(&server, "v", &hook.config(), json!({})).await;
+    create(&server, CONFIG_MAPS, &config_map("a")).await;
+    let seen = hook.received();
+    assert_eq!((seen.len(), &seen[0]["uid"]), (2, &seen[1]["uid"]));
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_silent_webhook_is_given_up_on() {
     let server = start().await;

@@ -56,7 +56,8 @@ fn part<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 fn offset(zone: &str, seconds: i64) -> Result<i64, Error> {
     let Some((hours, minutes)) = zone.split_once(':') else { return named(zone, seconds) };
     let number = |text: &str| {
-        text.parse::<i64>().map_err(|_| Error::new(format!("strconv.Atoi: parsing {text:?}: invalid syntax")))
+        text.parse::<i64>()
+            .map_err(|_| Error::new(format!("strconv.Atoi: parsing {}: invalid syntax", crate::field::quote(text))))
     };
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     let minutes = if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };

@@ -72,6 +72,28 @@ fn only_names_of_metadata_are_visible() {
 }
 
 #[test]
+fn metadata_that_is_declared_in_full_is_visible_as_declared() {
+    let schema = |names: Json, rule: &str| {
+        let mut metadata = json!({"type": "object", "properties": {"namespace": {"type": "string"},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}}}});
+        for name in names.as_array().unwrap() {
+            metadata["properties"][name.as_str().unwrap()] = json!({"type": "string"});
+        }
+        json!({"type": "object", "properties": {"t": {"type": "object", "x-kubernetes-embedded-resource": true,
+            "x-kubernetes-validations": [{"rule": rule}],
+            "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": metadata}}}})
+    };
+    let object = json!({"t": {"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "n", "namespace": "s", "labels": {"a": "b"}}}});
+    let rule = "self.metadata.namespace == 's' && self.metadata.labels['a'] == 'b' && self.metadata.name == 'n'";
+    assert_eq!(run(&schema(json!(["name", "generateName"]), rule), &object, None).0, Vec::<String>::new());
+    let (errors, _) = run(&schema(json!(["name"]), rule), &object, None);
+    assert!(errors[0].contains("undefined field 'namespace'"), "{errors:?}");
+    let (errors, _) = run(&schema(json!(["name", "generateName"]), "has(self.metadata.uid)"), &object, None);
+    assert!(errors[0].contains("undefined field 'uid'"), "{errors:?}");
+}
+
+#[test]
 fn failures_say_what_the_rule_says() {
     let int = json!({"type": "integer"});
     let cases = [
@@ -103,6 +125,45 @@ fn failures_say_what_the_rule_says() {
     let rule =
         json!({"rule": "false", "fieldPath": ".m['k']", "reason": "FieldValueRequired", "message": "k is needed"});
     check(&with_rule(object, rule), &json!({"m": {}}), None, &["spec.m[k]: Required value: k is needed"]);
+}
+
+#[test]
+fn messages_see_plain_old_values_where_rules_look_at_them() {
+    let string = json!({"type": "string", "maxLength": 9});
+    let rule = |rule: &str, message: &str, optional: bool| {
+        let mut rule = json!({"rule": rule, "message": "fixed", "messageExpression": message});
+        if optional {
+            rule["optionalOldSelf"] = json!(true);
+        }
+        with_rule(string.clone(), rule)
+    };
+    let old = json!("y");
+    check(
+        &rule("self == oldSelf", "'was ' + oldSelf", false),
+        &json!("x"),
+        Some(&old),
+        &["spec: Invalid value: \"x\": was y"],
+    );
+    let fixed = "spec: Invalid value: \"x\": fixed";
+    check(
+        &rule("self == oldSelf.orValue('z')", "'was ' + oldSelf.orValue('z')", true),
+        &json!("x"),
+        Some(&old),
+        &[fixed],
+    );
+    check(&rule("self == 'z'", "'was ' + oldSelf", false), &json!("x"), Some(&old), &[fixed]);
+}
+
+/// Nobody declares all of an object's metadata, so a whole object never counts as unchanged.
+#[test]
+fn rules_about_whole_objects_are_not_forgiven() {
+    let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.spec.a > 5"}], "properties": {
+        "spec": {"type": "object", "x-kubernetes-validations": [{"rule": "self.a > 6"}],
+            "properties": {"a": {"type": "integer"}}}}});
+    let object = json!({"apiVersion": "e.com/v1", "kind": "K", "metadata": {"name": "n"}, "spec": {"a": 1}});
+    let (errors, warnings) = run(&schema, &object, Some(&object));
+    assert_eq!(errors, ["<nil>: Invalid value: failed rule: self.spec.a > 5"]);
+    assert_eq!(warnings, ["spec: Invalid value: failed rule: self.a > 6"]);
 }
 
 #[test]

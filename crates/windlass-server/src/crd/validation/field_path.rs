@@ -95,13 +95,22 @@ fn unescape(text: &str) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
-        match (c, c == '\\') {
-            (_, true) => match chars.next() {
-                Some(escaped @ ('\\' | '\'')) => out.push(escaped),
-                _ => return Err("invalid string literal: invalid escape sequence".to_owned()),
-            },
-            (c, false) => out.push(c),
+        if c != '\\' {
+            out.push(c);
+            continue;
         }
+        out.push(match chars.next() {
+            None | Some('\\') => '\\',
+            Some('\'') => '\'',
+            Some('a') => '\x07',
+            Some('b') => '\x08',
+            Some('f') => '\x0c',
+            Some('n') => '\n',
+            Some('r') => '\r',
+            Some('t') => '\t',
+            Some('v') => '\x0b',
+            Some(other) => return Err(format!("invalid string literal: invalid escape char \\{other}")),
+        });
     }
     Ok(out)
 }
@@ -127,6 +136,8 @@ mod tests {
         check(".spec['a.b']", Ok("string"));
         check(r".spec['it\'s']", Ok("boolean"));
         check(".spec.map.any", Ok("integer"));
+        check(r".spec['a\.b']", Err(r"invalid string literal: invalid escape char \."));
+        check(r".spec.map['a\tb\\c']", Ok("integer"));
         check(".spec.missing", Err("does not refer to a valid field"));
         check("spec", Err("expected [ or . but got: spec"));
         check(".spec[x]", Err("expected single quoted string but got x"));

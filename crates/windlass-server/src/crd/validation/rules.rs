@@ -3,13 +3,12 @@
 
 use serde_json::{Map, Value};
 
+use super::shown;
 use crate::cel::declare::{Declared, declare};
 use crate::cel::escape::escape;
 use crate::cel::rules::{Compiled, Place};
-use crate::field::{ErrorKind, FieldError, FieldErrors, Path, go_json};
-use crate::schema::structural::Reader;
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
 use crate::schema::{Rules, Schema, SchemaRef, Validation};
-use crate::validation::access::Access;
 
 /// The most one expression may cost.
 const EXPRESSION_LIMIT: u64 = 10_000_000;
@@ -27,8 +26,22 @@ pub(super) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// The scope of a whole object.
-    pub(super) fn root(schema: &'a Schema, declared: Option<&'a Declared>) -> Self {
-        Self { schema, declared, cardinality: Some(1) }
+    pub(super) fn root(schema: &'a Schema) -> Self {
+        Self { schema, declared: None, cardinality: Some(1) }
+    }
+
+    /// What the values here are, if no rule above needed to know. Below the first rule, what a value is follows from
+    /// what is around it: that is how much of metadata can be seen.
+    pub(super) fn fresh(self) -> Option<Declared> {
+        if self.declared.is_some() { None } else { declare(self.schema, "selfType") }
+    }
+
+    /// This scope with what [`fresh`](Self::fresh) found.
+    pub(super) fn with<'b>(self, fresh: Option<&'b Declared>) -> Scope<'b>
+    where
+        'a: 'b,
+    {
+        Scope { declared: self.declared.or(fresh), ..self }
     }
 
     /// The scope of a property; `written` is the schema around it as the CRD has it.
@@ -39,7 +52,7 @@ impl<'a> Scope<'a> {
             }
             below => below,
         };
-        let declared = escape(name).and_then(|name| self.declared?.field(&name));
+        let declared = self.declared.and_then(|declared| declared.field(&escape(name)?));
         Some(self.below(schema, declared, written))
     }
 
@@ -58,10 +71,8 @@ impl<'a> Scope<'a> {
     }
 
     fn below(self, schema: &'a Schema, declared: Option<&'a Declared>, written: &Map<String, Value>) -> Self {
-        let cardinality = match (self.cardinality, max_elements(written)) {
-            (Some(cardinality), Some(elements)) => Some(cardinality.saturating_mul(elements)),
-            _ => None,
-        };
+        let times = |cardinality: u64| Some(cardinality.saturating_mul(max_elements(written)?));
+        let cardinality = self.cardinality.and_then(times);
         Self { schema, declared, cardinality }
     }
 }
@@ -104,20 +115,11 @@ impl Found {
         path: &Path<'_>,
     ) {
         let path = path.child("x-kubernetes-validations");
-        let fresh;
-        let declared = match scope.declared {
-            Some(declared) => declared,
-            None => {
-                if let Some(declared) = declare(&Reader::new().node_of(written), "selfType") {
-                    fresh = declared;
-                    &fresh
-                } else {
-                    let detail = "internal error: failed to construct type information for x-kubernetes-validations \
-                              rules: unable to convert structural schema to CEL declarations";
-                    self.errors.push(FieldError::without_value(ErrorKind::Internal, &path, detail));
-                    return;
-                }
-            }
+        let Some(declared) = scope.declared else {
+            let detail = "internal error: failed to construct type information for x-kubernetes-validations rules: \
+                          unable to convert structural schema to CEL declarations";
+            self.errors.push(FieldError::without_value(ErrorKind::Internal, &path, detail));
+            return;
         };
         let rules = written.get("x-kubernetes-validations").and_then(Value::as_array);
         let validations = scope.schema.rules.as_deref().map(|rules| rules.validations.as_slice()).unwrap_or_default();
@@ -142,11 +144,11 @@ impl Found {
         let cost = compiled.program.as_ref().map_or(0, |program| program.max_cost.saturating_mul(cardinality));
         self.observe(cost, "estimated rule cost", &rule_path);
         if let Some(problem) = &compiled.problem {
-            self.errors.push(FieldError::shown(ErrorKind::Invalid, &rule_path, shown(written), problem));
+            self.errors.push(FieldError::shown(ErrorKind::Invalid, &rule_path, shown::rule(written), problem));
         }
         let message_path = path.child("messageExpression");
         if let Some(problem) = &compiled.message_problem {
-            self.errors.push(FieldError::shown(ErrorKind::Invalid, &message_path, shown(written), problem));
+            self.errors.push(FieldError::shown(ErrorKind::Invalid, &message_path, shown::rule(written), problem));
         } else if let Some(message) = &compiled.message {
             self.observe(message.max_cost, "estimated messageExpression cost", &message_path);
         }
@@ -202,27 +204,4 @@ fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
         "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
          maxLength where arrays, maps, and strings are declared)"
     )
-}
-
-/// A rule as upstream prints its internal form, whose fields have Go's names.
-fn shown(rule: &Value) -> String {
-    const FIELDS: [(&str, &str); 6] = [
-        ("Rule", "rule"),
-        ("Message", "message"),
-        ("MessageExpression", "messageExpression"),
-        ("Reason", "reason"),
-        ("FieldPath", "fieldPath"),
-        ("OptionalOldSelf", "optionalOldSelf"),
-    ];
-    let fields: Vec<String> = FIELDS
-        .iter()
-        .map(|(name, field)| {
-            let value = match *field {
-                "reason" | "optionalOldSelf" => rule.at(field).clone(),
-                _ => rule.text(field).into(),
-            };
-            format!("\"{name}\":{}", go_json(&value))
-        })
-        .collect();
-    format!("{{{}}}", fields.join(","))
 }

@@ -4,10 +4,10 @@
 use serde_json::{Map, Value};
 
 use super::rules::{Found, Scope};
-use super::{Options, defaults, field_path, structural};
-use crate::cel::rules::declare_root;
+use super::{Options, defaults, field_path, shown, structural};
 use crate::crd::definition::visit;
-use crate::field::{FieldError, FieldErrors, Path};
+use crate::crd::outline::Outline;
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
 use crate::schema::structural::Reader;
 use crate::validation::access::Access;
 
@@ -15,7 +15,8 @@ const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "str
 
 /// Checks `schema` of a version; `status` says whether the status is a subresource.
 pub(super) fn validate(validation: &Value, status: bool, options: Options, path: &Path<'_>, errors: &mut FieldErrors) {
-    let Value::Object(schema) = validation.at("openAPIV3Schema") else { return };
+    let openapi = validation.at("openAPIV3Schema");
+    let Value::Object(schema) = openapi else { return };
     let path = path.child("openAPIV3Schema");
     let before = errors.0.len();
     if status {
@@ -25,22 +26,22 @@ pub(super) fn validate(validation: &Value, status: bool, options: Options, path:
         errors.push(FieldError::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
     }
     let mut unsupported = None;
-    let mut checks_rules = false;
+    let mut read = None;
     if options.structural {
         unsupported = structural::unsupported(schema);
         if unsupported.is_none() {
             let before = errors.0.len();
             structural::validate(schema, &path, errors);
-            if errors.0.len() == before {
-                defaults::validate(schema, options.pruned_defaults, &path, errors);
-                checks_rules = errors.0.len() == before;
+            if errors.0.len() == before && (defaults::has_any(openapi) || has_rules(openapi)) {
+                let whole = Reader::new().root(openapi);
+                defaults::validate(schema, &whole, options.pruned_defaults, &path, errors);
+                if errors.0.len() == before && has_rules(openapi) {
+                    read = Some(whole);
+                }
             }
         }
     }
-    let read = (checks_rules && has_rules(validation.at("openAPIV3Schema")))
-        .then(|| Reader::new().root(validation.at("openAPIV3Schema")));
-    let declared = read.as_ref().and_then(declare_root);
-    let scope = read.as_ref().map(|read| Scope::root(read, declared.as_ref()));
+    let scope = read.as_ref().map(Scope::root);
     let mut check = Check { options, errors, rules: Found::new(options.tolerate_cost) };
     check.node(schema, Place { root: true, scope, ..Place::default() }, &path);
     let Check { errors, rules, .. } = check;
@@ -87,7 +88,7 @@ fn root_with_status(schema: &Map<String, Value>, path: &Path<'_>, errors: &mut F
                       MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs \
                       Example XPreserveUnknownFields XValidations] fields are allowed at the root of the schema if the \
                       status subresource is enabled";
-        errors.push(FieldError::invalid(path, Value::Object(schema.clone()), detail));
+        errors.push(FieldError::shown(ErrorKind::Invalid, path, shown::schema(schema), detail));
     }
 }
 
@@ -115,6 +116,30 @@ struct Check<'a> {
 impl Check<'_> {
     fn node(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
         let before = self.errors.0.len();
+        let outline = Outline::of(schema);
+        self.type_and_default(outline, place, path);
+        if !outline.unusual {
+            if let Some(properties) = outline.properties {
+                self.properties(schema, properties, place, path);
+            }
+            if let Some(items) = outline.items {
+                self.items(schema, items, place, path);
+            }
+            return;
+        }
+        let has_rules = !list(schema, "x-kubernetes-validations").is_empty();
+        let fresh = place.scope.filter(|_| has_rules).and_then(Scope::fresh);
+        let place = Place { scope: place.scope.map(|scope| scope.with(fresh.as_ref())), ..place };
+        self.unusual(schema, outline, place, path);
+        if let (Some(scope), true) = (place.scope, has_rules)
+            && self.errors.0.len() == before
+        {
+            self.rules.check(schema, scope, place.uncorrelated, path);
+        }
+    }
+
+    /// Checks a schema that says more than what its values look like.
+    fn unusual(&mut self, schema: &Map<String, Value>, outline: Outline<'_>, place: Place<'_>, path: &Path<'_>) {
         let inner = Place { root: false, scope: None, ..place };
         self.keywords(schema, place, path);
         if flag(schema, "uniqueItems") {
@@ -122,7 +147,9 @@ impl Check<'_> {
             self.errors.push(FieldError::forbidden(&path.child("uniqueItems"), detail));
         }
         self.additional_properties(schema, Place { root: false, ..place }, path);
-        self.properties(schema, place, path);
+        if let Some(properties) = outline.properties {
+            self.properties(schema, properties, place, path);
+        }
         if let Some(Value::Object(not)) = schema.get("not") {
             self.node(not, inner, &path.child("not"));
         }
@@ -134,30 +161,37 @@ impl Check<'_> {
                 }
             }
         }
-        if let Some(Value::Object(items)) = schema.get("items") {
-            let scope = place.scope.and_then(|scope| scope.items(schema));
-            let correlated = text(schema, "x-kubernetes-list-type") == "map";
-            let uncorrelated = if correlated { place.uncorrelated } else { Some(path) };
-            self.node(items, Place { scope, uncorrelated, ..inner }, &path.child("items"));
+        if let Some(items) = outline.items {
+            self.items(schema, items, place, path);
         }
         self.extensions(schema, path);
         self.validations(schema, path);
-        if let (Some(scope), false) = (place.scope, list(schema, "x-kubernetes-validations").is_empty())
-            && self.errors.0.len() == before
-        {
-            self.rules.check(schema, scope, place.uncorrelated, path);
+    }
+
+    fn items(&mut self, schema: &Map<String, Value>, items: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
+        let scope = place.scope.and_then(|scope| scope.items(schema));
+        let correlated = text(schema, "x-kubernetes-list-type") == "map";
+        // What is named is the outermost list.
+        let uncorrelated = place.uncorrelated.or((!correlated).then_some(path));
+        self.node(items, Place { root: false, scope, uncorrelated, ..place }, &path.child("items"));
+    }
+
+    fn type_and_default(&mut self, outline: Outline<'_>, place: Place<'_>, path: &Path<'_>) {
+        let ty = outline.ty;
+        if self.options.valid_types && !ty.is_empty() && !TYPES.contains(&ty) {
+            self.errors.push(FieldError::not_supported(&path.child("type"), ty, TYPES));
+        }
+        if let (Some(reason), Some(_)) = (place.no_default, outline.default) {
+            self.errors.push(FieldError::forbidden(&path.child("default"), format!("must not be set {reason}")));
+        }
+        if ty == "null" {
+            let detail = "type cannot be set to null, use nullable as an alternative";
+            self.errors.push(FieldError::forbidden(&path.child("type"), detail));
         }
     }
 
     /// Keywords that OpenAPI has and Kubernetes does not.
     fn keywords(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
-        let ty = text(schema, "type");
-        if self.options.valid_types && !ty.is_empty() && !TYPES.contains(&ty) {
-            self.errors.push(FieldError::not_supported(&path.child("type"), ty, TYPES));
-        }
-        if let (Some(reason), true) = (place.no_default, schema.get("default").is_some_and(|v| !v.is_null())) {
-            self.errors.push(FieldError::forbidden(&path.child("default"), format!("must not be set {reason}")));
-        }
         for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
             let set = match schema.get(key) {
                 None | Some(Value::Null) => false,
@@ -168,10 +202,6 @@ impl Check<'_> {
             if set {
                 self.errors.push(FieldError::forbidden(&path.child(key), format!("{key} is not supported")));
             }
-        }
-        if ty == "null" {
-            let detail = "type cannot be set to null, use nullable as an alternative";
-            self.errors.push(FieldError::forbidden(&path.child("type"), detail));
         }
         if schema.get("items").is_some_and(|items| items.as_array().is_some_and(|list| !list.is_empty())) {
             let detail = "items must be a schema object and not an array";
@@ -206,8 +236,13 @@ impl Check<'_> {
         }
     }
 
-    fn properties(&mut self, schema: &Map<String, Value>, place: Place<'_>, path: &Path<'_>) {
-        let Some(Value::Object(properties)) = schema.get("properties") else { return };
+    fn properties(
+        &mut self,
+        schema: &Map<String, Value>,
+        properties: &Map<String, Value>,
+        place: Place<'_>,
+        path: &Path<'_>,
+    ) {
         let path = path.child("properties");
         let object = place.root || flag(schema, "x-kubernetes-embedded-resource");
         for (name, below) in properties {
@@ -438,6 +473,14 @@ fn map_list_items(schema: &Map<String, Value>, path: &Path<'_>, errors: &mut Fie
             errors.push(FieldError::forbidden(&path.child("nullable"), detail));
         }
     }
+}
+
+/// Whether every default of a schema knows only fields that are declared.
+pub(super) fn defaults_are_pruned(schema: &Value) -> bool {
+    let Value::Object(written) = schema else { return true };
+    !defaults::has_any(schema)
+        || !structural::is_structural(schema)
+        || defaults::are_pruned(written, &Reader::new().root(schema))
 }
 
 /// Whether there is a CEL rule anywhere in a schema.

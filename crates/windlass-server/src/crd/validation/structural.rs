@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use crate::crd::outline::Outline;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::schema::pattern;
 
@@ -54,6 +55,11 @@ impl Found {
 
 /// What keeps a schema from being read as a structural one at all.
 pub(super) fn unsupported(schema: &Map<String, Value>) -> Option<String> {
+    let outline = Outline::of(schema);
+    if !outline.unusual {
+        let properties = outline.properties.into_iter().flat_map(Map::values).filter_map(Value::as_object);
+        return outline.items.into_iter().chain(properties).find_map(unsupported);
+    }
     for (key, name) in [
         ("id", "id"),
         ("$schema", "schema"),
@@ -93,15 +99,29 @@ enum Level {
 }
 
 fn invariants(schema: &Map<String, Value>, level: Level, path: &Path<'_>, errors: &mut Found) {
-    let ty = text(schema, "type");
-    let items = schema.get("items").and_then(Value::as_object);
+    let outline = Outline::of(schema);
+    let (ty, items) = (outline.ty, outline.items);
     if ty == "array" && items.is_none() {
         errors.push(FieldError::required(&path.child("items"), "must be specified"));
     }
     if let Some(items) = items {
         invariants(items, Level::Item, &path.child("items"), errors);
     }
-    each_property(schema, path, &mut |below, path| invariants(below, Level::Field, path, errors));
+    if let Some(properties) = outline.properties {
+        let path = path.child("properties");
+        for (name, below) in properties {
+            if let Value::Object(below) = below {
+                invariants(below, Level::Field, &path.key(name), errors);
+            }
+        }
+    }
+    if !outline.unusual && level != Level::Root {
+        pattern(outline.pattern, path, errors);
+        if ty.is_empty() {
+            type_invariants(schema, ty, false, level, path, errors);
+        }
+        return;
+    }
     let additional = schema.get("additionalProperties").filter(|value| !value.is_null());
     if let Some(additional) = additional {
         let path = path.child("additionalProperties");
@@ -237,7 +257,10 @@ fn value_validation(
     if let Some(Value::Object(not)) = schema.get("not") {
         nested(not, false, &path.child("not"), errors);
     }
-    let pattern = text(schema, "pattern");
+    pattern(text(schema, "pattern"), path, errors);
+}
+
+fn pattern(pattern: &str, path: &Path<'_>, errors: &mut Found) {
     if !pattern.is_empty()
         && let Some(problem) = errors.problem_of(pattern)
     {

@@ -98,6 +98,23 @@ fn names_groups_and_versions() {
 }
 
 #[test]
+fn deprecation_warnings_can_be_printed() {
+    let mut crd = crd(json!({}));
+    crd["spec"]["versions"][0]["deprecated"] = json!(true);
+    for (warning, index) in
+        [("use v2, please: déjà vu ✓", None), ("a\u{a0}b", Some(1)), ("ab\u{200b}", Some(2)), ("\t", Some(0))]
+    {
+        crd["spec"]["versions"][0]["deprecationWarning"] = json!(warning);
+        let problem = "must only contain printable UTF-8 characters; non-printable character found at index";
+        let found = violations(&crd);
+        assert_eq!(found.len(), usize::from(index.is_some()), "{warning}: {found:?}");
+        assert!(
+            found.iter().all(|found| index.is_some_and(|index: usize| found.ends_with(&format!("{problem} {index}"))))
+        );
+    }
+}
+
+#[test]
 fn kubernetes_own_groups_need_approval() {
     let mut crd = crd(json!({}));
     crd["spec"]["group"] = json!("x.k8s.io");
@@ -196,6 +213,141 @@ fn defaults_must_fit() {
 }
 
 #[test]
+fn defaults_obey_their_rules() {
+    let rule = json!([{"rule": "self > 5", "message": "too small"}]);
+    check_field(
+        json!({"type": "integer", "default": 3, "x-kubernetes-validations": rule}),
+        &["x.default: Invalid value: 3: too small"],
+    );
+    // Rules below a default count too, at their path.
+    let a = json!({"type": "integer", "x-kubernetes-validations": rule});
+    check_field(
+        json!({"type": "object", "properties": {"a": a}, "default": {"a": 3}}),
+        &["x.default.a: Invalid value: 3: too small"],
+    );
+    check_field(json!({"type": "object", "properties": {"a": a}, "default": {"a": 6}}), &[]);
+    // A default must do as a value that stays and as one that is new.
+    let optional = |rule: &str| {
+        json!({"type": "string", "maxLength": 9, "default": "x",
+            "x-kubernetes-validations": [{"rule": rule, "optionalOldSelf": true}]})
+    };
+    check_field(optional("oldSelf.hasValue()"), &[r#"x.default: Invalid value: "x": failed rule: oldSelf.hasValue()"#]);
+    check_field(optional("!oldSelf.hasValue() || oldSelf.value() == self"), &[]);
+    // A rule that does not compile is reported by the default alone.
+    check_field(
+        json!({"type": "object", "properties": {"a": {"type": "integer"}}, "default": {},
+            "x-kubernetes-validations": [{"rule": "self.b"}]}),
+        &[
+            "x.default: Invalid value: \"object\": rule compile error: compilation failed: ERROR: <input>:1:5: undefined field 'b'\n \
+           | self.b\n | ....^",
+        ],
+    );
+    check_field(
+        json!({"type": "array", "items": {"type": "object", "properties": {"a": a}}, "default": [{"a": 1}, {"b": 2}]}),
+        &[
+            r#"x.default: Invalid value: [{"a":1},{"b":2}]: must not have unknown fields"#,
+            "x.default[0].a: Invalid value: 1: too small",
+        ],
+    );
+}
+
+#[test]
+fn defaults_of_embedded_resources_are_resources() {
+    let embedded = |default: Value| {
+        json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
+            "default": default})
+    };
+    check_field(
+        embedded(json!({"metadata": {"name": "a"}})),
+        &["x.default.apiVersion: Required value", "x.default.kind: Required value"],
+    );
+    check_field(
+        embedded(json!({"apiVersion": "v1", "kind": "A", "metadata": {"labels": 3}})),
+        &["x.default.metadata: Invalid value: {\"labels\":3}: json: cannot unmarshal number into Go struct field \
+           ObjectMeta.labels of type map[string]string"],
+    );
+    check_field(embedded(json!({"apiVersion": "v1", "kind": "A", "metadata": {"unknown": 3}})), &[]);
+    check_field(
+        embedded(json!({"apiVersion": 1, "kind": "A"})),
+        &["x.default.apiVersion: Invalid value: 1: must be a string"],
+    );
+}
+
+#[test]
+fn defaults_inside_metadata_result_in_metadata() {
+    let embedded =
+        |properties: Value| json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": properties});
+    let metadata = |properties: Value| embedded(json!({"metadata": {"type": "object", "properties": properties}}));
+    check_field(
+        metadata(json!({"finalizers": {"type": "array", "items": {"type": "string"}, "default": ["a.b/c"]}})),
+        &[],
+    );
+    check_field(
+        metadata(json!({"name": {"type": "string", "default": "a/b"}})),
+        &["x.properties[metadata].properties[name].default: Invalid value: \"a/b\": must result in valid metadata: \
+           metadata.name: Invalid value: \"a/b\": may not contain '/'"],
+    );
+    check_field(
+        metadata(json!({"labels": {"type": "integer", "default": 1}})),
+        &[
+            "x.properties[metadata].properties[labels].default: Invalid value: 1: must result in valid metadata: metadata: \
+           Invalid value: {\"labels\":1}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type \
+           map[string]string",
+        ],
+    );
+    check_field(
+        embedded(
+            json!({"apiVersion": {"type": "string", "default": "a/b/c"}, "kind": {"type": "string", "default": ""}}),
+        ),
+        &[
+            "x.properties[apiVersion].default: Invalid value: \"a/b/c\": must result in valid metadata: apiVersion: \
+             Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c",
+            "x.properties[kind].default: Invalid value: \"\": must result in valid metadata: kind: Invalid value: \"\": \
+             must not be empty",
+        ],
+    );
+    check_field(
+        embedded(json!({"metadata": {"type": "object", "default": {"name": "a", "namespace": "B"}}})),
+        &["x.properties[metadata].default: Invalid value: {\"name\":\"a\",\"namespace\":\"B\"}: must result in valid \
+           metadata: metadata.namespace: Invalid value: \"B\": a lowercase RFC 1123 label must consist of lower case \
+           alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or \
+           '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"],
+    );
+}
+
+#[test]
+fn defaults_at_the_root_are_whole_objects() {
+    let root = "/spec/versions/0/schema/openAPIV3Schema";
+    let at = "spec.validation.openAPIV3Schema";
+    let with =
+        |default: Value| json!({"type": "object", "properties": {"spec": {"type": "object"}}, "default": default});
+    check(
+        root,
+        with(json!({"spec": {}})),
+        &[&format!("{at}.default.apiVersion: Required value"), &format!("{at}.default.kind: Required value")],
+    );
+    check(root, with(json!({"apiVersion": "a/v1", "kind": "A", "metadata": {"x": 1}, "spec": {}})), &[]);
+    check(
+        root,
+        with(json!({"apiVersion": "a/v1", "kind": "A", "status": {}})),
+        &[&format!(
+            "{at}.default: Invalid value: {{\"apiVersion\":\"a/v1\",\"kind\":\"A\",\"status\":{{}}}}: must not have unknown fields"
+        )],
+    );
+    check(
+        root,
+        json!({"type": "object", "properties": {"metadata": {"type": "object", "default": {"name": 1}}}}),
+        &[
+            &format!(
+                "{at}.properties[metadata].default: Invalid value: {{\"name\":1}}: must result in valid metadata: metadata: \
+                 Invalid value: {{\"name\":1}}: json: cannot unmarshal number into Go struct field ObjectMeta.name of type string"
+            ),
+            &format!("{at}.properties[metadata].default: Forbidden: must not be set in top-level metadata"),
+        ],
+    );
+}
+
+#[test]
 fn list_and_map_types() {
     let item = json!({"type": "object", "properties": {"k": {"type": "string"}}});
     check_field(
@@ -289,6 +441,40 @@ fn rules_compile_and_have_types() {
     );
 }
 
+/// Rules see what is around them, from the first rule on downwards.
+#[test]
+fn rules_see_of_metadata_what_the_resource_around_it_shows() {
+    let label =
+        json!({"type": "object", "maxProperties": 3, "additionalProperties": {"type": "string", "maxLength": 9}});
+    let embedded = |outer: Value, inner: Value| {
+        json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-validations": outer,
+            "properties": {"metadata": {"type": "object", "x-kubernetes-validations": inner, "properties": {"labels": label}}}})
+    };
+    let labels = json!([{"rule": "self.labels.size() < 2"}]);
+    check_field(embedded(json!([]), labels.clone()), &[]);
+    let shown = r#"{"Rule":"self.labels.size() \u003c 2","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}"#;
+    check_field(
+        embedded(json!([{"rule": "self.metadata.name != self.kind"}]), labels),
+        &[&format!(
+            "x.properties[metadata].x-kubernetes-validations[0].rule: Invalid value: {shown}: compilation failed: ERROR: \
+             <input>:1:5: undefined field 'labels'\n | self.labels.size() < 2\n | ....^"
+        )],
+    );
+}
+
+#[test]
+fn the_outermost_list_without_keys_is_named() {
+    let inner = json!({"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]});
+    let list = |items: Value| json!({"type": "array", "maxItems": 3, "items": items});
+    check_field(
+        list(list(inner)),
+        &[
+            "x.items.items.x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": oldSelf cannot be used on \
+           the uncorrelatable portion of the schema within x",
+        ],
+    );
+}
+
 #[test]
 fn rules_may_not_cost_too_much() {
     let limits = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and \
@@ -358,6 +544,29 @@ fn columns_subresources_and_selectable_fields() {
             r#"spec.selectableFields[3].jsonPath: Invalid value: ".spec.missing": is an invalid path: does not refer to a valid field"#,
         ]
     );
+}
+
+#[test]
+fn a_root_that_its_status_would_lose_is_shown_as_go_has_it() {
+    let mut crd = crd(json!({}));
+    let version = &mut crd["spec"]["versions"][0];
+    version["subresources"] = json!({"status": {}});
+    version["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {"a": {"type": "string"}},
+        "oneOf": [{"required": ["a"]}], "maximum": 3, "x-kubernetes-validations": [{"rule": "true"}]});
+    let found = violations(&crd);
+    let start = "spec.validation.openAPIV3Schema: Invalid value: {\"ID\":\"\",\"Schema\":\"\",\"Ref\":null,\"Description\":\"\",\
+                 \"Type\":\"object\",\"Nullable\":false,";
+    assert!(found[0].starts_with(start), "{found:?}");
+    for part in [
+        "\"Maximum\":3,\"ExclusiveMaximum\":false,",
+        "\"Items\":null,\"AllOf\":null,\"OneOf\":[{\"ID\":\"\"",
+        "\"Required\":[\"a\"]",
+        "\"Properties\":{\"a\":{\"ID\":\"\"",
+        "\"XValidations\":[{\"Rule\":\"true\",\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\
+         \"OptionalOldSelf\":null}]}: only [Description Type Format",
+    ] {
+        assert!(found[0].contains(part), "{part}: {found:?}");
+    }
 }
 
 #[test]

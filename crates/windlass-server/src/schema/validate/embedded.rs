@@ -11,7 +11,42 @@ use crate::validation::{metadata, names};
 
 /// Checks every embedded resource inside the value at `path`.
 pub fn validate(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut FieldErrors) {
-    walk(value, schema, path, errors);
+    walk(value, schema, schema.embedded, path, errors);
+}
+
+/// Checks every embedded resource inside the value at `path`, and the value itself as one if it is a `resource`.
+pub fn validate_inside(value: &Value, schema: &Schema, resource: bool, path: &Path<'_>, errors: &mut FieldErrors) {
+    walk(value, schema, resource || schema.embedded, path, errors);
+}
+
+/// The first type or metadata of an embedded resource that cannot be read as such; `resource` says whether the value
+/// itself counts as one.
+pub fn malformed(value: &Value, schema: &Schema, resource: bool, path: &Path<'_>) -> Option<FieldError> {
+    match value {
+        Value::Object(map) => map.iter().find_map(|(name, value)| {
+            let at = path.child(name);
+            if resource || schema.embedded {
+                let problem = match name.as_str() {
+                    "apiVersion" | "kind" => (!value.is_string()).then(|| "must be a string".to_owned()),
+                    "metadata" => metadata_problem(value),
+                    _ => None,
+                };
+                if let Some(problem) = problem {
+                    return Some(FieldError::invalid(&at, value.clone(), problem));
+                }
+            }
+            match schema.properties.get(name.as_str()) {
+                Some(SchemaRef::Definition { .. }) => None,
+                Some(below) => malformed(value, below, false, &at),
+                None => malformed(value, schema.additional.as_deref()?, false, &path.key(name)),
+            }
+        }),
+        Value::Array(items) => {
+            let below = schema.items.as_deref()?;
+            items.iter().enumerate().find_map(|(index, item)| malformed(item, below, false, &path.index(index)))
+        }
+        _ => None,
+    }
 }
 
 /// Why `metadata` cannot be read as an object's metadata, as Go's decoder words it. What follows may
@@ -62,19 +97,19 @@ fn go_type(schema: &Schema) -> String {
     }
 }
 
-fn walk(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut FieldErrors) {
+fn walk(value: &Value, schema: &Schema, resource: bool, path: &Path<'_>, errors: &mut FieldErrors) {
     match value {
         Value::Object(map) => {
-            if schema.embedded {
-                resource(value, path, errors);
+            if resource {
+                type_and_metadata(value, path, errors);
             }
             for (name, value) in map {
                 match schema.properties.get(name.as_str()) {
                     Some(SchemaRef::Definition { .. }) => {}
-                    Some(below) => walk(value, below, &path.child(name), errors),
+                    Some(below) => walk(value, below, below.embedded, &path.child(name), errors),
                     None => {
                         if let Some(below) = &schema.additional {
-                            walk(value, below, &path.key(name), errors);
+                            walk(value, below, below.embedded, &path.key(name), errors);
                         }
                     }
                 }
@@ -83,14 +118,14 @@ fn walk(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut FieldError
         Value::Array(items) => {
             let Some(below) = schema.items.as_deref() else { return };
             for (index, item) in items.iter().enumerate() {
-                walk(item, below, &path.index(index), errors);
+                walk(item, below, below.embedded, &path.index(index), errors);
             }
         }
         _ => {}
     }
 }
 
-fn resource(object: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+fn type_and_metadata(object: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     for name in ["apiVersion", "kind"] {
         if object.get(name).is_none() {
             errors.push(FieldError::required(&path.child(name), ""));

@@ -1,0 +1,207 @@
+//! Definitions that change, and what their objects look like while they do.
+
+use http::Method;
+use serde_json::{Value, json};
+use windlass_server::Server;
+
+use crate::client::{create, get, post, send, start};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const LAMPS: &str = "/apis/example.com/v1/namespaces/default/lamps";
+
+/// A definition of one version; `version` says more about that.
+fn definition(plural: &str, kind: &str, schema: &Value, version: &Value) -> Value {
+    let mut written = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    for (field, value) in version.as_object().into_iter().flatten() {
+        written[field] = value.clone();
+    }
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.example.com")},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": kind},
+            "versions": [written]}})
+}
+
+fn lamp(name: &str, more: &Value) -> Value {
+    let mut lamp = json!({"apiVersion": "example.com/v1", "kind": "Lamp", "metadata": {"name": name}});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        lamp[field] = value.clone();
+    }
+    lamp
+}
+
+async fn condition(server: &Server, name: &str, kind: &str) -> Value {
+    let crd = get(server, &format!("{DEFINITIONS}/{name}")).await.body;
+    let conditions = crd["status"]["conditions"].as_array().unwrap().clone();
+    conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_status_has_its_defaults_from_the_start() {
+    let server = start().await;
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "default": {}, "properties": {"watts": {"type": "integer", "default": 7}}},
+        "status": {"type": "object", "default": {}, "properties": {
+            "phase": {"type": "string", "default": "Dark"}, "since": {"type": "string"}}}}});
+    create(&server, DEFINITIONS, &definition("lamps", "Lamp", &schema, &json!({"subresources": {"status": {}}}))).await;
+    let made = post(&server, LAMPS, &lamp("a", &json!({"status": {"phase": "Lit", "since": "today"}}))).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    assert_eq!((&made.body["spec"], &made.body["status"]), (&json!({"watts": 7}), &json!({"phase": "Dark"})));
+    let path = format!("{LAMPS}/a");
+    assert_eq!(get(&server, &path).await.body["status"], json!({"phase": "Dark"}));
+    assert_eq!(get(&server, LAMPS).await.body["items"][0]["status"], json!({"phase": "Dark"}));
+    let patched = send(&server, Method::PATCH, &format!("{path}/status"), &json!({"status": {"since": "now"}})).await;
+    assert_eq!(patched.body["status"], json!({"phase": "Dark", "since": "now"}));
+    assert_eq!(patched.body["metadata"]["generation"], 1);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn names_are_taken_over_when_their_owner_goes() {
+    let server = start().await;
+    let schema = json!({"type": "object"});
+    let with_short = |plural: &str, kind: &str| {
+        let mut crd = definition(plural, kind, &schema, &json!({}));
+        crd["spec"]["names"]["shortNames"] = json!(["lm"]);
+        crd
+    };
+    create(&server, DEFINITIONS, &with_short("lamps", "Lamp")).await;
+    create(&server, DEFINITIONS, &with_short("limes", "Lime")).await;
+    let accepted = condition(&server, "limes.example.com", "NamesAccepted").await;
+    assert_eq!((&accepted["status"], &accepted["reason"]), (&json!("False"), &json!("ShortNamesConflict")));
+    assert_eq!(accepted["message"], "\"lm\" is already in use");
+    let established = condition(&server, "limes.example.com", "Established").await;
+    assert_eq!((&established["status"], &established["reason"]), (&json!("False"), &json!("NotAccepted")));
+    let limes = "/apis/example.com/v1/namespaces/default/limes";
+    assert_eq!(get(&server, limes).await.code, 404);
+    let gone = send(&server, Method::DELETE, &format!("{DEFINITIONS}/lamps.example.com"), &Value::Null).await;
+    assert_eq!(gone.code, 200);
+    let mut served = 404;
+    for _ in 0..1_000 {
+        served = get(&server, limes).await.code;
+        if served == 200 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(served, 200);
+    let accepted = condition(&server, "limes.example.com", "NamesAccepted").await;
+    assert_eq!((&accepted["status"], &accepted["reason"]), (&json!("True"), &json!("NoConflicts")));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_version_goes_once_nothing_is_stored_in_it() {
+    let server = start().await;
+    let schema = json!({"type": "object"});
+    create(&server, DEFINITIONS, &definition("lamps", "Lamp", &schema, &json!({}))).await;
+    let path = format!("{DEFINITIONS}/lamps.example.com");
+    let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}});
+    let both = json!({"spec": {"versions": [version("v1", false), version("v2", true)]}});
+    let moved = send(&server, Method::PATCH, &path, &both).await;
+    assert_eq!(moved.body["status"]["storedVersions"], json!(["v1", "v2"]));
+    let only = json!({"spec": {"versions": [version("v2", true)]}});
+    let refused = send(&server, Method::PATCH, &path, &only).await;
+    assert_eq!(refused.code, 422);
+    assert!(refused.message().contains("status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions"));
+    let dropped =
+        send(&server, Method::PATCH, &format!("{path}/status"), &json!({"status": {"storedVersions": ["v2"]}})).await;
+    assert_eq!(dropped.code, 200, "{}", dropped.body);
+    assert_eq!(send(&server, Method::PATCH, &path, &only).await.code, 200);
+    assert_eq!(get(&server, LAMPS).await.code, 404);
+    assert_eq!(get(&server, &LAMPS.replace("/v1/", "/v2/")).await.code, 200);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn fields_can_be_selected_as_long_as_the_definition_says_so() {
+    let server = start().await;
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "color": {"type": "string"}, "watts": {"type": "integer"}, "on": {"type": "boolean"}}}}});
+    let crd = definition("lamps", "Lamp", &schema, &json!({"selectableFields": [{"jsonPath": ".spec.color"}]}));
+    create(&server, DEFINITIONS, &crd).await;
+    create(&server, LAMPS, &lamp("a", &json!({"spec": {"color": "red", "watts": 7, "on": true}}))).await;
+    create(&server, LAMPS, &lamp("b", &json!({"spec": {"color": "blue", "watts": 8}}))).await;
+    let count = async |selector: &str| {
+        let answer = get(&server, &format!("{LAMPS}?fieldSelector={selector}")).await;
+        (answer.code, answer.body["items"].as_array().map(Vec::len), answer.message().to_owned())
+    };
+    assert_eq!(count("spec.color%3Dred").await.1, Some(1));
+    let (code, _, message) = count("spec.watts%3D7").await;
+    assert_eq!((code, message.as_str()), (400, "field label not supported: spec.watts"));
+    let path = format!("{DEFINITIONS}/lamps.example.com");
+    let mut changed = get(&server, &path).await.body;
+    changed["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.watts"}, {"jsonPath": ".spec.on"}]);
+    assert_eq!(send(&server, Method::PUT, &path, &changed).await.code, 200);
+    assert_eq!(count("spec.color%3Dred").await.0, 400);
+    assert_eq!(count("spec.watts%3D7").await.1, Some(1));
+    assert_eq!(count("spec.on%3Dtrue").await.1, Some(1));
+    assert_eq!(count("spec.on%3D").await.1, Some(1));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_scale_needs_a_number_to_start_from() {
+    let server = start().await;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let scale = json!({"specReplicasPath": ".spec.lamps", "statusReplicasPath": ".status.lamps"});
+    let crd = definition("lamps", "Lamp", &schema, &json!({"subresources": {"scale": scale}}));
+    create(&server, DEFINITIONS, &crd).await;
+    create(&server, LAMPS, &lamp("a", &json!({}))).await;
+    let path = format!("{LAMPS}/a/scale");
+    let missing = get(&server, &path).await;
+    assert_eq!(missing.code, 500, "{}", missing.body);
+    assert_eq!(missing.message(), "Internal error occurred: the spec replicas field \".spec.lamps\" does not exist");
+    let patched = send(&server, Method::PATCH, &path, &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    assert_eq!((patched.code, patched.message()), (400, "the spec replicas field \".spec.lamps\" cannot be empty"));
+    let patched = send(&server, Method::PATCH, &path, &json!({"spec": {"replicas": 3}})).await;
+    assert_eq!((patched.code, &patched.body["spec"]), (200, &json!({"replicas": 3})), "{}", patched.body);
+    assert_eq!(get(&server, &format!("{LAMPS}/a")).await.body["spec"], json!({"lamps": 3}));
+    create(&server, LAMPS, &lamp("b", &json!({}))).await;
+    let path = format!("{LAMPS}/b/scale");
+    let whole =
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "b", "namespace": "default"}});
+    assert_eq!(send(&server, Method::PUT, &path, &whole).await.code, 200);
+    assert_eq!(get(&server, &format!("{LAMPS}/b")).await.body["spec"], json!({"lamps": 0}));
+    server.stop().await.unwrap();
+}
+
+/// What was wrong before is forgiven where it is found again: by name, by key, or as a whole.
+#[tokio::test]
+async fn what_did_not_change_is_forgiven_where_it_can_be_found_again() {
+    let server = start().await;
+    let item = |max: Option<u64>| {
+        let mut value = json!({"type": "string"});
+        if let Some(max) = max {
+            value["maxLength"] = json!(max);
+        }
+        json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": value}})
+    };
+    let schema = |max: Option<u64>| {
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "note": {"type": "string"},
+            "keyed": {"type": "array", "items": item(max), "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["k"]},
+            "plain": {"type": "array", "items": item(max)}}}}})
+    };
+    create(&server, DEFINITIONS, &definition("lamps", "Lamp", &schema(None), &json!({}))).await;
+    let long = json!([{"k": "a", "v": "long"}, {"k": "b", "v": "ok"}]);
+    create(&server, LAMPS, &lamp("a", &json!({"spec": {"keyed": long, "plain": long}}))).await;
+    let path = format!("{DEFINITIONS}/lamps.example.com");
+    let mut changed = get(&server, &path).await.body;
+    changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema(Some(2));
+    assert_eq!(send(&server, Method::PUT, &path, &changed).await.code, 200);
+    let patch = async |spec: Value| {
+        let answer = send(&server, Method::PATCH, &format!("{LAMPS}/a"), &json!({"spec": spec})).await;
+        (answer.code, answer.message().to_owned())
+    };
+    assert_eq!(patch(json!({"note": "x"})).await.0, 200);
+    let moved = json!([{"k": "c", "v": "ok"}, {"k": "b", "v": "ok"}, {"k": "a", "v": "long"}]);
+    assert_eq!(patch(json!({"keyed": moved})).await.0, 200);
+    let (code, message) = patch(json!({"plain": moved})).await;
+    assert_eq!(code, 422);
+    assert!(message.ends_with("spec.plain[2].v: Too long: may not be more than 2 bytes"), "{message}");
+    let (code, message) = patch(json!({"keyed": [{"k": "a", "v": "longer"}]})).await;
+    assert_eq!(code, 422);
+    assert!(message.ends_with("spec.keyed[0].v: Too long: may not be more than 2 bytes"), "{message}");
+    server.stop().await.unwrap();
+}
