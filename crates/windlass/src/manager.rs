@@ -27,6 +27,7 @@
 mod access;
 mod builder;
 mod cluster;
+mod describe;
 mod http;
 mod leading;
 mod probes;
@@ -34,6 +35,7 @@ mod signals;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,6 +113,15 @@ pub enum ManagerError {
     /// Signals cannot be received.
     #[error("install signal handlers: {0}")]
     Signals(#[source] std::io::Error),
+    /// The manifests that `$WINDLASS_MANIFESTS` asks for cannot be written.
+    #[error("write manifests to {}: {source}", path.display())]
+    Describe {
+        /// The file asked for.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 /// How long the server may take to say what the operator may do; it is taken to allow everything after.
@@ -149,6 +160,8 @@ pub struct Manager {
     event_api: EventApi,
     metrics_access: bool,
     check_permissions: bool,
+    /// Where to say what is needed, instead of running.
+    describe: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Manager {
@@ -209,7 +222,8 @@ impl Manager {
             tracing::info!("webhooks are disabled");
             return Ok(());
         }
-        if let Some(Bound { listener, address }) = builder::bind(Some(webhooks.address().to_owned()), "webhooks")? {
+        let address = Some(webhooks.address().to_owned());
+        if let Some(Bound { listener, address }) = builder::bind(address, "webhooks", self.describe.is_some())? {
             let bound = webhooks.bind(listener, address)?;
             self.checks.add_ready("webhooks", bound.ready_check());
             self.webhooks.push(bound);
@@ -263,6 +277,9 @@ impl Manager {
         if self.metrics_access && self.metrics_server.is_some() {
             needed.allow(None, "authentication.k8s.io", ["tokenreviews"], ["create"]);
             needed.allow(None, "authorization.k8s.io", ["subjectaccessreviews"], ["create"]);
+        }
+        for webhooks in &self.webhooks {
+            needed.extend(&webhooks.rules());
         }
         all.extend(&needed);
         let group = if self.event_api == EventApi::EventsV1 { "events.k8s.io" } else { "" };
@@ -320,6 +337,10 @@ impl Manager {
 
     /// Runs until the token is cancelled, then stops in order.
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
+        if let Some(path) = self.describe.clone() {
+            let written = describe::write(&path, self.client.field_manager(), &self.rules());
+            return written.map_err(|source| ManagerError::Describe { path, source });
+        }
         if self.check_permissions {
             let (_, needed) = self.needs();
             let asked = tokio::time::timeout(PERMISSIONS_TIMEOUT, needed.missing(self.client.kube()));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, ListParams, Patch, PostParams};
@@ -13,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use windlass::controller::from_fn;
 use windlass::manager::ManagerError;
+use windlass::rbac::Rules;
 use windlass::{Client, Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
 
@@ -71,6 +73,30 @@ impl Bench {
 
     pub fn manager(&self) -> Manager {
         Manager::builder(self.kube.clone()).name("it").build().expect("a manager")
+    }
+
+    /// Allows a user what rules say.
+    pub async fn grant(&self, user: &str, rules: &Rules) {
+        let subjects = serde_json::json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]);
+        let binding = |kind: &str, namespace: Option<&str>| {
+            serde_json::json!({
+                "metadata": {"name": user, "namespace": namespace}, "subjects": subjects,
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": user},
+            })
+        };
+        let params = PostParams::default();
+        if let Some(role) = rules.cluster_role(user) {
+            Api::<ClusterRole>::all(self.kube.clone()).create(&params, &role).await.expect("created");
+            let binding = serde_json::from_value(binding("ClusterRole", None)).expect("a binding");
+            Api::<ClusterRoleBinding>::all(self.kube.clone()).create(&params, &binding).await.expect("created");
+        }
+        for role in rules.roles(user) {
+            let namespace = role.metadata.namespace.clone().expect("a namespace");
+            Api::<Role>::namespaced(self.kube.clone(), &namespace).create(&params, &role).await.expect("created");
+            let binding = serde_json::from_value(binding("Role", Some(&namespace))).expect("a binding");
+            let bindings = Api::<RoleBinding>::namespaced(self.kube.clone(), &namespace);
+            bindings.create(&params, &binding).await.expect("created");
+        }
     }
 
     /// A client with running caches and no manager.
