@@ -245,6 +245,21 @@ impl Client {
 }
 
 /// Reads that ask the server, for when the cache is not enough.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// # let client = windlass::Client::standalone(kube, "example");
+/// use k8s_openapi::api::core::v1::Namespace;
+/// use kube::api::ListParams;
+///
+/// let params = ListParams::default().fields("metadata.name=default");
+/// let namespaces: Vec<Namespace> = client.live().list(None, &params).await?;
+/// assert_eq!(namespaces.len(), 1);
+/// # client.caches().stop().await;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Live<'a> {
     client: &'a Client,

@@ -61,6 +61,20 @@ use leading::Leading;
 use probes::Checks;
 
 /// Why a manager could not be built, or stopped other than on request.
+///
+/// ```no_run
+/// use windlass::manager::ManagerError;
+///
+/// # async fn example(manager: windlass::Manager) -> Result<(), ManagerError> {
+/// match manager.run().await {
+///     Err(ManagerError::Forbidden { missing }) => {
+///         eprint!("{}", missing.to_yaml("petstore-manager"));
+///         std::process::exit(1)
+///     }
+///     ended => ended,
+/// }
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
@@ -141,6 +155,32 @@ struct Bound {
 }
 
 /// See the [module documentation](self).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use tokio_util::sync::CancellationToken;
+/// use windlass::{Controller, Manager, Outcome, controller};
+///
+/// let (stop, seen) = (CancellationToken::new(), CancellationToken::new());
+/// let mut manager = Manager::builder(kube).probes("127.0.0.1:0").build()?;
+/// let told = seen.clone();
+/// manager.add(Controller::<ConfigMap>::new("settings").complete(controller::from_fn(move |_key, _ctx| {
+///     told.cancel();
+///     async { Ok(Outcome::Done) }
+/// })))?;
+/// # let mut map = ConfigMap::default();
+/// # map.metadata.name = Some("settings".into());
+/// # kube::Api::default_namespaced(manager.client().kube().clone()).create(&Default::default(), &map).await?;
+/// println!("probes at {:?}", manager.probes_address());
+/// let running = tokio::spawn(manager.run_until(stop.clone()));
+/// seen.cancelled().await;
+/// stop.cancel();
+/// running.await??; // nothing is left behind
+/// # Ok(()) }
+/// ```
 #[must_use = "a manager does nothing before it runs"]
 pub struct Manager {
     client: Client,

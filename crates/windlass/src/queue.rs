@@ -74,6 +74,20 @@ pub struct QueueConfig {
 }
 
 /// A limit on keys of all kinds together: so many at once, then so many per second.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use windlass::queue::{Priority, QueueConfig, RateLimit, WorkQueue};
+///
+/// let now = Instant::now();
+/// let config = QueueConfig { rate_limit: Some(RateLimit::new(10.0, 2)), ..QueueConfig::default() };
+/// let mut queue = WorkQueue::new(config);
+/// for key in ["a", "b", "c"] {
+///     queue.add(key, Priority::NORMAL, now);
+/// }
+/// assert!(queue.pop(now).is_some() && queue.pop(now).is_some() && queue.pop(now).is_none());
+/// assert!(queue.pop(now + Duration::from_millis(100)).is_some());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     /// Time between keys in the long run.
@@ -103,6 +117,18 @@ impl Default for QueueConfig {
 }
 
 /// A key handed out by [`WorkQueue::pop`]; give it back with [`WorkQueue::finish`].
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use windlass::queue::{Priority, Verdict, WorkQueue};
+///
+/// let now = Instant::now();
+/// let mut queue = WorkQueue::default();
+/// queue.add("a", Priority::LOW, now);
+/// let item = queue.pop(now + Duration::from_secs(1)).unwrap();
+/// assert_eq!((item.priority, item.waited, item.failures), (Priority::LOW, Duration::from_secs(1), 0));
+/// queue.finish(&item.key, Verdict::Done, now);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item<T> {
     /// The key to work on.
@@ -116,6 +142,19 @@ pub struct Item<T> {
 }
 
 /// What became of a key.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use windlass::queue::{Priority, Verdict, WorkQueue};
+///
+/// let now = Instant::now();
+/// let mut queue = WorkQueue::default();
+/// queue.add("a", Priority::NORMAL, now);
+/// let item = queue.pop(now).unwrap();
+/// queue.finish(&item.key, Verdict::RequeueAfter(Duration::from_secs(60)), now);
+/// assert!(queue.pop(now).is_none());
+/// assert!(queue.pop(now + Duration::from_secs(60)).is_some());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It succeeded: forget its failures.
@@ -127,6 +166,18 @@ pub enum Verdict {
 }
 
 /// Numbers about a queue at one moment.
+///
+/// ```
+/// use std::time::Instant;
+/// use windlass::queue::{Priority, WorkQueue};
+///
+/// let now = Instant::now();
+/// let mut queue = WorkQueue::default();
+/// queue.add("a", Priority::NORMAL, now);
+/// queue.add("b", Priority::LOW, now);
+/// let stats = queue.stats(now);
+/// assert_eq!((stats.depth[&0], stats.depth[&-100], stats.adds), (1, 1, 2));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueStats {
     /// Ready keys by priority.
@@ -208,6 +259,17 @@ struct Entry {
 const KEPT: usize = 256;
 
 /// The pure work queue. See the [module documentation](self).
+///
+/// ```
+/// use std::time::Instant;
+/// use windlass::queue::{Priority, WorkQueue};
+///
+/// let now = Instant::now();
+/// let mut queue = WorkQueue::default();
+/// queue.add("from the list", Priority::LOW, now);
+/// queue.add("just happened", Priority::NORMAL, now);
+/// assert_eq!(queue.pop(now).unwrap().key, "just happened");
+/// ```
 #[derive(Debug)]
 pub struct WorkQueue<T> {
     config: QueueConfig,

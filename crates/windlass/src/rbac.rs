@@ -40,6 +40,16 @@ type Target = (String, String);
 type Grants = BTreeMap<Target, BTreeSet<String>>;
 
 /// Permissions, in all namespaces or in one.
+///
+/// ```
+/// use windlass::rbac::Rules;
+///
+/// let mut rules = Rules::default();
+/// rules.allow(None, "", ["pods"], ["get", "list"]);
+/// let role = rules.cluster_role("reader").unwrap();
+/// assert_eq!(role.rules.unwrap()[0].verbs, ["get", "list"]);
+/// assert!(rules.roles("reader").is_empty());
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     by_namespace: BTreeMap<Option<String>, Grants>,

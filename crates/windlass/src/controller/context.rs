@@ -130,6 +130,15 @@ impl Context {
 }
 
 /// Identifies one call of a reconciler; shown as a UUID.
+///
+/// ```
+/// use windlass::{Context, ObjectKey, Outcome};
+///
+/// async fn reconcile(key: ObjectKey, ctx: Context) -> windlass::Result {
+///     tracing::info!(%key, id = %ctx.reconcile_id(), "started"); // as the span says, too
+///     Ok(Outcome::Done)
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReconcileId(u128);
 

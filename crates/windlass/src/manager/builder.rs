@@ -16,6 +16,22 @@ use crate::metrics::Registry;
 use crate::webhook::Webhooks;
 
 /// Describes a [`Manager`]. Made by [`Manager::builder`].
+///
+/// ```no_run
+/// # fn example(client: kube::Client) -> Result<(), windlass::manager::ManagerError> {
+/// use std::time::Duration;
+/// use windlass::{Manager, lease::LeaderElection};
+///
+/// let manager = Manager::builder(client)
+///     .name("petstore")
+///     .namespaces(["dogs", "cats"])
+///     .leader_election(LeaderElection::new("petstore-system", "petstore"))
+///     .resync(Duration::from_secs(36_000))
+///     .probes(":8081")
+///     .metrics(":8080")
+///     .build()?;
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder does nothing before `build`"]
 pub struct ManagerBuilder {
     client: kube::Client,
