@@ -22,6 +22,7 @@ pub use objects::Objects;
 
 use crate::cache::{CacheOptions, Caches, Lister};
 use crate::key::ObjectKey;
+use crate::lease::Fence;
 use crate::object::Object;
 
 struct Inner {
@@ -75,6 +76,11 @@ impl Client {
     #[must_use]
     pub fn with_field_manager(&self, field_manager: impl Into<String>) -> Self {
         Self::new(self.inner.kube.clone(), self.inner.caches.clone(), field_manager)
+    }
+
+    /// The same with all writes behind a fence.
+    pub(crate) fn fenced(&self, fence: &Fence) -> Self {
+        Self::new(fence.guard(self.kube().clone()), self.caches().clone(), self.field_manager())
     }
 
     /// The underlying client.

@@ -108,6 +108,7 @@ pub mod metrics;
 pub mod rbac;
 pub mod webhook;
 
+mod http_server;
 mod key;
 mod object;
 

@@ -1,8 +1,10 @@
 //! The manager: everything an operator runs, started and stopped in order.
 //!
-//! It starts the probes and metrics servers, then [webhooks](Manager::add_webhooks), then the caches, waits until they are complete, then
-//! starts tasks and controllers; with [leader election](ManagerBuilder::leader_election), those
-//! controllers that need to lead wait for the lease. It stops in the reverse order, and gives what is running
+//! It starts the probes and metrics servers, then [webhooks](Manager::add_webhooks), then the caches,
+//! waits until they are complete, then starts [tasks](Manager::add_task) and controllers; with
+//! [leader election](ManagerBuilder::leader_election), controllers that need to lead and
+//! [the leader's tasks](Manager::add_leader_task) wait for the lease, with everything that they read
+//! in the cache already. It stops in the reverse order, and gives what is running
 //! [30 seconds](ManagerBuilder::graceful_shutdown) to finish. Every task belongs to it: once
 //! [`run`](Manager::run) has returned, or its future was dropped, nothing is left behind.
 //!
@@ -32,6 +34,7 @@ mod http;
 mod leading;
 mod probes;
 mod signals;
+mod tasks;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -39,7 +42,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -59,6 +62,7 @@ use crate::webhook::{self, WebhookError, Webhooks};
 use access::Access;
 use leading::Leading;
 use probes::Checks;
+use tasks::{LeaderTask, Task};
 
 /// Why a manager could not be built, or stopped other than on request.
 ///
@@ -141,13 +145,6 @@ pub enum ManagerError {
 /// How long the server may take to say what the operator may do; it is taken to allow everything after.
 const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
-type TaskFn = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), String>> + Send>;
-
-struct Task {
-    name: String,
-    run: TaskFn,
-}
-
 /// A server that is bound but does not serve yet.
 struct Bound {
     listener: std::net::TcpListener,
@@ -191,6 +188,7 @@ pub struct Manager {
     checks: Checks,
     controllers: Vec<Arc<CompleteController>>,
     tasks: Vec<Task>,
+    leader_tasks: Vec<LeaderTask>,
     names: HashSet<String>,
     election: Option<LeaderElection>,
     graceful_shutdown: Duration,
@@ -202,6 +200,7 @@ pub struct Manager {
     check_permissions: bool,
     /// Where to say what is needed, instead of running.
     describe: Option<PathBuf>,
+    ready: watch::Sender<bool>,
 }
 
 impl std::fmt::Debug for Manager {
@@ -253,6 +252,21 @@ impl Manager {
     /// Where webhooks are served, in the order in which they were added.
     pub fn webhook_addresses(&self) -> Vec<SocketAddr> {
         self.webhooks.iter().map(webhook::Bound::address).collect()
+    }
+
+    /// Waits until the manager runs, its webhooks are served and its caches complete. False if it ends
+    /// before.
+    ///
+    /// ```no_run
+    /// # async fn example(manager: windlass::Manager) {
+    /// let ready = manager.ready();
+    /// tokio::spawn(manager.run());
+    /// assert!(ready.await);
+    /// # }
+    /// ```
+    pub fn ready(&self) -> impl Future<Output = bool> + Send + use<> {
+        let mut ready = self.ready.subscribe();
+        async move { ready.wait_for(|ready| *ready).await.is_ok() }
     }
 
     /// Serves webhooks, before the caches are filled until after everything else has stopped. Does
@@ -327,8 +341,8 @@ impl Manager {
         (all, needed)
     }
 
-    /// Adds a task that runs beside the controllers, once the caches are complete. It must end
-    /// when the token is cancelled; ending before stops the manager.
+    /// Adds a task that runs in every replica, leader or not, once the caches are complete. It must
+    /// end when the token is cancelled; ending before stops the manager.
     pub fn add_task<F, Fut, E>(&mut self, name: &str, task: F) -> Result<(), ManagerError>
     where
         F: FnOnce(CancellationToken) -> Fut + Send + 'static,
@@ -336,13 +350,38 @@ impl Manager {
         E: std::fmt::Display,
     {
         self.claim_name(name)?;
-        self.tasks.push(Task {
-            name: name.to_owned(),
-            run: Box::new(move |shutdown| {
-                let running = task(shutdown);
-                Box::pin(async move { running.await.map_err(|error| error.to_string()) })
-            }),
-        });
+        self.tasks.push(Task::new(name, task));
+        Ok(())
+    }
+
+    /// Adds a task that runs beside the controllers of the leader: in every replica, if no leader is
+    /// elected. It is started with the lease, dropped without it, and started again when the lease
+    /// comes back. The writes of its client stop with the lease. It must end when the token is
+    /// cancelled; ending before stops the manager.
+    ///
+    /// ```no_run
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # fn example(mut manager: windlass::Manager) -> Result<(), windlass::manager::ManagerError> {
+    /// manager.add_leader_task("report", |client, shutdown| async move {
+    ///     let every = async {
+    ///         loop {
+    ///             tokio::time::sleep(Duration::from_secs(3600)).await;
+    ///             tracing::info!(as_who = client.field_manager(), "an hour has passed");
+    ///         }
+    ///     };
+    ///     shutdown.run_until_cancelled(every).await;
+    ///     Ok::<_, Infallible>(())
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    pub fn add_leader_task<F, Fut, E>(&mut self, name: &str, task: F) -> Result<(), ManagerError>
+    where
+        F: Fn(Client, CancellationToken) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: std::fmt::Display,
+    {
+        self.claim_name(name)?;
+        self.leader_tasks.push(LeaderTask::new(name, task));
         Ok(())
     }
 
@@ -399,11 +438,13 @@ impl Manager {
             checks,
             controllers,
             tasks,
+            leader_tasks,
             election,
             graceful_shutdown,
             webhooks,
             clusters,
             metrics_access,
+            ready,
             ..
         } = self;
         let caches = client.caches().clone();
@@ -448,7 +489,10 @@ impl Manager {
         let mut result = match shutdown.run_until_cancelled(syncing).await {
             Some(Err(error)) => Err(ManagerError::Cache(error)),
             Some(Ok(())) => {
-                spawn_tasks(&mut work, tasks, &work_shutdown);
+                ready.send_replace(true);
+                for task in tasks {
+                    work.spawn(task.run(work_shutdown.clone()));
+                }
                 let environment = Environment {
                     client: client.clone(),
                     clusters,
@@ -459,7 +503,13 @@ impl Manager {
                 let (controllers, others): (Vec<_>, Vec<_>) =
                     controllers.into_iter().partition(|controller| controller.needs_leader());
                 spawn_controllers(&mut work, &others, &environment, &broadcaster, &work_shutdown);
-                let leading = Leading { controllers, environment, broadcaster: Arc::clone(&broadcaster), election };
+                let leading = Leading {
+                    controllers,
+                    tasks: leader_tasks,
+                    environment,
+                    broadcaster: Arc::clone(&broadcaster),
+                    election,
+                };
                 work.spawn(leading.run(work_shutdown.clone()));
                 let kube = client.kube().clone();
                 let (events, events_shutdown) = (Arc::clone(&broadcaster), servers_shutdown.clone());
@@ -533,19 +583,6 @@ where
         Ok(())
     });
     Ok(())
-}
-
-fn spawn_tasks(work: &mut JoinSet<Result<(), ManagerError>>, tasks: Vec<Task>, shutdown: &CancellationToken) {
-    for Task { name, run } in tasks {
-        let shutdown = shutdown.clone();
-        work.spawn(async move {
-            match run(shutdown.clone()).await {
-                Ok(()) if shutdown.is_cancelled() => Ok(()),
-                Ok(()) => Err(ManagerError::Task { name, message: "ended before it was told to".to_owned() }),
-                Err(message) => Err(ManagerError::Task { name, message }),
-            }
-        });
-    }
 }
 
 fn spawn_controllers(

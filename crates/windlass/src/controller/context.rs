@@ -46,9 +46,7 @@ pub(super) struct Shared {
 impl Shared {
     /// The same, with all writes behind a fence.
     pub(super) fn fenced(&self, fence: &Fence) -> Self {
-        let fenced = |client: &Client| {
-            Client::new(fence.guard(client.kube().clone()), client.caches().clone(), client.field_manager())
-        };
+        let fenced = |client: &Client| client.fenced(fence);
         Self {
             controller: Arc::clone(&self.controller),
             client: fenced(&self.client),

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::probes::Checks;
 use super::{Bound, Manager, ManagerError, describe};
 use crate::cache::{CacheOptions, Caches};
@@ -187,6 +189,7 @@ impl ManagerBuilder {
             checks: Checks::default(),
             controllers: Vec::new(),
             tasks: Vec::new(),
+            leader_tasks: Vec::new(),
             names: HashSet::new(),
             election: self.election,
             graceful_shutdown: self.graceful_shutdown,
@@ -196,6 +199,7 @@ impl ManagerBuilder {
             metrics_access: self.metrics_access,
             check_permissions: self.check_permissions,
             describe: self.describe,
+            ready: watch::Sender::new(false),
             webhooks: Vec::new(),
         };
         for webhooks in self.webhooks {

@@ -70,9 +70,7 @@ async fn certificates_and_authorities_rotate_under_load_and_no_request_fails() {
     let settings = dial.set(settings().settle(Duration::from_secs(60)));
     let settings = settings.authority_lifetime(days(300)).serving_lifetime(days(300));
     let (manager, caller) = manager(&bench, webhooks(&Rules::default(), certificates(settings)));
-    let ready = manager.probes_address().expect("bound");
-    let running = Running::start(manager);
-    wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let running = Running::ready(manager).await;
     let first = bundle(&bench).await;
     assert_eq!(authorities(&first), 1);
     let old = caller.trusting(&first).certificate().await.expect("served");
@@ -181,9 +179,7 @@ async fn replicas_are_reached_through_their_service() {
         let settings = SelfManaged::new("default").service("hook").register("it");
         let (manager, caller) = manager(&bench, webhooks(&Rules::default(), certificates(settings)));
         let metrics = manager.metrics_address().expect("bound");
-        let ready = manager.probes_address().expect("bound");
-        replicas.push((Running::start(manager), metrics));
-        wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+        replicas.push((Running::ready(manager).await, metrics));
         endpoints.push(caller.address);
     }
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
@@ -403,9 +399,7 @@ async fn only_clients_of_the_right_authority_are_answered() {
     let files = Certificates::files(directory.path().join("tls.crt"), directory.path().join("tls.key"));
     let guarded = webhooks(&Rules::default(), files).client_authorities(authority.certificate());
     let (manager, caller) = manager(&bench, guarded);
-    let ready = manager.probes_address().expect("bound");
-    let running = Running::start(manager);
-    wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let running = Running::ready(manager).await;
     let caller = caller.trusting(authority.certificate());
     let known = caller.clone().with_identity(&authority.client("apiserver", "system").expect("made"));
     assert_eq!(known.ask(VALIDATE, &pet("thor")).await["allowed"], true);
@@ -445,9 +439,7 @@ async fn missing_permissions_fail_the_start_and_with_them_everything_is_kept() {
 
     bench.grant("operator", missing).await;
     let manager = build(true);
-    let ready = manager.probes_address().expect("bound");
-    let running = Running::start(manager);
-    wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let running = Running::ready(manager).await;
     wait_for("published", async || published(&bench).await.is_some()).await;
     assert_eq!(injected(&bench).await, bundle(&bench).await);
     let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
