@@ -28,14 +28,16 @@
 //! assert_eq!(queue.next_deadline(), Some(now + Duration::from_millis(5)));
 //! ```
 
+mod order;
 mod shared;
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 pub use shared::Queue;
+
+use order::{Order, Rank};
 
 /// How urgent a key is. Higher goes first.
 ///
@@ -196,38 +198,6 @@ pub struct QueueStats {
     pub longest_running: Duration,
 }
 
-/// The order of ready keys: the moment they became ready, moved ahead by their priority, in
-/// nanoseconds; then the order they came in.
-type Rank = (i64, u64);
-
-/// A ready key in its place. One whose entry says otherwise was moved, and is skipped.
-#[derive(Debug)]
-struct Ready<T> {
-    rank: Rank,
-    key: T,
-}
-
-impl<T> PartialEq for Ready<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank == other.rank
-    }
-}
-
-impl<T> Eq for Ready<T> {}
-
-impl<T> PartialOrd for Ready<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Ready<T> {
-    /// Reversed: the heap's greatest is the one that comes first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.rank.cmp(&self.rank)
-    }
-}
-
 /// Where a key is.
 #[derive(Debug, Clone, Copy)]
 enum Place {
@@ -274,8 +244,8 @@ const KEPT: usize = 256;
 pub struct WorkQueue<T> {
     config: QueueConfig,
     entries: HashMap<T, Entry>,
-    /// Ready keys, and some that were moved since.
-    heap: BinaryHeap<Ready<T>>,
+    /// Ready keys in their places, and some that were moved since: their entry says otherwise.
+    order: Order<T>,
     ready: usize,
     waiting: BTreeMap<(Instant, u64), T>,
     depth: BTreeMap<i32, usize>,
@@ -301,7 +271,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         Self {
             config,
             entries: HashMap::new(),
-            heap: BinaryHeap::new(),
+            order: Order::default(),
             ready: 0,
             waiting: BTreeMap::new(),
             depth: BTreeMap::new(),
@@ -331,7 +301,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
             return None;
         }
         let (key, entry, since) = loop {
-            let Ready { rank, key } = self.heap.pop()?;
+            let (rank, key) = self.order.pop()?;
             match self.entries.get(&key).map(|entry| entry.place) {
                 Some(Place::Ready { slot, since }) if slot == rank => {
                     let entry = self.entries.get_mut(&key).expect("invariant: just found");
@@ -342,9 +312,8 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         };
         self.ready -= 1;
         if self.ready == 0 {
-            // After the first list of a large kind this is most of the queue's memory.
-            self.heap.clear();
-            self.heap.shrink_to(KEPT);
+            // What is left was moved.
+            self.order.clear();
         }
         entry.place = Place::Processing { since: now, again: None };
         self.processing += 1;
@@ -548,7 +517,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         entry.place = Place::Ready { slot, since };
         *self.depth.entry(entry.priority.0).or_default() += 1;
         self.ready += 1;
-        self.heap.push(Ready { rank: slot, key });
+        self.order.push(slot, key);
     }
 
     /// Moves what is due from `waiting` to the tail of its priority.
