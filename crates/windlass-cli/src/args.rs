@@ -25,6 +25,8 @@ pub(crate) enum Command {
     List(List),
     /// Print the kubeconfig of a running cluster
     Kubeconfig(Kubeconfig),
+    /// Print the manifests that an operator needs, as its own code says
+    Manifests(Manifests),
     /// Watch an operator at work: a cluster, a pet store and two pets, gone after a few seconds
     Demo(Demo),
 }
@@ -116,6 +118,52 @@ pub(crate) struct Demo {
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+}
+
+/// Which manifests are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ManifestKind {
+    /// Roles that allow what the operator does
+    #[default]
+    Rbac,
+}
+
+/// How manifests are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ManifestFormat {
+    /// Documents for kubectl
+    #[default]
+    Yaml,
+    /// One List
+    Json,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Manifests {
+    /// Which manifests
+    #[arg(value_enum, default_value_t)]
+    pub kind: ManifestKind,
+    /// The package of the operator, which cargo builds [default: the one in this directory]
+    #[arg(short, long, value_name = "PACKAGE")]
+    pub package: Option<String>,
+    /// The operator's program, if the package has several
+    #[arg(long, value_name = "NAME")]
+    pub bin: Option<String>,
+    /// Ask this program instead of building one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["package", "bin"])]
+    pub program: Option<PathBuf>,
+    /// The name of the roles [default: the manager's name]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// How many seconds the program may take to answer
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub timeout: u64,
+    /// How the manifests are printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: ManifestFormat,
+    /// Arguments of the operator's program
+    #[arg(last = true)]
+    pub arguments: Vec<String>,
 }
 
 /// A name that is also a directory and part of a context: lower-case letters, digits and dashes.

@@ -9,6 +9,7 @@ mod home;
 mod kubeconfig;
 mod list;
 mod logging;
+mod manifests;
 mod memory;
 mod output;
 mod status;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Status(status) => status::run(&status),
         Command::List(list) => list::run(&list),
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&kubeconfig),
+        Command::Manifests(manifests) => manifests::run(&manifests),
         Command::Demo(demo) => demo::run(&demo),
     };
     match result {

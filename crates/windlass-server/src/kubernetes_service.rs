@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
 use crate::authn::User;
-use crate::handler::{Peer, handle};
+use crate::handler::{Peer, handle, payload};
 use crate::validation::access::{Access as _, AccessMut as _};
 
 /// How often everything is looked at.
@@ -174,7 +174,7 @@ async fn call(api: &Arc<Api>, method: Method, path: &str, body: &Value) -> Resul
         .extension(Peer(User::new("system:apiserver", ["system:masters".to_owned()])))
         .body(Full::new(bytes))
         .map_err(|error| failed(error.to_string()))?;
-    let response = handle(api, request).await;
+    let response = handle(Arc::clone(api), request.map(payload)).await;
     let code = response.status();
     let Ok(body) = response.into_body().collect().await;
     let object: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();

@@ -61,6 +61,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// What kind of environment a test wants.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_testing::{Options, run};
+///
+/// let began = std::time::Instant::now();
+/// run(Options::default().paused().bare(), async |env| env.advance(Duration::from_secs(3600)).await);
+/// assert!(began.elapsed() < Duration::from_secs(60), "an hour passed in no time");
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     paused: bool,
@@ -125,6 +134,20 @@ async fn left_behind() -> usize {
 }
 
 /// A cluster and what runs against it. Clones are the same environment.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+/// use windlass::ObjectKey;
+/// use windlass_testing::{Env, Options, run};
+///
+/// run(Options::default(), async |env: Env| {
+///     let mut namespace = Namespace::default();
+///     namespace.metadata.name = Some("pets".into());
+///     env.client().create(&namespace).await.expect("created");
+///     let account = ObjectKey::new("pets", "default");
+///     env.wait_for("its account", &account, |account: Option<&ServiceAccount>| account.is_some()).await;
+/// });
+/// ```
 #[derive(Clone)]
 pub struct Env {
     inner: Arc<Inner>,
@@ -151,6 +174,17 @@ impl std::fmt::Debug for Env {
 }
 
 /// A manager that runs in an [`Env`].
+///
+/// ```
+/// use windlass_testing::{Env, Options, Running, run};
+///
+/// run(Options::default().bare(), async |env: Env| {
+///     let running: Running = env.run(env.manager().build().expect("a manager"));
+///     running.stop().await.expect("stopped");
+///     let crashing = env.run(env.manager().build().expect("a manager"));
+///     crashing.kill().await; // gives nothing back
+/// });
+/// ```
 #[derive(Debug, Clone)]
 pub struct Running {
     env: Env,

@@ -159,6 +159,22 @@ struct CachesInner {
 }
 
 /// All informers of a manager; clones share them.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// use k8s_openapi::api::core::v1::Namespace;
+/// use windlass::cache::{CacheOptions, Caches};
+///
+/// let caches = Caches::new(kube, CacheOptions::default());
+/// let namespaces = caches.lister::<Namespace>();
+/// caches.start();
+/// caches.wait_synced().await?;
+/// assert!(namespaces.list().iter().any(|one| one.metadata.name.as_deref() == Some("default")));
+/// caches.stop().await;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Caches {
     inner: Arc<CachesInner>,
@@ -171,6 +187,17 @@ impl std::fmt::Debug for Caches {
 }
 
 /// How [`Caches`] watch.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::cache::CacheOptions;
+///
+/// let options = CacheOptions {
+///     namespaces: vec!["petstore".into()],
+///     resync: Some(Duration::from_secs(36_000)),
+///     ..CacheOptions::default()
+/// };
+/// ```
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
     /// Watch these namespaces only; empty means all.

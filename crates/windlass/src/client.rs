@@ -22,6 +22,7 @@ pub use objects::Objects;
 
 use crate::cache::{CacheOptions, Caches, Lister};
 use crate::key::ObjectKey;
+use crate::lease::Fence;
 use crate::object::Object;
 
 struct Inner {
@@ -75,6 +76,11 @@ impl Client {
     #[must_use]
     pub fn with_field_manager(&self, field_manager: impl Into<String>) -> Self {
         Self::new(self.inner.kube.clone(), self.inner.caches.clone(), field_manager)
+    }
+
+    /// The same with all writes behind a fence.
+    pub(crate) fn fenced(&self, fence: &Fence) -> Self {
+        Self::new(fence.guard(self.kube().clone()), self.caches().clone(), self.field_manager())
     }
 
     /// The underlying client.
@@ -245,6 +251,21 @@ impl Client {
 }
 
 /// Reads that ask the server, for when the cache is not enough.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// # let client = windlass::Client::standalone(kube, "example");
+/// use k8s_openapi::api::core::v1::Namespace;
+/// use kube::api::ListParams;
+///
+/// let params = ListParams::default().fields("metadata.name=default");
+/// let namespaces: Vec<Namespace> = client.live().list(None, &params).await?;
+/// assert_eq!(namespaces.len(), 1);
+/// # client.caches().stop().await;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Live<'a> {
     client: &'a Client,

@@ -16,6 +16,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 /// A condition to be [set]. Made by [`new`] or [`unknown`].
+///
+/// ```
+/// use windlass::conditions::{self, NewCondition};
+///
+/// fn ready(replicas: i32, generation: Option<i64>) -> NewCondition {
+///     conditions::new("Ready", replicas > 0, "Counted", format!("{replicas} replicas")).observed(generation)
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct NewCondition {
@@ -36,6 +44,10 @@ impl NewCondition {
 
 /// A condition that holds or does not. `reason` is one `CamelCase` word for machines, `message`
 /// is for people.
+///
+/// ```
+/// let ready = windlass::conditions::new("Ready", false, "Waiting", "for the store").observed(1);
+/// ```
 pub fn new(
     type_: impl Into<String>,
     holds: bool,
@@ -52,6 +64,10 @@ pub fn new(
 }
 
 /// A condition about which nothing can be said.
+///
+/// ```
+/// let ready = windlass::conditions::unknown("Ready", "NoAnswer", "the store was not reached");
+/// ```
 pub fn unknown(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> NewCondition {
     NewCondition { status: "Unknown", ..new(type_, false, reason, message) }
 }
@@ -59,6 +75,15 @@ pub fn unknown(type_: impl Into<String>, reason: impl Into<String>, message: imp
 /// Adds a condition or replaces the one of its type, and says whether anything changed. The
 /// transition time moves only when the status does, so that setting the same again is no change.
 /// An older generation never replaces the view of a newer one.
+///
+/// ```
+/// use k8s_openapi::jiff::Timestamp;
+/// use windlass::conditions;
+///
+/// let mut list = Vec::new();
+/// assert!(conditions::set(&mut list, conditions::new("Ready", true, "Synced", ""), Timestamp::now()));
+/// assert!(!conditions::set(&mut list, conditions::new("Ready", true, "Synced", ""), Timestamp::now()));
+/// ```
 pub fn set(conditions: &mut Vec<Condition>, condition: NewCondition, now: Timestamp) -> bool {
     let Some(known) = conditions.iter_mut().find(|known| known.type_ == condition.type_) else {
         conditions.push(Condition {

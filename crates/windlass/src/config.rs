@@ -21,6 +21,14 @@ use std::path::{Path, PathBuf};
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 /// Why there is no configuration.
+///
+/// ```
+/// use windlass::config::{ConfigError, Loader};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let error = Loader::default().kubeconfig("/nowhere").client().await.err();
+/// assert!(matches!(error, Some(ConfigError::Kubeconfig { origin, .. }) if origin == "/nowhere"));
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -48,11 +56,26 @@ pub enum ConfigError {
 }
 
 /// A client for the cluster found first.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let manager = windlass::Manager::builder(windlass::config::client().await?).build()?;
+/// # Ok(()) }
+/// ```
 pub async fn client() -> Result<kube::Client, ConfigError> {
     Loader::default().client().await
 }
 
 /// Finds a configuration. See the [module documentation](self).
+///
+/// ```no_run
+/// # async fn example() -> Result<(), windlass::config::ConfigError> {
+/// use windlass::config::Loader;
+///
+/// let file = Loader::default().kubeconfig("/etc/petstore/kubeconfig").context("production").client().await?;
+/// let pod = Loader::default().in_cluster().client().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Loader {
     kubeconfig: Option<PathBuf>,

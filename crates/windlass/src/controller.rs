@@ -66,6 +66,18 @@ use crate::shard::Sharding;
 use source::{KindSource, Source, StreamSource};
 
 /// Which objects of a kind a controller watches, and which changes count.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Secret;
+/// use windlass::cache::Scope;
+/// use windlass::controller::{Controller, Watch};
+/// use windlass::predicate;
+///
+/// let ours = Watch::<Secret>::default()
+///     .scope(Scope::default().namespace("petstore").fields("type=Opaque"))
+///     .predicate(predicate::labels_changed().or(predicate::resource_version_changed()));
+/// let controller = Controller::with_watch("secrets", ours);
+/// ```
 #[derive(Debug)]
 pub struct Watch<K: Object> {
     pub(crate) scope: Scope,
@@ -137,6 +149,24 @@ pub(crate) struct Options {
 }
 
 /// Describes a controller of kind `K`. See the [module documentation](self).
+///
+/// ```
+/// use std::time::Duration;
+/// use k8s_openapi::api::apps::v1::Deployment;
+/// use k8s_openapi::api::core::v1::{ConfigMap, Service};
+/// use windlass::controller::from_fn;
+/// use windlass::{Controller, ObjectKey, Outcome};
+///
+/// let controller = Controller::<Deployment>::new("web")
+///     .owns::<Service>()
+///     .watches(|map: &ConfigMap| {
+///         let app = map.metadata.labels.as_ref().and_then(|labels| labels.get("app"));
+///         app.map(|app| ObjectKey::new(map.metadata.namespace.as_deref().unwrap_or_default(), app)).into_iter().collect()
+///     })
+///     .concurrency(4)
+///     .reconcile_timeout(Duration::from_secs(60))
+///     .complete(from_fn(|_key, _ctx| async { Ok(Outcome::Done) }));
+/// ```
 #[must_use = "a controller does nothing before it is completed and added to a manager"]
 pub struct Controller<K: Object> {
     name: String,
@@ -355,6 +385,17 @@ impl<K: Object> Controller<K> {
 }
 
 /// A controller with its reconciler. Give it to [`Manager::add`](crate::Manager::add).
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::controller::{CompleteController, Controller, from_fn};
+/// use windlass::Outcome;
+///
+/// /// What an operator's library offers to whoever puts the manager together.
+/// pub fn controller() -> CompleteController {
+///     Controller::<ConfigMap>::new("settings").complete(from_fn(|_key, _ctx| async { Ok(Outcome::Done) }))
+/// }
+/// ```
 #[must_use = "a controller does nothing before it is added to a manager"]
 pub struct CompleteController {
     name: Arc<str>,

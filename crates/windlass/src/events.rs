@@ -19,6 +19,12 @@ use tokio::sync::mpsc;
 pub use writer::{Broadcaster, EventApi};
 
 /// Whether an event is worth somebody's attention.
+///
+/// ```
+/// use windlass::events::EventType;
+///
+/// assert_eq!(EventType::Warning.as_str(), "Warning");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// Things are as they should be.
@@ -38,6 +44,23 @@ impl EventType {
 }
 
 /// What happened to an object.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
+/// use kube::Resource as _;
+/// use windlass::events::{Event, EventType, Recorder};
+///
+/// fn scheduled(recorder: &Recorder, pod: &Pod, node: &Node) {
+///     let event = Event {
+///         event_type: EventType::Normal,
+///         reason: "Scheduled".into(),
+///         action: "Binding".into(),
+///         note: format!("assigned to {}", node.metadata.name.as_deref().unwrap_or_default()),
+///         related: Some(node.object_ref(&())),
+///     };
+///     recorder.publish(pod.object_ref(&()), event);
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// Whether it is worth attention.
@@ -53,6 +76,17 @@ pub struct Event {
 }
 
 /// An event and the object it is about.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::events::{Record, Recorder};
+///
+/// let (recorder, mut records) = Recorder::capture("petstore");
+/// recorder.warning(&ConfigMap::default(), "Lost", "no such store");
+/// let Record { regarding, event, reporter } = records.try_recv().unwrap();
+/// assert_eq!(regarding.kind.as_deref(), Some("ConfigMap"));
+/// assert_eq!((&*reporter, event.reason.as_str()), ("petstore", "Lost"));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// The object.

@@ -39,6 +39,26 @@ use crate::object::Object;
 
 /// A reconciler in two halves. Both must be idempotent, and `cleanup` must tolerate that
 /// `reconcile` never ran or did not finish.
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::finalizer::Finalize;
+/// use windlass::{Context, Outcome};
+///
+/// struct Bucket;
+///
+/// impl Finalize<ConfigMap> for Bucket {
+///     async fn reconcile(&self, _map: Arc<ConfigMap>, _ctx: &Context) -> windlass::Result {
+///         Ok(Outcome::Done)
+///     }
+///
+///     async fn cleanup(&self, map: Arc<ConfigMap>, _ctx: &Context) -> windlass::Result {
+///         let busy = map.data.is_some();
+///         Ok(if busy { Outcome::RequeueAfter(Duration::from_secs(5)) } else { Outcome::Done })
+///     }
+/// }
+/// ```
 pub trait Finalize<K: Object>: Send + Sync + 'static {
     /// Brings the world closer to what the object asks for. The finalizer is on the object.
     fn reconcile(&self, object: Arc<K>, ctx: &Context) -> impl Future<Output = crate::Result> + Send;
@@ -49,6 +69,17 @@ pub trait Finalize<K: Object>: Send + Sync + 'static {
 }
 
 /// Makes a [`Reconcile`] of a [`Finalize`]. See the [module documentation](self).
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use windlass::finalizer::{Finalize, Finalizer};
+/// # use windlass::{Context, Controller};
+/// # fn example<B: Finalize<ConfigMap>>(bucket: B) {
+/// let controller = Controller::<ConfigMap>::new("bucket")
+///     .complete(Finalizer::new("buckets.example.com/cleanup", bucket));
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Finalizer<K, R> {
     name: String,
@@ -94,6 +125,13 @@ where
 }
 
 /// Whether an object carries a finalizer.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// let mut map = ConfigMap::default();
+/// map.metadata.finalizers = Some(vec!["buckets.example.com/cleanup".into()]);
+/// assert!(windlass::finalizer::contains(&map, "buckets.example.com/cleanup"));
+/// ```
 pub fn contains<K: Object>(object: &K, finalizer: &str) -> bool {
     let finalizers = object.meta().finalizers.as_ref();
     finalizers.is_some_and(|list| list.iter().any(|name| name == finalizer))

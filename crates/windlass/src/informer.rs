@@ -100,6 +100,20 @@ impl<K> Change<K> {
 }
 
 /// Why an informer has no complete state.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::informer::SyncError;
+///
+/// # async fn example(client: windlass::Client) {
+/// match client.lister::<ConfigMap>().wait_synced().await {
+///     Ok(()) => {}
+///     // Names the kind, and the verb or the definition that is missing.
+///     Err(SyncError::Timeout { kind, reason, .. }) => eprintln!("{kind}: {reason}"),
+///     Err(other) => eprintln!("{other}"),
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
@@ -164,6 +178,24 @@ pub(crate) struct Informer<K: Object> {
 }
 
 /// Keeps a handler subscribed; dropping it unsubscribes.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// # let client = windlass::Client::standalone(kube, "example");
+/// use k8s_openapi::api::core::v1::Namespace;
+///
+/// let lister = client.lister::<Namespace>();
+/// let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+/// let subscription = lister.subscribe(move |change| {
+///     let _ = tell.send(change.object().metadata.name.clone());
+/// });
+/// assert!(told.recv().await.is_some(), "there are namespaces");
+/// drop(subscription); // nothing is told from here on
+/// # client.caches().stop().await;
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping a subscription unsubscribes its handler"]
 pub struct Subscription {
     cancel: Vec<Box<dyn FnOnce() + Send + Sync>>,

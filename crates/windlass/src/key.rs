@@ -22,10 +22,9 @@ use kube::Resource;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// `namespace/name`, or `name` alone.
+    /// `namespace/name`, or `name` alone. Neither may contain a slash, as the API has it, so that
+    /// nothing else is needed to tell them apart: there are as many keys as objects.
     joined: Arc<str>,
-    /// Length of the namespace; 0 when there is none.
-    namespace_len: u32,
 }
 
 impl ObjectKey {
@@ -35,12 +34,12 @@ impl ObjectKey {
         if namespace.is_empty() {
             return Self::cluster(name);
         }
-        Self { joined: format!("{namespace}/{name}").into(), namespace_len: namespace.len() as u32 }
+        Self { joined: format!("{namespace}/{name}").into() }
     }
 
     /// The key of a cluster-scoped object.
     pub fn cluster(name: impl AsRef<str>) -> Self {
-        Self { joined: name.as_ref().into(), namespace_len: 0 }
+        Self { joined: name.as_ref().into() }
     }
 
     /// The key of an object, from its metadata.
@@ -51,18 +50,12 @@ impl ObjectKey {
 
     /// The namespace, absent for cluster-scoped objects.
     pub fn namespace(&self) -> Option<&str> {
-        match self.namespace_len as usize {
-            0 => None,
-            len => Some(&self.joined[..len]),
-        }
+        self.joined.split_once('/').map(|(namespace, _)| namespace)
     }
 
     /// The name.
     pub fn name(&self) -> &str {
-        match self.namespace_len as usize {
-            0 => &self.joined,
-            len => &self.joined[len + 1..],
-        }
+        self.joined.split_once('/').map_or(&*self.joined, |(_, name)| name)
     }
 
     /// A key in the same namespace with another name, as for a child object.

@@ -69,6 +69,20 @@ impl LeaderElection {
 }
 
 /// What to do about the lease.
+///
+/// ```
+/// use std::time::Instant;
+/// use k8s_openapi::api::coordination::v1::LeaseSpec;
+/// use k8s_openapi::jiff::Timestamp;
+/// use windlass::lease::{Election, Intent, LeaderElection};
+///
+/// let held = LeaseSpec {
+///     holder_identity: Some("another".into()), lease_duration_seconds: Some(15), ..LeaseSpec::default()
+/// };
+/// let mut election = Election::new(LeaderElection::new("default", "lock"));
+/// let intent = election.look(Some(&held), Instant::now(), Timestamp::now());
+/// assert_eq!(intent, Intent::Wait { holder: "another".into() });
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Intent {
     /// Write this, provided that the lease is still as it was seen.

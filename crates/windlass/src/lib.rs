@@ -108,6 +108,7 @@ pub mod metrics;
 pub mod rbac;
 pub mod webhook;
 
+mod http_server;
 mod key;
 mod object;
 
@@ -118,4 +119,36 @@ pub use manager::Manager;
 pub use object::Object;
 
 /// What a reconciler returns: an [`Outcome`], or an error that `?` makes of any other.
+///
+/// ```
+/// use windlass::{Outcome, Result};
+///
+/// fn parse(text: &str) -> Result<u32> {
+///     Ok(text.parse()?) // any error will do
+/// }
+///
+/// async fn reconcile() -> Result {
+///     parse("7")?;
+///     Ok(Outcome::Done)
+/// }
+/// ```
 pub type Result<T = Outcome, E = ReconcileError> = std::result::Result<T, E>;
+
+/// The complete operator of the book compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/reference/library.md")]
+mod on_one_page {}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_complete_operator_of_the_book_is_the_one_above_and_under_60_lines() {
+        let page = include_str!("../../../docs/reference/library.md");
+        let operator = page.split("```rust,no_run\n").nth(1).and_then(|rest| rest.split("\n```").next());
+        let operator = operator.expect("a complete operator");
+        assert!(operator.lines().count() < 60, "{} lines", operator.lines().count());
+        let above: Vec<&str> = include_str!("lib.rs").lines().map_while(|line| line.strip_prefix("//!")).collect();
+        let above: Vec<&str> = above.iter().map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+        assert!(above.join("\n").contains(operator), "the two differ");
+    }
+}

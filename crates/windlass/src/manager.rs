@@ -1,8 +1,10 @@
 //! The manager: everything an operator runs, started and stopped in order.
 //!
-//! It starts the probes and metrics servers, then [webhooks](Manager::add_webhooks), then the caches, waits until they are complete, then
-//! starts tasks and controllers; with [leader election](ManagerBuilder::leader_election), those
-//! controllers that need to lead wait for the lease. It stops in the reverse order, and gives what is running
+//! It starts the probes and metrics servers, then [webhooks](Manager::add_webhooks), then the caches,
+//! waits until they are complete, then starts [tasks](Manager::add_task) and controllers; with
+//! [leader election](ManagerBuilder::leader_election), controllers that need to lead and
+//! [the leader's tasks](Manager::add_leader_task) wait for the lease, with everything that they read
+//! in the cache already. It stops in the reverse order, and gives what is running
 //! [30 seconds](ManagerBuilder::graceful_shutdown) to finish. Every task belongs to it: once
 //! [`run`](Manager::run) has returned, or its future was dropped, nothing is left behind.
 //!
@@ -27,17 +29,20 @@
 mod access;
 mod builder;
 mod cluster;
+mod describe;
 mod http;
 mod leading;
 mod probes;
 mod signals;
+mod tasks;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -57,8 +62,23 @@ use crate::webhook::{self, WebhookError, Webhooks};
 use access::Access;
 use leading::Leading;
 use probes::Checks;
+use tasks::{LeaderTask, Task};
 
 /// Why a manager could not be built, or stopped other than on request.
+///
+/// ```no_run
+/// use windlass::manager::ManagerError;
+///
+/// # async fn example(manager: windlass::Manager) -> Result<(), ManagerError> {
+/// match manager.run().await {
+///     Err(ManagerError::Forbidden { missing }) => {
+///         eprint!("{}", missing.to_yaml("petstore-manager"));
+///         std::process::exit(1)
+///     }
+///     ended => ended,
+/// }
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
@@ -111,17 +131,19 @@ pub enum ManagerError {
     /// Signals cannot be received.
     #[error("install signal handlers: {0}")]
     Signals(#[source] std::io::Error),
+    /// The manifests that `$WINDLASS_MANIFESTS` asks for cannot be written.
+    #[error("write manifests to {}: {source}", path.display())]
+    Describe {
+        /// The file asked for.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 /// How long the server may take to say what the operator may do; it is taken to allow everything after.
 const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(5);
-
-type TaskFn = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), String>> + Send>;
-
-struct Task {
-    name: String,
-    run: TaskFn,
-}
 
 /// A server that is bound but does not serve yet.
 struct Bound {
@@ -130,6 +152,32 @@ struct Bound {
 }
 
 /// See the [module documentation](self).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use tokio_util::sync::CancellationToken;
+/// use windlass::{Controller, Manager, Outcome, controller};
+///
+/// let (stop, seen) = (CancellationToken::new(), CancellationToken::new());
+/// let mut manager = Manager::builder(kube).probes("127.0.0.1:0").build()?;
+/// let told = seen.clone();
+/// manager.add(Controller::<ConfigMap>::new("settings").complete(controller::from_fn(move |_key, _ctx| {
+///     told.cancel();
+///     async { Ok(Outcome::Done) }
+/// })))?;
+/// # let mut map = ConfigMap::default();
+/// # map.metadata.name = Some("settings".into());
+/// # kube::Api::default_namespaced(manager.client().kube().clone()).create(&Default::default(), &map).await?;
+/// println!("probes at {:?}", manager.probes_address());
+/// let running = tokio::spawn(manager.run_until(stop.clone()));
+/// seen.cancelled().await;
+/// stop.cancel();
+/// running.await??; // nothing is left behind
+/// # Ok(()) }
+/// ```
 #[must_use = "a manager does nothing before it runs"]
 pub struct Manager {
     client: Client,
@@ -140,6 +188,7 @@ pub struct Manager {
     checks: Checks,
     controllers: Vec<Arc<CompleteController>>,
     tasks: Vec<Task>,
+    leader_tasks: Vec<LeaderTask>,
     names: HashSet<String>,
     election: Option<LeaderElection>,
     graceful_shutdown: Duration,
@@ -149,6 +198,9 @@ pub struct Manager {
     event_api: EventApi,
     metrics_access: bool,
     check_permissions: bool,
+    /// Where to say what is needed, instead of running.
+    describe: Option<PathBuf>,
+    ready: watch::Sender<bool>,
 }
 
 impl std::fmt::Debug for Manager {
@@ -202,6 +254,21 @@ impl Manager {
         self.webhooks.iter().map(webhook::Bound::address).collect()
     }
 
+    /// Waits until the manager runs, its webhooks are served and its caches complete. False if it ends
+    /// before.
+    ///
+    /// ```no_run
+    /// # async fn example(manager: windlass::Manager) {
+    /// let ready = manager.ready();
+    /// tokio::spawn(manager.run());
+    /// assert!(ready.await);
+    /// # }
+    /// ```
+    pub fn ready(&self) -> impl Future<Output = bool> + Send + use<> {
+        let mut ready = self.ready.subscribe();
+        async move { ready.wait_for(|ready| *ready).await.is_ok() }
+    }
+
     /// Serves webhooks, before the caches are filled until after everything else has stopped. Does
     /// nothing if they are [disabled](Webhooks::enabled), as with `ENABLE_WEBHOOKS=false`.
     pub fn add_webhooks(&mut self, webhooks: Webhooks) -> Result<(), ManagerError> {
@@ -209,7 +276,8 @@ impl Manager {
             tracing::info!("webhooks are disabled");
             return Ok(());
         }
-        if let Some(Bound { listener, address }) = builder::bind(Some(webhooks.address().to_owned()), "webhooks")? {
+        let address = Some(webhooks.address().to_owned());
+        if let Some(Bound { listener, address }) = builder::bind(address, "webhooks", self.describe.is_some())? {
             let bound = webhooks.bind(listener, address)?;
             self.checks.add_ready("webhooks", bound.ready_check());
             self.webhooks.push(bound);
@@ -264,14 +332,17 @@ impl Manager {
             needed.allow(None, "authentication.k8s.io", ["tokenreviews"], ["create"]);
             needed.allow(None, "authorization.k8s.io", ["subjectaccessreviews"], ["create"]);
         }
+        for webhooks in &self.webhooks {
+            needed.extend(&webhooks.rules());
+        }
         all.extend(&needed);
         let group = if self.event_api == EventApi::EventsV1 { "events.k8s.io" } else { "" };
         all.allow(None, group, ["events"], ["create", "patch"]);
         (all, needed)
     }
 
-    /// Adds a task that runs beside the controllers, once the caches are complete. It must end
-    /// when the token is cancelled; ending before stops the manager.
+    /// Adds a task that runs in every replica, leader or not, once the caches are complete. It must
+    /// end when the token is cancelled; ending before stops the manager.
     pub fn add_task<F, Fut, E>(&mut self, name: &str, task: F) -> Result<(), ManagerError>
     where
         F: FnOnce(CancellationToken) -> Fut + Send + 'static,
@@ -279,13 +350,38 @@ impl Manager {
         E: std::fmt::Display,
     {
         self.claim_name(name)?;
-        self.tasks.push(Task {
-            name: name.to_owned(),
-            run: Box::new(move |shutdown| {
-                let running = task(shutdown);
-                Box::pin(async move { running.await.map_err(|error| error.to_string()) })
-            }),
-        });
+        self.tasks.push(Task::new(name, task));
+        Ok(())
+    }
+
+    /// Adds a task that runs beside the controllers of the leader: in every replica, if no leader is
+    /// elected. It is started with the lease, dropped without it, and started again when the lease
+    /// comes back. The writes of its client stop with the lease. It must end when the token is
+    /// cancelled; ending before stops the manager.
+    ///
+    /// ```no_run
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # fn example(mut manager: windlass::Manager) -> Result<(), windlass::manager::ManagerError> {
+    /// manager.add_leader_task("report", |client, shutdown| async move {
+    ///     let every = async {
+    ///         loop {
+    ///             tokio::time::sleep(Duration::from_secs(3600)).await;
+    ///             tracing::info!(as_who = client.field_manager(), "an hour has passed");
+    ///         }
+    ///     };
+    ///     shutdown.run_until_cancelled(every).await;
+    ///     Ok::<_, Infallible>(())
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    pub fn add_leader_task<F, Fut, E>(&mut self, name: &str, task: F) -> Result<(), ManagerError>
+    where
+        F: Fn(Client, CancellationToken) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: std::fmt::Display,
+    {
+        self.claim_name(name)?;
+        self.leader_tasks.push(LeaderTask::new(name, task));
         Ok(())
     }
 
@@ -320,6 +416,10 @@ impl Manager {
 
     /// Runs until the token is cancelled, then stops in order.
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
+        if let Some(path) = self.describe.clone() {
+            let written = describe::write(&path, self.client.field_manager(), &self.rules());
+            return written.map_err(|source| ManagerError::Describe { path, source });
+        }
         if self.check_permissions {
             let (_, needed) = self.needs();
             let asked = tokio::time::timeout(PERMISSIONS_TIMEOUT, needed.missing(self.client.kube()));
@@ -338,11 +438,13 @@ impl Manager {
             checks,
             controllers,
             tasks,
+            leader_tasks,
             election,
             graceful_shutdown,
             webhooks,
             clusters,
             metrics_access,
+            ready,
             ..
         } = self;
         let caches = client.caches().clone();
@@ -387,7 +489,10 @@ impl Manager {
         let mut result = match shutdown.run_until_cancelled(syncing).await {
             Some(Err(error)) => Err(ManagerError::Cache(error)),
             Some(Ok(())) => {
-                spawn_tasks(&mut work, tasks, &work_shutdown);
+                ready.send_replace(true);
+                for task in tasks {
+                    work.spawn(task.run(work_shutdown.clone()));
+                }
                 let environment = Environment {
                     client: client.clone(),
                     clusters,
@@ -398,7 +503,13 @@ impl Manager {
                 let (controllers, others): (Vec<_>, Vec<_>) =
                     controllers.into_iter().partition(|controller| controller.needs_leader());
                 spawn_controllers(&mut work, &others, &environment, &broadcaster, &work_shutdown);
-                let leading = Leading { controllers, environment, broadcaster: Arc::clone(&broadcaster), election };
+                let leading = Leading {
+                    controllers,
+                    tasks: leader_tasks,
+                    environment,
+                    broadcaster: Arc::clone(&broadcaster),
+                    election,
+                };
                 work.spawn(leading.run(work_shutdown.clone()));
                 let kube = client.kube().clone();
                 let (events, events_shutdown) = (Arc::clone(&broadcaster), servers_shutdown.clone());
@@ -472,19 +583,6 @@ where
         Ok(())
     });
     Ok(())
-}
-
-fn spawn_tasks(work: &mut JoinSet<Result<(), ManagerError>>, tasks: Vec<Task>, shutdown: &CancellationToken) {
-    for Task { name, run } in tasks {
-        let shutdown = shutdown.clone();
-        work.spawn(async move {
-            match run(shutdown.clone()).await {
-                Ok(()) if shutdown.is_cancelled() => Ok(()),
-                Ok(()) => Err(ManagerError::Task { name, message: "ended before it was told to".to_owned() }),
-                Err(message) => Err(ManagerError::Task { name, message }),
-            }
-        });
-    }
 }
 
 fn spawn_controllers(

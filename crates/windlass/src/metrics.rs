@@ -14,6 +14,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 /// A number that only grows.
+///
+/// ```
+/// use windlass::metrics::Registry;
+///
+/// let registry = Registry::default();
+/// let fed = registry.counter("petstore_fed_total", "Pets fed", &[("kind", "dog")]);
+/// fed.inc();
+/// fed.add(2);
+/// assert!(registry.encode().contains("petstore_fed_total{kind=\"dog\"} 3"));
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
@@ -35,6 +45,16 @@ impl Counter {
 }
 
 /// A number that goes up and down.
+///
+/// ```
+/// use windlass::metrics::Registry;
+///
+/// let registry = Registry::default();
+/// let hungry = registry.gauge("petstore_hungry", "Pets that wait", &[]);
+/// hungry.set(5);
+/// hungry.add(-1);
+/// assert_eq!(hungry.get(), 4);
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Gauge(Arc<AtomicI64>);
 
@@ -56,6 +76,16 @@ impl Gauge {
 }
 
 /// How often durations fell into which bucket.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::metrics::Registry;
+///
+/// let registry = Registry::default();
+/// let feeding = registry.histogram("petstore_feeding_seconds", "How long it takes", &[], &[0.1, 1.0]);
+/// feeding.observe(Duration::from_millis(300));
+/// assert!(registry.encode().contains("petstore_feeding_seconds_bucket{le=\"1\"} 1"));
+/// ```
 #[derive(Debug, Clone)]
 pub struct Histogram(Arc<HistogramInner>);
 
@@ -215,6 +245,14 @@ impl Registry {
 }
 
 /// Numbers looked up for one scrape.
+///
+/// ```
+/// use windlass::metrics::{Registry, Scrape};
+///
+/// let registry = Registry::default();
+/// registry.collect(|scrape: &mut Scrape| scrape.gauge("petstore_cages", "Cages there are", &[], 12.0));
+/// assert!(registry.encode().contains("petstore_cages 12"));
+/// ```
 #[derive(Debug, Default)]
 pub struct Scrape {
     families: BTreeMap<String, (String, String)>,

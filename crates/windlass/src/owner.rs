@@ -16,6 +16,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
 /// Why an object cannot be given an owner.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// use windlass::owner::{self, OwnerError};
+///
+/// let never_stored = ConfigMap::default();
+/// let error = owner::set_controller(&mut Secret::default(), &never_stored).unwrap_err();
+/// assert!(matches!(error, OwnerError::NotStored { .. }));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OwnerError {

@@ -54,6 +54,16 @@ impl<K> DerefMut for Draft<K> {
 }
 
 /// What a commit sent.
+///
+/// ```
+/// # use windlass::{Client, patch::Draft};
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # async fn example(client: &Client, mut draft: Draft<ConfigMap>) -> windlass::Result<()> {
+/// if draft.commit(client).await?.object {
+///     tracing::info!("there was something to change");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Committed {
     /// Specification or metadata were patched.

@@ -24,6 +24,18 @@ use kube::api::ObjectMeta;
 use crate::informer::Change;
 
 /// Decides which changes count. See the [module documentation](self).
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_openapi::api::core::v1::Pod;
+/// use windlass::informer::Change;
+/// use windlass::predicate::{self, Predicate};
+///
+/// let running: Predicate<Pod> = predicate::object(|pod: &Pod| pod.spec.is_some());
+/// let pod = Arc::new(Pod::default());
+/// assert!(!running.accepts(&Change::Added { object: Arc::clone(&pod), initial: false }));
+/// assert!(running.accepts(&Change::Deleted { object: pod }), "a deletion always passes");
+/// ```
 pub struct Predicate<K> {
     rule: Arc<Rule<K>>,
 }

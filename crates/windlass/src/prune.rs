@@ -37,9 +37,26 @@ use crate::object::Object;
 use crate::owner::{self, OwnerError};
 
 /// The label that tells several sets of children of one owner apart.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::prune::SET_LABEL;
+///
+/// fn set(child: &ConfigMap) -> Option<&str> {
+///     child.metadata.labels.as_ref()?.get(SET_LABEL).map(String::as_str)
+/// }
+/// ```
 pub const SET_LABEL: &str = "windlass.dev/child-set";
 
 /// Why a child could not be applied or pruned.
+///
+/// ```
+/// use windlass::prune::PruneError;
+///
+/// fn is_ours_to_mend(error: &PruneError) -> bool {
+///     matches!(error, PruneError::Owner(_)) // the child belongs to somebody else
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PruneError {
@@ -56,6 +73,31 @@ type PruneFn<O> = for<'a> fn(&'a Client, &'a O, Option<&'a str>, &'a Wanted) -> 
 type Pruning<'a> = BoxFuture<'a, Result<Vec<ObjectKey>, ClientError>>;
 
 /// The children of one object. See the [module documentation](self).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// # let client = windlass::Client::standalone(kube, "example");
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// use windlass::prune::Children;
+///
+/// let mut owner = ConfigMap::default();
+/// owner.metadata.name = Some("shop".into());
+/// owner.metadata.namespace = Some("default".into());
+/// let owner = client.create(&owner).await?;
+///
+/// let mut child = Secret::default();
+/// child.metadata.name = Some("shop-key".into());
+/// let mut children = Children::of(&owner);
+/// children.apply(&client, child).await?;
+/// assert!(children.prune(&client).await?.is_empty());
+///
+/// let gone = Children::of(&owner).kind::<Secret>().prune(&client).await?; // none is wanted any more
+/// assert_eq!(gone[0].name(), "shop-key");
+/// # client.caches().stop().await;
+/// # Ok(()) }
+/// ```
 #[must_use = "children are pruned only when asked for"]
 pub struct Children<'o, O> {
     owner: &'o O,

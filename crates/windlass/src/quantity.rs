@@ -28,6 +28,13 @@ use std::str::FromStr;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Why a text is not a quantity.
+///
+/// ```
+/// use windlass::quantity::{Amount, QuantityError};
+///
+/// assert_eq!("much".parse::<Amount>().unwrap_err(), QuantityError::Format);
+/// assert_eq!("5q".parse::<Amount>().unwrap_err(), QuantityError::Format);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantityError {
@@ -43,6 +50,14 @@ pub enum QuantityError {
 }
 
 /// How an amount is written.
+///
+/// ```
+/// use windlass::quantity::{Amount, Format};
+///
+/// assert_eq!("1Gi".parse::<Amount>()?.format(), Format::BinarySi);
+/// assert_eq!("1e3".parse::<Amount>()?.format(), Format::DecimalExponent);
+/// # Ok::<(), windlass::quantity::QuantityError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// `m`, `k`, `M`, ...: thousands.
@@ -63,6 +78,16 @@ const BINARY: [(&str, u32); 6] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4), ("
 
 /// An exact amount. Two amounts are equal when they stand for the same number, however written.
 /// Sums that leave the range of 10^29 stay at its end.
+///
+/// ```
+/// use windlass::quantity::Amount;
+///
+/// let node: Amount = "3920m".parse()?;
+/// let pod = Amount::from_milli(250);
+/// assert!(node - pod * 15 < pod, "fifteen fit");
+/// assert_eq!(Amount::from_bytes(3 << 30).to_string(), "3Gi");
+/// # Ok::<(), windlass::quantity::QuantityError>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Amount {
     nanos: i128,

@@ -28,14 +28,16 @@
 //! assert_eq!(queue.next_deadline(), Some(now + Duration::from_millis(5)));
 //! ```
 
+mod order;
 mod shared;
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 pub use shared::Queue;
+
+use order::{Order, Rank};
 
 /// How urgent a key is. Higher goes first.
 ///
@@ -74,6 +76,20 @@ pub struct QueueConfig {
 }
 
 /// A limit on keys of all kinds together: so many at once, then so many per second.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use windlass::queue::{Priority, QueueConfig, RateLimit, WorkQueue};
+///
+/// let now = Instant::now();
+/// let config = QueueConfig { rate_limit: Some(RateLimit::new(10.0, 2)), ..QueueConfig::default() };
+/// let mut queue = WorkQueue::new(config);
+/// for key in ["a", "b", "c"] {
+///     queue.add(key, Priority::NORMAL, now);
+/// }
+/// assert!(queue.pop(now).is_some() && queue.pop(now).is_some() && queue.pop(now).is_none());
+/// assert!(queue.pop(now + Duration::from_millis(100)).is_some());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     /// Time between keys in the long run.
@@ -103,6 +119,18 @@ impl Default for QueueConfig {
 }
 
 /// A key handed out by [`WorkQueue::pop`]; give it back with [`WorkQueue::finish`].
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use windlass::queue::{Priority, Verdict, WorkQueue};
+///
+/// let now = Instant::now();
+/// let mut queue = WorkQueue::default();
+/// queue.add("a", Priority::LOW, now);
+/// let item = queue.pop(now + Duration::from_secs(1)).unwrap();
+/// assert_eq!((item.priority, item.waited, item.failures), (Priority::LOW, Duration::from_secs(1), 0));
+/// queue.finish(&item.key, Verdict::Done, now);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item<T> {
     /// The key to work on.
@@ -116,6 +144,19 @@ pub struct Item<T> {
 }
 
 /// What became of a key.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use windlass::queue::{Priority, Verdict, WorkQueue};
+///
+/// let now = Instant::now();
+/// let mut queue = WorkQueue::default();
+/// queue.add("a", Priority::NORMAL, now);
+/// let item = queue.pop(now).unwrap();
+/// queue.finish(&item.key, Verdict::RequeueAfter(Duration::from_secs(60)), now);
+/// assert!(queue.pop(now).is_none());
+/// assert!(queue.pop(now + Duration::from_secs(60)).is_some());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It succeeded: forget its failures.
@@ -127,6 +168,18 @@ pub enum Verdict {
 }
 
 /// Numbers about a queue at one moment.
+///
+/// ```
+/// use std::time::Instant;
+/// use windlass::queue::{Priority, WorkQueue};
+///
+/// let now = Instant::now();
+/// let mut queue = WorkQueue::default();
+/// queue.add("a", Priority::NORMAL, now);
+/// queue.add("b", Priority::LOW, now);
+/// let stats = queue.stats(now);
+/// assert_eq!((stats.depth[&0], stats.depth[&-100], stats.adds), (1, 1, 2));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueStats {
     /// Ready keys by priority.
@@ -143,38 +196,6 @@ pub struct QueueStats {
     pub unfinished: Duration,
     /// The longest time spent so far on what is being worked on.
     pub longest_running: Duration,
-}
-
-/// The order of ready keys: the moment they became ready, moved ahead by their priority, in
-/// nanoseconds; then the order they came in.
-type Rank = (i64, u64);
-
-/// A ready key in its place. One whose entry says otherwise was moved, and is skipped.
-#[derive(Debug)]
-struct Ready<T> {
-    rank: Rank,
-    key: T,
-}
-
-impl<T> PartialEq for Ready<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank == other.rank
-    }
-}
-
-impl<T> Eq for Ready<T> {}
-
-impl<T> PartialOrd for Ready<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Ready<T> {
-    /// Reversed: the heap's greatest is the one that comes first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.rank.cmp(&self.rank)
-    }
 }
 
 /// Where a key is.
@@ -208,12 +229,23 @@ struct Entry {
 const KEPT: usize = 256;
 
 /// The pure work queue. See the [module documentation](self).
+///
+/// ```
+/// use std::time::Instant;
+/// use windlass::queue::{Priority, WorkQueue};
+///
+/// let now = Instant::now();
+/// let mut queue = WorkQueue::default();
+/// queue.add("from the list", Priority::LOW, now);
+/// queue.add("just happened", Priority::NORMAL, now);
+/// assert_eq!(queue.pop(now).unwrap().key, "just happened");
+/// ```
 #[derive(Debug)]
 pub struct WorkQueue<T> {
     config: QueueConfig,
     entries: HashMap<T, Entry>,
-    /// Ready keys, and some that were moved since.
-    heap: BinaryHeap<Ready<T>>,
+    /// Ready keys in their places, and some that were moved since: their entry says otherwise.
+    order: Order<T>,
     ready: usize,
     waiting: BTreeMap<(Instant, u64), T>,
     depth: BTreeMap<i32, usize>,
@@ -239,7 +271,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         Self {
             config,
             entries: HashMap::new(),
-            heap: BinaryHeap::new(),
+            order: Order::default(),
             ready: 0,
             waiting: BTreeMap::new(),
             depth: BTreeMap::new(),
@@ -269,7 +301,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
             return None;
         }
         let (key, entry, since) = loop {
-            let Ready { rank, key } = self.heap.pop()?;
+            let (rank, key) = self.order.pop()?;
             match self.entries.get(&key).map(|entry| entry.place) {
                 Some(Place::Ready { slot, since }) if slot == rank => {
                     let entry = self.entries.get_mut(&key).expect("invariant: just found");
@@ -280,9 +312,8 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         };
         self.ready -= 1;
         if self.ready == 0 {
-            // After the first list of a large kind this is most of the queue's memory.
-            self.heap.clear();
-            self.heap.shrink_to(KEPT);
+            // What is left was moved.
+            self.order.clear();
         }
         entry.place = Place::Processing { since: now, again: None };
         self.processing += 1;
@@ -486,7 +517,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         entry.place = Place::Ready { slot, since };
         *self.depth.entry(entry.priority.0).or_default() += 1;
         self.ready += 1;
-        self.heap.push(Ready { rank: slot, key });
+        self.order.push(slot, key);
     }
 
     /// Moves what is due from `waiting` to the tail of its priority.

@@ -3,10 +3,12 @@
 //! A controller that [watches](crate::Controller::watches) a kind must read it; one that
 //! [owns](crate::Controller::owns) a kind writes it too; its own kind it reads, updates, and
 //! writes the status and finalizers of. What else a reconciler does it
-//! [says](crate::Controller::permits). The manager adds events, leases and reviews.
+//! [says](crate::Controller::permits). The manager adds events, leases, reviews, and what webhooks
+//! need to keep [certificates of their own](crate::webhook::SelfManaged).
 //!
-//! [`Manager::rules`](crate::Manager::rules) puts it all together. When the manager starts it asks
-//! the server whether it may do what it cannot do without, and fails with the rules to add if not.
+//! [`Manager::rules`](crate::Manager::rules) puts it all together, and `windlass manifests` prints it.
+//! When the manager starts it asks the server whether it may do what it cannot do without, and fails
+//! with the rules to add if not.
 //!
 //! ```
 //! use windlass::rbac::Rules;
@@ -38,6 +40,16 @@ type Target = (String, String);
 type Grants = BTreeMap<Target, BTreeSet<String>>;
 
 /// Permissions, in all namespaces or in one.
+///
+/// ```
+/// use windlass::rbac::Rules;
+///
+/// let mut rules = Rules::default();
+/// rules.allow(None, "", ["pods"], ["get", "list"]);
+/// let role = rules.cluster_role("reader").unwrap();
+/// assert_eq!(role.rules.unwrap()[0].verbs, ["get", "list"]);
+/// assert!(rules.roles("reader").is_empty());
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     by_namespace: BTreeMap<Option<String>, Grants>,
@@ -267,3 +279,8 @@ mod tests {
         assert_eq!(again, rules);
     }
 }
+
+/// The examples of the page about permissions compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/rbac.md")]
+mod how_to {}

@@ -102,6 +102,7 @@ pub use response::{Response, Warnings};
 
 use crate::client::Client;
 use crate::object::Object;
+use crate::rbac::Rules;
 use certificates::{Clock, Serving, Source};
 use convert::Converter;
 use files::Files;
@@ -353,6 +354,24 @@ pub(crate) struct Bound {
 impl Bound {
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What it takes to keep certificates of one's own and have them trusted.
+    pub(crate) fn rules(&self) -> Rules {
+        let mut rules = Rules::default();
+        let Source::SelfManaged(settings) = &self.webhooks.certificates.0 else { return rules };
+        let secret = ["get", "list", "watch", "create", "update"];
+        rules.allow(Some(&settings.namespace), "", ["secrets"], secret);
+        let configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+        rules.allow(None, "admissionregistration.k8s.io", configurations, ["list", "watch", "patch"]);
+        if settings.register.is_some() {
+            rules.allow(None, "admissionregistration.k8s.io", configurations, ["get", "create"]);
+        }
+        if !self.webhooks.converters.is_empty() {
+            let verbs = ["get", "list", "watch", "patch"];
+            rules.allow(None, "apiextensions.k8s.io", ["customresourcedefinitions"], verbs);
+        }
+        rules
     }
 
     /// Whether requests are answered, with a certificate that is still valid.

@@ -63,7 +63,7 @@ fn a_kubeconfig_that_is_none_is_left_alone() {
 #[test]
 fn help_names_every_command() {
     let help = Sandbox::new().succeeds("--help");
-    for command in ["up", "down", "status", "list", "kubeconfig"] {
+    for command in ["up", "down", "status", "list", "kubeconfig", "manifests"] {
         assert!(help.contains(&format!("\n  {command} ")), "{command}: {help}");
     }
 }

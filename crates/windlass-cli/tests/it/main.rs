@@ -11,5 +11,6 @@ mod arguments;
 mod background;
 mod foreground;
 mod kubectl;
+mod manifests;
 mod reference;
 mod restart;

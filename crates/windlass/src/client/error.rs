@@ -7,6 +7,24 @@ use kube::core::Status;
 use crate::informer::SyncError;
 
 /// Why a read or write failed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// # let client = windlass::Client::standalone(kube, "example");
+/// use k8s_openapi::api::core::v1::ConfigMap;
+///
+/// let mut map = ConfigMap::default();
+/// map.metadata.name = Some("settings".into());
+/// map.metadata.namespace = Some("default".into());
+/// client.create(&map).await?;
+/// let error = client.create(&map).await.unwrap_err();
+/// assert!(error.is_already_exists());
+/// assert_eq!(error.to_string(), "create configmaps/v1 default/settings: configmaps \"settings\" already exists");
+/// # client.caches().stop().await;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -85,6 +103,29 @@ const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Does something again when another writer was faster. What is done must read the object anew
 /// each time, from the server.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// # let client = windlass::Client::standalone(kube, "example");
+/// # let mut map = k8s_openapi::api::core::v1::ConfigMap::default();
+/// # map.metadata.name = Some("settings".into());
+/// # map.metadata.namespace = Some("default".into());
+/// # client.create(&map).await?;
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::{ObjectKey, client::retry_on_conflict};
+///
+/// let (client, key) = (&client, &ObjectKey::new("default", "settings"));
+/// retry_on_conflict(async || {
+///     let Some(mut map) = client.live().get::<ConfigMap>(key).await? else { return Ok(()) };
+///     map.immutable = Some(true);
+///     client.update(&map).await.map(drop)
+/// })
+/// .await?;
+/// # client.caches().stop().await;
+/// # Ok(()) }
+/// ```
 pub async fn retry_on_conflict<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ClientError>
 where
     F: Future<Output = Result<T, ClientError>>,

@@ -15,6 +15,25 @@ use crate::key::ObjectKey;
 use crate::object::{Object, describe};
 
 /// Everything that can be done with one kind. [`Client`]'s methods are shorthands for these.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// # let client = windlass::Client::standalone(kube, "example");
+/// use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+/// use windlass::ObjectKey;
+///
+/// // A kind that is known only at run time.
+/// let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+/// let maps = client.objects_with::<DynamicObject>(kind.clone());
+/// let map = DynamicObject::new("settings", &kind).within("default").data(serde_json::json!({"data": {"mode": "fast"}}));
+/// maps.apply(&map).await?;
+/// let found = maps.get(&ObjectKey::new("default", "settings")).await?.ok_or("gone")?;
+/// assert_eq!(found.data["data"]["mode"], "fast");
+/// # client.caches().stop().await;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Objects<K: Object> {
     client: Client,

@@ -46,9 +46,7 @@ pub(super) struct Shared {
 impl Shared {
     /// The same, with all writes behind a fence.
     pub(super) fn fenced(&self, fence: &Fence) -> Self {
-        let fenced = |client: &Client| {
-            Client::new(fence.guard(client.kube().clone()), client.caches().clone(), client.field_manager())
-        };
+        let fenced = |client: &Client| client.fenced(fence);
         Self {
             controller: Arc::clone(&self.controller),
             client: fenced(&self.client),
@@ -130,6 +128,15 @@ impl Context {
 }
 
 /// Identifies one call of a reconciler; shown as a UUID.
+///
+/// ```
+/// use windlass::{Context, ObjectKey, Outcome};
+///
+/// async fn reconcile(key: ObjectKey, ctx: Context) -> windlass::Result {
+///     tracing::info!(%key, id = %ctx.reconcile_id(), "started"); // as the span says, too
+///     Ok(Outcome::Done)
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReconcileId(u128);
 

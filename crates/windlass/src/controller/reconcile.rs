@@ -11,6 +11,24 @@ use crate::key::ObjectKey;
 /// It receives a key, not an event, and must work from what it reads: it may be called again for
 /// the same state, late, or after many changes at once. When the object is gone, reads return
 /// nothing and there is usually nothing left to do.
+///
+/// ```
+/// use std::time::Duration;
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::{Context, Controller, ObjectKey, Outcome, Reconcile};
+///
+/// struct Settings;
+///
+/// impl Reconcile for Settings {
+///     async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
+///         let Some(map) = ctx.get::<ConfigMap>(key).await? else { return Ok(Outcome::Done) };
+///         ctx.recorder().normal(&*map, "Seen", "the settings were looked at");
+///         Ok(Outcome::RequeueAfter(Duration::from_secs(600)))
+///     }
+/// }
+///
+/// let controller = Controller::<ConfigMap>::new("settings").complete(Settings);
+/// ```
 pub trait Reconcile: Send + Sync + 'static {
     /// Reconciles one object. Never called twice at the same time for one key.
     fn reconcile(&self, key: &ObjectKey, ctx: &Context)
@@ -18,6 +36,15 @@ pub trait Reconcile: Send + Sync + 'static {
 }
 
 /// How a reconcile ended well.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::Outcome;
+///
+/// fn until(certificate_lasts: Option<Duration>) -> Outcome {
+///     certificate_lasts.map_or(Outcome::Done, |left| Outcome::RequeueAfter(left * 2 / 3))
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing to do until something changes.

@@ -19,6 +19,14 @@ use super::correlator::{Correlator, Decision};
 use super::{BUFFER, Record, Recorder};
 
 /// Which API events are written to.
+///
+/// ```
+/// # fn example(client: kube::Client) -> Result<(), windlass::manager::ManagerError> {
+/// use windlass::{Manager, events::EventApi};
+///
+/// let manager = Manager::builder(client).events(EventApi::CoreV1).build()?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EventApi {
     /// `events.k8s.io/v1`.

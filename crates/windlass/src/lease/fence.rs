@@ -10,6 +10,20 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 /// A write was stopped: this replica does not hold the lease (any more).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::lease::{Fence, FenceClosed};
+///
+/// let fenced = Fence::closed().guard(kube);
+/// let maps: kube::Api<ConfigMap> = kube::Api::default_namespaced(fenced);
+/// let error = maps.delete("settings", &Default::default()).await.unwrap_err();
+/// assert!(error.to_string().contains(&FenceClosed.to_string()));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not the leader: the write was not sent")]
 pub struct FenceClosed;

@@ -2,11 +2,14 @@
 //! error before anything runs, and port 0 is known before anything is served.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::probes::Checks;
-use super::{Bound, Manager, ManagerError};
+use super::{Bound, Manager, ManagerError, describe};
 use crate::cache::{CacheOptions, Caches};
 use crate::client::Client;
 use crate::events::{Broadcaster, EventApi};
@@ -15,6 +18,22 @@ use crate::metrics::Registry;
 use crate::webhook::Webhooks;
 
 /// Describes a [`Manager`]. Made by [`Manager::builder`].
+///
+/// ```no_run
+/// # fn example(client: kube::Client) -> Result<(), windlass::manager::ManagerError> {
+/// use std::time::Duration;
+/// use windlass::{Manager, lease::LeaderElection};
+///
+/// let manager = Manager::builder(client)
+///     .name("petstore")
+///     .namespaces(["dogs", "cats"])
+///     .leader_election(LeaderElection::new("petstore-system", "petstore"))
+///     .resync(Duration::from_secs(36_000))
+///     .probes(":8081")
+///     .metrics(":8080")
+///     .build()?;
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder does nothing before `build`"]
 pub struct ManagerBuilder {
     client: kube::Client,
@@ -28,6 +47,7 @@ pub struct ManagerBuilder {
     webhooks: Vec<Webhooks>,
     metrics_access: bool,
     check_permissions: bool,
+    describe: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for ManagerBuilder {
@@ -50,6 +70,7 @@ impl ManagerBuilder {
             webhooks: Vec::new(),
             metrics_access: false,
             check_permissions: true,
+            describe: describe::asked(),
         }
     }
 
@@ -163,11 +184,12 @@ impl ManagerBuilder {
             client: Client::new(self.client, caches, self.name),
             metrics,
             broadcaster,
-            probes: bind(self.probes, "probes")?,
-            metrics_server: bind(self.metrics, "metrics")?,
+            probes: bind(self.probes, "probes", self.describe.is_some())?,
+            metrics_server: bind(self.metrics, "metrics", self.describe.is_some())?,
             checks: Checks::default(),
             controllers: Vec::new(),
             tasks: Vec::new(),
+            leader_tasks: Vec::new(),
             names: HashSet::new(),
             election: self.election,
             graceful_shutdown: self.graceful_shutdown,
@@ -176,6 +198,8 @@ impl ManagerBuilder {
             event_api: self.events,
             metrics_access: self.metrics_access,
             check_permissions: self.check_permissions,
+            describe: self.describe,
+            ready: watch::Sender::new(false),
             webhooks: Vec::new(),
         };
         for webhooks in self.webhooks {
@@ -185,10 +209,14 @@ impl ManagerBuilder {
     }
 }
 
-pub(super) fn bind(address: Option<String>, purpose: &'static str) -> Result<Option<Bound>, ManagerError> {
+/// Takes an address; any, if nothing will be served there.
+pub(super) fn bind(address: Option<String>, purpose: &'static str, any: bool) -> Result<Option<Bound>, ManagerError> {
     let Some(mut address) = address.filter(|address| !address.is_empty() && address != "0") else {
         return Ok(None);
     };
+    if any {
+        "127.0.0.1:0".clone_into(&mut address);
+    }
     if address.starts_with(':') {
         address.insert_str(0, "0.0.0.0");
     }

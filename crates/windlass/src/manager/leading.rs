@@ -1,10 +1,11 @@
-//! Controllers that only the leader runs: started with the lease, stopped without it.
+//! Controllers and tasks that only the leader runs: started with the lease, stopped without it.
 
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::tasks::LeaderTask;
 use super::{ManagerError, flatten, supervise};
 use crate::controller::{CompleteController, Environment};
 use crate::events::Broadcaster;
@@ -14,13 +15,14 @@ use crate::metrics::{Gauge, Registry};
 /// The leader's part of a manager.
 pub(super) struct Leading {
     pub(super) controllers: Vec<Arc<CompleteController>>,
+    pub(super) tasks: Vec<LeaderTask>,
     pub(super) environment: Environment,
     pub(super) broadcaster: Arc<Broadcaster>,
     pub(super) election: Option<LeaderElection>,
 }
 
 impl Leading {
-    /// Runs the controllers whenever this replica leads (always, without an election), until the
+    /// Runs them whenever this replica leads (always, without an election), until the
     /// token is cancelled and they have finished.
     pub(super) async fn run(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
         let Some(config) = self.election.clone() else {
@@ -71,6 +73,13 @@ impl Leading {
     fn start(&self, environment: &Environment, term: &CancellationToken) -> JoinSet<Result<(), ManagerError>> {
         let mut work = JoinSet::new();
         super::spawn_controllers(&mut work, &self.controllers, environment, &self.broadcaster, term);
+        let client = match &environment.fence {
+            Some(fence) => environment.client.fenced(fence),
+            None => environment.client.clone(),
+        };
+        for task in &self.tasks {
+            work.spawn(task.run(client.clone(), term.clone()));
+        }
         work
     }
 }

@@ -5,6 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, ServiceReference, ValidatingWebhook, ValidatingWebhookConfiguration,
     WebhookClientConfig,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::admission::{Admission, FailurePolicy, Phase};
@@ -97,65 +98,46 @@ impl Reach {
     }
 }
 
-pub(super) fn mutating_configuration(
-    name: &str,
-    admissions: &[Admission],
-    reach: &Reach,
-    bundle: &str,
-) -> Option<MutatingWebhookConfiguration> {
-    let webhooks: Vec<MutatingWebhook> = admissions
-        .iter()
-        .filter(|admission| admission.phase == Phase::Mutating && !admission.rules.is_empty())
-        .map(|admission| MutatingWebhook {
-            admission_review_versions: vec!["v1".to_owned()],
-            client_config: reach.client_config(&admission.path, bundle),
-            failure_policy: Some(failure_policy(admission).to_owned()),
-            name: admission.name.clone(),
-            namespace_selector: admission.namespace_selector.clone(),
-            object_selector: admission.object_selector.clone(),
-            reinvocation_policy: admission.reinvoke.then(|| "IfNeeded".to_owned()),
-            rules: Some(admission.rules.clone()),
-            side_effects: "None".to_owned(),
-            timeout_seconds: Some(timeout(admission)),
-            ..Default::default()
-        })
-        .collect();
-    if webhooks.is_empty() {
-        return None;
-    }
-    let mut configuration = MutatingWebhookConfiguration { webhooks: Some(webhooks), ..Default::default() };
-    configuration.metadata.name = Some(name.to_owned());
-    Some(configuration)
+/// Mutating and validating webhooks are configured alike, by types that have nothing in common.
+macro_rules! configuration {
+    ($function:ident, $phase:ident, $configuration:ident, $webhook:ident $(, $field:ident: $value:expr)?) => {
+        /// The configuration of this phase's webhooks, if there are any with rules.
+        pub(super) fn $function(
+            name: &str,
+            admissions: &[Admission],
+            reach: &Reach,
+            bundle: &str,
+        ) -> Option<$configuration> {
+            let ours = admissions.iter().filter(|one| one.phase == Phase::$phase && !one.rules.is_empty());
+            let webhooks: Vec<$webhook> = ours
+                .map(|admission| $webhook {
+                    admission_review_versions: vec!["v1".to_owned()],
+                    client_config: reach.client_config(&admission.path, bundle),
+                    failure_policy: Some(failure_policy(admission).to_owned()),
+                    name: admission.name.clone(),
+                    namespace_selector: admission.namespace_selector.clone(),
+                    object_selector: admission.object_selector.clone(),
+                    rules: Some(admission.rules.clone()),
+                    side_effects: "None".to_owned(),
+                    timeout_seconds: Some(timeout(admission)),
+                    $($field: $value(admission),)?
+                    ..Default::default()
+                })
+                .collect();
+            let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+            (!webhooks.is_empty()).then(|| $configuration { metadata, webhooks: Some(webhooks) })
+        }
+    };
 }
 
-pub(super) fn validating_configuration(
-    name: &str,
-    admissions: &[Admission],
-    reach: &Reach,
-    bundle: &str,
-) -> Option<ValidatingWebhookConfiguration> {
-    let webhooks: Vec<ValidatingWebhook> = admissions
-        .iter()
-        .filter(|admission| admission.phase == Phase::Validating && !admission.rules.is_empty())
-        .map(|admission| ValidatingWebhook {
-            admission_review_versions: vec!["v1".to_owned()],
-            client_config: reach.client_config(&admission.path, bundle),
-            failure_policy: Some(failure_policy(admission).to_owned()),
-            name: admission.name.clone(),
-            namespace_selector: admission.namespace_selector.clone(),
-            object_selector: admission.object_selector.clone(),
-            rules: Some(admission.rules.clone()),
-            side_effects: "None".to_owned(),
-            timeout_seconds: Some(timeout(admission)),
-            ..Default::default()
-        })
-        .collect();
-    if webhooks.is_empty() {
-        return None;
-    }
-    let mut configuration = ValidatingWebhookConfiguration { webhooks: Some(webhooks), ..Default::default() };
-    configuration.metadata.name = Some(name.to_owned());
-    Some(configuration)
+configuration!(
+    mutating_configuration, Mutating, MutatingWebhookConfiguration, MutatingWebhook,
+    reinvocation_policy: reinvocation_policy
+);
+configuration!(validating_configuration, Validating, ValidatingWebhookConfiguration, ValidatingWebhook);
+
+fn reinvocation_policy(admission: &Admission) -> Option<String> {
+    admission.reinvoke.then(|| "IfNeeded".to_owned())
 }
 
 fn failure_policy(admission: &Admission) -> &'static str {

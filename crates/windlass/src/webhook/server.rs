@@ -1,7 +1,6 @@
-//! The HTTPS server: bounded in bodies, connections and time, drained when it stops.
+//! What answers reviews: bounded in bodies and time.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,14 +8,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -26,21 +21,14 @@ use super::admission::{Admission, Respond};
 use super::convert::{Converter, convert_all};
 use super::metrics::{Metrics, PathMetrics};
 use super::{Denied, Response};
+use crate::http_server::{self, Reply, reply, text};
 
 /// Connections served at the same time; more wait.
 const CONNECTIONS: usize = 1024;
-/// Requests at the same time on one HTTP/2 connection.
-const STREAMS: u32 = 250;
-/// How long a client may take for its TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a client may take to send its request's head, or be idle.
-const IDLE: Duration = Duration::from_secs(90);
 /// How long a client may take to send its request's body.
 const BODY: Duration = Duration::from_secs(30);
 /// How long a handler may take if the request does not say.
 const HANDLER: Duration = Duration::from_secs(30);
-
-type Reply = http::Response<Full<Bytes>>;
 
 /// What answers at which path.
 pub(super) struct Routes {
@@ -233,17 +221,6 @@ fn respond_json(code: StatusCode, value: &Value) -> Reply {
     reply(code, "application/json", value.to_string())
 }
 
-fn text(code: StatusCode, body: impl Into<String>) -> Reply {
-    reply(code, "text/plain; charset=utf-8", body.into())
-}
-
-fn reply(code: StatusCode, content_type: &'static str, body: String) -> Reply {
-    let mut reply = http::Response::new(Full::from(body));
-    *reply.status_mut() = code;
-    reply.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
-    reply
-}
-
 /// Serves until the token is cancelled and requests under way are answered.
 pub(super) async fn serve(
     listener: TcpListener,
@@ -251,70 +228,11 @@ pub(super) async fn serve(
     routes: Arc<Routes>,
     shutdown: CancellationToken,
 ) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = async {
-            let slot = Arc::clone(&slots).acquire_owned().await;
-            (slot, listener.accept().await)
-        };
-        // Cancel-safe: a slot or connection that was taken goes when the future is dropped.
-        let (slot, accepted) = tokio::select! {
-            () = shutdown.cancelled() => break,
-            Some(_) = connections.join_next() => continue,
-            accepted = accepted => accepted,
-        };
-        let (Ok(slot), Ok((stream, _))) = (slot, accepted) else {
-            // Out of descriptors, most likely: let some go.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let (acceptor, routes, shutdown) = (acceptor.clone(), Arc::clone(&routes), shutdown.clone());
-        connections.spawn(async move {
-            let _slot = slot;
-            serve_connection(stream, acceptor, routes, shutdown).await;
-        });
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
-}
-
-async fn serve_connection(stream: TcpStream, acceptor: TlsAcceptor, routes: Arc<Routes>, shutdown: CancellationToken) {
-    // Small answers should not wait for more to come.
-    let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => return,
-    };
-    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .keep_alive_interval(IDLE)
-        .keep_alive_timeout(HANDSHAKE);
-    // The handshake has decided; nothing is guessed from the first bytes.
-    let builder = if http2 { builder.http2_only() } else { builder.http1_only() };
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let routes = Arc::clone(&routes);
+    let answer = move |request: Request<Incoming>| {
         let span = tracing::debug_span!("webhook", path = request.uri().path());
-        async move { Ok::<_, Infallible>(routes.answer(request).await) }.instrument(span)
-    });
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = shutdown.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
+        Arc::clone(&routes).answer(request).instrument(span)
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
-    }
+    http_server::serve(listener, Some(acceptor), CONNECTIONS, answer, shutdown).await;
 }
 
 #[cfg(test)]

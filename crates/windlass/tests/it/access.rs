@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, PostParams};
-use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass::controller::from_fn;
 use windlass::lease::LeaderElection;
@@ -71,16 +69,7 @@ async fn a_missing_permission_fails_the_start_with_the_rules_to_add() {
     assert!(!text.contains("pets/status"), "what need not be used is not asked for: {text}");
 
     // With exactly those rules it starts.
-    let roles: Api<ClusterRole> = Api::all(bench.kube.clone());
-    let role = missing.cluster_role("petstore").expect("a role");
-    roles.create(&PostParams::default(), &role).await.expect("created");
-    let bindings: Api<ClusterRoleBinding> = Api::all(bench.kube.clone());
-    let binding = serde_json::from_value(json!({
-        "metadata": {"name": "petstore"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "petstore"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "petstore"}],
-    }));
-    bindings.create(&PostParams::default(), &binding.expect("a binding")).await.expect("created");
+    bench.grant("petstore", missing).await;
     wait_for("the operator runs", async || {
         let manager = operator(client.clone());
         let lister = manager.lister::<Pet>();

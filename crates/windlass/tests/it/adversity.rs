@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use kube::api::{Api, DeleteParams, Patch};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tower::ServiceExt;
 use windlass::controller::from_fn;
@@ -133,6 +133,63 @@ async fn credentials_that_expire_and_are_renewed_lose_nothing() {
     running.stop().await.expect("stopped");
 }
 
+/// The server forgets its history in the middle of every watch, right behind an object's change.
+#[tokio::test(start_paused = true)]
+async fn gone_in_mid_stream_again_and_again_loses_nothing_and_empties_nothing() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let gone = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&gone);
+    let client = through(&bench, move |request, service| {
+        let (count, watch) = (Arc::clone(&count), request.uri().query().is_some_and(|query| query.contains("watch=")));
+        async move {
+            let answer = forward(request, service).await;
+            if !watch {
+                return answer;
+            }
+            answer.map(|body| {
+                let status = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1",
+                    "status": "Failure", "reason": "Expired", "code": 410, "message": "too old resource version"}});
+                let mut seen = 0;
+                let frames = body.into_data_stream().map(move |data| {
+                    let data = data.unwrap_or_default();
+                    let text = String::from_utf8_lossy(&data).into_owned();
+                    seen += usize::from(!text.contains("initial-events-end") && text.contains("\"MODIFIED\""));
+                    if seen == 0 {
+                        return data;
+                    }
+                    count.fetch_add(1, Ordering::Relaxed);
+                    // Whole lines, then the error, then more that must not be read.
+                    bytes::Bytes::from(format!("{text}{status}\n{{\"type\":\"nonsense\"}}\n"))
+                });
+                StreamBody::new(frames.map(|data| Ok(http_body::Frame::data(data)))).boxed_unsync()
+            })
+        }
+    });
+    let log: Log<usize> = Log::default();
+    let seen = log.clone();
+    let mut manager = Manager::builder(client).name("it").build().expect("built");
+    let lister = manager.lister::<Pet>();
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let seen = seen.clone();
+        async move {
+            seen.push(ctx.get::<Pet>(&key).await?.map_or(usize::MAX, |pet| pet.spec.tricks.len()));
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let running = Running::ready(manager).await;
+    for tricks in 1..=20 {
+        let patch = Patch::Merge(json!({"spec": {"tricks": vec!["sit"; tricks]}}));
+        bench.pets().patch("thor", &PatchParams::default(), &patch).await.expect("patched");
+        wait_for("the change", async || log.contains(&tricks)).await;
+        assert_eq!(lister.len(), 1, "never empty");
+    }
+    assert!(!log.contains(&usize::MAX), "never gone");
+    assert!(gone.load(Ordering::Relaxed) >= 20);
+    running.stop().await.expect("stopped");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_removed_and_comes_back_is_followed() {
     let bench = Bench::start().await;
@@ -178,7 +235,7 @@ async fn a_leader_that_stood_still_in_a_reconcile_wakes_up_and_writes_nothing() 
         ..LeaderElection::new("default", "lock")
     };
     let leads = election("a");
-    let frozen = Frozen::start(bench.kube.clone(), move |kube| {
+    let mut frozen = Frozen::start(bench.kube.clone(), move |kube| {
         let manager = Manager::builder(kube).name("a").leader_election(leads).build().expect("built");
         (manager, Controller::<Pet>::new("pet"))
     });

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, ListParams, Patch, PostParams};
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use windlass::controller::from_fn;
 use windlass::manager::ManagerError;
+use windlass::rbac::Rules;
 use windlass::{Client, Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
 
@@ -46,8 +49,18 @@ pub struct Bench {
 
 impl Bench {
     pub async fn start() -> Self {
-        let server = Server::builder().start().await.expect("the server starts");
+        Self::of(Server::builder().start().await.expect("the server starts")).await
+    }
+
+    /// With a server that was made for it.
+    pub async fn of(server: Server) -> Self {
         let kube = kube::Client::new(server.service(), "default");
+        let mut revision = server.api().store.revision();
+        tokio::spawn(async move {
+            while revision.changed().await.is_ok() {
+                progress();
+            }
+        });
         let bench = Self { server, kube };
         bench.install().await;
         bench
@@ -73,6 +86,30 @@ impl Bench {
         Manager::builder(self.kube.clone()).name("it").build().expect("a manager")
     }
 
+    /// Allows a user what rules say.
+    pub async fn grant(&self, user: &str, rules: &Rules) {
+        let subjects = serde_json::json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]);
+        let binding = |kind: &str, namespace: Option<&str>| {
+            serde_json::json!({
+                "metadata": {"name": user, "namespace": namespace}, "subjects": subjects,
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": user},
+            })
+        };
+        let params = PostParams::default();
+        if let Some(role) = rules.cluster_role(user) {
+            Api::<ClusterRole>::all(self.kube.clone()).create(&params, &role).await.expect("created");
+            let binding = serde_json::from_value(binding("ClusterRole", None)).expect("a binding");
+            Api::<ClusterRoleBinding>::all(self.kube.clone()).create(&params, &binding).await.expect("created");
+        }
+        for role in rules.roles(user) {
+            let namespace = role.metadata.namespace.clone().expect("a namespace");
+            Api::<Role>::namespaced(self.kube.clone(), &namespace).create(&params, &role).await.expect("created");
+            let binding = serde_json::from_value(binding("Role", Some(&namespace))).expect("a binding");
+            let bindings = Api::<RoleBinding>::namespaced(self.kube.clone(), &namespace);
+            bindings.create(&params, &binding).await.expect("created");
+        }
+    }
+
     /// A client with running caches and no manager.
     pub fn client(&self) -> Client {
         Client::standalone(self.kube.clone(), "it")
@@ -92,6 +129,16 @@ impl Running {
         Self { shutdown, task }
     }
 
+    /// The same once it is ready.
+    pub async fn ready(manager: Manager) -> Self {
+        let ready = manager.ready();
+        let running = Self::start(manager);
+        if ready.await {
+            return running;
+        }
+        panic!("not ready: {:?}", running.ended().await)
+    }
+
     pub async fn stop(self) -> Result<(), ManagerError> {
         self.shutdown.cancel();
         self.task.await.expect("the manager does not panic")
@@ -107,11 +154,30 @@ impl Running {
     }
 }
 
-/// Waits until a condition holds; fails the test when it takes too long.
+thread_local! {
+    /// Moves whenever something happened that a test on this thread may wait for.
+    static PROGRESS: watch::Sender<u64> = watch::Sender::new(0);
+}
+
+/// Has those who wait look again.
+pub fn progress() {
+    PROGRESS.with(|progress| progress.send_modify(|steps| *steps += 1));
+}
+
+/// Waits until a condition holds; fails the test when it takes too long. It is looked at whenever the
+/// server has stored something or a reconciler has logged something, and, for what nobody tells of,
+/// now and then.
 pub async fn wait_for(what: &str, condition: impl AsyncFn() -> bool) {
+    let mut progress = PROGRESS.with(watch::Sender::subscribe);
     let waiting = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+        let mut pause = Duration::from_millis(2);
+        loop {
+            progress.mark_unchanged();
+            if condition().await {
+                return;
+            }
+            let told = tokio::time::timeout(pause, progress.changed()).await.is_ok();
+            pause = if told { Duration::from_millis(2) } else { (pause * 2).min(Duration::from_millis(64)) };
         }
     };
     tokio::time::timeout(Duration::from_secs(20), waiting)
@@ -132,6 +198,7 @@ impl<T> Default for Log<T> {
 impl<T: Clone + PartialEq> Log<T> {
     pub fn push(&self, entry: T) {
         self.0.lock().expect("not poisoned").push(entry);
+        progress();
     }
 
     pub fn entries(&self) -> Vec<T> {
@@ -150,7 +217,7 @@ impl<T: Clone + PartialEq> Log<T> {
 /// A replica on a thread of its own that stands still, with everything it runs, in the middle of its
 /// first reconcile, as a process that gets SIGSTOP does. Woken up, it tries to write.
 pub struct Frozen {
-    stands: std::sync::mpsc::Receiver<()>,
+    stands: tokio::sync::mpsc::UnboundedReceiver<()>,
     wake: std::sync::mpsc::Sender<()>,
     shutdown: CancellationToken,
     thread: std::thread::JoinHandle<()>,
@@ -163,7 +230,7 @@ impl Frozen {
         kube: kube::Client,
         configure: impl FnOnce(kube::Client) -> (Manager, Controller<Pet>) + Send + 'static,
     ) -> Self {
-        let (told, stands) = std::sync::mpsc::channel();
+        let (told, stands) = tokio::sync::mpsc::unbounded_channel();
         let (wake, woken) = std::sync::mpsc::channel::<()>();
         let (told, woken) = (std::sync::Mutex::new(told), Arc::new(std::sync::Mutex::new(woken)));
         let (shutdown, written) = (CancellationToken::new(), Log::default());
@@ -191,8 +258,9 @@ impl Frozen {
     }
 
     /// Waits until it stands still.
-    pub async fn standing(&self) {
-        wait_for("the replica works", async || self.stands.try_recv().is_ok()).await;
+    pub async fn standing(&mut self) {
+        let standing = tokio::time::timeout(Duration::from_secs(20), self.stands.recv()).await;
+        assert_eq!(standing, Ok(Some(())), "the replica works");
     }
 
     /// Wakes it up, stops it, and says of each write it tried whether it passed.

@@ -11,6 +11,7 @@ mod controller;
 mod finalizer;
 mod lease;
 mod manager;
+mod process;
 mod shard;
 mod webhook;
 mod writes;

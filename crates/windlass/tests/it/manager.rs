@@ -3,9 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, Patch};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 use windlass::controller::from_fn;
+use windlass::events::Recorder;
+use windlass::lease::{Elector, Fence, LeaderElection};
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
@@ -29,8 +34,8 @@ async fn probes_and_metrics_are_served() {
     manager.add(Controller::<Pet>::new("pet").complete(done)).expect("added");
     let (probes, metrics) = (manager.probes_address(), manager.metrics_address());
     let (probes, metrics) = (probes.expect("bound"), metrics.expect("bound"));
-    let running = Running::start(manager);
-    wait_for("ready", async || fetch(probes, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let running = Running::ready(manager).await;
+    assert!(fetch(probes, "/readyz").await.starts_with("HTTP/1.1 200"));
     assert!(fetch(probes, "/healthz").await.ends_with("ok"));
     assert!(fetch(probes, "/readyz?verbose").await.contains("[+]caches ok"));
     bench.create(&pet("thor")).await;
@@ -113,4 +118,87 @@ async fn an_address_that_is_taken_is_named() {
     let error = Manager::builder(bench.kube.clone()).probes(&address).build();
     let error = error.expect_err("taken").to_string();
     assert!(error.contains(&address) && error.contains("probes"), "{error}");
+}
+
+/// Everything an operator runs: webhooks before caches, tasks of every replica before the election, the
+/// leader's part after it, with its cache already warm.
+#[tokio::test]
+async fn things_start_in_order_and_stop_in_reverse() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let other = LeaderElection { identity: "other".into(), ..LeaderElection::new("default", "lock") };
+    let mut elector = Elector::new(bench.kube.clone(), other, Fence::closed(), Recorder::discard());
+    elector.acquire().await;
+
+    let log: Log<&str> = Log::default();
+    let election = LeaderElection { retry_period: Duration::from_millis(5), ..LeaderElection::new("default", "lock") };
+    let builder = Manager::builder(bench.kube.clone()).name("it").leader_election(election).probes("127.0.0.1:0");
+    let mut manager = builder.build().expect("built");
+    let certificates = crate::webhook::certificates(crate::webhook::settings());
+    manager.add_webhooks(crate::webhook::webhooks(&crate::webhook::Rules::default(), certificates)).expect("added");
+    let probes = manager.probes_address().expect("bound");
+    let (lister, seen) = (manager.lister::<Pet>(), log.clone());
+    let task = move |shutdown: CancellationToken| async move {
+        assert_eq!(lister.len(), 1, "caches are complete");
+        assert!(fetch(probes, "/readyz?verbose").await.contains("[+]webhooks ok"));
+        seen.push("task");
+        shutdown.cancelled().await;
+        seen.push("task stops");
+        Ok::<_, String>(())
+    };
+    manager.add_task("task", task).expect("added");
+    let seen = log.clone();
+    let of_everybody = from_fn(move |_: ObjectKey, _: Context| {
+        seen.push("everybody's reconcile");
+        async { Ok(Outcome::Done) }
+    });
+    manager.add(Controller::<Pet>::new("all").needs_leader(false).complete(of_everybody)).expect("added");
+    let seen = log.clone();
+    let of_leader = from_fn(move |key: ObjectKey, ctx: Context| {
+        let seen = seen.clone();
+        async move {
+            assert!(ctx.get::<Pet>(&key).await?.is_some(), "warm");
+            seen.push("leader's reconcile");
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("leader").complete(of_leader)).expect("added");
+    let seen = log.clone();
+    let leading = move |client: windlass::Client, shutdown: CancellationToken| {
+        let seen = seen.clone();
+        async move {
+            let patch = Patch::Merge(json!({"spec": {"tricks": ["lead"]}}));
+            client.patch::<Pet>(&ObjectKey::new("default", "thor"), &patch).await?;
+            seen.push("leader's task");
+            shutdown.cancelled().await;
+            seen.push("leader's task stops");
+            Ok::<_, windlass::client::ClientError>(())
+        }
+    };
+    manager.add_leader_task("leading", leading).expect("added");
+    let again = manager.add_leader_task("task", |_, _| async { Ok::<_, String>(()) });
+    assert!(matches!(again, Err(ManagerError::DuplicateName { .. })));
+
+    let running = Running::ready(manager).await;
+    wait_for("the part of every replica", async || log.contains(&"task") && log.contains(&"everybody's reconcile"))
+        .await;
+    assert!(!log.entries().iter().any(|entry| entry.starts_with("leader")), "{:?}", log.entries());
+    elector.release().await;
+    wait_for("the leader's part", async || log.contains(&"leader's task") && log.contains(&"leader's reconcile")).await;
+    let (started, leases) = (log.len(), Api::<Lease>::namespaced(bench.kube.clone(), "default"));
+    running.stop().await.expect("stopped");
+    let stopped = log.entries().split_off(started);
+    assert!(stopped.contains(&"task stops") && stopped.contains(&"leader's task stops"), "{stopped:?}");
+    let lease = leases.get("lock").await.expect("there").spec.expect("a spec");
+    assert_eq!(lease.holder_identity.as_deref(), Some(""), "given back once everything had stopped");
+    assert!(tokio::net::TcpStream::connect(probes).await.is_err(), "closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_task_that_ends_stops_the_manager() {
+    let bench = Bench::start().await;
+    let mut manager = bench.manager();
+    manager.add_leader_task("short", |_, _| async { Ok::<_, String>(()) }).expect("added");
+    let error = Running::start(manager).ended().await.expect_err("failed").to_string();
+    assert_eq!(error, "task \"short\": ended before it was told to");
 }

@@ -171,7 +171,7 @@ async fn a_replica_that_was_stopped_and_wakes_up_writes_nothing() {
     bench.create(&pet("thor")).await;
     let one = |identity: &str| Sharding { shards: 1, ..quick(identity) };
     let sharding = one("a");
-    let frozen = Frozen::start(bench.kube.clone(), move |kube| {
+    let mut frozen = Frozen::start(bench.kube.clone(), move |kube| {
         let manager = Manager::builder(kube).name("a").build().expect("built");
         (manager, Controller::<Pet>::new("pet").sharding(sharding))
     });

@@ -18,7 +18,7 @@ use windlass::webhook::{
     Warnings, Webhooks,
 };
 
-use crate::bench::{Bench, Pet, Running, wait_for};
+use crate::bench::{Bench, Pet, Running};
 use call::Caller;
 
 pub const DEFAULT: &str = "/mutate-petstore-example-com-v1-pet";
@@ -116,9 +116,7 @@ pub fn manager(bench: &Bench, webhooks: Webhooks) -> (Manager, Caller) {
 /// The same, running and registered.
 pub async fn serve(bench: &Bench, rules: &Rules) -> (Running, Caller) {
     let (manager, caller) = manager(bench, webhooks(rules, certificates(settings())));
-    let ready = manager.probes_address().expect("bound");
-    let running = Running::start(manager);
-    wait_for("ready", async || crate::manager::fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let running = Running::ready(manager).await;
     (running, caller.trusting(&bundle(bench).await))
 }
 

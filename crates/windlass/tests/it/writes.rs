@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams, Patch};
@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use windlass::events::{Broadcaster, EventApi};
 use windlass::patch::{Committed, Draft};
 use windlass::prune::Children;
-use windlass::{ObjectKey, conditions};
+use windlass::{Manager, ObjectKey, conditions};
 
-use crate::bench::{Bench, Pet, PetStatus, pet, wait_for};
+use crate::bench::{Bench, Pet, PetStatus, Running, pet, wait_for};
 
 #[tokio::test(start_paused = true)]
 async fn a_draft_sends_only_what_changed() {
@@ -142,6 +142,54 @@ async fn events_are_written_and_become_a_series() {
     assert_eq!(events.list(&ListParams::default()).await.expect("listed").items.len(), 1);
     shutdown.cancel();
     writing.await.expect("joined");
+}
+
+/// client-go's numbers, as far as a server sees them: of many different notes the first nine are told
+/// one by one, all others as one event with a count; and an object has 25 events at once.
+#[tokio::test(start_paused = true)]
+async fn both_event_apis_combine_what_is_alike_and_bound_the_rest() {
+    for api in [EventApi::EventsV1, EventApi::CoreV1] {
+        let bench = Bench::start().await;
+        let thor: Pet = bench.create(&pet("thor")).await;
+        let mut manager = Manager::builder(bench.kube.clone()).events(api).build().expect("built");
+        let recorder = manager.recorder("it");
+        let told = thor.clone();
+        let talk = move |shutdown: CancellationToken| async move {
+            for n in 0..20 {
+                recorder.warning(&told, "Hungry", format!("bowl {n} is empty"));
+            }
+            for n in 0..20 {
+                recorder.normal(&told, &format!("Trick{n}"), "done");
+            }
+            shutdown.cancelled().await;
+            Ok::<_, String>(())
+        };
+        manager.add_task("talk", talk).expect("added");
+        let running = Running::start(manager);
+        // Both APIs show the same objects; the older one has the fields of both.
+        let events: Api<CoreEvent> = Api::namespaced(bench.kube.clone(), "default");
+        let count = |event: &CoreEvent| event.series.as_ref().and_then(|series| series.count).or(event.count);
+        let combined = |list: &[CoreEvent]| {
+            let note = "(combined from similar events): ";
+            list.iter().find(|event| event.message.as_deref().is_some_and(|text| text.starts_with(note))).cloned()
+        };
+        let list = async || events.list(&ListParams::default()).await.expect("listed").items;
+        wait_for("the combined event", async || combined(&list().await).is_some_and(|event| count(&event) == Some(11)))
+            .await;
+        running.stop().await.expect("what waits is written");
+        let list = list().await;
+        let hungry: Vec<_> = list.iter().filter(|event| event.reason.as_deref() == Some("Hungry")).collect();
+        assert_eq!(hungry.len(), 10, "{api:?}: nine and the combined one");
+        let tricks = list.iter().filter(|event| event.reason.as_deref() != Some("Hungry")).count();
+        assert_eq!(tricks, 5, "{api:?}: 25 at once, and 20 of them went before");
+        for event in &list {
+            assert_eq!(event.involved_object.uid, thor.metadata.uid, "{api:?}");
+            assert_eq!(
+                event.source.as_ref().and_then(|source| source.component.as_deref()).is_some(),
+                api == EventApi::CoreV1
+            );
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

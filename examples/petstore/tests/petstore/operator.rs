@@ -53,6 +53,33 @@ impl Operator {
     }
 }
 
+/// A cluster, a pet store, the operator between them, and the Pets it looks after.
+async fn stage() -> (Cluster, Serving, Operator, Api<Pet>) {
+    let cluster = cluster::with_pets().await;
+    let serving = Serving::start().await;
+    let operator = Operator::start(&cluster, serving.client());
+    let pets = Api::default_namespaced(cluster.client());
+    (cluster, serving, operator, pets)
+}
+
+async fn end(operator: Operator, serving: Serving, cluster: Cluster) {
+    operator.stop().await;
+    serving.stop().await;
+    cluster.stop().await.unwrap();
+}
+
+/// Two Pets, both synced; returns the first.
+async fn thor_and_tron(pets: &Api<Pet>) -> Pet {
+    create(pets, &thor()).await;
+    create(pets, &tron()).await;
+    synced(pets, "tron").await;
+    synced(pets, "thor").await
+}
+
+fn tron() -> Pet {
+    pet("tron", "Tron", "cat", "2020-06-25T00:00:00Z")
+}
+
 fn thor() -> Pet {
     pet("thor", "Thor", "dog", "2021-04-01T00:00:00Z")
 }
@@ -121,10 +148,7 @@ async fn event(cluster: &Cluster, name: &str, type_: &str, reason: &str) -> Even
 
 #[tokio::test]
 async fn a_pet_gets_an_entry_and_keeps_it_until_it_is_deleted() {
-    let cluster = cluster::with_pets().await;
-    let serving = Serving::start().await;
-    let operator = Operator::start(&cluster, serving.client());
-    let pets: Api<Pet> = Api::default_namespaced(cluster.client());
+    let (cluster, serving, operator, pets) = stage().await;
 
     create(&pets, &thor()).await;
     let first = synced(&pets, "thor").await;
@@ -148,17 +172,12 @@ async fn a_pet_gets_an_entry_and_keeps_it_until_it_is_deleted() {
     delete(&pets, "thor").await;
     gone(&pets, "thor").await;
     assert!(serving.pets().is_empty());
-    operator.stop().await;
-    serving.stop().await;
-    cluster.stop().await.unwrap();
+    end(operator, serving, cluster).await;
 }
 
 #[tokio::test]
 async fn look_alikes_have_entries_of_their_own() {
-    let cluster = cluster::with_pets().await;
-    let serving = Serving::start().await;
-    let operator = Operator::start(&cluster, serving.client());
-    let pets: Api<Pet> = Api::default_namespaced(cluster.client());
+    let (cluster, serving, operator, pets) = stage().await;
 
     create(&pets, &thor()).await;
     create(&pets, &pet("twin", "Thor", "dog", "2021-04-01T00:00:00Z")).await;
@@ -174,21 +193,13 @@ async fn look_alikes_have_entries_of_their_own() {
         inventory.get(id).is_some() && inventory.len() == 1
     });
     assert!(left);
-    operator.stop().await;
-    serving.stop().await;
-    cluster.stop().await.unwrap();
+    end(operator, serving, cluster).await;
 }
 
 #[tokio::test]
 async fn an_outage_is_told_and_survived() {
-    let cluster = cluster::with_pets().await;
-    let serving = Serving::start().await;
-    let operator = Operator::start(&cluster, serving.client());
-    let pets_api: Api<Pet> = Api::default_namespaced(cluster.client());
-    create(&pets_api, &thor()).await;
-    create(&pets_api, &pet("tron", "Tron", "cat", "2020-06-25T00:00:00Z")).await;
-    let before = synced(&pets_api, "thor").await;
-    synced(&pets_api, "tron").await;
+    let (cluster, serving, operator, pets_api) = stage().await;
+    let before = thor_and_tron(&pets_api).await;
 
     let (addr, store) = serving.stop().await;
     change(&pets_api, "thor", json!({ "name": "Thorbert" })).await;
@@ -207,9 +218,7 @@ async fn an_outage_is_told_and_survived() {
     assert_eq!(after.entry_id(), before.entry_id());
     gone(&pets_api, "tron").await;
     assert_eq!(serving.pets(), ["Thorbert Canine 2021-04-01"]);
-    operator.stop().await;
-    serving.stop().await;
-    cluster.stop().await.unwrap();
+    end(operator, serving, cluster).await;
 }
 
 #[tokio::test]
@@ -229,9 +238,7 @@ async fn a_pet_created_during_an_outage_is_synced_after_it() {
     synced(&pets, "thor").await;
     event(&cluster, "thor", "Normal", SYNCED).await;
     assert_eq!(serving.pets(), ["Thor Canine 2021-04-01"]);
-    operator.stop().await;
-    serving.stop().await;
-    cluster.stop().await.unwrap();
+    end(operator, serving, cluster).await;
 }
 
 /// The operator died after it added an entry and before it wrote down the id.
@@ -241,7 +248,7 @@ async fn a_crash_before_the_id_is_written_leaves_one_entry() {
     let serving = Serving::start().await;
     let pets: Api<Pet> = Api::default_namespaced(cluster.client());
     let live = create(&pets, &thor()).await;
-    let mut doomed = pet("tron", "Tron", "cat", "2020-06-25T00:00:00Z");
+    let mut doomed = tron();
     doomed.finalizers_mut().push(FINALIZER.to_owned());
     let doomed = create(&pets, &doomed).await;
     let mut ids = Vec::new();
@@ -258,9 +265,7 @@ async fn a_crash_before_the_id_is_written_leaves_one_entry() {
     assert_eq!(synced.entry_id(), Some(ids[0].as_str()));
     gone(&pets, "tron").await;
     assert_eq!(serving.pets(), ["Thor Canine 2021-04-01"]);
-    operator.stop().await;
-    serving.stop().await;
-    cluster.stop().await.unwrap();
+    end(operator, serving, cluster).await;
 }
 
 #[tokio::test]
@@ -280,9 +285,7 @@ async fn an_entry_that_the_store_lost_is_added_again() {
     };
     wait_for(&pets, "thor", "got another entry", has_another).await;
     assert_eq!(serving.pets(), ["Thor Canine 2021-04-01"]);
-    operator.stop().await;
-    serving.stop().await;
-    cluster.stop().await.unwrap();
+    end(operator, serving, cluster).await;
 }
 
 #[tokio::test]
@@ -309,14 +312,8 @@ async fn a_restarted_operator_changes_nothing_that_is_right() {
 /// Nobody touches a Pet: the operator notices by itself that the store is away, and that it is back.
 #[tokio::test]
 async fn an_outage_is_told_although_no_pet_changes() {
-    let cluster = cluster::with_pets().await;
-    let serving = Serving::start().await;
-    let operator = Operator::start(&cluster, serving.client());
-    let pets_api: Api<Pet> = Api::default_namespaced(cluster.client());
-    create(&pets_api, &thor()).await;
-    create(&pets_api, &pet("tron", "Tron", "cat", "2020-06-25T00:00:00Z")).await;
-    let before = synced(&pets_api, "thor").await;
-    synced(&pets_api, "tron").await;
+    let (cluster, serving, operator, pets_api) = stage().await;
+    let before = thor_and_tron(&pets_api).await;
 
     let (addr, store) = serving.stop().await;
     for name in ["thor", "tron"] {
@@ -330,9 +327,7 @@ async fn an_outage_is_told_although_no_pet_changes() {
     assert_eq!(after.entry_id(), before.entry_id());
     synced(&pets_api, "tron").await;
     assert_eq!(serving.pets(), ["Thor Canine 2021-04-01", "Tron Feline 2020-06-25"]);
-    operator.stop().await;
-    serving.stop().await;
-    cluster.stop().await.unwrap();
+    end(operator, serving, cluster).await;
 }
 
 /// The schema's `date-time` lets all of these pass.
@@ -345,10 +340,7 @@ const UNUSABLE: [&str; 4] = [
 
 #[tokio::test]
 async fn a_birthday_that_cannot_be_used_is_rejected_and_holds_no_pet() {
-    let cluster = cluster::with_pets().await;
-    let serving = Serving::start().await;
-    let operator = Operator::start(&cluster, serving.client());
-    let pets_api: Api<Pet> = Api::default_namespaced(cluster.client());
+    let (cluster, serving, operator, pets_api) = stage().await;
     for (number, birthday) in UNUSABLE.into_iter().enumerate() {
         let name = format!("odd-{number}");
         create(&pets_api, &pet(&name, "Odd", "bird", birthday)).await;
@@ -414,7 +406,5 @@ async fn a_status_that_fits_the_schema_hides_no_pet() {
         gone(&pets, name).await;
     }
     assert!(serving.pets().is_empty());
-    operator.stop().await;
-    serving.stop().await;
-    cluster.stop().await.unwrap();
+    end(operator, serving, cluster).await;
 }

@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use windlass::webhook::{Certificates, SelfManaged};
+use windlass::manager::ManagerError;
+use windlass::webhook::{Certificates, Conversion, SelfManaged};
 use windlass_server::pki::Authority;
 use windlass_store::{Expect, Write};
 
 use super::call::Caller;
 use super::{Rules, VALIDATE, bundle, certificates, entry, manager, secret, settings, webhooks};
-use crate::bench::{Bench, Running, pet, wait_for};
+use crate::bench::{Bench, Pet, Running, pet, wait_for};
 use crate::manager::fetch;
 
 const DAY: i64 = 86400;
@@ -68,9 +70,7 @@ async fn certificates_and_authorities_rotate_under_load_and_no_request_fails() {
     let settings = dial.set(settings().settle(Duration::from_secs(60)));
     let settings = settings.authority_lifetime(days(300)).serving_lifetime(days(300));
     let (manager, caller) = manager(&bench, webhooks(&Rules::default(), certificates(settings)));
-    let ready = manager.probes_address().expect("bound");
-    let running = Running::start(manager);
-    wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let running = Running::ready(manager).await;
     let first = bundle(&bench).await;
     assert_eq!(authorities(&first), 1);
     let old = caller.trusting(&first).certificate().await.expect("served");
@@ -179,9 +179,7 @@ async fn replicas_are_reached_through_their_service() {
         let settings = SelfManaged::new("default").service("hook").register("it");
         let (manager, caller) = manager(&bench, webhooks(&Rules::default(), certificates(settings)));
         let metrics = manager.metrics_address().expect("bound");
-        let ready = manager.probes_address().expect("bound");
-        replicas.push((Running::start(manager), metrics));
-        wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+        replicas.push((Running::ready(manager).await, metrics));
         endpoints.push(caller.address);
     }
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
@@ -401,9 +399,7 @@ async fn only_clients_of_the_right_authority_are_answered() {
     let files = Certificates::files(directory.path().join("tls.crt"), directory.path().join("tls.key"));
     let guarded = webhooks(&Rules::default(), files).client_authorities(authority.certificate());
     let (manager, caller) = manager(&bench, guarded);
-    let ready = manager.probes_address().expect("bound");
-    let running = Running::start(manager);
-    wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let running = Running::ready(manager).await;
     let caller = caller.trusting(authority.certificate());
     let known = caller.clone().with_identity(&authority.client("apiserver", "system").expect("made"));
     assert_eq!(known.ask(VALIDATE, &pet("thor")).await["allowed"], true);
@@ -415,12 +411,39 @@ async fn only_clients_of_the_right_authority_are_answered() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_named_at_once() {
+async fn missing_permissions_fail_the_start_and_with_them_everything_is_kept() {
     let bench = Bench::start().await;
-    let nobody = windlass_server::authn::User::new("nobody", []);
-    let kube = kube::Client::new(bench.server.service_as(nobody), "default");
-    let mut manager = windlass::Manager::builder(kube).build().expect("a manager");
-    manager.add_webhooks(webhooks(&Rules::default(), certificates(settings()))).expect("added");
-    let error = Running::start(manager).ended().await.expect_err("forbidden").to_string();
+    let operator = windlass_server::authn::User::new("operator", []);
+    let kube = kube::Client::new(bench.server.service_as(operator), "default");
+    let build = |check: bool| {
+        let builder = windlass::Manager::builder(kube.clone()).name("it").check_permissions(check);
+        let mut manager = builder.probes("127.0.0.1:0").build().expect("a manager");
+        let webhooks = webhooks(&Rules::default(), certificates(settings()));
+        manager.add_webhooks(webhooks.conversion(Conversion::<Pet>::new())).expect("added");
+        manager
+    };
+    let error = Running::start(build(false)).ended().await.expect_err("forbidden").to_string();
     assert!(error.contains("default/webhook-server-cert") && error.contains("cannot get resource"), "{error}");
+
+    let error = Running::start(build(true)).ended().await.expect_err("forbidden");
+    let ManagerError::Forbidden { missing } = &error else { panic!("{error}") };
+    let text = error.to_string();
+    for rule in [
+        "apiGroups: [\"\"]  # in namespace default\n  resources: [secrets]\n  verbs: [create, get, list, update, watch]",
+        "  resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]\n  \
+         verbs: [create, get, list, patch, watch]",
+        "  resources: [customresourcedefinitions]\n  verbs: [get, list, patch, watch]",
+    ] {
+        assert!(text.contains(rule), "{rule}\nnot in\n{text}");
+    }
+
+    bench.grant("operator", missing).await;
+    let manager = build(true);
+    let running = Running::ready(manager).await;
+    wait_for("published", async || published(&bench).await.is_some()).await;
+    assert_eq!(injected(&bench).await, bundle(&bench).await);
+    let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
+    let definition = definitions.get("pets.petstore.example.com").await.expect("there");
+    assert_eq!(definition.spec.conversion.expect("a conversion").strategy, "Webhook");
+    running.stop().await.expect("stopped");
 }

@@ -20,9 +20,7 @@ async fn garbage_is_refused_and_harms_nobody() {
     let rules = Rules::default();
     let limited = webhooks(&rules, certificates(settings())).limits(20_000, 20_000);
     let (manager, caller) = manager(&bench, limited);
-    let ready = manager.probes_address().expect("bound");
-    let running = Running::start(manager);
-    wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let running = Running::ready(manager).await;
     let caller = caller.trusting(&super::bundle(&bench).await);
     let json = "application/json";
     let mut wrong_kind = review(&pet("a"));
@@ -65,8 +63,8 @@ async fn a_handler_that_panics_is_a_500_and_the_next_request_is_answered() {
     let bench = Bench::start().await;
     let (manager, _) = manager(&bench, webhooks(&Rules::default(), certificates(settings())));
     let (ready, metrics) = (manager.probes_address().expect("bound"), manager.metrics_address().expect("bound"));
-    let running = Running::start(manager);
-    wait_for("ready", async || fetch(ready, "/readyz?verbose").await.contains("[+]webhooks ok")).await;
+    let running = Running::ready(manager).await;
+    assert!(fetch(ready, "/readyz?verbose").await.contains("[+]webhooks ok"));
     let error = bench.pets().create(&PostParams::default(), &pet("panic")).await.expect_err("refused");
     let kube::Error::Api(status) = error else { panic!("{error}") };
     assert_eq!(status.code, 500);
@@ -92,9 +90,8 @@ async fn stopping_answers_what_was_asked() {
     let bench = Bench::start().await;
     let rules = Rules::default();
     let (manager, caller) = manager(&bench, webhooks(&rules, certificates(settings())));
-    let (ready, metrics) = (manager.probes_address().expect("bound"), manager.metrics_address().expect("bound"));
-    let running = Running::start(manager);
-    wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let metrics = manager.metrics_address().expect("bound");
+    let running = Running::ready(manager).await;
     let caller = caller.trusting(&super::bundle(&bench).await);
     let mut slow = pet("a");
     slow.spec.name = "slow".to_owned();
@@ -211,9 +208,8 @@ async fn what_hangs_is_aborted_after_the_graceful_time() {
         .build()
         .expect("a manager");
     manager.add_health_check("alive", || Ok(()));
-    let (ready, metrics) = (manager.probes_address().expect("bound"), manager.metrics_address().expect("bound"));
-    let running = Running::start(manager);
-    wait_for("ready", async || fetch(ready, "/readyz").await.starts_with("HTTP/1.1 200")).await;
+    let metrics = manager.metrics_address().expect("bound");
+    let running = Running::ready(manager).await;
     let mut slow = pet("a");
     slow.spec.name = "slow".to_owned();
     let asking = tokio::spawn({

@@ -1,0 +1,170 @@
+//! `windlass manifests`: what an operator says it needs, as manifests.
+//!
+//! Only the operator's own program knows its controllers, so it is built and asked: it is run with
+//! `WINDLASS_MANIFESTS` set to a file, where the library writes what the manager needs instead of
+//! starting it. Nothing is sent to a cluster: the program is given a kubeconfig that leads nowhere.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use crate::args::{ManifestFormat, Manifests};
+use crate::output;
+
+/// How often a program is looked at that has not ended yet.
+const LOOK: Duration = Duration::from_millis(10);
+/// How much of what a failed program said is shown.
+const SHOWN: usize = 4000;
+
+/// A cluster nobody serves: port 9 discards.
+const NOWHERE: &str = r#"{
+    "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
+    "clusters": [{"name": "nowhere", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "users": [{"name": "nobody", "user": {}}],
+    "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}]
+}"#;
+
+pub(crate) fn run(args: &Manifests) -> anyhow::Result<ExitCode> {
+    let program = match &args.program {
+        Some(program) => program.clone(),
+        None => build(args)?,
+    };
+    let mut manifests = ask(&program, args)?;
+    if let Some(name) = &args.name {
+        for manifest in &mut manifests {
+            manifest["metadata"]["name"] = name.as_str().into();
+        }
+    }
+    match args.output {
+        ManifestFormat::Yaml => {
+            for manifest in &manifests {
+                output::line(format_args!("---\n{}", serde_saphyr::to_string(manifest)?.trim_end()));
+            }
+        }
+        ManifestFormat::Json => {
+            output::json(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": manifests}));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has Cargo build the operator, and returns where it is.
+fn build(args: &Manifests) -> anyhow::Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--message-format", "json-render-diagnostics"]);
+    for (option, value) in [("--package", &args.package), ("--bin", &args.bin)] {
+        if let Some(value) = value {
+            cargo.args([option, value]);
+        }
+    }
+    let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    if !built.status.success() {
+        bail!("the operator does not build; to ask a program that is built already, use --program");
+    }
+    let mut programs = executables(&String::from_utf8_lossy(&built.stdout));
+    match programs.len() {
+        0 => bail!("nothing that cargo built is a program; name the operator's package with --package"),
+        1 => Ok(programs.swap_remove(0).1),
+        _ => {
+            let names: Vec<&str> = programs.iter().map(|(name, _)| name.as_str()).collect();
+            bail!("there is more than one program, say which is the operator with --bin: {}", names.join(", "))
+        }
+    }
+}
+
+/// Name and file of each program that Cargo reports.
+fn executables(messages: &str) -> Vec<(String, PathBuf)> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let programs = messages.filter(|message| {
+        let kinds = message["target"]["kind"].as_array();
+        kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "bin"))
+    });
+    let named = |message: Value| {
+        Some((message["target"]["name"].as_str()?.to_owned(), PathBuf::from(message["executable"].as_str()?)))
+    };
+    programs.filter_map(named).collect()
+}
+
+/// Runs the operator until it has said what it needs.
+fn ask(program: &Path, args: &Manifests) -> anyhow::Result<Vec<Value>> {
+    let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
+    let (answer, said) = (dir.path().join("manifests"), dir.path().join("said"));
+    let kubeconfig = dir.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, NOWHERE).context("cannot write a kubeconfig")?;
+    let log = std::fs::File::create(&said).context("cannot write the operator's output")?;
+    let mut command = Command::new(program);
+    command.args(&args.arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.env("WINDLASS_MANIFESTS", &answer).env("KUBECONFIG", &kubeconfig);
+    // Neither a pod that this may run in nor a developer's settings are the operator's needs.
+    command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("ENABLE_WEBHOOKS");
+    let name = program.display();
+    let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
+    let ended = wait(&mut child, Duration::from_secs(args.timeout))?;
+    let Ok(text) = std::fs::read_to_string(&answer) else {
+        bail!("{}", unanswered(&name.to_string(), ended, args.timeout, &shown(&said)));
+    };
+    if let Some(status) = ended
+        && !status.success()
+    {
+        bail!("{name} failed ({status}):\n{}", shown(&said));
+    }
+    let manifests = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    manifests.with_context(|| format!("{name} wrote no manifests but something else"))
+}
+
+fn unanswered(name: &str, ended: Option<ExitStatus>, timeout: u64, said: &str) -> String {
+    let how = match ended {
+        Some(status) if status.success() => "ended".to_owned(),
+        Some(status) => format!("failed ({status})"),
+        None => format!("did not end within {timeout} s"),
+    };
+    let said = if said.is_empty() { String::new() } else { format!("; it said:\n{said}") };
+    format!(
+        "{name} {how} without saying what it needs. Its manager has to get as far as `run` with no cluster there, \
+         and arguments that it cannot do without go behind `--`{said}"
+    )
+}
+
+/// Waits for the program; one that takes too long is ended and has no status.
+fn wait(child: &mut Child, timeout: Duration) -> anyhow::Result<Option<ExitStatus>> {
+    let until = Instant::now() + timeout;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(LOOK);
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
+
+/// The end of what the program printed.
+fn shown(said: &Path) -> String {
+    let mut text = Vec::new();
+    let read = std::fs::File::open(said).and_then(|mut file| file.read_to_end(&mut text));
+    if read.is_err() {
+        return String::new();
+    }
+    let start = text.len().saturating_sub(SHOWN);
+    String::from_utf8_lossy(&text[start..]).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_among_what_cargo_says() {
+        let messages = r#"
+            {"reason":"compiler-artifact","target":{"kind":["lib"],"name":"a"},"executable":null}
+            {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"b"},"executable":"/target/debug/b"}
+            {"reason":"build-finished","success":true}
+            not a message"#;
+        assert_eq!(executables(messages), [("b".to_owned(), PathBuf::from("/target/debug/b"))]);
+    }
+}

@@ -1,0 +1,104 @@
+//! `windlass manifests` with programs that answer as the library does, and with others. The petstore's
+//! own tests have it print the role of a real operator.
+
+use std::path::Path;
+
+use crate::windlass::Sandbox;
+
+const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"pets"},"rules":[{"apiGroups":[""],"resources":["*"],"verbs":["get"]}]}"#;
+
+/// A package with these programs, each a Rust `main`.
+fn package(sandbox: &Sandbox, programs: &[(&str, &str)]) {
+    std::fs::create_dir_all(sandbox.path("src/bin")).unwrap();
+    let manifest = "[package]\nname = \"operator\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n";
+    std::fs::write(sandbox.path("Cargo.toml"), manifest).unwrap();
+    for (name, body) in programs {
+        let file = sandbox.path(&format!("src/bin/{name}.rs"));
+        std::fs::write(file, format!("fn main() {{ {body} }}\n")).unwrap();
+    }
+}
+
+fn answers() -> String {
+    format!("std::fs::write(std::env::var(\"WINDLASS_MANIFESTS\").unwrap(), {ROLE:?}).unwrap();")
+}
+
+/// A shell script that can be run.
+fn script(sandbox: &Sandbox, body: &str) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = sandbox.path("script");
+    std::fs::write(&file, format!("#!/bin/sh\n{body}\n")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// Runs `windlass`, with a Cargo that keeps what it builds in the sandbox.
+#[track_caller]
+fn windlass(sandbox: &Sandbox, args: &str) -> (bool, String, String) {
+    let mut command = sandbox.command(args);
+    // Cargo finds its tool chain in the real home.
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    command.env("HOME", &home).env("CARGO_TARGET_DIR", sandbox.path("target")).env("CARGO_NET_OFFLINE", "true");
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_package_in_this_directory_is_built_and_asked() {
+    let sandbox = Sandbox::new();
+    package(&sandbox, &[("operator", &answers())]);
+    let (success, stdout, stderr) = windlass(&sandbox, "manifests rbac");
+    assert!(success, "{stderr}");
+    let expected = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: pets\n\
+                    rules:\n- apiGroups:\n  - \"\"\n  resources:\n  - \"*\"\n  verbs:\n  - get\n";
+    assert_eq!(stdout, expected);
+
+    std::fs::write(sandbox.path("src/bin/other.rs"), "fn main() {}\n").unwrap();
+    let (success, _, stderr) = windlass(&sandbox, "manifests");
+    assert!(!success && stderr.contains("--bin: operator, other"), "{stderr}");
+    let (success, stdout, stderr) = windlass(&sandbox, "manifests -p operator --bin operator --name hens -o json");
+    assert!(success, "{stderr}");
+    let list: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((&list["kind"], &list["items"][0]["metadata"]["name"]), (&"List".into(), &"hens".into()));
+}
+
+#[test]
+fn a_program_that_does_not_build_is_said_not_to() {
+    let sandbox = Sandbox::new();
+    package(&sandbox, &[("operator", "nonsense")]);
+    let (success, stdout, stderr) = windlass(&sandbox, "manifests");
+    assert!(!success && stdout.is_empty() && stderr.contains("does not build"), "{stderr}");
+}
+
+#[test]
+fn a_program_is_asked_away_from_every_cluster_and_with_its_arguments() {
+    let sandbox = Sandbox::new();
+    let body = format!(
+        "[ \"$1\" = --store ] && [ -z \"$ENABLE_WEBHOOKS\" ] && grep -q nowhere $KUBECONFIG && \
+         echo '{ROLE}' >> $WINDLASS_MANIFESTS && echo '{ROLE}' >> $WINDLASS_MANIFESTS"
+    );
+    let program = script(&sandbox, &body);
+    let mut command = sandbox.command(&format!("manifests --program {program} -o json -- --store x"));
+    let output = command.env("ENABLE_WEBHOOKS", "false").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 2, "of two managers");
+}
+
+#[test]
+fn a_program_that_does_not_answer_is_quoted() {
+    let sandbox = Sandbox::new();
+    for (body, says) in [
+        ("echo no store >&2; exit 3", "failed (exit status: 3) without saying what it needs"),
+        ("echo hello", "ended without saying what it needs"),
+        ("exec sleep 600", "did not end within 1 s"),
+        ("echo pear > $WINDLASS_MANIFESTS", "wrote no manifests"),
+    ] {
+        let program = script(&sandbox, body);
+        let said = sandbox.fails(&format!("manifests --timeout 1 --program {program}"));
+        assert!(said.contains(says), "{body}: {said}");
+        assert_eq!(said.contains("no store"), body.contains("no store"), "{said}");
+    }
+    assert!(sandbox.fails("manifests --program absent").contains("cannot run absent"));
+    assert!(Path::new(&script(&sandbox, "")).exists() && sandbox.processes().is_empty(), "a program was left");
+}

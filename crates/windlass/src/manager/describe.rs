@@ -1,0 +1,33 @@
+//! What `windlass manifests` asks an operator: not to run, but to say what it needs.
+//!
+//! `WINDLASS_MANIFESTS` names a file. A manager that finds it set takes no port that was asked for, and
+//! where it would start it adds its manifests to the file instead, one JSON object to a line, and is
+//! done. No request is sent, so that a client of a cluster that is not there will do.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::rbac::Rules;
+
+const VARIABLE: &str = "WINDLASS_MANIFESTS";
+
+/// The file to write to, if the environment names one.
+pub(super) fn asked() -> Option<PathBuf> {
+    std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Adds the roles to the file.
+pub(super) fn write(path: &Path, name: &str, rules: &Rules) -> io::Result<()> {
+    let mut text = Vec::new();
+    let cluster = rules.cluster_role(name).map(serde_json::to_value).into_iter();
+    let roles = rules.roles(name).into_iter().map(serde_json::to_value);
+    for role in cluster.chain(roles) {
+        let role: Value = role?;
+        writeln!(text, "{role}")?;
+    }
+    // In one piece: a process may have several managers.
+    OpenOptions::new().append(true).create(true).open(path)?.write_all(&text)
+}

@@ -1,0 +1,75 @@
+//! Tasks of an operator's own, beside its controllers.
+
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use super::ManagerError;
+use crate::client::Client;
+
+type Ended = Result<(), String>;
+
+/// A task of every replica.
+pub(super) struct Task {
+    name: String,
+    run: Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Ended> + Send>,
+}
+
+impl Task {
+    pub(super) fn new<F, Fut, E>(name: &str, task: F) -> Self
+    where
+        F: FnOnce(CancellationToken) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: std::fmt::Display,
+    {
+        Self { name: name.to_owned(), run: Box::new(move |shutdown| erase(task(shutdown))) }
+    }
+
+    /// Runs it; the future belongs to whoever spawns it.
+    pub(super) async fn run(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
+        let ended = (self.run)(shutdown.clone()).await;
+        verdict(self.name, ended, &shutdown)
+    }
+}
+
+/// A task of the leader, started in each of its terms.
+pub(super) struct LeaderTask {
+    name: String,
+    run: Box<dyn Fn(Client, CancellationToken) -> BoxFuture<'static, Ended> + Send + Sync>,
+}
+
+impl LeaderTask {
+    pub(super) fn new<F, Fut, E>(name: &str, task: F) -> Self
+    where
+        F: Fn(Client, CancellationToken) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: std::fmt::Display,
+    {
+        Self { name: name.to_owned(), run: Box::new(move |client, shutdown| erase(task(client, shutdown))) }
+    }
+
+    /// One run of it, with a client whose writes stop with the lease.
+    pub(super) fn run(
+        &self,
+        client: Client,
+        shutdown: CancellationToken,
+    ) -> impl Future<Output = Result<(), ManagerError>> + Send + use<> {
+        let (name, running) = (self.name.clone(), (self.run)(client, shutdown.clone()));
+        async move { verdict(name, running.await, &shutdown) }
+    }
+}
+
+fn erase<Fut, E>(running: Fut) -> BoxFuture<'static, Ended>
+where
+    Fut: Future<Output = Result<(), E>> + Send + 'static,
+    E: std::fmt::Display,
+{
+    Box::pin(async move { running.await.map_err(|error| error.to_string()) })
+}
+
+fn verdict(name: String, ended: Ended, shutdown: &CancellationToken) -> Result<(), ManagerError> {
+    match ended {
+        Ok(()) if shutdown.is_cancelled() => Ok(()),
+        Ok(()) => Err(ManagerError::Task { name, message: "ended before it was told to".to_owned() }),
+        Err(message) => Err(ManagerError::Task { name, message }),
+    }
+}

@@ -1,0 +1,239 @@
+//! What only processes of their own can show: signals, and replicas that the system stops.
+//!
+//! A test here runs twice: as itself, and, with `WINDLASS_IT_PART` set, as the process that it starts.
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::api::Patch;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use windlass::config::Loader;
+use windlass::controller::from_fn;
+use windlass::lease::LeaderElection;
+use windlass::manager::ManagerError;
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
+use windlass_server::Server;
+use windlass_server::authn::User;
+use windlass_server::pki::Authority;
+
+use crate::bench::{Bench, Log, Pet, pet, wait_for};
+
+const PART: &str = "WINDLASS_IT_PART";
+
+/// The part that this process plays, if it is one that a test started.
+fn part() -> Option<String> {
+    std::env::var(PART).ok()
+}
+
+/// Says something to the test that started this process.
+fn say(what: &str) {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "\nit: {what}").and_then(|()| stdout.flush()).expect("somebody listens");
+}
+
+/// A process that plays a part of a test.
+struct Process {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(test: &str, part: &str, variables: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["--exact", test, "--nocapture"])
+            .env(PART, part)
+            .envs(variables.iter().copied())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("it runs");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        Self { child, lines }
+    }
+
+    /// Waits until the process says this.
+    async fn says(&mut self, what: &str) {
+        let line = format!("it: {what}");
+        let heard = async {
+            while let Some(said) = self.lines.next_line().await.expect("text") {
+                if said == line {
+                    return true;
+                }
+            }
+            false
+        };
+        let heard = tokio::time::timeout(Duration::from_secs(20), heard).await;
+        assert_eq!(heard, Ok(true), "the process never said {what:?}");
+    }
+
+    async fn signal(&self, name: &str) {
+        let id = self.child.id().expect("it runs").to_string();
+        let sent = Command::new("kill").args([format!("-{name}"), id]).status().await.expect("sent");
+        assert!(sent.success());
+    }
+
+    async fn ended_well(mut self) {
+        assert!(self.child.wait().await.expect("ended").success());
+    }
+}
+
+/// A manager whose only reconcile ends when it is told to stop, or never.
+async fn run_until_signals(stubborn: bool) -> Result<(), ManagerError> {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| async move {
+        say("reconciling");
+        ctx.shutdown().cancelled().await;
+        say("stopping");
+        if stubborn {
+            std::future::pending::<()>().await;
+        }
+        Ok(Outcome::Done)
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.run().await
+}
+
+#[tokio::test]
+async fn a_signal_drains_and_a_second_one_aborts() {
+    if let Some(part) = part() {
+        match run_until_signals(part == "stubborn").await {
+            Ok(()) => say("drained"),
+            Err(ManagerError::Aborted) => say("aborted"),
+            Err(error) => panic!("{error}"),
+        }
+        return;
+    }
+    const SELF: &str = "process::a_signal_drains_and_a_second_one_aborts";
+    for signal in ["TERM", "INT"] {
+        let mut willing = Process::start(SELF, "willing", &[]);
+        willing.says("reconciling").await;
+        willing.signal(signal).await;
+        willing.says("drained").await;
+        willing.ended_well().await;
+    }
+    let mut stubborn = Process::start(SELF, "stubborn", &[]);
+    stubborn.says("reconciling").await;
+    stubborn.signal("TERM").await;
+    stubborn.says("stopping").await;
+    stubborn.signal("INT").await;
+    stubborn.says("aborted").await;
+    stubborn.ended_well().await;
+}
+
+/// Says so when a term as the leader ends, however it ends.
+struct Term;
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        say("no longer leads");
+    }
+}
+
+/// A replica that writes its name on every pet as fast as it can, while it leads.
+async fn write_names(identity: String) {
+    let file = std::env::var("WINDLASS_IT_KUBECONFIG").expect("a kubeconfig");
+    let client = Loader::default().kubeconfig(file).client().await.expect("a client");
+    let election = LeaderElection {
+        identity: identity.clone(),
+        lease_duration: Duration::from_secs(1),
+        renew_deadline: Duration::from_millis(600),
+        retry_period: Duration::from_millis(50),
+        ..LeaderElection::new("default", "lock")
+    };
+    let mut manager = Manager::builder(client).name(&identity).leader_election(election).build().expect("built");
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let identity = identity.clone();
+        async move {
+            // Once or twice, in turn: every write is a change.
+            let known = ctx.get::<Pet>(&key).await?.map_or(0, |pet| pet.spec.tricks.len());
+            let tricks = vec![identity; 1 + known % 2];
+            ctx.client().patch::<Pet>(&key, &Patch::Merge(json!({"spec": {"tricks": tricks}}))).await?;
+            Ok(Outcome::RequeueAfter(Duration::from_millis(1)))
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let leading = |_, shutdown: tokio_util::sync::CancellationToken| async move {
+        let _term = Term;
+        shutdown.cancelled().await;
+        Ok::<_, String>(())
+    };
+    manager.add_leader_task("term", leading).expect("added");
+    let ready = manager.ready();
+    tokio::spawn(async move {
+        if ready.await {
+            say("ready");
+        }
+    });
+    manager.run().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_leader_whose_process_was_stopped_wakes_up_and_writes_nothing() {
+    if let Some(identity) = part() {
+        return write_names(identity).await;
+    }
+    const SELF: &str = "process::a_leader_whose_process_was_stopped_wakes_up_and_writes_nothing";
+    let server = Server::builder().token("replica", User::admin()).start().await.expect("started");
+    let authority = Authority::generate().expect("made");
+    let listener = server.listen("127.0.0.1:0".parse().expect("an address"), &authority).await.expect("listening");
+    let files = tempfile::tempdir().expect("a directory");
+    let (ca, kubeconfig) = (files.path().join("ca.pem"), files.path().join("kubeconfig"));
+    std::fs::write(&ca, authority.certificate()).expect("written");
+    let config = json!({
+        "current-context": "it",
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "clusters": [{"name": "it", "cluster": {
+            "server": format!("https://{}", listener.address()), "certificate-authority": ca,
+        }}],
+        "users": [{"name": "it", "user": {"token": "replica"}}],
+    });
+    std::fs::write(&kubeconfig, config.to_string()).expect("written");
+    let bench = Bench::of(server).await;
+    bench.create(&pet("thor")).await;
+
+    // Who wrote, in the order of the writes.
+    let writers: Log<String> = Log::default();
+    let (log, pets) = (writers.clone(), bench.pets());
+    let following = tokio::spawn(async move {
+        let mut states = std::pin::pin!(watcher(pets, watcher::Config::default()).applied_objects());
+        while let Some(Ok(pet)) = states.next().await {
+            pet.spec.tricks.first().cloned().into_iter().for_each(|name| log.push(name));
+        }
+    });
+    let wrote = async |name: &str, since: usize| {
+        let what = format!("{name} writes");
+        wait_for(&what, async || writers.entries()[since..].iter().filter(|who| *who == name).count() > 5).await;
+    };
+
+    let variables = [("WINDLASS_IT_KUBECONFIG", kubeconfig.to_str().expect("text"))];
+    let mut a = Process::start(SELF, "a", &variables);
+    wrote("a", 0).await;
+    let mut b = Process::start(SELF, "b", &variables);
+    b.says("ready").await;
+    a.signal("STOP").await;
+    wrote("b", 0).await;
+    a.signal("CONT").await;
+    a.says("no longer leads").await;
+    let woken = writers.len();
+    wrote("b", woken).await;
+    let entries = writers.entries();
+    let handover = entries.iter().position(|who| who == "b").expect("b wrote");
+    assert!(entries[..handover].iter().all(|who| who == "a"));
+    assert!(entries[handover..].iter().all(|who| who == "b"), "a wrote after its time: {entries:?}");
+
+    // It stands for election again, in the same process.
+    b.signal("TERM").await;
+    b.ended_well().await;
+    wrote("a", writers.len()).await;
+    a.signal("TERM").await;
+    a.ended_well().await;
+    following.abort();
+    listener.stop().await;
+}
