@@ -68,7 +68,12 @@ pub(crate) async fn keep(api: Arc<Api>, stop: CancellationToken) {
             }
             Ok::<_, Failed>(())
         };
-        if let Err(Failed { method, path, message }) = put_back.await {
+        // A webhook may keep a write waiting, but not the server from stopping.
+        let result = tokio::select! {
+            () = stop.cancelled() => return,
+            result = put_back => result,
+        };
+        if let Err(Failed { method, path, message }) = result {
             tracing::warn!(%method, %path, %message, "the kubernetes service cannot be put right");
         }
         is_first = false;

@@ -55,7 +55,7 @@ fn each_type_of_patch_is_applied() {
     has(&k.fails(&format!("patch deploy web --type=json -p {json}")), &["The request is invalid"]);
     k.feed("create -f -", SETTINGS);
     has(&k.run(r#"patch cm settings --type=merge -p {"data":{"size":"1"}}"#), &["patched (no change)"]);
-    has(&k.fails(r#"patch deploy web -p {"spec":{"replicas":"many"}}"#), &["web"]);
+    has(&k.fails(r#"patch deploy web -p {"spec":{"replicas":"many"}}"#), &["unrecognized type: int32"]);
     has(&k.fails(r#"patch deploy web -p {"spec":{"replicas":-1}}"#), &["must be greater than or equal to 0"]);
 }
 

@@ -109,5 +109,7 @@ fn what_is_missing_is_said_to_be() {
     has(&k.fails("describe pod nope"), &["pods \"nope\" not found"]);
     has(&k.fails("create cm here -n nowhere"), &["namespaces \"nowhere\" not found"]);
     k.pending_pod("solo");
-    has(&k.fails("logs solo"), &["BadRequest"]);
+    assert_eq!(k.run("logs solo"), "", "nothing runs it yet");
+    has(&k.fails("logs solo -c nope"), &["container nope is not valid for pod solo"]);
+    has(&k.fails("exec solo -- ls"), &["pod solo does not have a host assigned"]);
 }
