@@ -135,7 +135,7 @@ impl Context {
     /// An object, in the form strategies handle, as the store takes it.
     pub async fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
         let stored = versions::to_stored(&self.api, &self.served, object).await?;
-        Ok(stored::encode(&stored))
+        Ok(stored::encode_about(&stored, self.body.len()))
     }
 
     /// An object that was not stored, as the answer shows it.
