@@ -113,31 +113,50 @@ pub fn to_vec(value: &Value) -> Vec<u8> {
 /// Writes a JSON string.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(text.len() + 2);
     out.push(b'"');
     let bytes = text.as_bytes();
     let mut written = 0;
-    for (i, &byte) in bytes.iter().enumerate() {
+    while let Some(at) = escaped_at(bytes, written) {
+        out.extend_from_slice(&bytes[written..at]);
+        let byte = bytes[at];
         let short = match byte {
-            b'"' => b'"',
-            b'\\' => b'\\',
             b'\n' => b'n',
             b'\r' => b'r',
             b'\t' => b't',
             0x08 => b'b',
             0x0C => b'f',
             ..0x20 => b'u',
-            _ => continue,
+            other => other,
         };
-        out.extend_from_slice(&bytes[written..i]);
         out.extend_from_slice(&[b'\\', short]);
         if short == b'u' {
             out.extend_from_slice(b"00");
             out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
         }
-        written = i + 1;
+        written = at + 1;
     }
     out.extend_from_slice(&bytes[written..]);
     out.push(b'"');
+}
+
+/// Where, at or after `from`, the first byte is that a JSON string cannot have as it is. Eight bytes are looked at at a
+/// time, since in most texts there is none.
+fn escaped_at(bytes: &[u8], from: usize) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 255;
+    // A byte's highest bit is set here if it is below the limit, provided that is at most 128.
+    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word;
+    let is = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    let mut at = from;
+    while let Some(chunk) = bytes[at..].first_chunk::<8>() {
+        let word = u64::from_le_bytes(*chunk);
+        if (below(word, 0x20) | is(word, b'"') | is(word, b'\\')) & (ONES << 7) != 0 {
+            break;
+        }
+        at += 8;
+    }
+    let rest = bytes[at..].iter().position(|byte| matches!(byte, ..0x20 | b'"' | b'\\'));
+    rest.map(|found| at + found)
 }
 
 fn write_number(number: &serde_json::Number, out: &mut Vec<u8>) {
@@ -298,5 +317,15 @@ mod tests {
         let expected =
             "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"x:,{\\\"\"\n    }\n  ]\n}";
         assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+
+    proptest::proptest! {
+        /// `serde_json` escapes the same characters in the same way, one by one.
+        #[test]
+        fn strings_are_escaped_wherever_they_need_it(text in "[a-z\"\\\\\u{0}-\u{1f}\u{7f}äß✓ ]{0,40}") {
+            let mut out = Vec::new();
+            write_string(&text, &mut out);
+            proptest::prop_assert_eq!(String::from_utf8(out).expect("text"), serde_json::to_string(&text).expect("text"));
+        }
     }
 }

@@ -32,6 +32,8 @@ pub type Progress = watch::Sender<Revision>;
 /// A stored CRD.
 struct Known {
     crd: Value,
+    /// How many bytes it takes.
+    size: usize,
     modified: Revision,
     /// The revision at which its present spec came into effect.
     current_since: Revision,
@@ -142,6 +144,7 @@ impl CrdController {
             created,
             structure_noted: lifecycle::is_as_created(&crd),
             crd,
+            size: entry.value.len(),
             gate: Arc::default(),
             served: OnceLock::new(),
         };
@@ -193,7 +196,7 @@ impl CrdController {
             return Ok(());
         }
         // Reading a large schema takes about as long as the disk does.
-        let written = put(&self.api, key, Expect::At(known.modified), &known.crd);
+        let written = put(&self.api, key, Expect::At(known.modified), &known.crd, known.size);
         let served = async { lifecycle::serve(&known.crd, &known.gate) };
         let (written, served) = futures::future::join(written, served).await;
         match written? {
@@ -231,7 +234,7 @@ impl CrdController {
         if left > 0 {
             lifecycle::deletion_in_progress(&mut crd, &now);
             if crd != known.crd {
-                put(&self.api, &key, expect, &crd).await?;
+                put(&self.api, &key, expect, &crd, known.size).await?;
             }
             return Ok(());
         }
@@ -240,15 +243,15 @@ impl CrdController {
             let last = Some(stored::encode(&crd));
             self.api.store.txn(vec![Write::Delete { key, expect, last }]).await?;
         } else {
-            put(&self.api, &key, expect, &crd).await?;
+            put(&self.api, &key, expect, &crd, known.size).await?;
         }
         Ok(())
     }
 }
 
 /// Writes a CRD; `None` if it has changed meanwhile, in which case its event is on its way.
-async fn put(api: &Api, key: &Bytes, expect: Expect, crd: &Value) -> Result<Option<Entry>, StoreError> {
-    let write = Write::Put { key: key.clone(), expect, value: stored::encode(crd) };
+async fn put(api: &Api, key: &Bytes, expect: Expect, crd: &Value, size: usize) -> Result<Option<Entry>, StoreError> {
+    let write = Write::Put { key: key.clone(), expect, value: stored::encode_about(crd, size) };
     match api.store.txn(vec![write]).await? {
         TxnResult::Committed { mut entries, .. } => Ok(entries.pop().flatten()),
         TxnResult::Conflict { .. } => Ok(None),

@@ -122,16 +122,16 @@ fn schema_warnings(crd: &Value) -> (Vec<String>, BTreeSet<String>) {
     let mut sets = BTreeSet::new();
     for version in crd.at("spec").list("versions") {
         visit(version.below(&["schema", "openAPIV3Schema"]), &mut |schema| {
-            let ty = schema.get("type").and_then(Value::as_str).unwrap_or_default();
-            if let Some(name) = schema.get("format").and_then(Value::as_str)
-                && !name.is_empty()
-                && format::supported(type_of(ty), name).is_none()
-            {
+            let text = |key: &str| schema.get(key).and_then(Value::as_str).unwrap_or_default();
+            let name = text("format");
+            if !name.is_empty() && format::supported(type_of(text("type")), name).is_none() {
                 formats.push(format!("unrecognized format {}", quote(name)));
             }
+            if text("x-kubernetes-list-type") != "set" {
+                return;
+            }
             let items = schema.get("items").map(|items| items.text("type")).unwrap_or_default();
-            let set = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("set");
-            if set && matches!(items, "object" | "array") {
+            if matches!(items, "object" | "array") {
                 sets.insert(format!(
                     "x-kubernetes-list-type: set for items of type {} is not supported by server-side apply or CEL validation rules",
                     quote(items)

@@ -58,8 +58,14 @@ impl Strategy for CustomVersion {
     /// Upstream fills in defaults whenever it reads what is stored. Here stored objects are served as they are, so what
     /// preparing took away gets its defaults before it is stored.
     fn canonicalize(&self, object: &mut Value) {
-        if self.status {
-            default::apply(object, &self.schema);
+        if !self.status || object.get("status").is_some() {
+            return;
+        }
+        let Some(schema) = self.schema.properties.get("status") else { return };
+        if let (Some(status), Value::Object(map)) = (schema.default_value(), object) {
+            let mut status = status.clone();
+            default::apply(&mut status, schema);
+            map.insert("status".into(), status);
         }
     }
 

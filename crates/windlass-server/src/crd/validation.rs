@@ -227,7 +227,8 @@ fn validate_spec(spec: &Value, old: Option<&Value>, options: Options, errors: &m
         }
         if !shared.selectable_fields {
             let known = old_version(old, version);
-            selectable_fields(version, known, &at.child("selectableFields"), errors);
+            let unless = "may only be set when `version.schema.openAPIV3Schema` is not included";
+            selectable_fields(version, known, unless, &at.child("selectableFields"), errors);
         }
     }
     version_list(versions, &shared, &versions_path, errors);
@@ -257,7 +258,9 @@ fn validate_spec(spec: &Value, old: Option<&Value>, options: Options, errors: &m
             columns(first, &path.child("additionalPrinterColumns"), errors);
         }
         if shared.selectable_fields {
-            selectable_fields(first, old_version(old, first), &path.child("selectableFields"), errors);
+            let unless = "may only be set when validations.schema is included";
+            let known = old_version(old, first);
+            selectable_fields(first, known, unless, &path.child("selectableFields"), errors);
         }
     }
     conversion::validate(spec, options, &path.child("conversion"), errors);
@@ -470,14 +473,14 @@ fn columns(version: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     }
 }
 
-fn selectable_fields(version: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut FieldErrors) {
+/// Checks the selectable fields of a version; `unless` is what is said if it has no schema.
+fn selectable_fields(version: &Value, old: Option<&Value>, unless: &str, path: &Path<'_>, errors: &mut FieldErrors) {
     let fields = version.list("selectableFields");
     if fields.is_empty() {
         return;
     }
     let Value::Object(schema) = version.below(&["schema", "openAPIV3Schema"]) else {
-        let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
-        errors.push(FieldError::invalid(path, "", detail));
+        errors.push(FieldError::invalid(path, "", unless));
         return;
     };
     let mut unique: Vec<String> = Vec::new();

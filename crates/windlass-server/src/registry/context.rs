@@ -137,7 +137,7 @@ impl Context {
     pub async fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
         check_nesting(object)?;
         let stored = versions::to_stored(&self.api, &self.served, object).await?;
-        Ok(stored::encode(&stored))
+        Ok(stored::encode_about(&stored, self.body.len()))
     }
 
     /// An object that was not stored, as the answer shows it.

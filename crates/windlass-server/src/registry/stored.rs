@@ -45,7 +45,12 @@ pub fn decode(bytes: &[u8]) -> Result<Value, Status> {
 
 /// Encodes an object for storage; the store fills in its resourceVersion.
 pub fn encode(object: &Value) -> windlass_store::Value {
-    let mut out = Vec::with_capacity(1024);
+    encode_about(object, 0)
+}
+
+/// [`encode`] for an object of about `size` bytes.
+pub fn encode_about(object: &Value, size: usize) -> windlass_store::Value {
+    let mut out = Vec::with_capacity(size + 1024);
     match write::write_object(object, &mut out) {
         Some(at) => windlass_store::Value::splice(out, at),
         None => windlass_store::Value::plain(out),

@@ -32,10 +32,13 @@ pub(super) fn validate(validation: &Value, status: bool, options: Options, path:
         if unsupported.is_none() {
             let before = errors.0.len();
             structural::validate(schema, &path, errors);
-            if errors.0.len() == before && (defaults::has_any(openapi) || has_rules(openapi)) {
+            let (has_defaults, has_rules) = if errors.0.len() == before { contents(openapi) } else { (false, false) };
+            if has_defaults || has_rules {
                 let whole = Reader::new().root(openapi);
-                defaults::validate(schema, &whole, options.pruned_defaults, &path, errors);
-                if errors.0.len() == before && has_rules(openapi) {
+                if has_defaults {
+                    defaults::validate(schema, &whole, options.pruned_defaults, &path, errors);
+                }
+                if has_rules && errors.0.len() == before {
                     read = Some(whole);
                 }
             }
@@ -483,9 +486,14 @@ pub(super) fn defaults_are_pruned(schema: &Value) -> bool {
         || defaults::are_pruned(written, &Reader::new().root(schema))
 }
 
-/// Whether there is a CEL rule anywhere in a schema.
-fn has_rules(schema: &Value) -> bool {
-    !all(schema, |schema| list(schema, "x-kubernetes-validations").is_empty())
+/// Whether there is a default, and whether there is a CEL rule, anywhere in a schema.
+fn contents(schema: &Value) -> (bool, bool) {
+    let (mut defaults, mut rules) = (false, false);
+    visit(schema, &mut |schema| {
+        defaults |= schema.get("default").is_some_and(|default| !default.is_null());
+        rules |= !list(schema, "x-kubernetes-validations").is_empty();
+    });
+    (defaults, rules)
 }
 
 /// Whether every type in a schema is one OpenAPI v3 knows.
