@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
@@ -274,39 +274,40 @@ fn decode_value<K: Object>(value: &Value) -> Decoded<K> {
     Decoded::from_json(value.to_string().into_bytes().into())
 }
 
-/// The events of a watch's body: one JSON document per line.
+/// The events of a watch's body: one JSON document per line. Lines are read where they arrived; only one
+/// that is spread over several pieces is copied.
 fn events<K: Object>(body: kube::client::Body) -> EventStream<K> {
     struct Reading {
         body: http_body_util::BodyDataStream<kube::client::Body>,
-        buffer: BytesMut,
-        /// How much of `buffer` is known to hold no line end.
-        scanned: usize,
-        ended: bool,
+        /// What arrived and was not read yet.
+        piece: Bytes,
+        /// The beginning of a line whose end did not arrive yet.
+        begun: Vec<u8>,
     }
-    let reading = Reading { body: body.into_data_stream(), buffer: BytesMut::new(), scanned: 0, ended: false };
+    let reading = Reading { body: body.into_data_stream(), piece: Bytes::new(), begun: Vec::new() };
     futures::stream::unfold(reading, |mut r| async move {
         loop {
-            if let Some(at) = json::line_end(&r.buffer[r.scanned..]) {
-                let line = r.buffer.split_to(r.scanned + at);
-                r.buffer.advance(1);
-                r.scanned = 0;
-                if line.iter().all(u8::is_ascii_whitespace) {
+            if let Some(at) = json::line_end(&r.piece) {
+                let rest = r.piece.split_to(at);
+                r.piece.advance(1);
+                let begun = std::mem::take(&mut r.begun);
+                let whole = if begun.is_empty() { rest } else { Bytes::from([&begun[..], &rest].concat()) };
+                if whole.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
-                return Some((decode_event(&line), r));
+                return Some((decode_event(&whole), r));
             }
-            r.scanned = r.buffer.len();
-            if r.ended {
-                // A line that is not complete was cut off; the watch resumes before it.
-                return None;
-            }
+            r.begun.extend_from_slice(&r.piece);
+            // Even what is left of it, nothing, would keep the whole buffer it was read into.
+            r.piece = Bytes::new();
             match r.body.next().await {
-                Some(Ok(chunk)) => r.buffer.extend_from_slice(&chunk),
+                Some(Ok(piece)) => r.piece = piece,
+                // A line that is not complete was cut off; the watch resumes before it.
                 Some(Err(error)) => {
-                    r.ended = true;
                     tracing::debug!(%error, "watch cut");
+                    return None;
                 }
-                None => r.ended = true,
+                None => return None,
             }
         }
     })
