@@ -6,6 +6,7 @@
 
 pub mod base64;
 pub mod body;
+pub(crate) mod duration;
 mod go;
 pub(crate) mod go_json;
 pub mod json;

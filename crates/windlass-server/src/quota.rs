@@ -5,7 +5,7 @@
 //! `pkg/quota/v1/evaluator` and `apiserver/pkg/quota/v1/generic`.
 
 mod claims;
-mod pods;
+pub(crate) mod pods;
 mod scope;
 mod services;
 

@@ -7,6 +7,7 @@ use super::library::format_string::{Piece, pieces, refusal};
 use super::source::Issues;
 use super::time;
 use super::types::Type;
+use crate::codec::duration;
 use crate::schema::pattern;
 
 /// Reports what is wrong with the literals of a checked expression.
@@ -33,7 +34,7 @@ impl Literals<'_> {
         let Some(first) = args.first() else { return };
         if let Kind::Const(value) = &first.kind {
             let fine = match (function.as_str(), value) {
-                ("duration", Const::String(text)) => time::parse_duration(text).is_some(),
+                ("duration", Const::String(text)) => duration::parse(text).is_some(),
                 ("timestamp", Const::String(text)) => time::parse_rfc3339(text).is_some_and(time::in_range),
                 ("timestamp", Const::Int(seconds)) => time::Timestamp::new(*seconds, 0).is_some(),
                 ("matches", Const::String(text)) => pattern::check(text).is_ok(),

@@ -14,6 +14,7 @@ use super::declare::{declared_metadata, is_schema};
 use super::escape::{escape, unescape};
 use super::library::{self, ip::Cidr, named_format::NamedFormat, quantity::Quantity, semver::Semver, url::Url};
 use super::time::{self, Timestamp};
+use crate::codec::duration;
 use crate::field::quote;
 use crate::schema::{ListType, Schema, SchemaRef, Type as JsonType};
 
@@ -279,7 +280,7 @@ fn object<'a>(json: &'a Json, shape: Shape<'a>) -> Outcome<'a> {
 fn text<'a>(json: &'a Json, format: Option<&str>) -> Outcome<'a> {
     let Json::String(text) = json else { return Err(unexpected("string", json)) };
     match format {
-        Some("duration") => time::parse_lenient_duration(text)
+        Some("duration") => duration::parse_lenient(text)
             .map(Value::Duration)
             .ok_or_else(|| Error::new(format!("Invalid duration {text}: unable to parse {text} as duration"))),
         Some("date") => time::parse_date(text)

@@ -10,8 +10,8 @@ use crate::object;
 use crate::registry::strategy::pod::resources;
 use crate::validation::access::Access as _;
 
-const NAMES: [&str; 11] = [
-    "count/pods",
+/// What quotas limit of Pods, besides the count of objects.
+pub(crate) const COMPUTE: [&str; 10] = [
     "pods",
     "cpu",
     "memory",
@@ -30,7 +30,7 @@ const REQUESTS: &str = "requests.";
 const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 
 pub(super) fn measures(name: &str) -> bool {
-    if NAMES.contains(&name) || name.starts_with(HUGE_PAGES) {
+    if name == "count/pods" || COMPUTE.contains(&name) || name.starts_with(HUGE_PAGES) {
         return true;
     }
     name.strip_prefix(REQUESTS).is_some_and(|asked| {

@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::Type;
+use crate::codec::duration;
 
 /// A format that values are checked against.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +65,7 @@ fn text(name: &str) -> Option<fn(&str) -> bool> {
         "byte" => is_base64,
         "password" => |_| true,
         "date" => is_date,
-        "duration" => is_duration,
+        "duration" => |text| duration::parse_lenient(text).is_some(),
         "datetime" => is_date_time,
         "k8sshortname" => |text| text.len() <= 63 && is_short_name(text),
         "k8slongname" => |text| text.len() <= 253 && text.split('.').all(is_short_name),
@@ -96,7 +97,6 @@ static CREDIT_CARD: LazyLock<Regex> = regex!(
     "^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35[0-9]{3})[0-9]{11})$"
 );
 static TIME: LazyLock<Regex> = regex!("^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$");
-static AMOUNTS: LazyLock<Regex> = regex!(r"([0-9]+)[\t\n\x0C\r ]*([A-Za-zµ]+)");
 
 fn is_bson_object_id(text: &str) -> bool {
     text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit())
@@ -237,52 +237,6 @@ fn is_date_time(text: &str) -> bool {
     let (Some(date), Some(time)) = (parts.next(), parts.next()) else { return false };
     let Some(fields) = is_date(date).then(|| TIME.captures(time)).flatten() else { return false };
     &fields[1] <= "23" && &fields[2] <= "59" && &fields[3] <= "59"
-}
-
-/// A Go duration, or one with words as units (`2 days`), anywhere in the text.
-fn is_duration(text: &str) -> bool {
-    is_go_duration(text) || AMOUNTS.captures_iter(text).all(|m| m[1].parse::<i64>().is_ok()) && has_unit(text)
-}
-
-fn has_unit(text: &str) -> bool {
-    const UNITS: [(&[&str], &str); 8] = [
-        (&["ns"], "nano"),
-        (&["us", "µs"], "micro"),
-        (&["ms"], "milli"),
-        (&["s"], "sec"),
-        (&["m"], "min"),
-        (&["h", "hr"], "hour"),
-        (&["d"], "day"),
-        (&["w", "wk"], "week"),
-    ];
-    AMOUNTS.captures_iter(text).any(|amount| {
-        let unit = amount[2].to_lowercase();
-        UNITS.iter().any(|(short, long)| short.contains(&unit.as_str()) || unit.starts_with(long))
-    })
-}
-
-fn is_go_duration(text: &str) -> bool {
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    if rest.is_empty() {
-        return false;
-    }
-    while !rest.is_empty() {
-        let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (amount, after) = rest.split_at(number);
-        if amount.is_empty() || amount == "." || amount.matches('.').count() > 1 {
-            return false;
-        }
-        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let (unit, after) = after.split_at(end);
-        if !matches!(unit, "ns" | "us" | "µs" | "μs" | "ms" | "s" | "m" | "h") {
-            return false;
-        }
-        rest = after;
-    }
-    true
 }
 
 /// What Go's `net/mail.ParseAddress` takes: `local@domain`, or `Name <local@domain>`.

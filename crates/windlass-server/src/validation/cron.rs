@@ -52,34 +52,12 @@ fn descriptor(text: &str) -> Result<(), String> {
         return Ok(());
     }
     match text.strip_prefix("@every ") {
-        Some(duration) if is_duration(duration) => Ok(()),
+        Some(duration) if crate::codec::duration::parse(duration).is_some() => Ok(()),
         Some(duration) => {
             Err(format!("failed to parse duration {text}: time: invalid duration {}", crate::field::quote(duration)))
         }
         None => Err(format!("unrecognized descriptor: {text}")),
     }
-}
-
-/// Whether a text is a duration as Go writes them: `1h30m`, `1.5s`.
-fn is_duration(text: &str) -> bool {
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    if rest.is_empty() {
-        return false;
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, tail) = rest.split_at(digits);
-        if !number.bytes().any(|b| b.is_ascii_digit()) || number.matches('.').count() > 1 {
-            return false;
-        }
-        let units = ["ns", "us", "µs", "μs", "ms", "h", "m", "s"];
-        let Some(unit) = units.iter().find(|unit| tail.starts_with(**unit)) else { return false };
-        rest = &tail[unit.len()..];
-    }
-    true
 }
 
 fn range(expression: &str, bounds: &Bounds) -> Result<(), String> {

@@ -7,6 +7,7 @@ use crate::cel::eval::{Context, Meter};
 use crate::cel::plan::Fixed;
 use crate::cel::time::{self, Timestamp};
 use crate::cel::value::{Error, Outcome};
+use crate::codec::duration;
 
 pub(super) fn find(name: &str) -> Option<Builtin> {
     Some(match name {
@@ -103,7 +104,7 @@ fn double<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 fn duration<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
         [Value::Duration(value)] => Ok(Value::Duration(*value)),
-        [from @ Value::String(text)] => match time::parse_duration(text) {
+        [from @ Value::String(text)] => match duration::parse(text) {
             Some(nanos) => Ok(Value::Duration(nanos)),
             None => Err(conversion(from, "google.protobuf.Duration")),
         },

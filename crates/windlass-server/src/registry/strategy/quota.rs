@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::Strategy;
 use super::pod::{defaults, resources};
 use crate::field::{FieldError, FieldErrors, Path};
+use crate::quota::pods;
 use crate::validation::access::{Access, AccessMut};
 use crate::validation::quantity::Quantity;
 use crate::validation::{names, values};
@@ -17,18 +18,6 @@ const SCOPES: &[&str] = &[
     "PriorityClass",
     "CrossNamespacePodAffinity",
     "VolumeAttributesClass",
-];
-const POD_RESOURCES: &[&str] = &[
-    "pods",
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
 ];
 const LIMITS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
 
@@ -225,7 +214,7 @@ fn quota_list(owner: &Value, field: &str, path: &Path<'_>, errors: &mut FieldErr
 fn applies_to(scope: &str, resource: &str) -> bool {
     match scope {
         "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass" | "CrossNamespacePodAffinity" => {
-            POD_RESOURCES.contains(&resource)
+            pods::COMPUTE.contains(&resource)
         }
         "BestEffort" => resource == "pods",
         "VolumeAttributesClass" => ["persistentvolumeclaims", "requests.storage"].contains(&resource),

@@ -1,0 +1,77 @@
+//! Durations as Go reads them, in nanoseconds.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+const NANOS: i64 = 1_000_000_000;
+
+/// A duration as `time.ParseDuration` takes it.
+pub(crate) fn parse(text: &str) -> Option<i64> {
+    let negative = text.starts_with('-');
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total: i128 = 0;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (amount, after) = rest.split_at(end);
+        let (whole, fraction) = amount.split_once('.').unwrap_or((amount, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || whole.len() > 19 {
+            return None;
+        }
+        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let unit: i128 = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        total += whole.parse::<i128>().unwrap_or(0) * unit;
+        let digits = &fraction[..fraction.len().min(18)];
+        if !digits.is_empty() {
+            total += digits.parse::<i128>().ok()? * unit / 10i128.pow(digits.len() as u32);
+        }
+        rest = after;
+    }
+    i64::try_from(if negative { -total } else { total }).ok()
+}
+
+static AMOUNTS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"([0-9]+)[\t\n\x0C\r ]*([A-Za-zµ]+)").expect("invariant: the pattern is well-formed"));
+
+/// A `duration` value: a Go duration, or amounts with words as units.
+pub(crate) fn parse_lenient(text: &str) -> Option<i64> {
+    const UNITS: [(&[&str], &str, i64); 8] = [
+        (&["ns"], "nano", 1),
+        (&["us", "µs"], "micro", 1_000),
+        (&["ms"], "milli", 1_000_000),
+        (&["s"], "sec", NANOS),
+        (&["m"], "min", 60 * NANOS),
+        (&["h", "hr"], "hour", 3_600 * NANOS),
+        (&["d"], "day", 86_400 * NANOS),
+        (&["w", "wk"], "week", 7 * 86_400 * NANOS),
+    ];
+    if let Some(duration) = parse(text) {
+        return Some(duration);
+    }
+    let mut total = None;
+    for amount in AMOUNTS.captures_iter(text) {
+        let factor: i64 = amount[1].parse().ok()?;
+        let unit = amount[2].to_lowercase();
+        for (short, long, nanos) in UNITS {
+            if short.contains(&unit.as_str()) || unit.starts_with(long) {
+                total = Some(total.unwrap_or(0i64).wrapping_add(factor.wrapping_mul(nanos)));
+            }
+        }
+    }
+    total
+}
