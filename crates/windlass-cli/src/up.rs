@@ -23,7 +23,7 @@ const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 pub(crate) fn run(args: &Up) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
     if args.foreground {
-        memory::give_back_soon();
+        memory::give_back_at_once();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(foreground(args, &home))?;
     } else {
