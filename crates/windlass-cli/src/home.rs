@@ -35,6 +35,9 @@ pub(crate) struct Run {
     pub previous_context: Option<String>,
 }
 
+/// What clusters leave; one that ran has at least one of them.
+const TRACES: [&str; 3] = ["address", "data", "kubeconfig"];
+
 /// The directory of all clusters.
 pub(crate) fn root() -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os("WINDLASS_HOME").filter(|dir| !dir.is_empty()) {
@@ -61,7 +64,8 @@ impl Home {
         };
         let mut names: Vec<String> = entries
             .filter_map(Result::ok)
-            .filter(|entry| entry.path().is_dir())
+            // Whatever else lies there is not ours.
+            .filter(|entry| TRACES.iter().any(|trace| entry.path().join(trace).exists()))
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect();
         names.sort();

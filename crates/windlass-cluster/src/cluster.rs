@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass::manager::ManagerError;
-use windlass_server::authn::TokenKey;
+use windlass_server::authn::{MASTERS, TokenKey, User};
 use windlass_server::pki::{Authority, PkiError};
 use windlass_server::{Listener, Server, ServerError};
 use windlass_store::{Durable, DurableOptions, OpenError, Recovery, Store};
@@ -98,8 +98,10 @@ impl ClusterBuilder {
             let warnings = api.check_policy(policy).into_iter();
             warnings.map(|warning| (warning.field_ref, warning.warning)).collect()
         });
+        // Who acts can be told from an administrator by admission and in logs, as in a real cluster.
+        let controllers = User::new("system:kube-controller-manager", [MASTERS.to_owned()]);
         let setup = Setup {
-            client: kube::Client::new(server.service(), "default"),
+            client: kube::Client::new(server.service_as(controllers), "default"),
             authority: authority.certificate().to_owned(),
             kinds: server.api().crds.subscribe(),
             check_policy,

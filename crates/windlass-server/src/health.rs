@@ -22,7 +22,7 @@ const CHECKS: [Check; 6] = [
 ];
 
 fn store(api: &Api) -> Result<(), String> {
-    if api.store.revision().has_changed().is_err() { Err("the store is closed".into()) } else { Ok(()) }
+    api.store.takes_writes().map_err(|error| error.to_string())
 }
 
 fn hub(api: &Api) -> Result<(), String> {

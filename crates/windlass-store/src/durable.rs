@@ -40,7 +40,7 @@ mod snapshot;
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -139,6 +139,8 @@ pub struct Durable {
 struct Shared {
     history: RwLock<History>,
     revision: watch::Sender<Revision>,
+    /// What ended writing for good.
+    failed: OnceLock<Failure>,
 }
 
 impl Durable {
@@ -154,7 +156,7 @@ impl Durable {
         let lock = Lock::acquire(dir)?;
         let (history, log, mut recovery) = recover::recover(dir, &options, disk)?;
         let revision = watch::Sender::new(history.revision());
-        let shared = Arc::new(Shared { history: RwLock::new(history), revision });
+        let shared = Arc::new(Shared { history: RwLock::new(history), revision, failed: OnceLock::new() });
         let (queue, commands) = mpsc::channel(QUEUE);
         let (outcome_sender, outcome) = watch::channel(None);
         let committer = Committer::new(Arc::clone(&shared), log, lock, options, queue.downgrade());
@@ -223,6 +225,14 @@ impl Store for Durable {
 
     fn compacted(&self) -> Revision {
         self.shared.history.read().compacted()
+    }
+
+    fn takes_writes(&self) -> Result<(), StoreError> {
+        match self.shared.failed.get() {
+            Some(failure) => Err(failure.clone().into()),
+            None if self.outcome.borrow().is_some() => Err(self.why_closed()),
+            None => Ok(()),
+        }
     }
 
     /// Returns when the disk space is given back, if enough has become free to be worth it.

@@ -140,6 +140,10 @@ impl Store for Memory {
         self.state.read().history.compacted()
     }
 
+    fn takes_writes(&self) -> Result<(), StoreError> {
+        if self.state.read().closed { Err(StoreError::Closed) } else { Ok(()) }
+    }
+
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move { self.drop_below(revision) })
     }

@@ -220,6 +220,10 @@ pub trait Store: Send + Sync + 'static {
     /// The oldest revision that can still be read at; everything below is gone.
     fn compacted(&self) -> Revision;
 
+    /// Whether writes are still taken, as far as is known; otherwise why not. Asks nobody: this is for health
+    /// checks.
+    fn takes_writes(&self) -> Result<(), StoreError>;
+
     /// Drops history below `revision`: older versions and events, and the disk space they take where
     /// that is worth the effort. Below [`compacted`](Self::compacted) there is nothing left to do;
     /// above the newest revision it is [`StoreError::Future`].

@@ -77,6 +77,7 @@ fn a_cluster_is_started_shown_and_stopped() {
 
     drop(up);
     assert_eq!(parsed(&sandbox, "status --name one -o json"), json!({"name": "one", "running": false}));
+    std::fs::create_dir_all(sandbox.path("clusters/somebody-elses")).unwrap();
     assert_eq!(parsed(&sandbox, "list -o json"), json!([{"name": "one", "running": false, "server": null}]));
     // One that has ended but that nobody has waited for has no command line any more.
     let command = std::fs::read(format!("/proc/{}/cmdline", said["pid"])).unwrap_or_default();

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::Value;
 
-use super::update::{Admitted, Change, update};
+use super::update::{Admitted, Change, check_identity, update};
 use super::{Answer, Context, create, decode, ownership};
 use crate::codec::body::StrictError;
 use crate::codec::negotiate::{self, PatchType};
@@ -79,23 +79,6 @@ async fn change(
     let updated = update(context, change).await?;
     decode::warn(context, validation, reported);
     Ok(context.answer(StatusCode::OK, updated.object))
-}
-
-/// A patch cannot rename or move an object.
-fn check_identity(context: &Context, object: &mut Value) -> Result<(), Status> {
-    let name = object::name(object);
-    if name.is_empty() {
-        let name = context.name();
-        let message = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
-        return Err(Status::bad_request(message));
-    }
-    if name != context.name() {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            context.name()
-        )));
-    }
-    create::place(context, object)
 }
 
 async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Result<Answer, Status> {

@@ -63,8 +63,7 @@ pub(super) trait View: Sync {
 pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&context.query, "UpdateOptions", false)?;
     let mut object = decode::object(context, options.field_validation)?;
-    place(context, &mut object)?;
-    check_name(context, &mut object)?;
+    check_identity(context, &mut object)?;
     let manager = context.manager(options.field_manager.as_deref());
     let change = Change {
         transform: |_: &Context, _: &Value| Ok(object.clone()),
@@ -87,16 +86,18 @@ fn creates(context: &Context) -> bool {
     context.subresource().is_empty() && context.served.strategy().create_on_update()
 }
 
-/// The name in the body may be left out, but not differ from the path's.
-fn check_name(context: &Context, object: &mut Value) -> Result<(), Status> {
-    let name = object::name(object);
+/// A change says which object it makes, and neither renames nor moves it.
+pub(super) fn check_identity(context: &Context, object: &mut Value) -> Result<(), Status> {
+    place(context, object)?;
+    let (name, expected) = (object::name(object), context.name());
     if name.is_empty() {
-        let name = context.name().to_owned();
-        metadata_mut(object).insert("name".into(), name.into());
-    } else if name != context.name() {
         return Err(Status::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            context.name()
+            "the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if name != expected {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({expected})"
         )));
     }
     Ok(())

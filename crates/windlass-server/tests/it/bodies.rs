@@ -106,3 +106,17 @@ async fn a_client_that_sends_too_much_over_http2_is_told() {
     listener.stop().await;
     server.stop().await.unwrap();
 }
+
+/// Whoever replaces an object has to name it: an empty body must not empty it.
+#[tokio::test]
+async fn a_replacement_without_a_name_changes_nothing() {
+    let server = start().await;
+    create(&server, MAPS, &json!({"metadata": {"name": "m"}, "data": {"k": "v"}})).await;
+    for (path, name) in [(format!("{MAPS}/m"), "m"), ("/api/v1/namespaces/default/finalize".to_owned(), "default")] {
+        let answer = send_bytes(server.service(), Method::PUT, &path, "application/json", "{}".into()).await;
+        let message = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        assert_eq!((answer.code, answer.body["message"].as_str()), (400, Some(&*message)), "{path}");
+    }
+    let kept = send_bytes(server.service(), Method::GET, &format!("{MAPS}/m"), "", Vec::new()).await;
+    assert_eq!(kept.body["data"]["k"], "v");
+}

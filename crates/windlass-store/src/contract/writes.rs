@@ -181,7 +181,10 @@ pub async fn a_dropped_future_does_no_harm<S: Store>(store: &S) {
 pub async fn a_closed_store_still_reads<S: Store>(store: &S) {
     set(store, "a", "1").await;
     set(store, "a", "2").await;
+    store.takes_writes().expect("open");
     store.close().await.expect("closes");
+    let refused = store.takes_writes();
+    assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
     let refused = store.txn(vec![put("a", Expect::Any, "3")]).await;
     assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
     let refused = store.compact(2).await;

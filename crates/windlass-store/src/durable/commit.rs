@@ -61,7 +61,6 @@ pub(crate) struct Committer {
     asked_for_space: Vec<Reply<()>>,
     /// After a checkpoint has failed, how far the log must grow before the next is tried.
     retry_above: u64,
-    failed: Option<Failure>,
 }
 
 /// Transactions that are planned, but not yet durable.
@@ -117,7 +116,6 @@ impl Committer {
             checkpoint: None,
             asked_for_space: Vec::new(),
             retry_above: 0,
-            failed: None,
         }
     }
 
@@ -146,7 +144,7 @@ impl Committer {
 
     /// Plans a transaction as the next of the batch.
     fn txn(&mut self, txn: Txn, reply: Reply<TxnResult>) {
-        if let Some(failure) = &self.failed {
+        if let Some(failure) = self.shared.failed.get() {
             answer(reply, Err(failure.clone().into()));
             return;
         }
@@ -209,7 +207,7 @@ impl Committer {
     }
 
     fn compact(&mut self, revision: Revision, reply: Reply<()>) {
-        if let Some(failure) = &self.failed {
+        if let Some(failure) = self.shared.failed.get() {
             answer(reply, Err(failure.clone().into()));
             return;
         }
@@ -253,7 +251,8 @@ impl Committer {
     fn fail(&mut self, failure: Failure) {
         let Failure { action, path, source } = &failure;
         tracing::error!(action, path = %path.display(), error = %source, "the store takes no more writes");
-        self.failed = Some(failure);
+        // The first is what ended it.
+        let _ = self.shared.failed.set(failure);
     }
 
     /// Closes the log, if it is still known what it holds.
@@ -267,7 +266,7 @@ impl Committer {
             self.finish_checkpoint();
         }
         let revision = self.shared.history.read().revision();
-        let outcome = self.failed.take().map_or_else(|| self.log.end(revision), Err);
+        let outcome = self.shared.failed.get().cloned().map_or_else(|| self.log.end(revision), Err);
         drop(self.lock);
         outcome
     }
@@ -286,7 +285,7 @@ impl Committer {
             }
             return;
         }
-        if self.failed.is_some() {
+        if self.shared.failed.get().is_some() {
             return;
         }
         let history = self.shared.history.read();
@@ -360,7 +359,7 @@ impl Committer {
         }
         self.shared.history.write().unpin();
         self.trim();
-        if !self.asked_for_space.is_empty() && self.failed.is_none() {
+        if !self.asked_for_space.is_empty() && self.shared.failed.get().is_none() {
             self.make_space();
         }
     }

@@ -267,6 +267,8 @@ fn check_failing_disk(fails: fn(Operation<'_>) -> bool) {
     armed.store(0, Ordering::SeqCst);
     let refused = block_on(store.txn(txn(11)));
     assert!(matches!(refused, Err(StoreError::Io { .. })), "{refused:?}");
+    let refused = store.takes_writes();
+    assert!(matches!(refused, Err(StoreError::Io { .. })), "{refused:?}");
     let refused = block_on(store.compact(10));
     assert!(matches!(refused, Err(StoreError::Io { .. })), "{refused:?}");
     let closed = block_on(store.close());

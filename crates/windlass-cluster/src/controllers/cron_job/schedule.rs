@@ -3,8 +3,6 @@
 //! As in the parser upstream uses (robfig/cron), a day matches by month and week day if both are
 //! unrestricted or one is, and by either if both are given.
 
-use std::path::Path;
-
 use k8s_openapi::jiff::civil::{Date, DateTime, Time};
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp, ToSpan as _};
@@ -176,16 +174,9 @@ fn every(text: &str) -> Option<SignedDuration> {
     Some(SignedDuration::from_secs(seconds))
 }
 
-/// A time zone of the machine's database.
+/// A time zone by name.
 pub(super) fn time_zone(name: &str) -> Option<TimeZone> {
-    if name.is_empty() || name.eq_ignore_ascii_case("utc") {
-        return Some(TimeZone::UTC);
-    }
-    if name.starts_with('/') || name.split('/').any(|part| part == "..") {
-        return None;
-    }
-    let data = std::fs::read(Path::new("/usr/share/zoneinfo").join(name)).ok()?;
-    TimeZone::tzif(name, &data).ok()
+    if name.is_empty() { Some(TimeZone::UTC) } else { TimeZone::get(name).ok() }
 }
 
 #[cfg(test)]
