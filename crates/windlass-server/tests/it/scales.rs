@@ -315,3 +315,42 @@ async fn a_custom_resources_replicas_have_owners() {
     assert_eq!(owners(&object, LIT), ["hand/scale Update", "m/scale Apply"], "{object}");
     server.stop().await.unwrap();
 }
+
+/// Upstream's `skipnonapplied.go` sees just the owners of the Scale.
+#[tokio::test]
+async fn replicas_that_nobody_owns_are_owned_by_who_was_there_before() {
+    const REPLICAS: &str = "/f:spec/f:replicas";
+    let server = start().await;
+    let mut config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
+    config["spec"] = spec(1);
+    config["spec"].as_object_mut().unwrap().remove("replicas");
+    assert_eq!(apply(&server, &format!("{WEB}?fieldManager=config"), &config).await.code, 201);
+    let scaled = |query: &str| format!("{WEB}/scale?fieldManager={query}");
+    let patched = send(&server, Method::PATCH, &scaled("hand"), &json!({"spec": {"replicas": 2}})).await;
+    assert_eq!((patched.code, &patched.body["spec"]), (200, &json!({"replicas": 2})));
+    assert!(owners(&get(&server, WEB).await.body, REPLICAS).is_empty());
+
+    let refused = apply(&server, &scaled("m"), &scale("web", 3)).await;
+    let owner = "conflict with \"before-first-apply\" with subresource \"scale\" using autoscaling/v1: .spec.replicas";
+    check_refused(&refused, 409, owner);
+    let forced = apply(&server, &scaled("m&force=true"), &scale("web", 3)).await;
+    assert_eq!((forced.code, &forced.body["spec"]), (200, &json!({"replicas": 3})), "{}", forced.body);
+    let object = get(&server, WEB).await.body;
+    assert_eq!(owners(&object, REPLICAS), ["m/scale Apply"]);
+    assert_eq!(owners(&object, "/f:spec/f:selector"), ["config Apply"]);
+    server.stop().await.unwrap();
+}
+
+/// Upstream's converter of maps lets integers wrap around, in strategic merges as in applies.
+#[tokio::test]
+async fn replicas_too_large_for_their_field_wrap_around_where_no_json_is_decoded() {
+    let server = start_with_web(3).await;
+    let path = format!("{WEB}/scale?fieldManager=m");
+    let large = 99_999_999_999_i64;
+    let patched = send_patch(&server, &path, STRATEGIC, &json!({"spec": {"replicas": large}})).await;
+    assert_eq!((patched.code, &patched.body["spec"]), (200, &json!({"replicas": 1_215_752_191})));
+    let applied = apply(&server, &format!("{path}&force=true"), &scale("web", large + 1)).await;
+    assert_eq!((applied.code, &applied.body["spec"]), (200, &json!({"replicas": 1_215_752_192})));
+    assert_eq!(get(&server, WEB).await.body["spec"]["replicas"], 1_215_752_192);
+    server.stop().await.unwrap();
+}
