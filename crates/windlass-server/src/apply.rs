@@ -16,8 +16,8 @@
 //! Go always writes (`resources: {}`) are there. A merged object may contain nulls, which decoding
 //! drops, as after any patch.
 //!
-//! The `scale` subresource is tracked in terms of its object: its writes are an [`update`] or [`apply`] of
-//! the parent in which only the replicas field changes, with `subresource: "scale"`.
+//! The `scale` subresource is tracked as the Scale it is: [`ReplicasPaths`] makes its owners from those of its
+//! object and puts them back.
 //!
 //! ```
 //! use jiff::Timestamp;
@@ -59,6 +59,7 @@ mod merge;
 mod owned;
 mod prune;
 mod reset;
+mod scale;
 mod shape;
 mod validate;
 
@@ -66,6 +67,7 @@ mod validate;
 mod tests;
 
 pub use reset::{FieldPath, Reset};
+pub use scale::ReplicasPaths;
 
 use compare::Change;
 use conflict::Conflict;

@@ -99,6 +99,10 @@ impl Entry {
         self.text("operation") == "Apply"
     }
 
+    pub(super) fn operation(&self) -> Operation {
+        if self.is_apply() { Operation::Apply } else { Operation::Update }
+    }
+
     /// The time as stored: to the second, in UTC, so that texts sort as times do. Empty if unknown.
     fn time(&self) -> &str {
         self.text("time")
@@ -277,9 +281,9 @@ fn decode(list: &[Value]) -> Result<Managers, String> {
     let mut out: Vec<Entry> = Vec::with_capacity(list.len());
     for (index, value) in list.iter().enumerate() {
         let entry = Entry::decode(value, index)?;
-        let operation = if entry.is_apply() { Operation::Apply } else { Operation::Update };
-        let same =
-            |other: &Entry| other.belongs_to(entry.manager(), operation, entry.api_version(), entry.subresource());
+        let same = |other: &Entry| {
+            other.belongs_to(entry.manager(), entry.operation(), entry.api_version(), entry.subresource())
+        };
         // The last entry of a writer counts.
         match out.iter().position(same) {
             Some(index) => out[index] = entry,

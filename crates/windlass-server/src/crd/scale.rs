@@ -88,6 +88,11 @@ impl ScalePaths {
         Ok(())
     }
 
+    /// The names of the fields that lead to the desired number.
+    pub fn replicas_path(&self) -> Vec<&str> {
+        steps(&self.spec_replicas).collect()
+    }
+
     /// Checks the desired number of an object that is written.
     pub fn validate_spec(&self, object: &Value, errors: &mut FieldErrors) {
         replicas_in_range(object, &self.spec_replicas, errors);

@@ -66,33 +66,24 @@ pub(super) fn patched(
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
     let expected = Expected::from(&context.served.resource);
-    let refuse = |why: String| -> Result<Status, Status> {
-        let shown = match patch.strategic {
-            Some(document) => shown(document),
-            None => (patch.apply)()?.to_string(),
-        };
-        let error = FieldError::invalid(&Path::new("patch"), shown, why);
-        Ok(Status::invalid(Qualified { group: "", name: "" }, "", &FieldErrors(vec![error])))
-    };
-    let value = (patch.apply)()?;
-    let decoded = Decoded { value, duplicates: Vec::new(), source: None };
-    let result = if expected.custom {
-        Ok(typed(context, decoded, expected, context.served.schema())?)
-    } else if patch.strategic.is_some() {
-        converted(decoded, expected, context.served.schema())
-    } else {
-        of_kind(decoded, expected, context.served.schema())
-    };
-    let (value, unknown) = match result {
-        Ok(result) => result,
-        Err(why) => return Err(refuse(why)?),
-    };
-    let mut strict = patch.duplicates.to_vec();
-    strict.extend(unknown);
-    if validation == FieldValidation::Strict && !strict.is_empty() {
-        return Err(refuse(strict_message(&strict))?);
+    if !expected.custom {
+        return patched_view(patch, expected, context.served.schema(), validation);
     }
-    Ok((value, strict.into_iter().map(|error| error.message).collect()))
+    let decoded = Decoded { value: (patch.apply)()?, duplicates: Vec::new(), source: None };
+    let typed = typed(context, decoded, expected, context.served.schema())?;
+    patch.outcome(Ok(typed), validation)
+}
+
+/// The same for an object of a built-in kind, which need not be that of the path: a Scale.
+pub(super) fn patched_view(
+    patch: &Patch<'_, impl Fn() -> Result<Value, Status>>,
+    expected: Expected<'_>,
+    schema: &Schema,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), Status> {
+    let decoded = Decoded { value: (patch.apply)()?, duplicates: Vec::new(), source: None };
+    let decode = if patch.strategic.is_some() { converted } else { of_kind };
+    patch.outcome(decode(decoded, expected, schema), validation)
 }
 
 /// A patch, as far as decoding its result is concerned.
@@ -103,6 +94,35 @@ pub(super) struct Patch<'a, F> {
     pub duplicates: &'a [StrictError],
     /// A strategic merge patch, which errors show instead of the patched object.
     pub strategic: Option<&'a Value>,
+}
+
+impl<F: Fn() -> Result<Value, Status>> Patch<'_, F> {
+    /// The decoded object and what is tolerated of it, or why the patch is refused.
+    fn outcome(
+        &self,
+        decoded: Result<(Value, Vec<StrictError>), String>,
+        validation: FieldValidation,
+    ) -> Result<(Value, Vec<String>), Status> {
+        let (value, unknown) = match decoded {
+            Ok(decoded) => decoded,
+            Err(why) => return Err(self.refusal(why)?),
+        };
+        let mut strict = self.duplicates.to_vec();
+        strict.extend(unknown);
+        if validation == FieldValidation::Strict && !strict.is_empty() {
+            return Err(self.refusal(strict_message(&strict))?);
+        }
+        Ok((value, strict.into_iter().map(|error| error.message).collect()))
+    }
+
+    fn refusal(&self, why: String) -> Result<Status, Status> {
+        let shown = match self.strategic {
+            Some(document) => shown(document),
+            None => (self.apply)()?.to_string(),
+        };
+        let error = FieldError::invalid(&Path::new("patch"), shown, why);
+        Ok(Status::invalid(Qualified { group: "", name: "" }, "", &FieldErrors(vec![error])))
+    }
 }
 
 /// A strategic merge patch as errors show it, after merging has used up the directives at its root.
@@ -118,7 +138,7 @@ fn shown(document: &Value) -> String {
 
 /// The result of a strategic merge patch. It is copied into the Go type of its kind whatever kind it claims
 /// to be of.
-fn converted(
+pub(super) fn converted(
     mut decoded: Decoded<'_>,
     expected: Expected<'_>,
     schema: &Schema,

@@ -1,4 +1,13 @@
 //! `/scale`: a view of how many replicas an object wants and has.
+//!
+//! ```text
+//! stored object ──> its Scale, with the owners of the replicas ──> patch, apply or PUT ──> new Scale
+//!                   ──> the replicas and their owners back into the object ──> update
+//! ```
+//!
+//! A Scale is decoded as what it is, an `autoscaling/v1` Scale, whatever kind it is of. Of a new one, only the
+//! replicas, their owners and the preconditions count. Mirrors `scaleUpdatedObjectInfo` of upstream's
+//! `registry/apps/*/storage/storage.go` and `apiextensions-apiserver/pkg/registry/customresource/etcd.go`.
 
 use std::sync::Arc;
 
@@ -7,11 +16,15 @@ use serde_json::Value;
 
 use super::update::{Admitted, Change, Updated, View, update};
 use super::{Answer, Context, decode, get};
+use crate::apply::{self, Manager, OneVersion, ReplicasPaths, Reset};
 use crate::body::Body;
 use crate::catalog::Served;
-use crate::codec::Expected;
 use crate::codec::negotiate::{self, PatchType};
-use crate::options::WriteOptions;
+use crate::codec::{Decoded, Expected};
+use crate::crd::scale::ScalePaths;
+use crate::field::FieldErrors;
+use crate::object::metadata_mut;
+use crate::options::{FieldValidation, WriteOptions};
 use crate::patch::{json::JsonPatch, merge, strategic};
 use crate::registry::strategy::scale as builtin;
 use crate::request::Verb;
@@ -21,8 +34,8 @@ use crate::{object, render, versions};
 
 const EXPECTED: Expected<'static> = Expected { group: "autoscaling", version: "v1", kind: "Scale", custom: false };
 
-/// What a patch sees where an object does not say how many replicas it wants; it has to change it.
-const UNSET: i64 = i32::MIN as i64;
+/// What a change sees where an object does not say how many replicas it wants; it has to change it.
+const UNSET: i32 = i32::MIN;
 
 /// Carries out a request for a scale.
 pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
@@ -32,18 +45,7 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
             let live = versions::to_served(&context.api, &context.served, &stored.bytes).await?;
             read(context, &live)?
         }
-        Verb::Update => {
-            let options = WriteOptions::parse(&context.query, "UpdateOptions", false)?;
-            let scale = decode::view(context, EXPECTED, options.field_validation)?;
-            if object::name(&scale) != context.name() && !object::name(&scale).is_empty() {
-                return Err(Status::bad_request(format!(
-                    "the name of the object ({}) does not match the name on the URL ({})",
-                    object::name(&scale),
-                    context.name()
-                )));
-            }
-            write(context, &options, |_| Ok(scale.clone())).await?
-        }
+        Verb::Update => replace(context).await?,
         Verb::Patch => patch(context).await?,
         _ => return Err(Status::method_not_allowed()),
     };
@@ -53,46 +55,188 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
     Ok(Answer::Raw { code: StatusCode::OK, content_type, body, warnings })
 }
 
+async fn replace(context: &mut Context) -> Result<Value, Status> {
+    let options = WriteOptions::parse(&context.query, "UpdateOptions", false)?;
+    let scale = decode::view(context, EXPECTED, options.field_validation)?;
+    check_identity(context, &scale)?;
+    let schema = schema()?;
+    let manager = context.manager(options.field_manager.as_deref());
+    let change = |context: &Context, old: &Value| Ok(tracked(context, schema, old, scale.clone(), &manager));
+    write(context, &options, change).await
+}
+
 async fn patch(context: &mut Context) -> Result<Value, Status> {
     let content_type = context.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = negotiate::patch_type(content_type, context.served.custom)?;
     let options = WriteOptions::parse(&context.query, "PatchOptions", kind == PatchType::Apply)?;
-    let schema = schema()?;
     if kind == PatchType::Apply {
-        let (applied, _) = decode::applied(context)?;
-        if context.served.custom {
-            // Upstream cannot do this either.
-            return Err(Status::unclassified(format!(
-                "failed to convert new object ({}/{}; autoscaling/v1, Kind=Scale) to proper version: request to \
-                 convert CR to an invalid group/version: autoscaling/v1",
-                object::text(&applied, "namespace"),
-                object::name(&applied)
-            )));
-        }
-        return write(context, &options, |scale| {
-            let mut scale = scale.clone();
-            merge::apply(&mut scale, applied.clone())?;
-            Ok(scale)
-        })
-        .await;
+        return server_side_apply(context, &options).await;
     }
-    let (document, _) = decode::patch_document(context)?;
-    write(context, &options, |scale| {
-        let mut scale = scale.clone();
-        match kind {
-            PatchType::Json => JsonPatch::decode(&document, true)?.apply(&mut scale)?,
-            PatchType::Strategic => strategic::apply(schema, &mut scale, document.clone())?,
-            _ => merge::apply(&mut scale, document.clone())?,
-        }
+    let schema = schema()?;
+    let validation = options.field_validation;
+    let (document, duplicates) = decode::patch_document(context)?;
+    let json = match kind {
+        PatchType::Json => Some(JsonPatch::decode(&document, validation == FieldValidation::Ignore)?),
+        _ => None,
+    };
+    if let Some(json) = &json {
+        decode::report(context, validation, json.strict_errors.clone())?;
+    }
+    let strategic = (kind == PatchType::Strategic).then_some(&document);
+    let manager = context.manager(options.field_manager.as_deref());
+    let mut reported = Vec::new();
+    let change = |context: &Context, old: &Value| {
+        let apply = || {
+            let mut scale = old.clone();
+            match (&json, strategic) {
+                (Some(json), _) => json.apply(&mut scale)?,
+                (None, Some(document)) => strategic::apply(schema, &mut scale, document.clone())?,
+                (None, None) => merge::apply(&mut scale, document.clone())?,
+            }
+            Ok(scale)
+        };
+        let patch = decode::Patch { apply, duplicates: &duplicates, strategic };
+        let (scale, strict) = decode::patched_view(&patch, EXPECTED, schema, validation)?;
+        reported = strict;
+        check_identity(context, &scale)?;
+        Ok(tracked(context, schema, old, scale, &manager))
+    };
+    let scale = write(context, &options, change).await?;
+    decode::warn(context, validation, reported);
+    Ok(scale)
+}
+
+async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Result<Value, Status> {
+    let schema = schema()?;
+    let (applied, complaints) = decode::applied(context)?;
+    let validation = options.field_validation;
+    let name = context.manager(options.field_manager.as_deref());
+    let change = |context: &Context, old: &Value| {
+        let force = options.force.unwrap_or(false);
+        let merged = apply::apply(schema, Some(old), &applied, &manager(&name), force, context.now)?;
+        let scale = of_applied(context, schema, old, merged).map_err(|why| {
+            let (namespace, name) = (object::text(&applied, "namespace"), object::name(&applied));
+            let what = format!("{namespace}/{name}; autoscaling/v1, Kind=Scale");
+            Status::unclassified(format!("failed to convert new object ({what}) to proper version: {why}"))
+        })?;
+        decode::strictly_applied(&complaints, validation)?;
+        check_identity(context, &scale)?;
         Ok(scale)
-    })
-    .await
+    };
+    let scale = write(context, options, change).await;
+    decode::warn(context, validation, complaints.clone());
+    scale
+}
+
+/// The Scale that an apply made. As upstream, that of a custom resource can be applied only as it is: all
+/// that may change is who owns it.
+fn of_applied(context: &Context, schema: &Schema, old: &Value, merged: Value) -> Result<Value, String> {
+    if context.served.custom {
+        if without_owners(old) == without_owners(&merged) {
+            return Ok(merged);
+        }
+        return Err("request to convert CR to an invalid group/version: autoscaling/v1".to_owned());
+    }
+    let decoded = Decoded { value: merged, duplicates: Vec::new(), source: None };
+    match decode::converted(decoded, EXPECTED, schema) {
+        Ok((scale, _)) => Ok(scale),
+        Err(why) => Err(format!("unable to convert unstructured object to autoscaling/v1, Kind=Scale: {why}")),
+    }
+}
+
+fn without_owners(scale: &Value) -> Value {
+    let mut scale = scale.clone();
+    metadata_mut(&mut scale).remove("managedFields");
+    scale
+}
+
+/// A Scale cannot be another object's.
+fn check_identity(context: &Context, scale: &Value) -> Result<(), Status> {
+    let namespace = object::text(scale, "namespace");
+    if context.served.namespaced && !namespace.is_empty() && namespace != context.namespace() {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let (name, wanted) = (object::name(scale), context.name());
+    if name.is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if name != wanted {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    Ok(())
+}
+
+/// A Scale that replaces `old`, with owners.
+fn tracked(context: &Context, schema: &Schema, old: &Value, mut scale: Value, name: &str) -> Value {
+    // As in Go's encoding, zero replicas are left out; nobody owns them then.
+    if let Some(Value::Object(spec)) = scale.get_mut("spec") {
+        spec.retain(|field, value| field != "replicas" || value.as_i64() != Some(0));
+    }
+    apply::update(schema, Some(old), &mut scale, &manager(name), context.now);
+    scale
+}
+
+fn manager(name: &str) -> Manager<'_> {
+    Manager {
+        name,
+        api_version: "autoscaling/v1",
+        kind: "Scale",
+        subresource: "scale",
+        reset: Reset::Nothing,
+        versions: &OneVersion,
+    }
 }
 
 fn schema() -> Result<&'static Schema, Status> {
     let id =
         definitions::by_kind("autoscaling", "v1", "Scale").ok_or_else(|| Status::internal("Scale has no schema"))?;
     Ok(definitions::definition(id))
+}
+
+/// The replicas that a decoded Scale asks for.
+fn replicas(scale: &Value) -> Result<i32, Status> {
+    match scale.pointer("/spec/replicas") {
+        None | Some(Value::Null) => Ok(0),
+        Some(number) => number
+            .as_i64()
+            .and_then(|number| i32::try_from(number).ok())
+            .ok_or_else(|| Status::internal(format!("{number} is no number of replicas"))),
+    }
+}
+
+/// Checks the Scale of an object of a built-in kind. That of a custom resource is checked as part of it.
+fn validate(scale: &Value, name: &str) -> Result<(), Status> {
+    let mut errors = FieldErrors::default();
+    builtin::validate(scale, &mut errors);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(Qualified { group: "autoscaling", name: "Scale" }, name, &errors))
+}
+
+/// Where a version of a custom resource keeps what its Scale shows; `None` with built-in kinds.
+fn custom_paths(served: &Served) -> Result<Option<&ScalePaths>, Status> {
+    let Some(kind) = served.custom() else { return Ok(None) };
+    let paths = kind.version(&served.version).and_then(|version| version.scale.as_ref());
+    paths.map(Some).ok_or_else(Status::no_such_resource)
+}
+
+/// Where all versions of a kind keep the replicas.
+fn replicas_paths(served: &Served) -> ReplicasPaths {
+    if let Some(kind) = served.custom() {
+        return ReplicasPaths::new(kind.versions.iter().map(|version| {
+            let path = version.scale.as_ref().map(ScalePaths::replicas_path).unwrap_or_default();
+            (&*version.api_version, path)
+        }));
+    }
+    let versions = builtin::versions(&served.kind);
+    ReplicasPaths::new(versions.iter().map(|version| (*version, vec!["spec", "replicas"])))
 }
 
 /// What admission sees of a change of a scale.
@@ -107,11 +251,11 @@ impl View for ScaleView<'_> {
     }
 
     fn write(&self, object: &mut Value, view: &Value) -> Result<(), Status> {
-        let replicas = view.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-        let version = self.served.custom().and_then(|kind| kind.version(&self.served.version));
-        if let Some(paths) = version.and_then(|version| version.scale.as_ref()) {
+        let replicas = replicas(view)?.into();
+        if let Some(paths) = custom_paths(self.served)? {
             return paths.set(object, replicas).map_err(Status::internal);
         }
+        validate(view, object::name(object))?;
         builtin::set(object, replicas);
         Ok(())
     }
@@ -127,59 +271,70 @@ fn read(context: &Context, live: &Value) -> Result<Value, Status> {
 
 /// The scale of an object, and what a read fails with if the object does not say how many replicas it wants.
 fn scale_of(served: &Served, live: &Value) -> Result<(Value, Option<String>), Status> {
-    let Some(kind) = served.custom() else { return Ok((builtin::get(live), None)) };
-    let paths = kind.version(&served.version).and_then(|version| version.scale.as_ref());
-    let paths = paths.ok_or_else(Status::no_such_resource)?;
+    let Some(paths) = custom_paths(served)? else { return Ok((builtin::get(live), None)) };
     let scale = paths.get(live).map_err(Status::internal)?;
     Ok((scale.object, (!scale.found).then(|| paths.missing())))
 }
 
-/// Changes the scale of an object; returns the new one.
+/// Changes the scale of an object; returns the new one. `change` makes a new scale, with owners, from the old.
 async fn write(
     context: &mut Context,
     options: &WriteOptions,
-    change: impl Fn(&Value) -> Result<Value, Status>,
+    mut change: impl FnMut(&Context, &Value) -> Result<Value, Status>,
 ) -> Result<Value, Status> {
     let served = Arc::clone(&context.served);
-    let custom = served.custom().and_then(|kind| kind.version(&served.version)).and_then(|v| v.scale.as_ref());
-    let manager = context.manager(options.field_manager.as_deref());
+    let paths = replicas_paths(&served);
+    let is_put = context.verb == Verb::Update;
     let transform = |context: &Context, live: &Value| {
-        let old = match custom {
-            Some(paths) => {
-                let mut scale = paths.get(live).map_err(Status::internal)?;
-                if !scale.found {
-                    scale.object["spec"]["replicas"] = UNSET.into();
-                }
-                scale.object
-            }
-            None => builtin::get(live),
-        };
-        let scale = change(&old)?;
-        if let (Some(paths), Some(UNSET)) = (custom, scale.pointer("/spec/replicas").and_then(Value::as_i64)) {
-            return Err(Status::bad_request(paths.cannot_be_empty()));
+        let (mut old, missing) = scale_of(&served, live)?;
+        if missing.is_some() {
+            old["spec"]["replicas"] = UNSET.into();
         }
-        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+        paths.to_scale(live, &mut old);
+        let scale = change(context, &old)?;
         let mut object = live.clone();
-        if let Some(paths) = custom {
-            paths.set(&mut object, replicas).map_err(Status::internal)?;
-        } else {
-            let mut errors = crate::field::FieldErrors::default();
-            builtin::validate(&scale, &mut errors);
-            if !errors.is_empty() {
-                let kind = Qualified { group: "autoscaling", name: "Scale" };
-                return Err(Status::invalid(kind, context.name(), &errors));
-            }
-            builtin::set(&mut object, replicas);
-        }
-        let version = object::text(&scale, "resourceVersion").to_owned();
-        object::metadata_mut(&mut object).insert("resourceVersion".into(), version.into());
+        put_back(context, &scale, &mut object, is_put)?;
+        paths.to_parent(&served.api_version(), &scale, &mut object);
         Ok(object)
     };
     let view = ScaleView { served: &served };
     let admitted = Admitted::View(&view);
-    let change = Change { transform, manager: Some(&manager), options, uid_is_precondition: false, admitted };
+    // Owners have been dealt with, in terms of the scale.
+    let change = Change { transform, manager: None, options, uid_is_precondition: is_put, admitted };
     // The change goes through the object's own rules; only the ownership says that it came through here.
     let Updated { object, .. } = update(context, change).await?;
     let live = versions::to_served(&context.api, &context.served, &object.bytes).await?;
     read(context, &live)
+}
+
+/// Makes an object what its new scale says.
+fn put_back(context: &Context, scale: &Value, object: &mut Value, is_put: bool) -> Result<(), Status> {
+    let served = &context.served;
+    let replicas = replicas(scale)?;
+    let uid = object::text(scale, "uid").to_owned();
+    let revision = object::text(scale, "resourceVersion").to_owned();
+    if let Some(paths) = custom_paths(served)? {
+        if replicas == UNSET {
+            return Err(Status::bad_request(paths.cannot_be_empty()));
+        }
+        paths.set(object, replicas.into()).map_err(Status::internal)?;
+        if !revision.is_empty() {
+            metadata_mut(object).insert("resourceVersion".into(), revision.into());
+        }
+    } else {
+        validate(scale, context.name())?;
+        let live = object::text(object, "uid");
+        if !is_put && !uid.is_empty() && uid != live {
+            let resource = format!("{}/scale", served.plural);
+            let resource = Qualified { group: &served.group, name: &resource };
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {live}");
+            return Err(Status::conflict(resource, context.name(), why));
+        }
+        builtin::set(object, replicas.into());
+        metadata_mut(object).insert("resourceVersion".into(), revision.into());
+    }
+    if is_put && !uid.is_empty() {
+        metadata_mut(object).insert("uid".into(), uid.into());
+    }
+    Ok(())
 }

@@ -21,4 +21,5 @@ mod policies;
 mod quotas;
 mod resizes;
 mod roles;
+mod scales;
 mod webhooks;

@@ -12,6 +12,16 @@ pub fn has_scale(group: &str, kind: &str) -> bool {
     matches!((group, kind), ("apps", "Deployment" | "ReplicaSet" | "StatefulSet") | ("", "ReplicationController"))
 }
 
+/// Every version there ever was of a built-in kind with a `scale` subresource. All have `spec.replicas`, and
+/// owners may still be noted in terms of one that is gone.
+pub fn versions(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "Deployment" | "StatefulSet" => &["apps/v1", "apps/v1beta2", "apps/v1beta1"],
+        "ReplicaSet" => &["apps/v1", "apps/v1beta2"],
+        _ => &["v1"],
+    }
+}
+
 /// The Scale (autoscaling/v1) of an object of a built-in kind. As in Go's encoding, zero replicas are
 /// left out of the spec.
 pub fn get(object: &Value) -> Value {
