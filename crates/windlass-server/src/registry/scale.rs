@@ -14,7 +14,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::update::{Admitted, Change, Updated, View, update};
+use super::update::{Admitted, Change, Updated, View, check_identity, update};
 use super::{Answer, Context, decode, get};
 use crate::apply::{self, Manager, OneVersion, ReplicasPaths, Reset};
 use crate::body::Body;
@@ -57,8 +57,8 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
 
 async fn replace(context: &mut Context) -> Result<Value, Status> {
     let options = WriteOptions::parse(&context.query, "UpdateOptions", false)?;
-    let scale = decode::view(context, EXPECTED, options.field_validation)?;
-    check_identity(context, &scale)?;
+    let mut scale = decode::view(context, EXPECTED, options.field_validation)?;
+    check_identity(context, &mut scale)?;
     let schema = schema()?;
     let manager = context.manager(options.field_manager.as_deref());
     let change = |context: &Context, old: &Value| Ok(tracked(context, schema, old, scale.clone(), &manager));
@@ -96,9 +96,9 @@ async fn patch(context: &mut Context) -> Result<Value, Status> {
             Ok(scale)
         };
         let patch = decode::Patch { apply, duplicates: &duplicates, strategic };
-        let (scale, strict) = decode::patched_view(&patch, EXPECTED, schema, validation)?;
+        let (mut scale, strict) = decode::patched_view(&patch, EXPECTED, schema, validation)?;
         reported = strict;
-        check_identity(context, &scale)?;
+        check_identity(context, &mut scale)?;
         Ok(tracked(context, schema, old, scale, &manager))
     };
     let scale = write(context, &options, change).await?;
@@ -114,13 +114,13 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
     let change = |context: &Context, old: &Value| {
         let force = options.force.unwrap_or(false);
         let merged = apply::apply(schema, Some(old), &applied, &manager(&name), force, context.now)?;
-        let scale = of_applied(context, schema, old, merged).map_err(|why| {
+        let mut scale = of_applied(context, schema, old, merged).map_err(|why| {
             let (namespace, name) = (object::text(&applied, "namespace"), object::name(&applied));
             let what = format!("{namespace}/{name}; autoscaling/v1, Kind=Scale");
             Status::unclassified(format!("failed to convert new object ({what}) to proper version: {why}"))
         })?;
         decode::strictly_applied(&complaints, validation)?;
-        check_identity(context, &scale)?;
+        check_identity(context, &mut scale)?;
         Ok(scale)
     };
     let scale = write(context, options, change).await;
@@ -148,28 +148,6 @@ fn without_owners(scale: &Value) -> Value {
     let mut scale = scale.clone();
     metadata_mut(&mut scale).remove("managedFields");
     scale
-}
-
-/// A Scale cannot be another object's.
-fn check_identity(context: &Context, scale: &Value) -> Result<(), Status> {
-    let namespace = object::text(scale, "namespace");
-    if context.served.namespaced && !namespace.is_empty() && namespace != context.namespace() {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    let (name, wanted) = (object::name(scale), context.name());
-    if name.is_empty() {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
-        )));
-    }
-    if name != wanted {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({wanted})"
-        )));
-    }
-    Ok(())
 }
 
 /// A Scale that replaces `old`, with owners.
