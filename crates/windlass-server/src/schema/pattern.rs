@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 
 use regex::Regex;
 use regex_syntax::ast::{self, Ast, RepetitionKind, RepetitionRange};
+use regex_syntax::hir::{Class, Hir, HirKind};
 
 /// How often a part of a pattern may be repeated.
 const MOST_REPETITIONS: u64 = 1000;
@@ -19,7 +20,17 @@ const MOST_REPETITIONS: u64 = 1000;
 /// A pattern as its author wrote it, compiled on first use.
 pub struct Pattern {
     source: Box<str>,
-    compiled: OnceLock<Option<Regex>>,
+    compiled: OnceLock<Option<Machine>>,
+}
+
+/// A compiled pattern, and how much work it is to match.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The pattern.
+    pub regex: Regex,
+    /// In how many places of the pattern a match can be, roughly. Each character of a text takes time in proportion
+    /// at worst.
+    pub states: u64,
 }
 
 impl Pattern {
@@ -33,9 +44,14 @@ impl Pattern {
         &self.source
     }
 
+    /// The compiled pattern; `None` if it is malformed.
+    pub fn machine(&self) -> Option<&Machine> {
+        self.compiled.get_or_init(|| compile(&self.source).ok()).as_ref()
+    }
+
     /// Whether `text` contains a match. A malformed pattern matches nothing.
     pub fn matches(&self, text: &str) -> bool {
-        self.compiled.get_or_init(|| compile(&self.source).ok()).as_ref().is_some_and(|regex| regex.is_match(text))
+        self.machine().is_some_and(|machine| machine.regex.is_match(text))
     }
 }
 
@@ -46,10 +62,38 @@ impl std::fmt::Debug for Pattern {
 }
 
 /// Compiles a Go pattern; the error is worded as Go words it where we can tell.
-pub fn compile(source: &str) -> Result<Regex, String> {
+pub fn compile(source: &str) -> Result<Machine, String> {
     let translated = translate(source)?;
     check_repetitions(&translated)?;
-    Regex::new(&translated).map_err(|error| explain(source, &error.to_string()))
+    let regex = Regex::new(&translated).map_err(|error| explain(source, &error.to_string()))?;
+    Ok(Machine { regex, states: states_of(&translated) })
+}
+
+/// In how many places of a Go pattern a match can be, roughly.
+pub fn states(source: &str) -> u64 {
+    translate(source).map_or(1, |translated| states_of(&translated))
+}
+
+fn states_of(translated: &str) -> u64 {
+    regex_syntax::parse(translated).map_or(1, |hir| count_states(&hir))
+}
+
+fn count_states(hir: &Hir) -> u64 {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) | HirKind::Class(Class::Bytes(_)) => 1,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        // Characters of several bytes are matched byte by byte.
+        HirKind::Class(Class::Unicode(class)) if class.is_ascii() => 1,
+        HirKind::Class(Class::Unicode(class)) => 4 + class.ranges().len() as u64,
+        HirKind::Capture(capture) => count_states(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().fold(1, |sum: u64, part| sum.saturating_add(count_states(part)))
+        }
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min).max(1);
+            count_states(&repetition.sub).saturating_add(1).saturating_mul(times.into())
+        }
+    }
 }
 
 /// Says what is wrong with a Go pattern, without the cost of compiling it.
