@@ -20,6 +20,7 @@ use crate::field::quote;
 use crate::patch::json::JsonPatch;
 use crate::schema::builtin;
 use crate::status::Status;
+use crate::webhook::ANSWER_LIMIT;
 use crate::{effort, versions};
 
 /// Why a webhook's answer is not a yes.
@@ -349,7 +350,7 @@ async fn call(
     // Webhooks are told whole seconds.
     let told = Duration::from_millis(limit.as_millis().div_ceil(1000) as u64 * 1000);
     let failed = |why: String| Failure::Calling(format!("failed to call webhook: {why}"));
-    let answer = client.call(body, told, limit).await.map_err(failed)?;
+    let answer = client.call(body, told, limit, ANSWER_LIMIT).await.map_err(failed)?;
     let response = review::decode(version, &answer).map_err(failed)?;
     review::verify(version, &uid, mutating, &answer, response)
         .map_err(|why| Failure::Calling(format!("received invalid webhook response: {why}")))
