@@ -171,7 +171,13 @@ impl CustomKind {
 
     /// Decodes what a client sent: unknown fields go. Returns their paths.
     pub fn decode(&self, object: &mut Value, version: &CustomVersion) -> Vec<String> {
-        self.coerce(object, version)
+        let replicas = version.scale.as_ref().map(|scale| scale.floats(object)).unwrap_or_default();
+        let unknown = self.coerce(object, version);
+        // Numbers of replicas must be written as integers: a float stays one, to be refused.
+        for (path, float) in replicas {
+            scale::replace(object, &path, float);
+        }
+        unknown
     }
 
     fn coerce(&self, object: &mut Value, version: &CustomVersion) -> Vec<String> {
