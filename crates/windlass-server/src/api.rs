@@ -13,6 +13,7 @@ use crate::authn::{TokenKey, Tokens};
 use crate::authz::Rbac;
 use crate::catalog::Catalog;
 use crate::crd::controller::Progress;
+use crate::effort::Sidings;
 use crate::metrics::Metrics;
 use crate::watch::Hub;
 use crate::webhook::Clients;
@@ -45,6 +46,8 @@ pub struct Api {
     pub(crate) restrictions: Restrictions,
     /// How webhooks of all kinds are reached.
     pub(crate) webhook_clients: Clients,
+    /// Where work is done that may take long.
+    pub(crate) sidings: Sidings,
     /// Where the server is reached by others, once it listens.
     pub(crate) address: OnceLock<SocketAddr>,
 }

@@ -19,6 +19,7 @@ mod equal;
 pub(crate) mod escape;
 mod eval;
 mod functions;
+mod growth;
 mod lexer;
 mod library;
 mod literals;
@@ -38,6 +39,8 @@ use eval::Evaluator;
 pub(crate) use eval::Globals;
 use types::Type;
 use value::Outcome;
+
+use crate::effort::Growth;
 
 /// What one evaluation may cost.
 pub(crate) const CALL_LIMIT: u64 = 1_000_000;
@@ -122,6 +125,8 @@ pub(crate) struct Program {
     pub(crate) ty: Type,
     /// The most it can cost.
     pub(crate) max_cost: u64,
+    /// How long it may take.
+    pub(crate) growth: Growth,
     idents: Vec<Box<str>>,
 }
 
@@ -198,6 +203,7 @@ fn compile_here(text: &str, environment: &Environment) -> Result<Program, Compil
         plan,
         ty: checked.ty(parsed.root.id).clone(),
         max_cost: cost::estimate(&parsed.root, &checked, environment.declared.as_deref()),
+        growth: growth::of(&parsed.root),
         idents: idents.into_iter().map(Into::into).collect(),
     })
 }

@@ -15,9 +15,10 @@ use serde_json::Value;
 
 use crate::cel::rules::Rules;
 use crate::discovery::compare_versions;
+use crate::effort::{self, Growth};
 use crate::registry::strategy::Strategy;
 use crate::schema::structural::Reader;
-use crate::schema::{Schema, default, prune};
+use crate::schema::{Schema, default, prune, validate};
 use crate::validation::access::Access;
 
 pub mod controller;
@@ -84,6 +85,8 @@ pub struct CustomVersion {
     pub deprecation: Option<Box<str>>,
     /// The CEL rules, compiled when they are first needed.
     rules: OnceLock<Option<Rules>>,
+    /// How long checking an object may take, found out with the first one.
+    growth: OnceLock<Growth>,
 }
 
 /// How objects get from one version to another.
@@ -168,7 +171,13 @@ impl CustomKind {
 
     /// Decodes what a client sent: unknown fields go. Returns their paths.
     pub fn decode(&self, object: &mut Value, version: &CustomVersion) -> Vec<String> {
-        self.coerce(object, version)
+        let replicas = version.scale.as_ref().map(|scale| scale.floats(object)).unwrap_or_default();
+        let unknown = self.coerce(object, version);
+        // Numbers of replicas must be written as integers: a float stays one, to be refused.
+        for (path, float) in replicas {
+            scale::replace(object, &path, float);
+        }
+        unknown
     }
 
     fn coerce(&self, object: &mut Value, version: &CustomVersion) -> Vec<String> {
@@ -194,11 +203,29 @@ impl CustomVersion {
             selectable_fields: selectable.map(|path| path.strip_prefix('.').unwrap_or(path).into()).collect(),
             deprecation: version.flag("deprecated").then(|| deprecation(group, kind, version, all)),
             rules: OnceLock::new(),
+            growth: OnceLock::new(),
         }
     }
 }
 
 impl CustomVersion {
+    /// Whether checking an object may take long. Nobody knows before the first one has been checked.
+    fn is_long(&self, object: &Value, old: Option<&Value>) -> bool {
+        let Some(growth) = self.growth.get() else { return true };
+        growth.is_long(effort::size(object) + old.map_or(0, effort::size))
+    }
+
+    /// Finds out how long checking an object may take.
+    fn find_growth(&self) {
+        self.growth.get_or_init(|| {
+            let mut growth = validate::growth(&self.schema);
+            if let Some(rules) = self.rules() {
+                growth.join(&rules.growth());
+            }
+            growth
+        });
+    }
+
     /// The compiled CEL rules, if the schema has any.
     fn rules(&self) -> Option<&Rules> {
         self.rules.get_or_init(|| if self.has_rules { Rules::new(&self.schema) } else { None }).as_ref()

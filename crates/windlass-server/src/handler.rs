@@ -173,14 +173,18 @@ fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -
     let Some(served) = snapshot.find(&path.group, &path.version, &path.resource) else {
         return Err(if snapshot.has_builtin_group(&path.group) { Missing::Resource } else { Missing::Group });
     };
+    // Upstream's handler of custom resources passes on what has the wrong scope, as it does with groups that nobody
+    // knows.
+    let misplaced = if served.custom { Missing::Group } else { Missing::Resource };
     if path.namespace.is_some() && !served.namespaced {
-        return Err(Missing::Resource);
+        return Err(misplaced);
     }
     if path.namespace.is_none() && served.namespaced {
         match (path.name.is_some(), verb) {
             // Some namespaced resources are created without a path namespace: reviews are not among them.
-            (true, _) => return Err(Missing::Resource),
+            (true, _) => return Err(misplaced),
             (false, Verb::List | Verb::Watch) => {}
+            (false, _) if served.custom => return Err(misplaced),
             (false, _) => return Err(Missing::Verb),
         }
     }

@@ -24,6 +24,7 @@ pub mod codec;
 pub mod crd;
 pub mod discovery;
 mod documents;
+mod effort;
 pub mod field;
 pub mod handler;
 mod health;

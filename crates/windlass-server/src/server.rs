@@ -32,6 +32,7 @@ use crate::authz::{self, Rbac};
 use crate::body::Body;
 use crate::catalog::Catalog;
 use crate::crd::controller::CrdController;
+use crate::effort::Sidings;
 use crate::handler::{Peer, handle, payload};
 use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
@@ -109,6 +110,7 @@ impl ServerBuilder {
             webhooks: Webhooks::new(),
             policies: Policies::new(),
             restrictions: Restrictions::new(),
+            sidings: Sidings::new(),
             store,
             hub: Arc::clone(&hub),
             catalog: Catalog::new(),

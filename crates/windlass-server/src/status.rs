@@ -87,6 +87,14 @@ impl Qualified<'_> {
 }
 
 impl Status {
+    /// 504: there is no time left.
+    pub(crate) fn timed_out() -> Self {
+        let message = "Timeout: request did not complete within requested timeout";
+        let mut status = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
+        status.details = Some(Box::default());
+        status
+    }
+
     /// A failure with no details.
     pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         Self {

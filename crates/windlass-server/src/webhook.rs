@@ -43,8 +43,8 @@ pub(crate) const REVIEW_SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client
 /// What upstream says where time runs out.
 const OUT_OF_TIME: &str = "context deadline exceeded";
 
-/// Answers may be this large.
-const ANSWER_LIMIT: usize = 3 << 20;
+/// The answers of admission webhooks may be this large.
+pub(crate) const ANSWER_LIMIT: usize = 3 << 20;
 /// How many connections to one webhook are kept for the next call, and for how long.
 const MAX_IDLE: usize = 16;
 const IDLE_TIME: Duration = Duration::from_secs(90);
@@ -120,8 +120,14 @@ impl Client {
     }
 
     /// Posts a review and returns what was answered, decoded. `told` is the time limit that the webhook is
-    /// told of; the call itself is given up after `limit`.
-    pub(crate) async fn call(&self, body: Bytes, told: Duration, limit: Duration) -> Result<Value, String> {
+    /// told of; the call itself is given up after `limit`, and when the answer is larger than `largest`.
+    pub(crate) async fn call(
+        &self,
+        body: Bytes,
+        told: Duration,
+        limit: Duration,
+        largest: usize,
+    ) -> Result<Value, String> {
         let deadline = Deadline::now() + limit;
         let target = format!("{}?timeout={}s", self.path, told.as_secs());
         let mut hop = Hop { https: true, authority: self.authority.clone(), target, method: Method::POST };
@@ -133,7 +139,7 @@ impl Client {
             };
             match hop.next(&response) {
                 None => {
-                    let (parts, body) = read(response, deadline).await?;
+                    let (parts, body) = read(response, deadline, largest).await?;
                     if self.is_own(&hop) {
                         self.keep(sender);
                     }
@@ -246,12 +252,12 @@ fn request(hop: &Hop, body: &Bytes) -> Request<Full<Bytes>> {
 }
 
 /// Reads an answer.
-async fn read(response: Response<Incoming>, deadline: Deadline) -> Result<(Parts, Bytes), String> {
+async fn read(response: Response<Incoming>, deadline: Deadline, largest: usize) -> Result<(Parts, Bytes), String> {
     let (parts, body) = response.into_parts();
-    let why = match timeout_at(deadline, Limited::new(body, ANSWER_LIMIT).collect()).await {
+    let why = match timeout_at(deadline, Limited::new(body, largest).collect()).await {
         Ok(Ok(body)) => return Ok((parts, body.to_bytes())),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            format!("the answer is larger than {ANSWER_LIMIT} bytes")
+            format!("the answer is larger than {largest} bytes")
         }
         Ok(Err(_)) => "unexpected EOF".to_owned(),
         Err(_) => OUT_OF_TIME.to_owned(),

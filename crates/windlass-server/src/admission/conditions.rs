@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::expression::{Condition, Failure, Variables};
+use crate::effort::Growth;
 use crate::validation::access::Access;
 
 /// What the conditions of one webhook may cost together.
@@ -19,6 +20,13 @@ impl Conditions {
     pub(crate) fn new(webhook: &Value) -> Self {
         let conditions = webhook.list("matchConditions").iter();
         Self { conditions: conditions.map(|condition| Condition::new(condition.text("expression"))).collect() }
+    }
+
+    /// How long it may take to say whether they hold.
+    pub(crate) fn growth(&self) -> Growth {
+        let mut growth = Growth::default();
+        self.conditions.iter().filter_map(Condition::growth).for_each(|one| growth.join(one));
+        growth
     }
 
     /// Whether there are none.

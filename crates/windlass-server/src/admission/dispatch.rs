@@ -20,7 +20,8 @@ use crate::field::quote;
 use crate::patch::json::JsonPatch;
 use crate::schema::builtin;
 use crate::status::Status;
-use crate::versions;
+use crate::webhook::ANSWER_LIMIT;
+use crate::{effort, versions};
 
 /// Why a webhook's answer is not a yes.
 enum Failure {
@@ -64,7 +65,7 @@ impl Versioned {
 /// The mutating webhooks' turn at a request. It may come twice: when a webhook changed the object after
 /// another had seen it, the other is asked again, if it wants that.
 pub(super) struct Mutation {
-    request: Request,
+    request: Arc<Request>,
     hooks: Vec<Arc<Hook>>,
     again: bool,
     asked: HashSet<String>,
@@ -74,11 +75,18 @@ pub(super) struct Mutation {
 
 impl Mutation {
     pub(super) fn new(request: Request, hooks: Vec<Arc<Hook>>) -> Self {
-        Self { request, hooks, again: false, asked: HashSet::new(), ask_again: HashSet::new(), last: None }
+        Self {
+            request: Arc::new(request),
+            hooks,
+            again: false,
+            asked: HashSet::new(),
+            ask_again: HashSet::new(),
+            last: None,
+        }
     }
 
     /// What is asked for.
-    pub(super) fn request(&self) -> &Request {
+    pub(super) fn request(&self) -> &Arc<Request> {
         &self.request
     }
 
@@ -109,7 +117,7 @@ impl Mutation {
             if !current.is(&invocation.served) {
                 current = current.to_version(&self.request, &invocation.served).await?;
             }
-            if !conditions_hold(&self.request, &invocation, &current)? {
+            if !conditions_hold(&self.request, &invocation, &current).await? {
                 continue;
             }
             if self.again && !self.ask_again.contains(&hook.id) {
@@ -241,7 +249,7 @@ pub(super) async fn validate(
             forms.push(if is_own { own } else { own.to_version(request, &invocation.served).await? });
             forms.len() - 1
         };
-        if conditions_hold(request, &invocation, &forms[form])? {
+        if conditions_hold(request, &invocation, &forms[form]).await? {
             relevant.push((invocation, form));
         }
     }
@@ -249,7 +257,7 @@ pub(super) async fn validate(
         return Ok(());
     }
     if Instant::now() >= request.deadline {
-        return Err(Request::timed_out());
+        return Err(Status::timed_out());
     }
     let encoded: Vec<Encoded> =
         forms.iter().map(|form| Encoded::new(form.object.as_ref(), form.old.as_ref())).collect();
@@ -274,7 +282,7 @@ fn settle(request: &Request, hook: &Hook, outcome: Result<(), Failure>) -> Resul
         Err(Failure::Final(status)) => Err(*status),
         Err(Failure::Calling(why)) if hook.ignores_failure => {
             tracing::warn!(webhook = hook.name, %why, "a webhook that may fail was passed over");
-            if Instant::now() >= request.deadline { Err(Request::timed_out()) } else { Ok(()) }
+            if Instant::now() >= request.deadline { Err(Status::timed_out()) } else { Ok(()) }
         }
         Err(Failure::Calling(why)) => {
             Err(Status::internal(format!("failed calling webhook {}: {why}", quote(&hook.name))))
@@ -283,19 +291,31 @@ fn settle(request: &Request, hook: &Hook, outcome: Result<(), Failure>) -> Resul
 }
 
 /// Whether the webhook's conditions hold. An error counts as its `failurePolicy` says.
-fn conditions_hold(request: &Request, invocation: &Invocation, objects: &Versioned) -> Result<bool, Status> {
-    let hook = &invocation.hook;
+async fn conditions_hold(request: &Request, invocation: &Invocation, objects: &Versioned) -> Result<bool, Status> {
+    let hook = Arc::clone(&invocation.hook);
     if hook.conditions.is_empty() {
         return Ok(true);
     }
     let subject = Subject { user: request.user.clone(), policy: Arc::clone(&request.api.rbac.policy()) };
-    let variables = Variables {
-        object: objects.object.as_ref().unwrap_or(&Value::Null),
-        old_object: objects.old.as_ref().unwrap_or(&Value::Null),
-        request: &review::variable(request, invocation),
-        subject: &subject,
+    let asked = review::variable(request, invocation);
+    let (object, old) = (objects.object.as_ref(), objects.old.as_ref());
+    let size = object.map_or(0, effort::size) + old.map_or(0, effort::size);
+    let ask = move |hook: &Hook, object: Option<&Value>, old: Option<&Value>| {
+        hook.conditions.hold(Variables {
+            object: object.unwrap_or(&Value::Null),
+            old_object: old.unwrap_or(&Value::Null),
+            request: &asked,
+            subject: &subject,
+        })
     };
-    match hook.conditions.hold(variables) {
+    let held = if hook.conditions.growth().is_long(size) {
+        // Others need the objects too, so these are copies.
+        let (hook, object, old) = (Arc::clone(&hook), object.cloned(), old.cloned());
+        request.api.sidings.run(true, move || ask(&hook, object.as_ref(), old.as_ref())).await?
+    } else {
+        ask(&hook, object, old)
+    };
+    match held {
         Ok(hold) => Ok(hold),
         Err(_) if hook.ignores_failure => Ok(false),
         Err(why) => Err(Status::forbidden(request.qualified(), &request.name, why)),
@@ -330,7 +350,7 @@ async fn call(
     // Webhooks are told whole seconds.
     let told = Duration::from_millis(limit.as_millis().div_ceil(1000) as u64 * 1000);
     let failed = |why: String| Failure::Calling(format!("failed to call webhook: {why}"));
-    let answer = client.call(body, told, limit).await.map_err(failed)?;
+    let answer = client.call(body, told, limit, ANSWER_LIMIT).await.map_err(failed)?;
     let response = review::decode(version, &answer).map_err(failed)?;
     review::verify(version, &uid, mutating, &answer, response)
         .map_err(|why| Failure::Calling(format!("received invalid webhook response: {why}")))

@@ -12,6 +12,7 @@ use crate::cel::declare::Declared;
 use crate::cel::types::{Object, Type};
 use crate::cel::value::{Outcome, Shape, Value, adapt};
 use crate::cel::{CALL_LIMIT, CompileError, Environment, Globals, Program, compile};
+use crate::effort::Growth;
 use crate::registry::strategy::Expression;
 
 /// What expressions may refer to.
@@ -64,6 +65,11 @@ impl Condition {
     /// Compiles an expression that says yes or no.
     pub(crate) fn new(text: &str) -> Self {
         Self { text: text.into(), program: compile_to(text, &[Type::Bool]) }
+    }
+
+    /// How long it may take.
+    pub(super) fn growth(&self) -> Option<&Growth> {
+        self.program.as_ref().ok().map(|program| &program.growth)
     }
 
     /// Whether it holds. What it costs is taken from `budget`.

@@ -29,6 +29,7 @@ use crate::catalog::Served;
 use crate::cel::types::Type;
 use crate::cel::value::Value as CelValue;
 use crate::codec::json;
+use crate::effort::{self, Growth};
 use crate::registry::strategy::Expression;
 use crate::status::{Qualified, Status};
 use crate::validation::access::Access;
@@ -163,6 +164,8 @@ pub(super) struct Policy {
     mutations: Vec<Change>,
     /// Whether it may change an object again that others changed.
     reinvoked: bool,
+    /// How long all its expressions may take.
+    growth: Growth,
 }
 
 /// One of a policy's `validations`.
@@ -248,7 +251,7 @@ impl Policy {
             }
             _ => Change::Patch(compiler.json_patch(change.at("jsonPatch").text("expression"), params)),
         };
-        Self {
+        let mut policy = Self {
             name: object.at("metadata").text("name").to_owned(),
             constraints: Constraints::new(spec.at("matchConstraints")),
             ignores_failure: spec.text("failurePolicy") == "Ignore",
@@ -262,7 +265,21 @@ impl Policy {
             mutations: if mutating { spec.list("mutations").iter().map(change).collect() } else { Vec::new() },
             reinvoked: spec.text("reinvocationPolicy") == "IfNeeded",
             variables: compiler.into_variables(),
-        }
+            growth: Growth::default(),
+        };
+        policy.growth = policy.all_growth();
+        policy
+    }
+
+    fn all_growth(&self) -> Growth {
+        let mut growth = Growth::default();
+        let validations =
+            self.validations.iter().flat_map(|one| [Some(&one.expression), one.message_expression.as_ref()]);
+        let mutations = self.mutations.iter().map(|(Change::Apply(one) | Change::Patch(one))| one);
+        let all = self.conditions.iter().chain(validations.flatten()).chain(&self.annotations).chain(mutations);
+        let all = all.filter_map(Compiled::growth).chain(self.variables.iter().filter_map(Variable::growth));
+        all.for_each(|one| growth.join(one));
+        growth
     }
 
     /// Whether the conditions hold. One that is false decides, whatever errors others have.
@@ -324,6 +341,12 @@ impl View {
             subject: Subject { user: request.user.clone(), policy: Arc::clone(&request.api.rbac.policy()) },
             served: Arc::clone(served),
         })
+    }
+
+    /// Whether the expressions of a policy may take long.
+    fn is_long(&self, policy: &Policy, params: &Value) -> bool {
+        let all = [&self.object, &self.old, &self.namespace, params];
+        policy.growth.is_long(all.into_iter().map(effort::size).sum())
     }
 
     fn input<'a>(&'a self, policy: &'a Policy, params: &'a Value) -> Input<'a> {

@@ -155,14 +155,6 @@ impl Request {
         let missing = || Status::not_found(Qualified { group: "", name: "namespaces" }, &self.namespace);
         self.namespace_labels.get_or_try_init(read).await?.as_ref().ok_or_else(missing)
     }
-
-    /// 504: there is no time left.
-    pub(crate) fn timed_out() -> Status {
-        let message = "Timeout: request did not complete within requested timeout";
-        let mut status = Status::new(http::StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
-        status.details = Some(Box::default());
-        status
-    }
 }
 
 /// The options of the request as an object: what webhooks see as `options`.

@@ -6,14 +6,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use regex::Regex;
-
 use super::ast::Const;
 use super::charge::equality;
 use super::cost::{LIST, MAP, OBJECT};
 use super::equal::{Order, equal, numbers};
 use super::plan::{Attribute, Base, Call, Fixed, FoldNode, Node, Qualifier, QualifierKey};
 use super::value::{Error, Key, List, Made, Map, Outcome, Text, Value};
+use crate::schema::pattern::Machine;
 
 /// How much uncharged work one evaluation may do.
 const FUEL: u64 = 20_000_000;
@@ -36,7 +35,7 @@ pub(crate) trait Globals<'a> {
 /// Work that is not charged, and patterns that were compiled on the way.
 pub(super) struct Meter {
     fuel: u64,
-    regexes: HashMap<Box<str>, Result<Regex, String>>,
+    regexes: HashMap<Box<str>, Result<Machine, String>>,
 }
 
 impl Meter {
@@ -56,7 +55,7 @@ impl Meter {
     }
 
     /// A pattern that an expression computed.
-    pub(super) fn regex(&mut self, source: &str) -> Result<Result<Regex, String>, Error> {
+    pub(super) fn regex(&mut self, source: &str) -> Result<Result<Machine, String>, Error> {
         if let Some(known) = self.regexes.get(source) {
             return Ok(known.clone());
         }
@@ -487,7 +486,7 @@ pub(super) struct Context<'c> {
     pub(super) overload: &'static str,
     pub(super) meter: &'c mut Meter,
     /// The pattern, if it is known.
-    pub(super) regex: Option<&'c Regex>,
+    pub(super) regex: Option<&'c Machine>,
 }
 
 /// What is at a key, index or field.

@@ -2,8 +2,6 @@
 //! selections become one attribute, constants are folded, patterns are compiled once. What each step
 //! costs at run time is fixed here too, since it depends on which form a step takes.
 
-use regex::Regex;
-
 use super::ast::{ACCUMULATOR, Const, Expr, Fold, Id, Kind};
 use super::charge::Charge;
 use super::check::Checked;
@@ -90,7 +88,7 @@ pub(super) struct Call {
     pub(super) charge: Charge,
     pub(super) args: Vec<Node>,
     /// The pattern of a `matches`, `find` or `findAll`, if it is constant.
-    pub(super) regex: Option<Regex>,
+    pub(super) regex: Option<pattern::Machine>,
     /// Whether errors are arguments like any other.
     pub(super) lenient: bool,
 }

@@ -16,6 +16,7 @@ use super::types::Type;
 use super::value::{Error, Outcome, Shape, Value, adapt};
 use super::{CALL_LIMIT, CompileError, Environment, Globals, Program, compile};
 use crate::crd::validation::field_path;
+use crate::effort::Growth;
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
 use crate::schema::validate::{Old, same_keys};
 use crate::schema::{ListType, Schema, SchemaRef, Type as JsonType, Validation};
@@ -182,6 +183,23 @@ impl Rules {
             rules.all_of = own.all_of.iter().filter_map(|source| Self::build(source, schema, declared)).collect();
         }
         (!rules.is_empty()).then_some(rules)
+    }
+
+    /// How long checking an object may take.
+    pub(crate) fn growth(&self) -> Growth {
+        let mut growth = Growth::default();
+        for rule in &self.own {
+            for program in [&rule.compiled.program, &rule.compiled.message].into_iter().flatten() {
+                growth.join(&program.growth);
+            }
+        }
+        for below in self.properties.values().chain(&self.all_of) {
+            growth.join(&below.growth());
+        }
+        for below in [&self.items, &self.additional].into_iter().flatten() {
+            growth.join(&below.growth().for_each());
+        }
+        growth
     }
 
     fn is_empty(&self) -> bool {

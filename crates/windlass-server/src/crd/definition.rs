@@ -15,6 +15,11 @@ use crate::validation::access::{Access, AccessMut};
 pub struct Definition;
 
 impl Strategy for Definition {
+    /// Every rule and pattern is compiled.
+    fn is_long(&self, _object: &Value, _old: Option<&Value>) -> bool {
+        true
+    }
+
     fn standard_finalizers(&self) -> bool {
         false
     }

@@ -36,6 +36,15 @@ impl ScalePaths {
         }
     }
 
+    /// The numbers that are written as floats, and where.
+    pub(super) fn floats(&self, object: &Value) -> Vec<(Box<str>, Value)> {
+        let float = |path: &str| {
+            let value = nested(object, path).ok().flatten()?;
+            value.is_f64().then(|| (path.into(), value.clone()))
+        };
+        [&*self.spec_replicas, &*self.status_replicas].into_iter().filter_map(float).collect()
+    }
+
     /// The Scale of an object. Fails if a field has the wrong type.
     pub fn get(&self, object: &Value) -> Result<Scale, String> {
         let desired = nested_int(object, &self.spec_replicas)?;
@@ -109,6 +118,13 @@ impl ScalePaths {
     }
 }
 
+/// Replaces the value at a path, if there still is one.
+pub(super) fn replace(object: &mut Value, path: &str, value: Value) {
+    if let Some(at) = steps(path).try_fold(object, |at, step| at.get_mut(step)) {
+        *at = value;
+    }
+}
+
 fn replicas_in_range(object: &Value, path: &str, errors: &mut FieldErrors) {
     let (value, problem) = match nested_int(object, path) {
         Err(problem) => (0, problem),
@@ -165,7 +181,11 @@ fn go_value(value: &Value) -> (String, &'static str) {
         Value::Null => ("<nil>".to_owned(), "<nil>"),
         Value::Bool(value) => (value.to_string(), "bool"),
         Value::Number(value) if value.is_i64() => (value.to_string(), "int64"),
-        Value::Number(value) => (value.to_string(), "float64"),
+        Value::Number(_) => {
+            let mut shown = String::new();
+            crate::patch::go_print(value, &mut shown);
+            (shown, "float64")
+        }
         Value::String(value) => (value.clone(), "string"),
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(|item| go_value(item).0).collect();

@@ -69,7 +69,12 @@ impl Strategy for CustomVersion {
         }
     }
 
+    fn is_long(&self, object: &Value, old: Option<&Value>) -> bool {
+        CustomVersion::is_long(self, object, old)
+    }
+
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        self.find_growth();
         if self.wrong_type(object, errors) {
             return;
         }
@@ -97,6 +102,7 @@ impl Strategy for CustomVersion {
         errors: &mut FieldErrors,
         warnings: &mut Vec<String>,
     ) {
+        self.find_growth();
         if self.wrong_type(object, errors) {
             return;
         }

@@ -1,5 +1,7 @@
 //! POST: a new object.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
@@ -16,6 +18,7 @@ use crate::options::WriteOptions;
 use crate::registry::strategy::Strategy;
 use crate::registry::strategy::certificate::set_requester;
 use crate::status::Status;
+use crate::validation::metadata::Rules;
 use crate::versions;
 
 /// How often a generated name is made anew when it is taken.
@@ -64,7 +67,7 @@ pub(super) async fn store_new(
     let generated = name(&mut object);
     crate::authz::check_escalation(context, &object, None)?;
     prepare(context, &mut object);
-    validate(context, &object)?;
+    validate(context, &mut object).await?;
     context.served.strategy().canonicalize(&mut object);
     let mut claims = Claims::of(context, &mut object, None)?;
     let warnings = context.served.strategy().warnings(&object, None);
@@ -176,21 +179,33 @@ fn restore_status(context: &Context, object: &mut Value) {
     }
 }
 
-fn validate(context: &Context, object: &Value) -> Result<(), Status> {
-    let strategy = context.served.strategy();
+async fn validate(context: &Context, object: &mut Value) -> Result<(), Status> {
+    let (served, metadata_rules) = (Arc::clone(&context.served), context.metadata_rules());
+    let long = served.strategy().is_long(object, None);
+    let checked = std::mem::take(object);
+    let work = move || {
+        let errors = find_errors(served.strategy(), metadata_rules, &checked);
+        (checked, errors)
+    };
+    let (checked, errors) = context.api.sidings.run(long, work).await?;
+    *object = checked;
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(context.qualified_kind_of(object), object::name(object), &errors))
+}
+
+fn find_errors(strategy: &dyn Strategy, metadata_rules: Rules, object: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
     if object::name(object).is_empty() {
         let metadata = Path::new("metadata");
         errors.push(FieldError::required(&metadata.child("name"), "name or generateName is required"));
     } else {
-        crate::validation::metadata::validate(object, context.metadata_rules(), &mut errors);
+        crate::validation::metadata::validate(object, metadata_rules, &mut errors);
     }
     strategy.validate(object, &mut errors);
     compile_expressions(strategy, object, None, &mut errors);
-    if errors.is_empty() {
-        return Ok(());
-    }
-    Err(Status::invalid(context.qualified_kind_of(object), object::name(object), &errors))
+    errors
 }
 
 /// Refuses expressions that do not compile. Those of `old` are there already.

@@ -200,6 +200,12 @@ pub trait Strategy: Send + Sync + 'static {
     /// Checks a new object. Metadata is already checked.
     fn validate(&self, _object: &Value, _errors: &mut FieldErrors) {}
 
+    /// Whether [`validate`](Self::validate) or [`validate_update`](Self::validate_update) may take long, so that they
+    /// are not to be called by a thread that serves requests. Compiling expressions may.
+    fn is_long(&self, object: &Value, _old: Option<&Value>) -> bool {
+        !self.expressions(object).is_empty()
+    }
+
     /// Checks a changed object. Metadata is already checked.
     fn validate_update(&self, object: &Value, _old: &Value, errors: &mut FieldErrors) {
         self.validate(object, errors);

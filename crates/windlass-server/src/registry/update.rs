@@ -1,5 +1,7 @@
 //! PUT, and the loop that every change of a stored object goes through.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use serde_json::Value;
 use windlass_store::{Entry, Expect, TxnResult, Write};
@@ -116,7 +118,7 @@ where
         let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
         let object = ownership::settled(context, |context| (change.transform)(context, &live)).await?;
         let mut object = versions::into_handled(&context.served, object);
-        let live = versions::into_handled(&context.served, live);
+        let mut live = versions::into_handled(&context.served, live);
         context.served.strategy().default(&mut object);
         if let Some(manager) = change.manager {
             ownership::track(context, Some(&live), &mut object, manager).await;
@@ -126,7 +128,7 @@ where
         keep_system_fields(&live, &mut object);
         crate::authz::check_escalation(context, &object, Some(&live))?;
         prepare(context, &live, &mut object);
-        let mut warnings = validate(context, &live, &object)?;
+        let mut warnings = validate(context, &mut live, &mut object).await?;
         context.served.strategy().canonicalize(&mut object);
         let mut claims = Claims::of(context, &mut object, Some(&live))?;
         apply::keep_times_if_unchanged(&live, &mut object);
@@ -327,12 +329,21 @@ fn prepare(context: &Context, live: &Value, object: &mut Value) {
 }
 
 /// Checks the changed object. Returns what is tolerated.
-fn validate(context: &Context, live: &Value, object: &Value) -> Result<Vec<String>, Status> {
-    let strategy = context.served.strategy();
-    let (mut errors, mut warnings) = (FieldErrors::default(), Vec::new());
-    crate::validation::metadata::validate_update(object, live, context.metadata_rules(), &mut errors);
-    strategy.check_update(context.subresource(), object, live, &mut errors, &mut warnings);
-    compile_expressions(strategy, object, Some(live), &mut errors);
+async fn validate(context: &Context, live: &mut Value, object: &mut Value) -> Result<Vec<String>, Status> {
+    let served = Arc::clone(&context.served);
+    let (metadata_rules, subresource) = (context.metadata_rules(), context.subresource().to_owned());
+    let long = served.strategy().is_long(object, Some(live));
+    let (old, new) = (std::mem::take(live), std::mem::take(object));
+    let work = move || {
+        let strategy = served.strategy();
+        let (mut errors, mut warnings) = (FieldErrors::default(), Vec::new());
+        crate::validation::metadata::validate_update(&new, &old, metadata_rules, &mut errors);
+        strategy.check_update(&subresource, &new, &old, &mut errors, &mut warnings);
+        compile_expressions(strategy, &new, Some(&old), &mut errors);
+        (old, new, errors, warnings)
+    };
+    let (old, new, errors, warnings) = context.api.sidings.run(long, work).await?;
+    (*live, *object) = (old, new);
     if errors.is_empty() {
         return Ok(warnings);
     }

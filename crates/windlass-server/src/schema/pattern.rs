@@ -1,8 +1,8 @@
 //! Regular expressions as Go's `regexp` package (RE2) reads them.
 //!
 //! CRD authors write patterns for Go. The `regex` crate is the same family, but its `\d`, `\w`, `\s`
-//! and `\b` know Unicode, its character classes nest, and `{` must be a repetition. [`translate`]
-//! rewrites what differs. A pattern compiles when it is first used: big CRDs have hundreds that no
+//! and `\b` know Unicode, its character classes nest, `{` must be a repetition, and there are flags, escapes and
+//! properties that Go does not have. [`translate`] rewrites what differs and refuses what Go would. A pattern compiles when it is first used: big CRDs have hundreds that no
 //! object ever meets.
 
 use std::fmt::Write as _;
@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 
 use regex::Regex;
 use regex_syntax::ast::{self, Ast, RepetitionKind, RepetitionRange};
+use regex_syntax::hir::{Class, Hir, HirKind};
 
 /// How often a part of a pattern may be repeated.
 const MOST_REPETITIONS: u64 = 1000;
@@ -19,7 +20,17 @@ const MOST_REPETITIONS: u64 = 1000;
 /// A pattern as its author wrote it, compiled on first use.
 pub struct Pattern {
     source: Box<str>,
-    compiled: OnceLock<Option<Regex>>,
+    compiled: OnceLock<Option<Machine>>,
+}
+
+/// A compiled pattern, and how much work it is to match.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The pattern.
+    pub regex: Regex,
+    /// In how many places of the pattern a match can be, roughly. Each character of a text takes time in proportion
+    /// at worst.
+    pub states: u64,
 }
 
 impl Pattern {
@@ -33,9 +44,14 @@ impl Pattern {
         &self.source
     }
 
+    /// The compiled pattern; `None` if it is malformed.
+    pub fn machine(&self) -> Option<&Machine> {
+        self.compiled.get_or_init(|| compile(&self.source).ok()).as_ref()
+    }
+
     /// Whether `text` contains a match. A malformed pattern matches nothing.
     pub fn matches(&self, text: &str) -> bool {
-        self.compiled.get_or_init(|| compile(&self.source).ok()).as_ref().is_some_and(|regex| regex.is_match(text))
+        self.machine().is_some_and(|machine| machine.regex.is_match(text))
     }
 }
 
@@ -46,10 +62,38 @@ impl std::fmt::Debug for Pattern {
 }
 
 /// Compiles a Go pattern; the error is worded as Go words it where we can tell.
-pub fn compile(source: &str) -> Result<Regex, String> {
+pub fn compile(source: &str) -> Result<Machine, String> {
     let translated = translate(source)?;
     check_repetitions(&translated)?;
-    Regex::new(&translated).map_err(|error| explain(source, &error.to_string()))
+    let regex = Regex::new(&translated).map_err(|error| explain(source, &error.to_string()))?;
+    Ok(Machine { regex, states: states_of(&translated) })
+}
+
+/// In how many places of a Go pattern a match can be, roughly.
+pub fn states(source: &str) -> u64 {
+    translate(source).map_or(1, |translated| states_of(&translated))
+}
+
+fn states_of(translated: &str) -> u64 {
+    regex_syntax::parse(translated).map_or(1, |hir| count_states(&hir))
+}
+
+fn count_states(hir: &Hir) -> u64 {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) | HirKind::Class(Class::Bytes(_)) => 1,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        // Characters of several bytes are matched byte by byte.
+        HirKind::Class(Class::Unicode(class)) if class.is_ascii() => 1,
+        HirKind::Class(Class::Unicode(class)) => 4 + class.ranges().len() as u64,
+        HirKind::Capture(capture) => count_states(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().fold(1, |sum: u64, part| sum.saturating_add(count_states(part)))
+        }
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min).max(1);
+            count_states(&repetition.sub).saturating_add(1).saturating_mul(times.into())
+        }
+    }
 }
 
 /// Says what is wrong with a Go pattern, without the cost of compiling it.
@@ -153,16 +197,58 @@ pub fn translate(source: &str) -> Result<String, String> {
             '\\' => escape(&mut rest, &mut out, false)?,
             '[' => class(source, &mut rest, &mut out)?,
             '{' => out.push_str("\\{"),
-            '(' => {
-                out.push('(');
-                if rest.next_if_eq(&'?').is_some() {
-                    out.push('?');
-                }
-            }
+            '(' if rest.next_if_eq(&'?').is_some() => group(&mut rest, &mut out)?,
             other => out.push(other),
         }
     }
     Ok(out)
+}
+
+/// Translates what follows `(?`: flags, and the name of a group.
+fn group(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String> {
+    let mut ahead = rest.clone();
+    let named = ahead.next_if_eq(&'P');
+    if ahead.next_if_eq(&'<').is_some() {
+        *rest = ahead;
+        return named_group(named.is_some(), rest, out);
+    }
+    let mut flags = String::new();
+    // After a `-` there must be a flag.
+    let (mut negative, mut complete) = (false, true);
+    for c in rest.by_ref() {
+        match c {
+            'i' | 'm' | 's' | 'U' => complete = true,
+            '-' if !negative => (negative, complete) = (true, false),
+            ':' | ')' if complete => {
+                // Go has no objection to flags that are none.
+                if !(flags.is_empty() && c == ')') {
+                    out.push_str("(?");
+                    out.push_str(&flags);
+                    out.push(c);
+                }
+                return Ok(());
+            }
+            _ => return Err(format!("error parsing regexp: invalid or unsupported Perl syntax: `(?{flags}{c}`")),
+        }
+        if !flags.split('-').next_back().is_some_and(|same| same.contains(c)) {
+            flags.push(c);
+        }
+    }
+    Err(format!("error parsing regexp: missing closing ): `(?{flags}`"))
+}
+
+fn named_group(p: bool, rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String> {
+    let start = if p { "(?P<" } else { "(?<" };
+    let ahead: String = rest.clone().take_while(|c| *c != '>').collect();
+    let closed = ahead.chars().count() < rest.clone().count();
+    if !closed || ahead.is_empty() || !ahead.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) {
+        let end = if closed { ">" } else { "" };
+        return Err(format!("error parsing regexp: invalid named capture: `{start}{ahead}{end}`"));
+    }
+    rest.nth(ahead.len());
+    // A name may start with a digit in Go.
+    let _ = write!(out, "(?P<_{ahead}>");
+    Ok(())
 }
 
 /// Takes the rest of `{n,m}` if it is one.
@@ -207,16 +293,18 @@ fn escape(rest: &mut Peekable<Chars<'_>>, out: &mut String, in_class: bool) -> R
         'A' if !in_class => out.push_str("\\A"),
         'z' if !in_class => out.push_str("\\z"),
         'Q' if !in_class => quoted(rest, out),
-        'p' | 'P' => unicode_class(c, rest, out),
+        'p' | 'P' => unicode_class(c, rest, out)?,
         'a' => out.push_str("\\x07"),
         'f' => out.push_str("\\x0C"),
         'n' => out.push_str("\\n"),
         'r' => out.push_str("\\r"),
         't' => out.push_str("\\t"),
         'v' => out.push_str("\\x0B"),
-        'x' => out.push_str("\\x"),
-        '0'..='7' => octal(c, rest, out),
-        c if c.is_ascii_punctuation() || c == ' ' => literal(c, out),
+        'x' => hexadecimal(rest, out)?,
+        '0' => octal(c, rest, out),
+        // One digit alone would be a reference to a group.
+        '1'..='7' if rest.peek().is_some_and(|c| c.is_digit(8)) => octal(c, rest, out),
+        c if c.is_ascii() && !c.is_ascii_alphanumeric() => literal(c, out),
         c => return Err(format!("error parsing regexp: invalid escape sequence: `\\{c}`")),
     }
     Ok(())
@@ -232,22 +320,77 @@ fn quoted(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
     }
 }
 
-fn unicode_class(kind: char, rest: &mut Peekable<Chars<'_>>, out: &mut String) {
-    if rest.peek() != Some(&'{') {
-        out.push('\\');
-        out.push(kind);
-        return;
-    }
-    rest.next();
-    let negated = rest.next_if_eq(&'^').is_some();
-    let negated = negated != (kind == 'P');
-    out.push_str(if negated { "\\P{" } else { "\\p{" });
-    for c in rest.by_ref() {
-        out.push(c);
-        if c == '}' {
-            break;
+/// Translates what follows `\p`: a general category or a script, and no other property.
+fn unicode_class(kind: char, rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String> {
+    let unknown = |written: &str| Err(format!("error parsing regexp: invalid character class range: `{written}`"));
+    let mut written = format!("\\{kind}");
+    let mut name = String::new();
+    match rest.next() {
+        None => return unknown(&written),
+        Some('{') => {
+            written.push('{');
+            loop {
+                let Some(c) = rest.next() else { return unknown(&written) };
+                written.push(c);
+                if c == '}' {
+                    break;
+                }
+                name.push(c);
+            }
+        }
+        Some(c) => {
+            written.push(c);
+            name.push(c);
         }
     }
+    let (negated, name) = name.strip_prefix('^').map_or((false, &*name), |name| (true, name));
+    let is_word = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ' '));
+    let property = ["gc", "sc"].into_iter().find_map(|property| {
+        let class = format!("{{{property}={name}}}");
+        regex_syntax::parse(&format!("\\p{class}")).is_ok().then_some(class)
+    });
+    let Some(class) = property.filter(|_| is_word && !name.is_empty()) else { return unknown(&written) };
+    out.push_str(if negated == (kind == 'P') { "\\p" } else { "\\P" });
+    out.push_str(&class);
+    Ok(())
+}
+
+/// Translates what follows `\x`: two digits, or any number of them in braces.
+fn hexadecimal(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String> {
+    let braced = rest.next_if_eq(&'{').is_some();
+    let mut written = String::from(if braced { "\\x{" } else { "\\x" });
+    let mut code = None;
+    loop {
+        let next = rest.next();
+        written.extend(next);
+        match next.map(|c| (c, c.to_digit(16))) {
+            Some((_, Some(digit))) => {
+                let value = code.unwrap_or(0) * 16 + digit;
+                if value > u32::from(char::MAX) {
+                    break;
+                }
+                code = Some(value);
+                if !braced && written.len() == 4 {
+                    return character(value, out);
+                }
+            }
+            Some(('}', None)) if braced => match code {
+                Some(value) => return character(value, out),
+                None => break,
+            },
+            _ => break,
+        }
+    }
+    Err(format!("error parsing regexp: invalid escape sequence: `{written}`"))
+}
+
+/// A character by its number. Half of a surrogate pair is one in Go, but no text has it.
+fn character(value: u32, out: &mut String) -> Result<(), String> {
+    if char::from_u32(value).is_none() {
+        return Err(format!("error parsing regexp: invalid escape sequence: `\\x{{{value:x}}}`"));
+    }
+    let _ = write!(out, "\\x{{{value:x}}}");
+    Ok(())
 }
 
 fn octal(first: char, rest: &mut Peekable<Chars<'_>>, out: &mut String) {
@@ -376,6 +519,38 @@ mod tests {
         matching(r"^\x41\101$", &["AA"], &[]);
         matching(r"^[]a]$", &["]", "a"], &["b"]);
         matching(r"^(?:a+?)+(?P<b>b{2})??$", &["aa", "abb"], &["b"]);
+    }
+
+    #[test]
+    fn characters_may_be_given_by_number() {
+        matching(r"^\x{4a}\x4a$", &["JJ"], &["J"]);
+        matching(r"^[\x{4e00}-\x{9fff}]+$", &["日本語"], &["abc"]);
+        matching(r"^\x{1F600}\x{10000}*\x{ffff}*$", &["😀", "😀\u{10000}"], &["x"]);
+        matching(r"^\12\0$", &["\n\0"], &["12"]);
+        for wrong in [r"\x{110000}", r"\x{}", r"\x{4a", r"\x4", r"\xg0", r"\8"] {
+            let why = check(wrong).expect_err(wrong);
+            assert!(why.starts_with("error parsing regexp: invalid escape sequence: `\\"), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_go_does_not_have_is_refused() {
+        let refused = |pattern: &str, why: &str| {
+            assert_eq!(check(pattern).expect_err(pattern), format!("error parsing regexp: {why}"));
+        };
+        refused(r"(a)\1", r"invalid escape sequence: `\1`");
+        refused("(?x)a b", "invalid or unsupported Perl syntax: `(?x`");
+        refused("(?u)a", "invalid or unsupported Perl syntax: `(?u`");
+        refused("(?R)a", "invalid or unsupported Perl syntax: `(?R`");
+        refused("(?i-)a", "invalid or unsupported Perl syntax: `(?i-)`");
+        refused("(?P=a)", "invalid or unsupported Perl syntax: `(?P`");
+        refused(r"\p{Script=Greek}", r"invalid character class range: `\p{Script=Greek}`");
+        refused(r"\p{Alphabetic}", r"invalid character class range: `\p{Alphabetic}`");
+        refused(r"\pX", r"invalid character class range: `\pX`");
+        refused("(?P<a-b>c)", "invalid named capture: `(?P<a-b>`");
+        matching(r"^\p{Greek}+\pN\P{Lu}\p{^Lu}$", &["αβ1aa"], &["ab1aa"]);
+        matching(r"^(?i:AB)(?)(?s-m).(?:c)$", &["ab\nc"], &["ab\nC"]);
+        matching(r"^(?<n>a)(?P<n2>b)(?ii-s)C$", &["abc"], &["ab"]);
     }
 
     #[test]

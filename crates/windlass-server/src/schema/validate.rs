@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use self::number::{Number, go_float, is_whole};
 use super::format::Format;
-use super::{ListType, Rules, Schema, SchemaRef, Type};
+use super::{ListType, Rules, Schema, SchemaRef, Type, pattern};
+use crate::effort::Growth;
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
 
 pub mod embedded;
@@ -31,8 +32,47 @@ pub fn validate_update(value: &Value, old: &Value, schema: &Schema, prefix: &str
     run(value, Some(Old { value: old, schema }), schema, prefix, errors);
 }
 
+/// What matching patterns may take for one object, in bytes of text times states of a pattern: some seconds at worst.
+const MOST_MATCHING: u64 = 1_000_000_000;
+
+/// How long checking a value may take.
+pub(crate) fn growth(schema: &Schema) -> Growth {
+    let mut growth = Growth::default();
+    growth.add(1, weight(schema));
+    // Items of such lists are looked for among the old ones.
+    if has_map_lists(schema) {
+        growth.add(2, 2.0);
+    }
+    growth
+}
+
+/// The most that is done about any one value, in nanoseconds.
+fn weight(schema: &Schema) -> f64 {
+    const STEP: f64 = 100.0;
+    // A value is as large as eight bytes of text.
+    const TEXT: f64 = 8.0;
+    let mut own = STEP;
+    if let Some(rules) = schema.rules.as_deref() {
+        own += rules.pattern.as_ref().map_or(0.0, |pattern| TEXT * pattern::states(pattern.source()) as f64);
+        let alternatives = rules.all_of.iter().chain(&rules.any_of).chain(&rules.one_of).chain(rules.not.as_deref());
+        own += alternatives.map(weight).sum::<f64>();
+        own += rules.metadata.as_deref().map_or(0.0, weight);
+    }
+    below(schema).map(weight).fold(own, f64::max)
+}
+
+fn has_map_lists(schema: &Schema) -> bool {
+    matches!(schema.list_type, ListType::Map(_)) || below(schema).any(has_map_lists)
+}
+
+/// The schemas of what a value holds.
+fn below(schema: &Schema) -> impl Iterator<Item = &Schema> {
+    let all = schema.properties.values().chain(&schema.additional).chain(&schema.items);
+    all.filter(|reference| !matches!(reference, SchemaRef::Definition { .. })).map(|reference| &**reference)
+}
+
 fn run(value: &Value, old: Option<Old<'_>>, schema: &Schema, prefix: &str, errors: &mut FieldErrors) {
-    let mut check = Check { prefix, errors: Vec::new() };
+    let mut check = Check { prefix, errors: Vec::new(), effort: MOST_MATCHING };
     check.node(value, old, schema, &Path::root());
     let mut seen = HashSet::new();
     for error in check.errors {
@@ -96,6 +136,8 @@ pub fn same_keys(a: &Value, b: &Value, keys: &[Box<str>]) -> bool {
 struct Check<'a> {
     prefix: &'a str,
     errors: Vec<FieldError>,
+    /// What matching patterns may still take: bytes of text times states of a pattern.
+    effort: u64,
 }
 
 /// How many checks passed; an `anyOf` blames the alternative with the highest count.
@@ -209,8 +251,17 @@ impl Check<'_> {
             self.push(FieldError::too_long(path, max as usize));
         } else if let Some(min) = rules.min_length.filter(|min| (text.chars().count() as u64) < *min) {
             self.invalid(path, text, &format!("should be at least {min} chars long"));
-        } else if let Some(pattern) = rules.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
-            self.invalid(path, text, &format!("should match '{}'", pattern.source()));
+        } else if let Some(pattern) = &rules.pattern {
+            let states = pattern.machine().map_or(1, |machine| machine.states);
+            let Some(left) = self.effort.checked_sub(states.saturating_mul(text.len() as u64)) else {
+                self.effort = 0;
+                self.invalid(path, text, &format!("takes too long to be matched with '{}'", pattern.source()));
+                return;
+            };
+            self.effort = left;
+            if !pattern.matches(text) {
+                self.invalid(path, text, &format!("should match '{}'", pattern.source()));
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use crate::api::Api;
 use crate::codec::body::not_registered;
 use crate::codec::write;
 use crate::crd::{ConversionWebhook, CustomVersion};
+use crate::effort;
 use crate::field::{FieldErrors, Path, quote};
 use crate::object;
 use crate::status::Status;
@@ -20,12 +21,48 @@ use crate::webhook::REVIEW_SCHEME;
 /// A conversion may take this long.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Converts objects of other versions to `to`, all in one call. Keeps their order.
+/// How large the objects of one call may be together; one that is larger goes alone.
+const BATCH: usize = 2 << 20;
+/// An answer may be this large: several times what was sent, and more than any object that can be stored.
+const ANSWER_LIMIT: usize = 16 << 20;
+
+/// Converts objects of other versions to `to`. Keeps their order. Upstream makes one call for all, however large that
+/// is; here those that are large together go one after the other.
 pub(super) async fn convert(
     api: &Api,
     webhook: &ConversionWebhook,
     objects: Vec<Value>,
     to: &CustomVersion,
+) -> Result<Vec<Value>, Status> {
+    let single = objects.len() == 1;
+    let mut out = Vec::with_capacity(objects.len());
+    let mut rest = objects.into_iter().peekable();
+    while rest.peek().is_some() {
+        let mut room = BATCH;
+        let mut batch = Vec::new();
+        while let Some(object) = rest.next_if(|object| batch.is_empty() || effort::size(object) <= room) {
+            room = room.saturating_sub(effort::size(&object));
+            batch.push(object);
+        }
+        let before = Before { objects: out.len(), single };
+        out.extend(convert_batch(api, webhook, batch, to, before).await?);
+    }
+    Ok(out)
+}
+
+/// What messages about a batch have to know of the others.
+#[derive(Clone, Copy)]
+struct Before {
+    objects: usize,
+    single: bool,
+}
+
+async fn convert_batch(
+    api: &Api,
+    webhook: &ConversionWebhook,
+    objects: Vec<Value>,
+    to: &CustomVersion,
+    before: Before,
 ) -> Result<Vec<Value>, Status> {
     let Some(first) = objects.first() else { return Ok(objects) };
     let from = format!("{}, Kind={}", first.text("apiVersion"), first.text("kind"));
@@ -35,16 +72,17 @@ pub(super) async fn convert(
     let uid = object::new_uid();
     let body = review(version, &uid, &objects, &to.api_version);
     let client = api.webhook_clients.get(&webhook.client_config).map_err(Status::unclassified)?;
-    let answer = client.call(body, TIMEOUT, TIMEOUT).await.map_err(|why| failed(format!("failed: {why}")))?;
+    let answer =
+        client.call(body, TIMEOUT, TIMEOUT, ANSWER_LIMIT).await.map_err(|why| failed(format!("failed: {why}")))?;
     let converted = response(version, &uid, &answer).map_err(|why| failed(format!("failed: {why}")))?;
     if converted.len() != objects.len() {
         return Err(failed(format!("returned {} objects, expected {}", converted.len(), objects.len())));
     }
-    let single = objects.len() == 1;
     let mut out = Vec::with_capacity(objects.len());
     for (index, (original, converted)) in objects.iter().zip(converted).enumerate() {
         let mut converted = converted.clone();
-        check(original, &mut converted, to).map_err(|problem| failed(problem.shown(index, single)))?;
+        check(original, &mut converted, to)
+            .map_err(|problem| failed(problem.shown(before.objects + index, before.single)))?;
         out.push(converted);
     }
     Ok(out)

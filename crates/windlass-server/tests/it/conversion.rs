@@ -274,3 +274,37 @@ async fn an_owner_of_a_version_that_is_gone_stands_in_the_way_of_applies() {
     assert_eq!(apply(&server, &path, &host("v1", "a", &json!({"host": "z"}))).await.code, 200);
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_list_of_any_size_is_converted() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    for name in ["a", "b", "c", "d", "e"] {
+        create(&server, V1, &host("v1", name, &json!({"host": "x".repeat(1_000_000)}))).await;
+    }
+    let before = hook.received().len();
+    let list = get(&server, V2).await;
+    assert_eq!(list.code, 200, "{}", list.message());
+    let items = list.body["items"].as_array().unwrap();
+    let lengths: Vec<usize> = items.iter().map(|item| item["spec"]["hostname"].as_str().unwrap().len()).collect();
+    assert_eq!(lengths, [1_000_000; 5]);
+    let sent = hook.received().split_off(before);
+    let batches: Vec<usize> = sent.iter().map(|request| request["objects"].as_array().unwrap().len()).collect();
+    assert_eq!(batches, [2, 2, 1]);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_create_asks_the_webhook_on_the_way_in_and_on_the_way_out() {
+    let server = start().await;
+    let hook = renaming().await;
+    define(&server, &hook).await;
+    let calls = || hook.received().len();
+    // Upstream encodes what is stored, and decodes that for the answer (`storage/etcd3/store.go`).
+    create(&server, V1, &host("v1", "a", &json!({"host": "x"}))).await;
+    assert_eq!(calls(), 0);
+    create(&server, V2, &host("v2", "b", &json!({"hostname": "x"}))).await;
+    assert_eq!(calls(), 2);
+    server.stop().await.unwrap();
+}

@@ -205,3 +205,53 @@ async fn what_did_not_change_is_forgiven_where_it_can_be_found_again() {
     assert!(message.ends_with("spec.keyed[0].v: Too long: may not be more than 2 bytes"), "{message}");
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn numbers_of_replicas_are_written_as_integers() {
+    let server = start().await;
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "count": {"type": "integer"}, "other": {"type": "integer"}}}}});
+    let scale = json!({"specReplicasPath": ".spec.count", "statusReplicasPath": ".status.count"});
+    let version = json!({"subresources": {"status": {}, "scale": scale}});
+    create(&server, DEFINITIONS, &definition("lamps", "Lamp", &schema, &version)).await;
+    for (written, shown) in [("1.0", "1"), ("1e3", "1000"), ("2.5", "2.5")] {
+        let body = lamp("a", &json!({"spec": {"count": "HERE", "other": 1}})).to_string();
+        let answer = crate::client::send_text(&server, LAMPS, body.replace("\"HERE\"", written)).await;
+        assert_eq!(answer.code, 422, "{written}: {}", answer.body);
+        let why = format!(".spec.count accessor error: {shown} is of the type float64, expected int64");
+        assert!(answer.message().contains(&why), "{}", answer.message());
+    }
+    let body = lamp("a", &json!({"spec": {"count": 3, "other": "HERE"}})).to_string();
+    let answer = crate::client::send_text(&server, LAMPS, body.replace("\"HERE\"", "1.0")).await;
+    assert_eq!((answer.code, &answer.body["spec"]), (201, &json!({"count": 3, "other": 1})));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_path_of_the_wrong_scope_leads_nowhere() {
+    let server = start().await;
+    let schema = json!({"type": "object"});
+    create(&server, DEFINITIONS, &definition("lamps", "Lamp", &schema, &json!({}))).await;
+    let mut wide = definition("suns", "Sun", &schema, &json!({}));
+    wide["spec"]["scope"] = "Cluster".into();
+    create(&server, DEFINITIONS, &wide).await;
+    let group = "/apis/example.com/v1";
+    for (method, path) in [
+        (Method::POST, format!("{group}/lamps")),
+        (Method::DELETE, format!("{group}/lamps")),
+        (Method::PUT, format!("{group}/lamps")),
+        (Method::GET, format!("{group}/lamps/a")),
+        (Method::GET, format!("{group}/namespaces/default/suns")),
+        (Method::POST, format!("{group}/namespaces/default/suns")),
+        (Method::GET, "/apis/example.com/v9/suns".to_owned()),
+    ] {
+        let request = http::Request::builder().method(method.clone()).uri(&path);
+        let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+        let answer = tower::ServiceExt::oneshot(server.service(), request).await.unwrap();
+        assert_eq!(answer.status(), 404, "{method} {path}");
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        assert_eq!(body, "404 page not found\n", "{method} {path}");
+    }
+    assert_eq!(get(&server, &format!("{group}/lamps")).await.code, 200);
+    server.stop().await.unwrap();
+}

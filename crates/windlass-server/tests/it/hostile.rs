@@ -134,3 +134,107 @@ async fn a_policy_that_would_run_forever_is_cut_off_while_others_are_served() {
     assert!(waits[waits.len() / 2] < Duration::from_millis(100), "{:?}", waits[waits.len() / 2]);
     Arc::into_inner(server).unwrap().stop().await.unwrap();
 }
+
+/// How long reads take, in order of length, until `done`.
+async fn reads(server: &Server, done: impl Fn(usize) -> bool) -> Vec<Duration> {
+    let mut waits = Vec::new();
+    while !done(waits.len()) {
+        let started = Instant::now();
+        assert_eq!(get(server, &format!("{CONFIG_MAPS}/bystander")).await.code, 200);
+        waits.push(started.elapsed());
+        tokio::task::yield_now().await;
+    }
+    waits.sort();
+    waits
+}
+
+/// Reads beside two writers, on a runtime with one thread: whoever holds that up holds up everybody. Reads may
+/// take somewhat longer than when nothing else happens, but nothing like as long as writes do.
+async fn held_up_by_nobody(server: Server, path: &str, hostile: Value, code: u16) {
+    let server = Arc::new(server);
+    create(&server, CONFIG_MAPS, &json!({"metadata": {"name": "bystander"}})).await;
+    let idle = reads(&server, |count| count == 200).await;
+    let left = Arc::new(std::sync::atomic::AtomicUsize::new(2));
+    let writer = || {
+        let (server, left, path, body) = (Arc::clone(&server), Arc::clone(&left), path.to_owned(), hostile.clone());
+        tokio::spawn(async move {
+            let started = Instant::now();
+            for _ in 0..3 {
+                let answer = post(&server, &path, &body).await;
+                assert_eq!(answer.code, code, "{}", answer.body);
+            }
+            left.fetch_sub(1, Ordering::SeqCst);
+            started.elapsed() / 3
+        })
+    };
+    let writers = [writer(), writer()];
+    let beside = reads(&server, |_| left.load(Ordering::SeqCst) == 0).await;
+    for writer in writers {
+        let write = writer.await.unwrap();
+        assert!(beside[beside.len() * 9 / 10] < write / 4, "{:?} beside {write:?}", beside[beside.len() * 9 / 10]);
+        let (idle, beside) = (idle[idle.len() / 2], beside[beside.len() / 2]);
+        assert!(write > idle * 50, "this means no harm: {write:?}, {idle:?}");
+        assert!(beside < idle * 10, "{beside:?} beside {write:?}, {idle:?} alone");
+    }
+    // Whoever waits for each write sees no more than a few.
+    assert!(beside.len() > 20, "{}", beside.len());
+    Arc::into_inner(server).unwrap().stop().await.unwrap();
+}
+
+fn trap(x: &Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Trap", "metadata": {"generateName": "t"}, "spec": {"x": x}})
+}
+
+const TRAPS: &str = "/apis/example.com/v1/namespaces/default/traps?dryRun=All";
+
+#[tokio::test]
+async fn rules_that_take_long_hold_up_nobody() {
+    let server = start().await;
+    let text = json!({"type": "string", "maxLength": 2_000});
+    let list = json!({"type": "array", "maxItems": 10, "items": text});
+    let spec = ruled(list, "self.all(x, !x.matches('(a?){500}a{500}'))");
+    assert_eq!(define(&server, &spec).await.code, 201);
+    // Never quite long enough for a match.
+    let text = format!("{}b", "a".repeat(499)).repeat(4);
+    held_up_by_nobody(server, TRAPS, trap(&json!(vec![text; 3])), 201).await;
+}
+
+#[tokio::test]
+async fn patterns_that_take_long_hold_up_nobody() {
+    let server = start().await;
+    let mut patterns: Vec<Value> = (0..100).map(|n| json!({"pattern": format!("^(x|y{n}|[a-z]+)z$")})).collect();
+    patterns.push(json!({"pattern": "1$"}));
+    let list = json!({"type": "array", "items": {"type": "string", "anyOf": patterns}});
+    let spec = json!({"type": "object", "properties": {"x": list}});
+    assert_eq!(define(&server, &spec).await.code, 201);
+    held_up_by_nobody(server, TRAPS, trap(&json!(vec!["abcdefgh1"; 500])), 201).await;
+}
+
+#[tokio::test]
+async fn policies_that_take_long_hold_up_nobody() {
+    let server = start().await;
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"]});
+    let loops = "object.data.all(a, object.data.all(b, a != 'x' && b != 'y'))";
+    let policy = json!({"metadata": {"name": "trap"}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": loops}]}});
+    create(&server, POLICIES, &policy).await;
+    let binding = json!({"metadata": {"name": "trap"}, "spec": {"policyName": "trap", "validationActions": ["Deny"]}});
+    create(&server, BINDINGS, &binding).await;
+    let data: serde_json::Map<String, Value> = (0..200).map(|n| (format!("k{n}"), json!("dg=="))).collect();
+    let secret = json!({"metadata": {"generateName": "s"}, "data": data});
+    held_up_by_nobody(server, "/api/v1/namespaces/default/secrets?dryRun=All", secret, 201).await;
+}
+
+#[tokio::test]
+async fn patterns_are_not_matched_forever() {
+    let server = start().await;
+    let text = json!({"type": "string", "pattern": "^((.?){50}b){10}$"});
+    let spec = json!({"type": "object", "properties": {"x": text}});
+    assert_eq!(define(&server, &spec).await.code, 201);
+    let started = Instant::now();
+    let answer = post(&server, TRAPS, &trap(&json!("a".repeat(2_500_000)))).await;
+    assert_eq!(answer.code, 422);
+    assert!(answer.message().contains("takes too long to be matched with"), "{}", answer.message().len());
+    assert!(started.elapsed() < LONGEST);
+    server.stop().await.unwrap();
+}

@@ -34,7 +34,7 @@ impl Mutation {
     /// Lets the policies change the object, which is in the version of the request. Returns whether they did.
     pub(in crate::admission) async fn round(
         &mut self,
-        request: &Request,
+        request: &Arc<Request>,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<bool, Status> {
@@ -42,7 +42,7 @@ impl Mutation {
         let before = object.clone();
         let mut problems = Vec::new();
         for bound in &self.policies {
-            let policy = &*bound.policy;
+            let policy = &bound.policy;
             let Some(served) = policy.constraints.matched(request, Some(object), old).await? else { continue };
             for binding in &bound.bindings {
                 if let Some(constraints) = &binding.constraints
@@ -61,27 +61,60 @@ impl Mutation {
                         continue;
                     }
                 };
-                for (index, params) in found.iter().enumerate() {
+                for (index, params) in found.into_iter().enumerate() {
                     let id = format!("{}/{}/{index}", policy.name, binding.name);
-                    let mut view = View::new(request, &served, Some(object), old).await?;
-                    let found = match policy.applies(view.input(policy, params)) {
-                        Ok(false) => continue,
-                        Err(why) => vec![why],
-                        // Only who had a turn may have another one.
-                        Ok(true) if again && !(policy.reinvoked && self.asked.contains(&id)) => continue,
-                        Ok(true) => {
+                    let view = View::new(request, &served, Some(object), old).await?;
+                    let long = view.is_long(policy, &params);
+                    // Only who had a turn may have another one.
+                    let may_change = !again || (policy.reinvoked && self.asked.contains(&id));
+                    let turn = Turn { request: Arc::clone(request), policy: Arc::clone(policy), view, params };
+                    let (turn, found) = request.api.sidings.run(long, move || turn.take(may_change)).await?;
+                    let found = match found? {
+                        Outcome::Passed => continue,
+                        Outcome::Failed(why) => vec![why],
+                        Outcome::Changed(found) => {
                             self.asked.insert(id);
-                            change(request, policy, &mut view, params)?
+                            found
                         }
                     };
                     if !policy.ignores_failure {
                         problems.extend(found.into_iter().map(|why| (format!("{prefix}: {why}"), Some("Invalid"))));
                     }
-                    *object = returned(request, &served, view.object).await?;
+                    *object = returned(request, &served, turn.view.object).await?;
                 }
             }
         }
         if problems.is_empty() { Ok(*object != before) } else { Err(refusal(request, problems)) }
+    }
+}
+
+/// One policy's turn at an object, with one of its parameters.
+struct Turn {
+    request: Arc<Request>,
+    policy: Arc<Policy>,
+    view: View,
+    params: Value,
+}
+
+/// What came of a policy's turn.
+enum Outcome {
+    /// It has nothing to say.
+    Passed,
+    /// Nobody can tell whether it has.
+    Failed(String),
+    /// It changed the object; what went wrong on the way.
+    Changed(Vec<String>),
+}
+
+impl Turn {
+    fn take(mut self, may_change: bool) -> (Self, Result<Outcome, Status>) {
+        let outcome = match self.policy.applies(self.view.input(&self.policy, &self.params)) {
+            Ok(false) => Ok(Outcome::Passed),
+            Err(why) => Ok(Outcome::Failed(why)),
+            Ok(true) if !may_change => Ok(Outcome::Passed),
+            Ok(true) => change(&self.request, &self.policy, &mut self.view, &self.params).map(Outcome::Changed),
+        };
+        (self, outcome)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::admission::expression::{compile_in, namespace_type, object_type, requ
 use crate::cel::types::Type;
 use crate::cel::value::{Error, Key, Map, Outcome, Shape, Text, Value, adapt};
 use crate::cel::{CALL_LIMIT, Environment, Globals, Program};
+use crate::effort::Growth;
 use crate::registry::strategy::{Expression, ExpressionKind};
 
 /// The variables, in the order of the environment; a policy's own come after them.
@@ -57,7 +58,19 @@ pub(super) struct Compiled {
     program: Result<Program, String>,
 }
 
+impl Variable {
+    /// How long it may take.
+    pub(super) fn growth(&self) -> Option<&Growth> {
+        self.program.as_ref().ok().map(|program| &program.growth)
+    }
+}
+
 impl Compiled {
+    /// How long it may take.
+    pub(super) fn growth(&self) -> Option<&Growth> {
+        self.program.as_ref().ok().map(|program| &program.growth)
+    }
+
     /// Why it cannot be evaluated.
     pub(super) fn problem(self) -> Option<String> {
         self.program.err()

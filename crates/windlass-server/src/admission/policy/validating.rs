@@ -1,5 +1,7 @@
 //! ValidatingAdmissionPolicies: what they decide, and what follows from it.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use serde_json::Value;
 
@@ -29,15 +31,15 @@ pub(in crate::admission) async fn validate(
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     let mut denied: Option<(String, Denial)> = None;
-    let mut views: Vec<View> = Vec::new();
+    let mut views: Vec<Arc<View>> = Vec::new();
     for bound in policies {
         let policy = &*bound.policy;
         let Some(served) = policy.constraints.matched(request, object, old).await? else { continue };
-        let is_it = |view: &View| (&view.served.group, &view.served.version) == (&served.group, &served.version);
+        let is_it = |view: &Arc<View>| (&view.served.group, &view.served.version) == (&served.group, &served.version);
         let view = if let Some(at) = views.iter().position(is_it) {
             at
         } else {
-            views.push(View::new(request, &served, object, old).await?);
+            views.push(Arc::new(View::new(request, &served, object, old).await?));
             views.len() - 1
         };
         for binding in &bound.bindings {
@@ -57,8 +59,11 @@ pub(in crate::admission) async fn validate(
                     continue;
                 }
             };
-            for params in &found {
-                for denial in decide(policy, views[view].input(policy, params)) {
+            for params in found {
+                let (policy, view) = (Arc::clone(&bound.policy), Arc::clone(&views[view]));
+                let long = view.is_long(&policy, &params);
+                let work = move || decide(&policy, view.input(&policy, &params));
+                for denial in request.api.sidings.run(long, work).await? {
                     act(binding, &prefix, denial, &mut denied, warnings);
                 }
             }

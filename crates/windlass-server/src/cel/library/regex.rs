@@ -1,26 +1,25 @@
 //! `matches`, `find` and `findAll`.
 
-use regex::Regex;
-
 use super::{Builtin, MAX_ITEMS, Value, list, no_overload, part};
 use crate::cel::eval::Context;
 use crate::cel::value::{Error, Outcome};
+use crate::schema::pattern::Machine;
 
 pub(super) fn find(name: &str) -> Option<Builtin> {
     Some(match name {
         "matches" => |context, args| match args {
             [Value::String(text), Value::String(pattern)] => {
-                let regex = compiled(context, pattern)?.map_err(Error::new)?;
-                context.meter.work(text.len() / 8)?;
-                Ok(Value::Bool(regex.is_match(text)))
+                let machine = compiled(context, pattern)?.map_err(Error::new)?;
+                context.meter.work(effort(&machine, text))?;
+                Ok(Value::Bool(machine.regex.is_match(text)))
             }
             _ => Err(Error::no_overload()),
         },
         "find" => |context, args| match args {
             [Value::String(text), Value::String(pattern)] => {
-                let regex = compiled(context, pattern)?.map_err(illegal)?;
-                context.meter.work(text.len() / 8)?;
-                Ok(match regex.find(text) {
+                let machine = compiled(context, pattern)?.map_err(illegal)?;
+                context.meter.work(effort(&machine, text))?;
+                Ok(match machine.regex.find(text) {
                     Some(found) => part(text, found.start(), found.end()),
                     None => Value::text(""),
                 })
@@ -36,9 +35,14 @@ fn illegal(problem: impl std::fmt::Display) -> Error {
     Error::new(format!("Illegal regex: {problem}"))
 }
 
-fn compiled(context: &mut Context<'_>, pattern: &str) -> Result<Result<Regex, String>, Error> {
+/// What matching may take at worst, in units of uncharged work.
+fn effort(machine: &Machine, text: &str) -> usize {
+    text.len().saturating_mul(usize::try_from(machine.states).unwrap_or(usize::MAX)) / 8
+}
+
+fn compiled(context: &mut Context<'_>, pattern: &str) -> Result<Result<Machine, String>, Error> {
     match context.regex {
-        Some(regex) => Ok(Ok(regex.clone())),
+        Some(machine) => Ok(Ok(machine.clone())),
         None => context.meter.regex(pattern),
     }
 }
@@ -49,10 +53,10 @@ fn find_all<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
         [Value::String(text), Value::String(pattern), Value::Int(limit)] => (text, pattern, *limit),
         _ => return Err(no_overload(context, args)),
     };
-    let regex = compiled(context, pattern)?.map_err(illegal)?;
-    context.meter.work(text.len())?;
+    let machine = compiled(context, pattern)?.map_err(illegal)?;
+    context.meter.work(text.len() + effort(&machine, text))?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let found = regex.find_iter(text).take(limit.min(MAX_ITEMS + 1));
+    let found = machine.regex.find_iter(text).take(limit.min(MAX_ITEMS + 1));
     let found = found.map(|found| part(text, found.start(), found.end())).collect();
     list(context, found)
 }
