@@ -23,6 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 
 pub use elector::Elector;
+pub(crate) use fence::Fences;
 pub use fence::{Fence, FenceClosed};
 
 /// Which lease, and how long things take. The defaults are client-go's.

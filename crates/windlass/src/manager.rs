@@ -12,7 +12,7 @@
 //! # use k8s_openapi::api::core::v1::ConfigMap;
 //! # use windlass::{Controller, Manager, Outcome, controller};
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = kube::Client::try_default().await?;
+//! let client = windlass::config::client().await?;
 //! let mut manager = Manager::builder(client)
 //!     .name("petstore-operator")
 //!     .probes(":8081")
