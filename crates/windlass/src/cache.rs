@@ -93,6 +93,7 @@ trait AnyInformer: Send + Sync {
     fn wait_synced(&self, timeout: Duration) -> BoxFuture<'_, Result<(), SyncError>>;
     fn is_synced(&self) -> bool;
     fn decode_errors(&self) -> (String, u64);
+    fn panics(&self) -> (String, u64);
     fn as_any(&self) -> &(dyn Any + Send + Sync);
 }
 
@@ -123,6 +124,10 @@ impl<K: Object> AnyInformer for Registered<K> {
 
     fn decode_errors(&self) -> (String, u64) {
         (self.informer.describe(), self.informer.decode_errors())
+    }
+
+    fn panics(&self) -> (String, u64) {
+        (self.informer.describe(), self.informer.panics())
     }
 
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
@@ -273,6 +278,12 @@ impl Caches {
     pub fn decode_errors(&self) -> Vec<(String, u64)> {
         let informers = self.inner.informers.lock();
         informers.values().map(|informer| informer.decode_errors()).collect()
+    }
+
+    /// How often indexes, handlers and decoders panicked, by kind.
+    pub fn panics(&self) -> Vec<(String, u64)> {
+        let informers = self.inner.informers.lock();
+        informers.values().map(|informer| informer.panics()).collect()
     }
 
     /// Reads a kind: from the informers that exist for it, or, if there is none, from a new one

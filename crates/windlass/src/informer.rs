@@ -20,11 +20,13 @@ mod source;
 mod store;
 mod task;
 
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
 use kube::api::ApiResource;
 use kube::core::{Selector, SelectorExt};
 use parking_lot::{Mutex, RwLock};
@@ -35,7 +37,7 @@ pub(crate) use source::{ApiSource, ListWatch, Selection};
 pub(crate) use store::{IndexFn, Store};
 
 use crate::key::ObjectKey;
-use crate::object::{Object, describe, parse_version};
+use crate::object::{Object, describe, panic_message, parse_version};
 
 /// A change of one object, as an informer's handlers see it.
 ///
@@ -153,11 +155,16 @@ struct SyncState {
 /// How often in a row a kind must be missing before its objects are taken to be gone.
 const GONE_AFTER: u32 = 3;
 
+/// How long an informer that panicked waits before it starts over.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
+
 type Handler<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
 
-struct Handlers<K> {
-    next_id: u64,
-    list: Vec<(u64, Handler<K>)>,
+/// A handler that hears of changes until its subscription is dropped.
+struct Listening<K> {
+    /// Whether the subscription is gone.
+    cancelled: Arc<AtomicBool>,
+    handler: Handler<K>,
 }
 
 /// The state of one kind, kept up to date while its task runs.
@@ -168,16 +175,19 @@ pub(crate) struct Informer<K: Object> {
     store: RwLock<Store<K>>,
     /// Held while a change is applied and told, so that a handler added meanwhile misses nothing
     /// and hears nothing twice.
-    handlers: Mutex<Handlers<K>>,
+    handlers: Mutex<Vec<Listening<K>>>,
     sync: watch::Sender<SyncState>,
     started: AtomicBool,
     decode_errors: AtomicU64,
+    /// How often the code of others panicked.
+    panics: Arc<AtomicU64>,
     /// How often in a row the server said that there is no such kind.
     missing: AtomicU32,
     resync: Option<Duration>,
 }
 
-/// Keeps a handler subscribed; dropping it unsubscribes.
+/// Keeps a handler subscribed; dropping it unsubscribes. It may be dropped anywhere, in the handler
+/// too: no call begins after that, and dropping waits for none that another thread has begun.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -234,12 +244,14 @@ impl<K: Object> Informer<K> {
         labels: Option<Selector>,
         resync: Option<Duration>,
     ) -> Arc<Self> {
+        let panics = Arc::<AtomicU64>::default();
         Arc::new(Self {
             resource,
             selection,
             labels,
-            store: RwLock::new(Store::new()),
-            handlers: Mutex::new(Handlers { next_id: 0, list: Vec::new() }),
+            store: RwLock::new(Store::new(Arc::clone(&panics))),
+            panics,
+            handlers: Mutex::default(),
             sync: watch::Sender::new(SyncState::default()),
             started: AtomicBool::new(false),
             decode_errors: AtomicU64::new(0),
@@ -250,7 +262,14 @@ impl<K: Object> Informer<K> {
 
     /// Keeps the state up to date until the token is cancelled. To be called once.
     pub(crate) async fn run(self: Arc<Self>, source: Arc<dyn ListWatch<K>>, shutdown: CancellationToken) {
-        shutdown.run_until_cancelled(task::run(&self, &*source)).await;
+        let running = async {
+            // The code of others runs in there: decoders, indexes, transforms.
+            while let Err(panic) = AssertUnwindSafe(task::run(&self, &*source)).catch_unwind().await {
+                self.panicked(&*panic);
+                tokio::time::sleep(PANIC_PAUSE).await;
+            }
+        };
+        shutdown.run_until_cancelled(running).await;
         self.sync.send_modify(|state| state.stopped = true);
     }
 
@@ -279,6 +298,34 @@ impl<K: Object> Informer<K> {
         self.decode_errors.load(Ordering::Relaxed)
     }
 
+    /// How often an index, a handler or a decoder panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// A handler that panics is reported; the others and the informer go on.
+    fn call(&self, listening: &Listening<K>, change: &Change<K>) {
+        if listening.cancelled.load(Ordering::Acquire) {
+            return;
+        }
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| (listening.handler)(change))) {
+            self.panics.fetch_add(1, Ordering::Relaxed);
+            let (kind, key) = (self.describe(), ObjectKey::of(&**change.object()));
+            tracing::error!(%kind, object = %key, message = panic_message(&*panic), "informer handler panicked");
+        }
+    }
+
+    /// The task itself panicked: it starts over, with everything it knew.
+    fn panicked(&self, panic: &(dyn Any + Send)) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        let (kind, message) = (self.describe(), panic_message(panic));
+        tracing::error!(%kind, message, "informer panicked, starting over");
+        self.sync.send_if_modified(|state| {
+            state.last_error = Some(format!("panic: {message}"));
+            false
+        });
+    }
+
     /// Waits until the first list is complete.
     pub(crate) async fn wait_synced(&self, timeout: Duration) -> Result<(), SyncError> {
         if self.is_synced() {
@@ -303,18 +350,21 @@ impl<K: Object> Informer<K> {
 
     /// Calls a handler for everything that is known, then for every change.
     pub(crate) fn subscribe(self: &Arc<Self>, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
-        let handler: Handler<K> = Arc::new(handler);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let listening = Listening { cancelled: Arc::clone(&cancelled), handler: Arc::new(handler) };
         let mut handlers = self.handlers.lock();
-        self.each_known(|object| call(&handler, &Change::Added { object, initial: true }));
-        let id = handlers.next_id;
-        handlers.next_id += 1;
-        handlers.list.push((id, handler));
+        self.each_known(|object| self.call(&listening, &Change::Added { object, initial: true }));
+        handlers.push(listening);
         drop(handlers);
         let informer = Arc::downgrade(self);
         Subscription {
             cancel: vec![Box::new(move || {
-                if let Some(informer) = informer.upgrade() {
-                    informer.handlers.lock().list.retain(|(other, _)| *other != id);
+                cancelled.store(true, Ordering::Release);
+                // Whoever tells of a change right now, perhaps the caller of this, removes it later.
+                if let Some(informer) = informer.upgrade()
+                    && let Some(mut handlers) = informer.handlers.try_lock()
+                {
+                    remove_cancelled(&mut handlers);
                 }
             })],
         }
@@ -362,11 +412,12 @@ impl<K: Object> Informer<K> {
     where
         I: IntoIterator<Item = Change<K>>,
     {
-        let handlers = self.handlers.lock();
+        let mut handlers = self.handlers.lock();
+        remove_cancelled(&mut handlers);
         let changes = change(&mut self.store.write());
         for change in changes {
-            for (_, handler) in &handlers.list {
-                call(handler, &change);
+            for listening in &*handlers {
+                self.call(listening, &change);
             }
         }
     }
@@ -381,8 +432,8 @@ impl<K: Object> Informer<K> {
         let handlers = self.handlers.lock();
         self.each_known(|object| {
             let change = Change::Resync { object };
-            for (_, handler) in &handlers.list {
-                call(handler, &change);
+            for listening in &*handlers {
+                self.call(listening, &change);
             }
         });
     }
@@ -414,10 +465,11 @@ impl<K: Object> Informer<K> {
     }
 
     /// The kind is not served: after a few times in a row, its definition and with it all objects
-    /// are taken to be gone. Once could be a server that is just starting.
+    /// are taken to be gone. Once could be a server that is just starting, and Kubernetes' own
+    /// kinds do not go away.
     fn not_found(&self) {
-        let times = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
-        if times == GONE_AFTER && self.is_synced() {
+        let times = self.missing.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if times == GONE_AFTER && self.is_synced() && !is_built_in(&self.resource) {
             tracing::info!(kind = %self.describe(), "kind is no longer served");
             self.change(|store| {
                 store.begin_replace();
@@ -453,11 +505,38 @@ fn explain(error: &kube::Error) -> String {
     }
 }
 
-/// A handler that panics is reported; the others and the informer go on.
-fn call<K>(handler: &Handler<K>, change: &Change<K>) {
-    if std::panic::catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
-        tracing::error!("informer handler panicked");
-    }
+fn remove_cancelled<K>(handlers: &mut Vec<Listening<K>>) {
+    handlers.retain(|listening| !listening.cancelled.load(Ordering::Acquire));
+}
+
+/// Kubernetes' own groups. A server without one of their kinds is not the server it was.
+fn is_built_in(resource: &ApiResource) -> bool {
+    const GROUPS: [&str; 23] = [
+        "",
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "apps",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "autoscaling",
+        "batch",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "internal.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
+        "policy",
+        "rbac.authorization.k8s.io",
+        "resource.k8s.io",
+        "scheduling.k8s.io",
+        "storage.k8s.io",
+        "storagemigration.k8s.io",
+    ];
+    GROUPS.contains(&resource.group.as_str())
 }
 
 #[cfg(test)]

@@ -173,6 +173,14 @@ impl ManagerBuilder {
                     errors as f64,
                 );
             }
+            for (kind, panics) in watched.panics() {
+                scrape.counter(
+                    "windlass_cache_panics_total",
+                    "Panics of indexes, handlers and decoders, survived",
+                    &[("kind", &kind)],
+                    panics as f64,
+                );
+            }
             scrape.counter(
                 "windlass_events_dropped_total",
                 "Events dropped because they could not be written fast enough",
