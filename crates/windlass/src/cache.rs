@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use kube::api::{ApiResource, PartialObjectMeta};
+use kube::api::ApiResource;
 use kube::core::Selector;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
@@ -94,6 +94,9 @@ trait AnyInformer: Send + Sync {
     fn is_synced(&self) -> bool;
     fn decode_errors(&self) -> (String, u64);
     fn panics(&self) -> (String, u64);
+    /// Something of the kind was written: `object` if it is of the informer's type, and as JSON.
+    fn note_write(&self, object: &dyn Any, json: &[u8]);
+    fn note_delete(&self, key: &ObjectKey, uid: Option<&str>);
     fn as_any(&self) -> &(dyn Any + Send + Sync);
 }
 
@@ -128,6 +131,19 @@ impl<K: Object> AnyInformer for Registered<K> {
 
     fn panics(&self) -> (String, u64) {
         (self.informer.describe(), self.informer.panics())
+    }
+
+    fn note_write(&self, object: &dyn Any, json: &[u8]) {
+        // A type may know only a part of the kind: another's view comes from what the server said.
+        let object = object.downcast_ref::<K>().cloned().or_else(|| serde_json::from_slice(json).ok());
+        if let Some(mut object) = object {
+            object.meta_mut().managed_fields = None;
+            self.informer.note_write(Arc::new(object));
+        }
+    }
+
+    fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
+        self.informer.note_delete(key, uid);
     }
 
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
@@ -398,58 +414,47 @@ impl Caches {
         informer
     }
 
+    /// The informers of a kind, without those that others make superfluous.
     fn existing<K: Object>(&self, resource: &ApiResource) -> Vec<Arc<Informer<K>>> {
         let informers = self.inner.informers.lock();
-        let of_kind =
-            || informers.iter().filter(|(key, _)| key.object_type == TypeId::of::<K>() && key.resource == *resource);
-        // An informer that is not narrowed knows everything the narrowed ones do.
-        let whole = of_kind().filter(|(key, _)| key.selection.labels.is_none() && key.selection.fields.is_none());
-        let mut found: Vec<_> = whole.filter_map(|(_, any)| downcast(&**any)).collect();
-        if found.is_empty() {
-            found = of_kind().filter_map(|(_, any)| downcast(&**any)).collect();
-        }
-        found
+        let of_kind: Vec<_> = informers
+            .iter()
+            .filter(|(key, _)| key.object_type == TypeId::of::<K>() && key.resource == *resource)
+            .map(|(key, any)| (&key.selection, any))
+            .collect();
+        // An informer that is not narrowed knows everything that narrowed ones of its place do.
+        let covered = |selection: &Selection| {
+            of_kind.iter().any(|(other, _)| {
+                other.is_whole()
+                    && *other != selection
+                    && (other.namespace.is_none() || other.namespace == selection.namespace)
+            })
+        };
+        let needed = of_kind.iter().filter(|(selection, _)| !covered(selection));
+        needed.filter_map(|(_, any)| downcast(&***any)).collect()
     }
 
-    /// Makes a write visible to cached reads before the watch shows it.
-    pub(crate) fn note_write<K: Object>(&self, object: &K) {
-        let informers = self.of_type::<K>();
-        if !informers.is_empty() {
-            let mut object = object.clone();
-            object.meta_mut().managed_fields = None;
-            let object = Arc::new(object);
-            for informer in informers {
-                informer.note_write(Arc::clone(&object));
-            }
-        }
-        for informer in self.of_type::<PartialObjectMeta<K>>() {
-            let mut metadata = object.meta().clone();
-            metadata.managed_fields = None;
-            informer.note_write(Arc::new(PartialObjectMeta {
-                types: None,
-                metadata,
-                _phantom: std::marker::PhantomData,
-            }));
+    /// Makes a write visible to cached reads before the watch shows it, whatever types they use.
+    /// `json` is what the server answered.
+    pub(crate) fn note_write<K: Object>(&self, resource: &ApiResource, object: &K, json: &[u8]) {
+        for informer in self.of_resource(resource) {
+            informer.note_write(object, json);
         }
     }
 
     /// Makes a deletion visible to cached reads before the watch shows it.
-    pub(crate) fn note_delete<K: Object>(&self, key: &ObjectKey, uid: Option<&str>) {
-        for informer in self.of_type::<K>() {
-            informer.note_delete(key, uid);
-        }
-        for informer in self.of_type::<PartialObjectMeta<K>>() {
+    pub(crate) fn note_delete(&self, resource: &ApiResource, key: &ObjectKey, uid: Option<&str>) {
+        for informer in self.of_resource(resource) {
             informer.note_delete(key, uid);
         }
     }
 
-    fn of_type<K: Object>(&self) -> Vec<Arc<Informer<K>>> {
+    fn of_resource(&self, resource: &ApiResource) -> Vec<Arc<dyn AnyInformer>> {
+        let same = |other: &ApiResource| {
+            (&other.group, &other.version, &other.plural) == (&resource.group, &resource.version, &resource.plural)
+        };
         let informers = self.inner.informers.lock();
-        informers
-            .iter()
-            .filter(|(key, _)| key.object_type == TypeId::of::<K>())
-            .filter_map(|(_, any)| downcast(&**any))
-            .collect()
+        informers.iter().filter(|(key, _)| same(&key.resource)).map(|(_, any)| Arc::clone(any)).collect()
     }
 }
 

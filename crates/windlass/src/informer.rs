@@ -137,6 +137,18 @@ pub enum SyncError {
         /// The kind.
         kind: String,
     },
+    /// No cache covers the namespace that was asked about.
+    #[error(
+        "{kind} of namespace {namespace:?} are not cached, only those of {watched}: watch the namespace, or read live"
+    )]
+    NotWatched {
+        /// The kind.
+        kind: String,
+        /// The namespace asked about; empty for none.
+        namespace: String,
+        /// The namespaces that are cached.
+        watched: String,
+    },
     /// The manager the informer belongs to is not running yet.
     #[error("cache of {kind} not started: run the manager before reading from its caches")]
     NotStarted {
@@ -271,6 +283,16 @@ impl<K: Object> Informer<K> {
         };
         shutdown.run_until_cancelled(running).await;
         self.sync.send_modify(|state| state.stopped = true);
+    }
+
+    /// Whether everything of a namespace (or of none) is part of what is watched, selectors apart.
+    pub(crate) fn covers(&self, namespace: Option<&str>) -> bool {
+        self.namespace().is_none() || self.namespace() == namespace
+    }
+
+    /// Whether no selector narrows what is watched.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.selection.is_whole()
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {

@@ -1,6 +1,6 @@
 //! Reading one kind from the cache.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,12 +51,26 @@ impl<K: Object> Lister<K> {
         Self { informers: informers.into(), sync_timeout }
     }
 
-    /// One object.
+    /// One object; `None` also when it is outside of what is watched.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.informers
-            .iter()
-            .filter(|informer| informer.namespace().is_none() || informer.namespace() == key.namespace())
-            .find_map(|informer| informer.read(|store| store.get(key)))
+        let covering = || self.informers.iter().filter(|informer| informer.covers(key.namespace()));
+        match covering().find(|informer| informer.is_whole()) {
+            Some(whole) => whole.read(|store| store.get(key)),
+            None => covering().find_map(|informer| informer.read(|store| store.get(key))),
+        }
+    }
+
+    /// Whether a namespace (`None`: objects of no namespace) is watched; the error names what is.
+    pub fn check_covers(&self, namespace: Option<&str>) -> Result<(), SyncError> {
+        if self.informers.iter().any(|informer| informer.covers(namespace)) {
+            return Ok(());
+        }
+        let watched: BTreeSet<&str> = self.informers.iter().filter_map(|informer| informer.namespace()).collect();
+        Err(SyncError::NotWatched {
+            kind: self.informers.first().map(|informer| informer.describe()).unwrap_or_default(),
+            namespace: namespace.unwrap_or_default().to_owned(),
+            watched: watched.into_iter().collect::<Vec<_>>().join(", "),
+        })
     }
 
     /// All objects, in no particular order.
@@ -134,7 +148,11 @@ impl<K: Object> Lister<K> {
 
     /// Number of objects.
     pub fn len(&self) -> usize {
-        self.informers.iter().map(|informer| informer.read(Store::len)).sum()
+        match &*self.informers {
+            [only] => only.read(Store::len),
+            // Informers with different selectors may both know an object.
+            _ => self.keys().len(),
+        }
     }
 
     /// Whether there are no objects.

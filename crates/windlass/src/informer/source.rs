@@ -121,6 +121,13 @@ pub(crate) struct Selection {
     pub(crate) fields: Option<String>,
 }
 
+impl Selection {
+    /// Whether it is everything of its place.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.labels.is_none() && self.fields.is_none()
+    }
+}
+
 /// [`ListWatch`] on an API server.
 pub(crate) struct ApiSource<K> {
     client: kube::Client,

@@ -108,8 +108,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Watches these namespaces only; cached reads of others find nothing. Without any, all of
-    /// them. Kinds that are in no namespace are watched as a whole.
+    /// Watches these namespaces only; cached reads of others fail. Without any, all of them. Kinds
+    /// that are in no namespace are watched as a whole.
     pub fn namespaces<I, S>(mut self, namespaces: I) -> Self
     where
         I: IntoIterator<Item = S>,

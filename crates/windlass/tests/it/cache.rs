@@ -216,7 +216,9 @@ async fn several_namespaces_are_read_as_one() {
         let key = ObjectKey::new(namespace, "thor");
         client.get::<Pet>(&key).await.expect("read").is_some()
     };
-    assert!(get("a").await && get("b").await && !get("default").await);
+    assert!(get("a").await && get("b").await);
+    let elsewhere = client.get::<Pet>(&ObjectKey::new("default", "thor")).await;
+    assert!(elsewhere.expect_err("not watched").to_string().contains("only those of a, b"));
     running.stop().await.expect("stopped");
 }
 
