@@ -176,6 +176,8 @@ struct CachesInner {
     sync_timeout: Duration,
     tasks: TaskTracker,
     shutdown: CancellationToken,
+    /// Cancelled before that, when readers are no longer to wait for a first list.
+    closing: CancellationToken,
     started: AtomicBool,
 }
 
@@ -248,6 +250,7 @@ impl Caches {
                 sync_timeout: options.sync_timeout,
                 tasks: TaskTracker::new(),
                 shutdown: CancellationToken::new(),
+                closing: CancellationToken::new(),
                 started: AtomicBool::new(false),
             }),
         }
@@ -268,6 +271,11 @@ impl Caches {
         self.inner.shutdown.cancel();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
+    }
+
+    /// Lets nobody wait for a first list any more: what is not there by now will not be.
+    pub(crate) fn close(&self) {
+        self.inner.closing.cancel();
     }
 
     /// Stops all informers, without waiting, when the guard is dropped.
@@ -372,7 +380,7 @@ impl Caches {
         if existing.is_empty() {
             self.lister_in(dt, &Scope::default())
         } else {
-            Lister::new(existing, self.inner.sync_timeout)
+            Lister::new(existing, self.inner.sync_timeout, self.inner.closing.clone())
         }
     }
 
@@ -387,7 +395,7 @@ impl Caches {
             self.inner.namespaces.iter().map(spread).collect()
         };
         let informers = scopes.iter().map(|scope| self.informer(dt, scope)).collect();
-        Lister::new(informers, self.inner.sync_timeout)
+        Lister::new(informers, self.inner.sync_timeout, self.inner.closing.clone())
     }
 
     fn informer<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Arc<Informer<K>> {

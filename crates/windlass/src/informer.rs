@@ -38,6 +38,7 @@ pub(crate) use store::{IndexFn, Store};
 
 use crate::key::ObjectKey;
 use crate::object::{Object, describe, panic_message, parse_version};
+use crate::rbac::{READ, Rules};
 
 /// A change of one object, as an informer's handlers see it.
 ///
@@ -137,6 +138,16 @@ pub enum SyncError {
         /// The kind.
         kind: String,
     },
+    /// The server does not let the operator read the kind.
+    #[error("cache of {kind} not filled: {reason}; add this rule to the operator's role:\n{missing}")]
+    Forbidden {
+        /// The kind.
+        kind: String,
+        /// What the server said.
+        reason: String,
+        /// What is missing.
+        missing: Box<Rules>,
+    },
     /// No cache covers the namespace that was asked about.
     #[error(
         "{kind} of namespace {namespace:?} are not cached, only those of {watched}: watch the namespace, or read live"
@@ -161,6 +172,8 @@ pub enum SyncError {
 struct SyncState {
     synced: bool,
     stopped: bool,
+    /// Whether the server refused the last attempt.
+    refused: bool,
     last_error: Option<String>,
 }
 
@@ -348,16 +361,26 @@ impl<K: Object> Informer<K> {
         });
     }
 
-    /// Waits until the first list is complete.
+    /// Waits until the first list is complete, also while the server refuses: permissions may be
+    /// on their way.
     pub(crate) async fn wait_synced(&self, timeout: Duration) -> Result<(), SyncError> {
+        self.wait_until(timeout, |state| state.synced || state.stopped).await
+    }
+
+    /// Waits until the first list is complete, or the server refuses.
+    pub(crate) async fn wait_readable(&self, timeout: Duration) -> Result<(), SyncError> {
+        self.wait_until(timeout, |state| state.synced || state.stopped || state.refused).await
+    }
+
+    async fn wait_until(&self, timeout: Duration, settled: impl FnMut(&SyncState) -> bool) -> Result<(), SyncError> {
         if self.is_synced() {
             return Ok(());
         }
         let mut receiver = self.sync.subscribe();
-        let settled = receiver.wait_for(|state| state.synced || state.stopped);
-        if let Ok(settled) = tokio::time::timeout(timeout, settled).await {
+        if let Ok(settled) = tokio::time::timeout(timeout, receiver.wait_for(settled)).await {
             return match settled {
                 Ok(state) if state.synced => Ok(()),
+                Ok(state) if state.refused && !state.stopped => Err(self.forbidden(state.last_error.as_deref())),
                 _ => Err(SyncError::Stopped { kind: self.describe() }),
             };
         }
@@ -368,6 +391,16 @@ impl<K: Object> Informer<K> {
             after: timeout,
             reason: reason.unwrap_or_else(|| "the server has not answered".to_owned()),
         })
+    }
+
+    fn forbidden(&self, reason: Option<&str>) -> SyncError {
+        let mut missing = Rules::default();
+        missing.allow(self.namespace(), &self.resource.group, [self.resource.plural.as_str()], READ);
+        SyncError::Forbidden {
+            kind: self.describe(),
+            reason: reason.unwrap_or_default().to_owned(),
+            missing: Box::new(missing),
+        }
     }
 
     /// Calls a handler for everything that is known, then for every change.
@@ -476,7 +509,7 @@ impl<K: Object> Informer<K> {
 
     fn completed(&self) {
         self.sync.send_if_modified(|state| {
-            state.last_error = None;
+            (state.last_error, state.refused) = (None, false);
             !std::mem::replace(&mut state.synced, true)
         });
     }
@@ -504,9 +537,10 @@ impl<K: Object> Informer<K> {
         let kind = self.describe();
         let reason = explain(error);
         tracing::warn!(%kind, %reason, "watch failed");
+        let refused = matches!(error, kube::Error::Api(status) if status.code == 403);
         self.sync.send_if_modified(|state| {
-            state.last_error = Some(reason);
-            false
+            (state.last_error, state.refused) = (Some(reason), refused);
+            refused
         });
     }
 }

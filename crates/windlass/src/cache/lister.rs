@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::Resource;
 use kube::core::{Selector, SelectorExt};
+use tokio_util::sync::CancellationToken;
 
 use crate::informer::{Change, Informer, Store, Subscription, SyncError};
 use crate::key::ObjectKey;
@@ -29,11 +30,14 @@ use crate::object::Object;
 pub struct Lister<K: Object> {
     informers: Arc<[Arc<Informer<K>>]>,
     sync_timeout: Duration,
+    /// Cancelled when nobody may wait any more.
+    closing: CancellationToken,
 }
 
 impl<K: Object> Clone for Lister<K> {
     fn clone(&self) -> Self {
-        Self { informers: Arc::clone(&self.informers), sync_timeout: self.sync_timeout }
+        let (informers, closing) = (Arc::clone(&self.informers), self.closing.clone());
+        Self { informers, sync_timeout: self.sync_timeout, closing }
     }
 }
 
@@ -47,8 +51,8 @@ impl<K: Object> std::fmt::Debug for Lister<K> {
 }
 
 impl<K: Object> Lister<K> {
-    pub(super) fn new(informers: Vec<Arc<Informer<K>>>, sync_timeout: Duration) -> Self {
-        Self { informers: informers.into(), sync_timeout }
+    pub(super) fn new(informers: Vec<Arc<Informer<K>>>, sync_timeout: Duration, closing: CancellationToken) -> Self {
+        Self { informers: informers.into(), sync_timeout, closing }
     }
 
     /// One object; `None` also when it is outside of what is watched.
@@ -166,13 +170,15 @@ impl<K: Object> Lister<K> {
     }
 
     /// Waits until the kind has been listed completely once. The error names the kind and what
-    /// stands in the way.
+    /// stands in the way; if that is a missing permission, or the manager is stopping, there is no
+    /// waiting.
     pub async fn wait_synced(&self) -> Result<(), SyncError> {
         for informer in &*self.informers {
             if !informer.is_synced() && !informer.is_started() {
                 return Err(SyncError::NotStarted { kind: informer.describe() });
             }
-            informer.wait_synced(self.sync_timeout).await?;
+            let waited = self.closing.run_until_cancelled(informer.wait_readable(self.sync_timeout)).await;
+            waited.unwrap_or_else(|| Err(SyncError::Stopped { kind: informer.describe() }))?;
         }
         Ok(())
     }
