@@ -55,13 +55,13 @@ use crate::client::Client;
 use crate::events::Recorder;
 use crate::informer::{Change, SyncError};
 use crate::key::ObjectKey;
-use crate::lease::Fence;
+use crate::lease::{Fence, InvalidElection};
 use crate::manager::Cluster;
 use crate::metrics::Registry;
 use crate::object::{Object, is_cluster_scoped};
 use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
-use crate::rbac::{OWN, READ, Rules};
+use crate::rbac::{OWN, READ, Rules, WRITE};
 use crate::shard::Sharding;
 use source::{KindSource, Source, StreamSource};
 
@@ -181,8 +181,10 @@ pub struct Controller<K: Object> {
 /// What a controller does besides watching.
 #[derive(Debug, Clone, Default)]
 struct Permits {
-    /// What follows from owning: written by most, so not asked for at the start.
+    /// What follows from owning: not all of it used by all, so not asked for at the start.
     derived: Rules,
+    /// How what is owned is written: one of these ways, at least.
+    owned: Rules,
     /// What the user says.
     said: Rules,
 }
@@ -228,7 +230,9 @@ impl<K: Object> Controller<K> {
         self
     }
 
-    /// Also wakes the owner (of kind `K`) when an object that it controls changes.
+    /// Also wakes the owner (of kind `K`) when an object that it controls changes. A manager that
+    /// may not create, update or patch such objects does not start; for kinds that others write,
+    /// there is [`watches`](Self::watches).
     pub fn owns<O: Object>(self) -> Self
     where
         O::DynamicType: Default,
@@ -242,7 +246,9 @@ impl<K: Object> Controller<K> {
         let cluster_scoped = is_cluster_scoped::<K>();
         if watch.caches.is_none() {
             let owned = ApiResource::erase::<O>(&watch.dt);
-            self.permits.derived.allow(watch.scope.in_namespace(), &owned.group, [owned.plural], OWN);
+            let (namespace, plural) = (watch.scope.in_namespace(), owned.plural.as_str());
+            self.permits.derived.allow(namespace, &owned.group, [plural], OWN);
+            self.permits.owned.allow(namespace, &owned.group, [plural], WRITE);
         }
         self.sources.push(Box::new(KindSource::new(watch, move |object: &O| {
             owner_key(object, &owner, cluster_scoped).into_iter().collect()
@@ -435,6 +441,16 @@ impl CompleteController {
 
     pub(crate) fn needs_leader(&self) -> bool {
         self.options.needs_leader
+    }
+
+    /// Whether its settings can work.
+    pub(crate) fn validate(&self) -> Result<(), InvalidElection> {
+        self.options.sharding.as_ref().map_or(Ok(()), |sharding| sharding.validate(&self.name))
+    }
+
+    /// The ways to write what the controller owns in the manager's own cluster.
+    pub(crate) fn owned(&self, namespaces: &[String]) -> Rules {
+        if self.cluster.is_some() { Rules::default() } else { self.permits.owned.spread(namespaces) }
     }
 
     /// Makes sure that everything the controller reads is being watched.

@@ -108,7 +108,7 @@ impl Run {
             timeout: self.options.reconcile_timeout,
             metrics,
         });
-        let _attached = self.enqueuer.attach(queue.clone());
+        let _attached = self.enqueuer.attach(queue.clone(), worker.domain.slots().cloned());
         let mut workers = JoinSet::new();
         let source_panics = self.environment.metrics.counter(
             "windlass_source_panics_total",
@@ -195,6 +195,13 @@ impl Domain {
         let context = |slot: &crate::shard::Slot| Arc::new(shared.fenced(&slot.fence));
         let contexts = slots.iter().map(context).collect();
         Self::Shards { slots, contexts }
+    }
+
+    fn slots(&self) -> Option<&Slots> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Shards { slots, .. } => Some(slots),
+        }
     }
 
     /// The context for a key; `None` when it is another replica's.

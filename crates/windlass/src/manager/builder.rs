@@ -160,6 +160,7 @@ impl ManagerBuilder {
 
     /// The manager, its addresses bound.
     pub fn build(self) -> Result<Manager, ManagerError> {
+        self.election.as_ref().map_or(Ok(()), LeaderElection::validate)?;
         let caches = Caches::new(self.client.clone(), self.caches.clone());
         let metrics = Registry::default();
         let broadcaster = Arc::new(Broadcaster::new(self.events));
