@@ -111,10 +111,28 @@ impl Fence {
 }
 
 /// The fences a request came through, for whoever sends it again.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Fences(Vec<Fence>);
 
+impl PartialEq for Fences {
+    /// Whether they are the same fences, open or not.
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Fence, &Fence)| Arc::ptr_eq(&one.validity, &other.validity);
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
+    }
+}
+
 impl Fences {
+    /// These and one more.
+    pub(crate) fn and(&self, fence: &Fence) -> Self {
+        Self(self.0.iter().chain([fence]).cloned().collect())
+    }
+
+    /// A client whose writes pass all of them.
+    pub(crate) fn guard(&self, client: kube::Client) -> kube::Client {
+        self.0.iter().fold(client, |client, fence| fence.guard(client))
+    }
+
     /// An error once one of them is closed.
     pub(crate) fn pass(&self) -> Result<(), FenceClosed> {
         self.0.iter().try_for_each(Fence::pass)
