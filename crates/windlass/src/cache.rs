@@ -42,9 +42,22 @@ pub struct Scope {
     namespace: Option<String>,
     labels: Option<Selector>,
     fields: Option<String>,
+    cluster_scoped: bool,
 }
 
 impl Scope {
+    /// Says that the objects of the kind are in no namespace. Types of their own say so themselves;
+    /// of a kind known only at run time, nobody else does.
+    #[must_use]
+    pub fn cluster_scoped(mut self) -> Self {
+        self.cluster_scoped = true;
+        self
+    }
+
+    pub(crate) fn is_cluster_scoped(&self) -> bool {
+        self.cluster_scoped
+    }
+
     /// Only objects of a namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
@@ -386,7 +399,7 @@ impl Caches {
 
     /// Reads what a scope selects of a kind.
     pub fn lister_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Lister<K> {
-        let scopes = if is_cluster_scoped::<K>() {
+        let scopes = if is_cluster_scoped::<K>() || scope.cluster_scoped {
             vec![Scope { namespace: None, ..scope.clone() }]
         } else if scope.namespace.is_some() || self.inner.namespaces.is_empty() {
             vec![scope.clone()]

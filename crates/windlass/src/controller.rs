@@ -127,6 +127,10 @@ impl<K: Object> Watch<K> {
         self
     }
 
+    pub(crate) fn is_cluster_scoped(&self) -> bool {
+        is_cluster_scoped::<K>() || self.scope.is_cluster_scoped()
+    }
+
     /// Only changes that a predicate accepts. Deletions always count. Several predicates must all
     /// accept.
     #[must_use]
@@ -243,7 +247,7 @@ impl<K: Object> Controller<K> {
     /// [`owns`](Self::owns) for what a [`Watch`] selects.
     pub fn owns_with<O: Object>(mut self, watch: Watch<O>) -> Self {
         let owner = ApiResource::erase::<K>(&self.primary.dt);
-        let cluster_scoped = is_cluster_scoped::<K>();
+        let cluster_scoped = self.primary.is_cluster_scoped();
         if watch.caches.is_none() {
             let owned = ApiResource::erase::<O>(&watch.dt);
             let (namespace, plural) = (watch.scope.in_namespace(), owned.plural.as_str());

@@ -33,6 +33,7 @@ mod describe;
 mod http;
 mod leading;
 mod probes;
+mod requests;
 mod signals;
 mod tasks;
 
@@ -316,6 +317,7 @@ impl Manager {
         if self.clusters.iter().any(|cluster| cluster.name() == name) {
             return Err(ManagerError::DuplicateName { name: name.to_owned() });
         }
+        let client = requests::counted(client, &self.metrics);
         let caches = Caches::new(client.clone(), self.cache_options.clone());
         let client = Client::new(client, caches, self.client.field_manager());
         let cluster = Cluster { name: name.into(), client };

@@ -12,7 +12,7 @@ use super::{Watch, keys_of};
 use crate::cache::{Caches, Lister};
 use crate::informer::{Change, Subscription, SyncError};
 use crate::key::ObjectKey;
-use crate::object::{Object, is_cluster_scoped};
+use crate::object::Object;
 use crate::queue::{Priority, Queue};
 use crate::shard::shard_of;
 
@@ -112,7 +112,7 @@ impl<K: Object> Source for KindSource<K> {
             group: resource.group,
             plural: resource.plural,
             namespace: self.watch.scope.in_namespace().map(str::to_owned),
-            namespaced: !is_cluster_scoped::<K>(),
+            namespaced: !self.watch.is_cluster_scoped(),
         })
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::probes::Checks;
-use super::{Bound, Manager, ManagerError, describe};
+use super::{Bound, Manager, ManagerError, describe, requests};
 use crate::cache::{CacheOptions, Caches};
 use crate::client::Client;
 use crate::events::{Broadcaster, EventApi};
@@ -161,8 +161,9 @@ impl ManagerBuilder {
     /// The manager, its addresses bound.
     pub fn build(self) -> Result<Manager, ManagerError> {
         self.election.as_ref().map_or(Ok(()), LeaderElection::validate)?;
-        let caches = Caches::new(self.client.clone(), self.caches.clone());
         let metrics = Registry::default();
+        let client = requests::counted(self.client, &metrics);
+        let caches = Caches::new(client.clone(), self.caches.clone());
         let broadcaster = Arc::new(Broadcaster::new(self.events));
         let (watched, events) = (caches.clone(), Arc::clone(&broadcaster));
         metrics.collect(move |scrape| {
@@ -190,7 +191,7 @@ impl ManagerBuilder {
             );
         });
         let mut manager = Manager {
-            client: Client::new(self.client, caches, self.name),
+            client: Client::new(client, caches, self.name),
             metrics,
             broadcaster,
             probes: bind(self.probes, "probes", self.describe.is_some())?,
