@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 pub use lister::Lister;
 
-use crate::informer::{ApiSource, Informer, ListWatch, Selection, SyncError};
+use crate::informer::{ApiSource, Informer, ListWatch, Selection, SyncError, Transform};
 use crate::key::ObjectKey;
 use crate::object::{Object, is_cluster_scoped};
 
@@ -151,7 +151,7 @@ impl<K: Object> AnyInformer for Registered<K> {
         let object = object.downcast_ref::<K>().cloned().or_else(|| serde_json::from_slice(json).ok());
         if let Some(mut object) = object {
             object.meta_mut().managed_fields = None;
-            self.informer.note_write(Arc::new(object));
+            self.informer.note_write(object);
         }
     }
 
@@ -184,6 +184,8 @@ struct CachesInner {
     informers: Mutex<HashMap<InformerKey, Arc<dyn AnyInformer>>>,
     /// Listers of kinds known at compile time, by type, so that a cached read costs no search.
     listers: RwLock<Listers>,
+    /// What is done to objects before they are kept: one [`Transform`] for a type and resource.
+    transforms: Mutex<HashMap<(TypeId, ApiResource), Arc<dyn Any + Send + Sync>>>,
     namespaces: Vec<String>,
     resync: Option<Duration>,
     sync_timeout: Duration,
@@ -258,6 +260,7 @@ impl Caches {
                 client,
                 informers: Mutex::new(HashMap::new()),
                 listers: RwLock::default(),
+                transforms: Mutex::default(),
                 namespaces: options.namespaces,
                 resync: options.resync,
                 sync_timeout: options.sync_timeout,
@@ -354,6 +357,37 @@ impl Caches {
         lister
     }
 
+    /// Has every object of a kind changed before it is kept: what nobody reads need not be in
+    /// memory. Handlers, predicates and cached reads, of one's own writes too, see what is left.
+    /// Name, namespace, uid and resource version stay; do not write such objects back as a whole.
+    ///
+    /// It must be said before the kind is watched, once: later calls change nothing and return
+    /// false.
+    ///
+    /// ```
+    /// # fn example(manager: &windlass::Manager) {
+    /// use k8s_openapi::api::core::v1::Secret;
+    ///
+    /// // Names and labels are enough.
+    /// manager.client().caches().transform(&(), |secret: &mut Secret| secret.data = None);
+    /// # }
+    /// ```
+    pub fn transform<K: Object>(&self, dt: &K::DynamicType, change: impl Fn(&mut K) + Send + Sync + 'static) -> bool {
+        self.set_transform::<K>(dt, Arc::new(change))
+    }
+
+    pub(crate) fn set_transform<K: Object>(&self, dt: &K::DynamicType, change: Transform<K>) -> bool {
+        let resource = ApiResource::erase::<K>(dt);
+        let informers = self.inner.informers.lock();
+        let mut transforms = self.inner.transforms.lock();
+        let id = (TypeId::of::<K>(), resource);
+        if transforms.contains_key(&id) || informers.keys().any(|key| key.object_type == id.0 && key.resource == id.1) {
+            return false;
+        }
+        transforms.insert(id, Arc::new(change));
+        true
+    }
+
     /// Stops watching a kind, as when its definition is gone. Listers of it keep what they know
     /// and learn nothing more; a new lister watches anew.
     pub fn forget<K: Object>(&self, dt: &K::DynamicType) {
@@ -420,9 +454,11 @@ impl Caches {
         if let Some(known) = informers.get(&key).and_then(|any| downcast::<K>(&**any)) {
             return known;
         }
+        let transform = self.inner.transforms.lock().get(&(key.object_type, resource.clone())).cloned();
+        let transform = transform.and_then(|any| any.downcast_ref::<Transform<K>>().cloned());
         let source = ApiSource::new(self.inner.client.clone(), dt, selection.clone());
         let registered = Arc::new(Registered {
-            informer: Informer::new(resource, selection, scope.labels.clone(), self.inner.resync),
+            informer: Informer::new(resource, selection, scope.labels.clone(), self.inner.resync, transform),
             source: Arc::new(source),
             shutdown: self.inner.shutdown.child_token(),
         });

@@ -53,7 +53,7 @@ pub use reconcile::{Outcome, Reconcile, ReconcileError, from_fn};
 use crate::cache::{Caches, Scope};
 use crate::client::Client;
 use crate::events::Recorder;
-use crate::informer::{Change, SyncError};
+use crate::informer::{Change, SyncError, Transform};
 use crate::key::ObjectKey;
 use crate::lease::{Fence, InvalidElection};
 use crate::manager::Cluster;
@@ -85,6 +85,16 @@ pub struct Watch<K: Object> {
     pub(crate) dt: K::DynamicType,
     /// Of another cluster than the controller's own.
     pub(crate) caches: Option<Caches>,
+    pub(crate) transform: Option<Keep<K>>,
+}
+
+/// A function that changes objects before they are kept.
+pub(crate) struct Keep<K>(pub(crate) Transform<K>);
+
+impl<K> std::fmt::Debug for Keep<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("transform")
+    }
 }
 
 impl<K: Object> Default for Watch<K>
@@ -103,6 +113,7 @@ impl<K: Object> Clone for Watch<K> {
             predicate: self.predicate.clone(),
             dt: self.dt.clone(),
             caches: self.caches.clone(),
+            transform: self.transform.as_ref().map(|keep| Keep(Arc::clone(&keep.0))),
         }
     }
 }
@@ -110,7 +121,7 @@ impl<K: Object> Clone for Watch<K> {
 impl<K: Object> Watch<K> {
     /// All objects of a kind known only at run time.
     pub fn dynamic(dt: K::DynamicType) -> Self {
-        Self { scope: Scope::default(), predicate: None, dt, caches: None }
+        Self { scope: Scope::default(), predicate: None, dt, caches: None, transform: None }
     }
 
     /// Objects of another cluster than the controller's.
@@ -124,6 +135,21 @@ impl<K: Object> Watch<K> {
     #[must_use]
     pub fn scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
+        self
+    }
+
+    /// Has objects changed before they are kept, so that what nobody reads is not in memory: see
+    /// [`Caches::transform`]. It holds for all who look at the kind; there can be one for each, and
+    /// it must be there before the kind is watched, or [`Manager::add`](crate::Manager::add) fails.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Secret;
+    /// # use windlass::controller::Watch;
+    /// let names = Watch::<Secret>::default().transform(|secret| secret.data = None);
+    /// ```
+    #[must_use]
+    pub fn transform(mut self, change: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
+        self.transform = Some(Keep(Arc::new(change)));
         self
     }
 
@@ -458,11 +484,13 @@ impl CompleteController {
     }
 
     /// Makes sure that everything the controller reads is being watched.
-    pub(crate) fn register(&self, client: &Client) {
+    /// The kind whose transform comes too late is the error.
+    pub(crate) fn register(&self, client: &Client) -> Result<(), String> {
         let client = self.cluster.as_ref().map_or(client, Cluster::client);
         for source in &*self.sources {
-            source.register(client.caches());
+            source.register(client.caches())?;
         }
+        Ok(())
     }
 
     /// What the controller needs in the manager's own cluster: all of it, and the part without

@@ -183,6 +183,9 @@ const GONE_AFTER: u32 = 3;
 /// How long an informer that panicked waits before it starts over.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
+/// Changes objects before they are kept, to drop what nobody reads.
+pub(crate) type Transform<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
+
 type Handler<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
 
 /// A handler that hears of changes until its subscription is dropped.
@@ -209,6 +212,7 @@ pub(crate) struct Informer<K: Object> {
     /// How often in a row the server said that there is no such kind.
     missing: AtomicU32,
     resync: Option<Duration>,
+    transform: Option<Transform<K>>,
 }
 
 /// Keeps a handler subscribed; dropping it unsubscribes. It may be dropped anywhere, in the handler
@@ -268,6 +272,7 @@ impl<K: Object> Informer<K> {
         selection: Selection,
         labels: Option<Selector>,
         resync: Option<Duration>,
+        transform: Option<Transform<K>>,
     ) -> Arc<Self> {
         let panics = Arc::<AtomicU64>::default();
         Arc::new(Self {
@@ -282,6 +287,7 @@ impl<K: Object> Informer<K> {
             decode_errors: AtomicU64::new(0),
             missing: AtomicU32::new(0),
             resync,
+            transform,
         })
     }
 
@@ -440,7 +446,33 @@ impl<K: Object> Informer<K> {
         }
     }
 
-    pub(crate) fn note_write(&self, object: Arc<K>) {
+    /// The object as it is to be kept. One that the function panics on is kept as it came.
+    fn transformed(&self, object: K) -> (K, bool) {
+        let Some(transform) = &self.transform else {
+            return (object, false);
+        };
+        let mut changed = object.clone();
+        match std::panic::catch_unwind(AssertUnwindSafe(|| transform(&mut changed))) {
+            Ok(()) => {
+                // By these it is found, and told from others.
+                let (meta, original) = (changed.meta_mut(), object.meta());
+                meta.name.clone_from(&original.name);
+                meta.namespace.clone_from(&original.namespace);
+                meta.uid.clone_from(&original.uid);
+                meta.resource_version.clone_from(&original.resource_version);
+                (changed, true)
+            }
+            Err(panic) => {
+                self.panics.fetch_add(1, Ordering::Relaxed);
+                let (kind, key) = (self.describe(), ObjectKey::of(&object));
+                tracing::error!(%kind, object = %key, message = panic_message(&*panic), "transform panicked");
+                (object, false)
+            }
+        }
+    }
+
+    pub(crate) fn note_write(&self, object: K) {
+        let object = Arc::new(self.transformed(object).0);
         let meta = object.meta();
         if self.namespace().is_some() && meta.namespace.as_deref() != self.namespace() {
             return;

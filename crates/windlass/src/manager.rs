@@ -115,6 +115,14 @@ pub enum ManagerError {
         #[source]
         source: InvalidElection,
     },
+    /// A transform came after others had begun to watch the kind.
+    #[error("controller {controller:?}: {kind} are watched already, without this transform")]
+    Transform {
+        /// The controller.
+        controller: String,
+        /// The kind.
+        kind: String,
+    },
     /// Webhooks cannot be served.
     #[error(transparent)]
     Webhooks(#[from] WebhookError),
@@ -307,7 +315,8 @@ impl Manager {
         let invalid = |source| ManagerError::Sharding { controller: controller.name().to_owned(), source };
         controller.validate().map_err(invalid)?;
         self.claim_name(controller.name())?;
-        controller.register(&self.client);
+        let late = |kind| ManagerError::Transform { controller: controller.name().to_owned(), kind };
+        controller.register(&self.client).map_err(late)?;
         self.controllers.push(Arc::new(controller));
         Ok(())
     }

@@ -159,7 +159,7 @@ impl Bench {
 
     fn of(resource: ApiResource, answers: impl IntoIterator<Item = Answer>, resync: Option<Duration>) -> Self {
         let script = Script::new(answers);
-        let informer = Informer::new(resource, Selection::default(), None, resync);
+        let informer = Informer::new(resource, Selection::default(), None, resync, None);
         let log = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&log);
         informer.subscribe(move |change| sink.lock().push(describe_change(change))).forever();
@@ -381,7 +381,7 @@ async fn a_source_that_panics_starts_over() {
         }
     }
     let script = Script::new([watch(None, vec![applied("a", 1), end(5)], true)]);
-    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None);
+    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None);
     let shutdown = CancellationToken::new();
     let source = Arc::new(Panics(AtomicBool::new(false), script));
     let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
