@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use kube::api::{ApiResource, PartialObjectMeta};
+use kube::api::ApiResource;
 use kube::core::Selector;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 pub use lister::Lister;
 
-use crate::informer::{ApiSource, Informer, ListWatch, Selection, SyncError};
+use crate::informer::{ApiSource, Informer, ListWatch, Selection, SyncError, Transform};
 use crate::key::ObjectKey;
 use crate::object::{Object, is_cluster_scoped};
 
@@ -42,9 +42,22 @@ pub struct Scope {
     namespace: Option<String>,
     labels: Option<Selector>,
     fields: Option<String>,
+    cluster_scoped: bool,
 }
 
 impl Scope {
+    /// Says that the objects of the kind are in no namespace. Types of their own say so themselves;
+    /// of a kind known only at run time, nobody else does.
+    #[must_use]
+    pub fn cluster_scoped(mut self) -> Self {
+        self.cluster_scoped = true;
+        self
+    }
+
+    pub(crate) fn is_cluster_scoped(&self) -> bool {
+        self.cluster_scoped
+    }
+
     /// Only objects of a namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
@@ -93,6 +106,10 @@ trait AnyInformer: Send + Sync {
     fn wait_synced(&self, timeout: Duration) -> BoxFuture<'_, Result<(), SyncError>>;
     fn is_synced(&self) -> bool;
     fn decode_errors(&self) -> (String, u64);
+    fn panics(&self) -> (String, u64);
+    /// Something of the kind was written: `object` if it is of the informer's type, and as JSON.
+    fn note_write(&self, object: &dyn Any, json: &[u8]);
+    fn note_delete(&self, key: &ObjectKey, uid: Option<&str>);
     fn as_any(&self) -> &(dyn Any + Send + Sync);
 }
 
@@ -125,6 +142,23 @@ impl<K: Object> AnyInformer for Registered<K> {
         (self.informer.describe(), self.informer.decode_errors())
     }
 
+    fn panics(&self) -> (String, u64) {
+        (self.informer.describe(), self.informer.panics())
+    }
+
+    fn note_write(&self, object: &dyn Any, json: &[u8]) {
+        // A type may know only a part of the kind: another's view comes from what the server said.
+        let object = object.downcast_ref::<K>().cloned().or_else(|| serde_json::from_slice(json).ok());
+        if let Some(mut object) = object {
+            object.meta_mut().managed_fields = None;
+            self.informer.note_write(object);
+        }
+    }
+
+    fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
+        self.informer.note_delete(key, uid);
+    }
+
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
         &self.informer
     }
@@ -150,11 +184,15 @@ struct CachesInner {
     informers: Mutex<HashMap<InformerKey, Arc<dyn AnyInformer>>>,
     /// Listers of kinds known at compile time, by type, so that a cached read costs no search.
     listers: RwLock<Listers>,
+    /// What is done to objects before they are kept: one [`Transform`] for a type and resource.
+    transforms: Mutex<HashMap<(TypeId, ApiResource), Arc<dyn Any + Send + Sync>>>,
     namespaces: Vec<String>,
     resync: Option<Duration>,
     sync_timeout: Duration,
     tasks: TaskTracker,
     shutdown: CancellationToken,
+    /// Cancelled before that, when readers are no longer to wait for a first list.
+    closing: CancellationToken,
     started: AtomicBool,
 }
 
@@ -222,11 +260,13 @@ impl Caches {
                 client,
                 informers: Mutex::new(HashMap::new()),
                 listers: RwLock::default(),
+                transforms: Mutex::default(),
                 namespaces: options.namespaces,
                 resync: options.resync,
                 sync_timeout: options.sync_timeout,
                 tasks: TaskTracker::new(),
                 shutdown: CancellationToken::new(),
+                closing: CancellationToken::new(),
                 started: AtomicBool::new(false),
             }),
         }
@@ -247,6 +287,11 @@ impl Caches {
         self.inner.shutdown.cancel();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
+    }
+
+    /// Lets nobody wait for a first list any more: what is not there by now will not be.
+    pub(crate) fn close(&self) {
+        self.inner.closing.cancel();
     }
 
     /// Stops all informers, without waiting, when the guard is dropped.
@@ -273,6 +318,12 @@ impl Caches {
     pub fn decode_errors(&self) -> Vec<(String, u64)> {
         let informers = self.inner.informers.lock();
         informers.values().map(|informer| informer.decode_errors()).collect()
+    }
+
+    /// How often indexes, handlers and decoders panicked, by kind.
+    pub fn panics(&self) -> Vec<(String, u64)> {
+        let informers = self.inner.informers.lock();
+        informers.values().map(|informer| informer.panics()).collect()
     }
 
     /// Reads a kind: from the informers that exist for it, or, if there is none, from a new one
@@ -304,6 +355,37 @@ impl Caches {
             }
         }
         lister
+    }
+
+    /// Has every object of a kind changed before it is kept: what nobody reads need not be in
+    /// memory. Handlers, predicates and cached reads, of one's own writes too, see what is left.
+    /// Name, namespace, uid and resource version stay; do not write such objects back as a whole.
+    ///
+    /// It must be said before the kind is watched, once: later calls change nothing and return
+    /// false.
+    ///
+    /// ```
+    /// # fn example(manager: &windlass::Manager) {
+    /// use k8s_openapi::api::core::v1::Secret;
+    ///
+    /// // Names and labels are enough.
+    /// manager.client().caches().transform(&(), |secret: &mut Secret| secret.data = None);
+    /// # }
+    /// ```
+    pub fn transform<K: Object>(&self, dt: &K::DynamicType, change: impl Fn(&mut K) + Send + Sync + 'static) -> bool {
+        self.set_transform::<K>(dt, Arc::new(change))
+    }
+
+    pub(crate) fn set_transform<K: Object>(&self, dt: &K::DynamicType, change: Transform<K>) -> bool {
+        let resource = ApiResource::erase::<K>(dt);
+        let informers = self.inner.informers.lock();
+        let mut transforms = self.inner.transforms.lock();
+        let id = (TypeId::of::<K>(), resource);
+        if transforms.contains_key(&id) || informers.keys().any(|key| key.object_type == id.0 && key.resource == id.1) {
+            return false;
+        }
+        transforms.insert(id, Arc::new(change));
+        true
     }
 
     /// Stops watching a kind, as when its definition is gone. Listers of it keep what they know
@@ -345,13 +427,13 @@ impl Caches {
         if existing.is_empty() {
             self.lister_in(dt, &Scope::default())
         } else {
-            Lister::new(existing, self.inner.sync_timeout)
+            Lister::new(existing, self.inner.sync_timeout, self.inner.closing.clone())
         }
     }
 
     /// Reads what a scope selects of a kind.
     pub fn lister_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Lister<K> {
-        let scopes = if is_cluster_scoped::<K>() {
+        let scopes = if is_cluster_scoped::<K>() || scope.cluster_scoped {
             vec![Scope { namespace: None, ..scope.clone() }]
         } else if scope.namespace.is_some() || self.inner.namespaces.is_empty() {
             vec![scope.clone()]
@@ -360,7 +442,7 @@ impl Caches {
             self.inner.namespaces.iter().map(spread).collect()
         };
         let informers = scopes.iter().map(|scope| self.informer(dt, scope)).collect();
-        Lister::new(informers, self.inner.sync_timeout)
+        Lister::new(informers, self.inner.sync_timeout, self.inner.closing.clone())
     }
 
     fn informer<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Arc<Informer<K>> {
@@ -372,9 +454,11 @@ impl Caches {
         if let Some(known) = informers.get(&key).and_then(|any| downcast::<K>(&**any)) {
             return known;
         }
+        let transform = self.inner.transforms.lock().get(&(key.object_type, resource.clone())).cloned();
+        let transform = transform.and_then(|any| any.downcast_ref::<Transform<K>>().cloned());
         let source = ApiSource::new(self.inner.client.clone(), dt, selection.clone());
         let registered = Arc::new(Registered {
-            informer: Informer::new(resource, selection, scope.labels.clone(), self.inner.resync),
+            informer: Informer::new(resource, selection, scope.labels.clone(), self.inner.resync, transform),
             source: Arc::new(source),
             shutdown: self.inner.shutdown.child_token(),
         });
@@ -387,58 +471,47 @@ impl Caches {
         informer
     }
 
+    /// The informers of a kind, without those that others make superfluous.
     fn existing<K: Object>(&self, resource: &ApiResource) -> Vec<Arc<Informer<K>>> {
         let informers = self.inner.informers.lock();
-        let of_kind =
-            || informers.iter().filter(|(key, _)| key.object_type == TypeId::of::<K>() && key.resource == *resource);
-        // An informer that is not narrowed knows everything the narrowed ones do.
-        let whole = of_kind().filter(|(key, _)| key.selection.labels.is_none() && key.selection.fields.is_none());
-        let mut found: Vec<_> = whole.filter_map(|(_, any)| downcast(&**any)).collect();
-        if found.is_empty() {
-            found = of_kind().filter_map(|(_, any)| downcast(&**any)).collect();
-        }
-        found
+        let of_kind: Vec<_> = informers
+            .iter()
+            .filter(|(key, _)| key.object_type == TypeId::of::<K>() && key.resource == *resource)
+            .map(|(key, any)| (&key.selection, any))
+            .collect();
+        // An informer that is not narrowed knows everything that narrowed ones of its place do.
+        let covered = |selection: &Selection| {
+            of_kind.iter().any(|(other, _)| {
+                other.is_whole()
+                    && *other != selection
+                    && (other.namespace.is_none() || other.namespace == selection.namespace)
+            })
+        };
+        let needed = of_kind.iter().filter(|(selection, _)| !covered(selection));
+        needed.filter_map(|(_, any)| downcast(&***any)).collect()
     }
 
-    /// Makes a write visible to cached reads before the watch shows it.
-    pub(crate) fn note_write<K: Object>(&self, object: &K) {
-        let informers = self.of_type::<K>();
-        if !informers.is_empty() {
-            let mut object = object.clone();
-            object.meta_mut().managed_fields = None;
-            let object = Arc::new(object);
-            for informer in informers {
-                informer.note_write(Arc::clone(&object));
-            }
-        }
-        for informer in self.of_type::<PartialObjectMeta<K>>() {
-            let mut metadata = object.meta().clone();
-            metadata.managed_fields = None;
-            informer.note_write(Arc::new(PartialObjectMeta {
-                types: None,
-                metadata,
-                _phantom: std::marker::PhantomData,
-            }));
+    /// Makes a write visible to cached reads before the watch shows it, whatever types they use.
+    /// `json` is what the server answered.
+    pub(crate) fn note_write<K: Object>(&self, resource: &ApiResource, object: &K, json: &[u8]) {
+        for informer in self.of_resource(resource) {
+            informer.note_write(object, json);
         }
     }
 
     /// Makes a deletion visible to cached reads before the watch shows it.
-    pub(crate) fn note_delete<K: Object>(&self, key: &ObjectKey, uid: Option<&str>) {
-        for informer in self.of_type::<K>() {
-            informer.note_delete(key, uid);
-        }
-        for informer in self.of_type::<PartialObjectMeta<K>>() {
+    pub(crate) fn note_delete(&self, resource: &ApiResource, key: &ObjectKey, uid: Option<&str>) {
+        for informer in self.of_resource(resource) {
             informer.note_delete(key, uid);
         }
     }
 
-    fn of_type<K: Object>(&self) -> Vec<Arc<Informer<K>>> {
+    fn of_resource(&self, resource: &ApiResource) -> Vec<Arc<dyn AnyInformer>> {
+        let same = |other: &ApiResource| {
+            (&other.group, &other.version, &other.plural) == (&resource.group, &resource.version, &resource.plural)
+        };
         let informers = self.inner.informers.lock();
-        informers
-            .iter()
-            .filter(|(key, _)| key.object_type == TypeId::of::<K>())
-            .filter_map(|(_, any)| downcast(&**any))
-            .collect()
+        informers.iter().filter(|(key, _)| same(&key.resource)).map(|(_, any)| Arc::clone(any)).collect()
     }
 }
 

@@ -7,6 +7,8 @@
 //! Tokens that come from a file, as those of service accounts do, are read again at least once a
 //! minute, so that one that is replaced before it expires never stops an operator.
 //!
+//! Clients made here [send again](connect) only what is safe to send again.
+//!
 //! ```no_run
 //! # async fn example() -> Result<(), windlass::config::ConfigError> {
 //! use windlass::config::{self, Loader};
@@ -19,6 +21,8 @@
 use std::path::{Path, PathBuf};
 
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+use crate::retry;
 
 /// Why there is no configuration.
 ///
@@ -64,6 +68,24 @@ pub enum ConfigError {
 /// ```
 pub async fn client() -> Result<kube::Client, ConfigError> {
     Loader::default().client().await
+}
+
+/// A client for a configuration, without the retries of [`kube::Client::try_from`]: those repeat
+/// writes that the server may have carried out, and go on after a lease is lost. This one repeats
+/// reads that a busy server turned away, and writes that it did not begin (429 with
+/// `Retry-After`), asking the [fence](crate::lease::Fence) before every try.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut config = windlass::config::Loader::default().load().await?;
+/// config.read_timeout = None;
+/// let client = windlass::config::connect(config)?;
+/// # Ok(()) }
+/// ```
+pub fn connect(mut config: kube::Config) -> Result<kube::Client, ConfigError> {
+    config.default_retry = false;
+    let client = kube::Client::try_from(config).map_err(|error| ConfigError::Client(Box::new(error)))?;
+    Ok(retry::with_retries(client))
 }
 
 /// Finds a configuration. See the [module documentation](self).
@@ -125,9 +147,9 @@ impl Loader {
         if path.is_file() { self.read(&path).await } else { Err(ConfigError::Nothing { path }) }
     }
 
-    /// A client for it.
+    /// A client for it, as [`connect`] makes them.
     pub async fn client(&self) -> Result<kube::Client, ConfigError> {
-        kube::Client::try_from(self.load().await?).map_err(|error| ConfigError::Client(Box::new(error)))
+        connect(self.load().await?)
     }
 
     fn options(&self) -> KubeConfigOptions {

@@ -53,15 +53,15 @@ pub use reconcile::{Outcome, Reconcile, ReconcileError, from_fn};
 use crate::cache::{Caches, Scope};
 use crate::client::Client;
 use crate::events::Recorder;
-use crate::informer::{Change, SyncError};
+use crate::informer::{Change, SyncError, Transform};
 use crate::key::ObjectKey;
-use crate::lease::Fence;
+use crate::lease::{Fence, InvalidElection};
 use crate::manager::Cluster;
 use crate::metrics::Registry;
 use crate::object::{Object, is_cluster_scoped};
 use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
-use crate::rbac::{OWN, READ, Rules};
+use crate::rbac::{OWN, READ, Rules, WRITE};
 use crate::shard::Sharding;
 use source::{KindSource, Source, StreamSource};
 
@@ -85,6 +85,16 @@ pub struct Watch<K: Object> {
     pub(crate) dt: K::DynamicType,
     /// Of another cluster than the controller's own.
     pub(crate) caches: Option<Caches>,
+    pub(crate) transform: Option<Keep<K>>,
+}
+
+/// A function that changes objects before they are kept.
+pub(crate) struct Keep<K>(pub(crate) Transform<K>);
+
+impl<K> std::fmt::Debug for Keep<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("transform")
+    }
 }
 
 impl<K: Object> Default for Watch<K>
@@ -103,6 +113,7 @@ impl<K: Object> Clone for Watch<K> {
             predicate: self.predicate.clone(),
             dt: self.dt.clone(),
             caches: self.caches.clone(),
+            transform: self.transform.as_ref().map(|keep| Keep(Arc::clone(&keep.0))),
         }
     }
 }
@@ -110,7 +121,7 @@ impl<K: Object> Clone for Watch<K> {
 impl<K: Object> Watch<K> {
     /// All objects of a kind known only at run time.
     pub fn dynamic(dt: K::DynamicType) -> Self {
-        Self { scope: Scope::default(), predicate: None, dt, caches: None }
+        Self { scope: Scope::default(), predicate: None, dt, caches: None, transform: None }
     }
 
     /// Objects of another cluster than the controller's.
@@ -125,6 +136,25 @@ impl<K: Object> Watch<K> {
     pub fn scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
         self
+    }
+
+    /// Has objects changed before they are kept, so that what nobody reads is not in memory: see
+    /// [`Caches::transform`]. It holds for all who look at the kind; there can be one for each, and
+    /// it must be there before the kind is watched, or [`Manager::add`](crate::Manager::add) fails.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Secret;
+    /// # use windlass::controller::Watch;
+    /// let names = Watch::<Secret>::default().transform(|secret| secret.data = None);
+    /// ```
+    #[must_use]
+    pub fn transform(mut self, change: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
+        self.transform = Some(Keep(Arc::new(change)));
+        self
+    }
+
+    pub(crate) fn is_cluster_scoped(&self) -> bool {
+        is_cluster_scoped::<K>() || self.scope.is_cluster_scoped()
     }
 
     /// Only changes that a predicate accepts. Deletions always count. Several predicates must all
@@ -181,8 +211,10 @@ pub struct Controller<K: Object> {
 /// What a controller does besides watching.
 #[derive(Debug, Clone, Default)]
 struct Permits {
-    /// What follows from owning: written by most, so not asked for at the start.
+    /// What follows from owning: not all of it used by all, so not asked for at the start.
     derived: Rules,
+    /// How what is owned is written: one of these ways, at least.
+    owned: Rules,
     /// What the user says.
     said: Rules,
 }
@@ -228,7 +260,9 @@ impl<K: Object> Controller<K> {
         self
     }
 
-    /// Also wakes the owner (of kind `K`) when an object that it controls changes.
+    /// Also wakes the owner (of kind `K`) when an object that it controls changes. A manager that
+    /// may not create, update or patch such objects does not start; for kinds that others write,
+    /// there is [`watches`](Self::watches).
     pub fn owns<O: Object>(self) -> Self
     where
         O::DynamicType: Default,
@@ -239,10 +273,12 @@ impl<K: Object> Controller<K> {
     /// [`owns`](Self::owns) for what a [`Watch`] selects.
     pub fn owns_with<O: Object>(mut self, watch: Watch<O>) -> Self {
         let owner = ApiResource::erase::<K>(&self.primary.dt);
-        let cluster_scoped = is_cluster_scoped::<K>();
+        let cluster_scoped = self.primary.is_cluster_scoped();
         if watch.caches.is_none() {
             let owned = ApiResource::erase::<O>(&watch.dt);
-            self.permits.derived.allow(watch.scope.in_namespace(), &owned.group, [owned.plural], OWN);
+            let (namespace, plural) = (watch.scope.in_namespace(), owned.plural.as_str());
+            self.permits.derived.allow(namespace, &owned.group, [plural], OWN);
+            self.permits.owned.allow(namespace, &owned.group, [plural], WRITE);
         }
         self.sources.push(Box::new(KindSource::new(watch, move |object: &O| {
             owner_key(object, &owner, cluster_scoped).into_iter().collect()
@@ -437,12 +473,24 @@ impl CompleteController {
         self.options.needs_leader
     }
 
+    /// Whether its settings can work.
+    pub(crate) fn validate(&self) -> Result<(), InvalidElection> {
+        self.options.sharding.as_ref().map_or(Ok(()), |sharding| sharding.validate(&self.name))
+    }
+
+    /// The ways to write what the controller owns in the manager's own cluster.
+    pub(crate) fn owned(&self, namespaces: &[String]) -> Rules {
+        if self.cluster.is_some() { Rules::default() } else { self.permits.owned.spread(namespaces) }
+    }
+
     /// Makes sure that everything the controller reads is being watched.
-    pub(crate) fn register(&self, client: &Client) {
+    /// The kind whose transform comes too late is the error.
+    pub(crate) fn register(&self, client: &Client) -> Result<(), String> {
         let client = self.cluster.as_ref().map_or(client, Cluster::client);
         for source in &*self.sources {
-            source.register(client.caches());
+            source.register(client.caches())?;
         }
+        Ok(())
     }
 
     /// What the controller needs in the manager's own cluster: all of it, and the part without

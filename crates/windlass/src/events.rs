@@ -18,6 +18,8 @@ use tokio::sync::mpsc;
 
 pub use writer::{Broadcaster, EventApi};
 
+use crate::lease::{Fence, Fences};
+
 /// Whether an event is worth somebody's attention.
 ///
 /// ```
@@ -114,19 +116,33 @@ const BUFFER: usize = 1000;
 #[derive(Debug, Clone)]
 pub struct Recorder {
     reporter: Arc<str>,
-    buffer: mpsc::Sender<Record>,
+    buffer: Buffer,
+    /// What its events must pass, when they are reported and when they are written.
+    fences: Fences,
     dropped: Arc<AtomicU64>,
 }
 
+/// Where a recorder's events go.
+#[derive(Debug, Clone)]
+enum Buffer {
+    Written(mpsc::Sender<(Record, Fences)>),
+    Captured(mpsc::Sender<Record>),
+}
+
 impl Recorder {
-    fn new(reporter: &str, buffer: mpsc::Sender<Record>, dropped: Arc<AtomicU64>) -> Self {
-        Self { reporter: reporter.into(), buffer, dropped }
+    fn new(reporter: &str, buffer: Buffer, dropped: Arc<AtomicU64>) -> Self {
+        Self { reporter: reporter.into(), buffer, fences: Fences::default(), dropped }
     }
 
     /// A recorder whose events go to a channel, for tests.
     pub fn capture(reporter: &str) -> (Self, mpsc::Receiver<Record>) {
         let (sender, receiver) = mpsc::channel(BUFFER);
-        (Self::new(reporter, sender, Arc::default()), receiver)
+        (Self::new(reporter, Buffer::Captured(sender), Arc::default()), receiver)
+    }
+
+    /// The same, with all events behind a fence.
+    pub(crate) fn fenced(&self, fence: &Fence) -> Self {
+        Self { fences: self.fences.and(fence), ..self.clone() }
     }
 
     /// A recorder whose events go nowhere.
@@ -153,7 +169,12 @@ impl Recorder {
     /// Reports an event in full.
     pub fn publish(&self, regarding: ObjectReference, event: Event) {
         let record = Record { regarding, event, reporter: Arc::clone(&self.reporter) };
-        if self.buffer.try_send(record).is_err() {
+        let sent = self.fences.pass().is_ok()
+            && match &self.buffer {
+                Buffer::Written(buffer) => buffer.try_send((record, self.fences.clone())).is_ok(),
+                Buffer::Captured(buffer) => buffer.try_send(record).is_ok(),
+            };
+        if !sent {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }

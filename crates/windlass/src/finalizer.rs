@@ -29,7 +29,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use kube::api::Patch;
+use kube::api::{ApiResource, Patch};
 use serde_json::json;
 
 use crate::client::{Client, ClientError};
@@ -173,7 +173,8 @@ where
         && last.meta().finalizers.as_ref().is_none_or(Vec::is_empty)
     {
         // That was what held it: the server removes it with this write.
-        client.caches().note_delete::<K>(&key, last.meta().uid.as_deref());
+        let resource = ApiResource::erase::<K>(&K::DynamicType::default());
+        client.caches().note_delete(&resource, &key, last.meta().uid.as_deref());
     }
     Ok(())
 }

@@ -20,11 +20,13 @@ mod source;
 mod store;
 mod task;
 
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
 use kube::api::ApiResource;
 use kube::core::{Selector, SelectorExt};
 use parking_lot::{Mutex, RwLock};
@@ -35,7 +37,8 @@ pub(crate) use source::{ApiSource, ListWatch, Selection};
 pub(crate) use store::{IndexFn, Store};
 
 use crate::key::ObjectKey;
-use crate::object::{Object, describe, parse_version};
+use crate::object::{Object, describe, panic_message, parse_version};
+use crate::rbac::{READ, Rules};
 
 /// A change of one object, as an informer's handlers see it.
 ///
@@ -135,6 +138,28 @@ pub enum SyncError {
         /// The kind.
         kind: String,
     },
+    /// The server does not let the operator read the kind.
+    #[error("cache of {kind} not filled: {reason}; add this rule to the operator's role:\n{missing}")]
+    Forbidden {
+        /// The kind.
+        kind: String,
+        /// What the server said.
+        reason: String,
+        /// What is missing.
+        missing: Box<Rules>,
+    },
+    /// No cache covers the namespace that was asked about.
+    #[error(
+        "{kind} of namespace {namespace:?} are not cached, only those of {watched}: watch the namespace, or read live"
+    )]
+    NotWatched {
+        /// The kind.
+        kind: String,
+        /// The namespace asked about; empty for none.
+        namespace: String,
+        /// The namespaces that are cached.
+        watched: String,
+    },
     /// The manager the informer belongs to is not running yet.
     #[error("cache of {kind} not started: run the manager before reading from its caches")]
     NotStarted {
@@ -147,17 +172,27 @@ pub enum SyncError {
 struct SyncState {
     synced: bool,
     stopped: bool,
+    /// Whether the server refused the last attempt.
+    refused: bool,
     last_error: Option<String>,
 }
 
 /// How often in a row a kind must be missing before its objects are taken to be gone.
 const GONE_AFTER: u32 = 3;
 
+/// How long an informer that panicked waits before it starts over.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
+
+/// Changes objects before they are kept, to drop what nobody reads.
+pub(crate) type Transform<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
+
 type Handler<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
 
-struct Handlers<K> {
-    next_id: u64,
-    list: Vec<(u64, Handler<K>)>,
+/// A handler that hears of changes until its subscription is dropped.
+struct Listening<K> {
+    /// Whether the subscription is gone.
+    cancelled: Arc<AtomicBool>,
+    handler: Handler<K>,
 }
 
 /// The state of one kind, kept up to date while its task runs.
@@ -168,16 +203,20 @@ pub(crate) struct Informer<K: Object> {
     store: RwLock<Store<K>>,
     /// Held while a change is applied and told, so that a handler added meanwhile misses nothing
     /// and hears nothing twice.
-    handlers: Mutex<Handlers<K>>,
+    handlers: Mutex<Vec<Listening<K>>>,
     sync: watch::Sender<SyncState>,
     started: AtomicBool,
     decode_errors: AtomicU64,
+    /// How often the code of others panicked.
+    panics: Arc<AtomicU64>,
     /// How often in a row the server said that there is no such kind.
     missing: AtomicU32,
     resync: Option<Duration>,
+    transform: Option<Transform<K>>,
 }
 
-/// Keeps a handler subscribed; dropping it unsubscribes.
+/// Keeps a handler subscribed; dropping it unsubscribes. It may be dropped anywhere, in the handler
+/// too: no call begins after that, and dropping waits for none that another thread has begun.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -233,25 +272,46 @@ impl<K: Object> Informer<K> {
         selection: Selection,
         labels: Option<Selector>,
         resync: Option<Duration>,
+        transform: Option<Transform<K>>,
     ) -> Arc<Self> {
+        let panics = Arc::<AtomicU64>::default();
         Arc::new(Self {
             resource,
             selection,
             labels,
-            store: RwLock::new(Store::new()),
-            handlers: Mutex::new(Handlers { next_id: 0, list: Vec::new() }),
+            store: RwLock::new(Store::new(Arc::clone(&panics))),
+            panics,
+            handlers: Mutex::default(),
             sync: watch::Sender::new(SyncState::default()),
             started: AtomicBool::new(false),
             decode_errors: AtomicU64::new(0),
             missing: AtomicU32::new(0),
             resync,
+            transform,
         })
     }
 
     /// Keeps the state up to date until the token is cancelled. To be called once.
     pub(crate) async fn run(self: Arc<Self>, source: Arc<dyn ListWatch<K>>, shutdown: CancellationToken) {
-        shutdown.run_until_cancelled(task::run(&self, &*source)).await;
+        let running = async {
+            // The code of others runs in there: decoders, indexes, transforms.
+            while let Err(panic) = AssertUnwindSafe(task::run(&self, &*source)).catch_unwind().await {
+                self.panicked(&*panic);
+                tokio::time::sleep(PANIC_PAUSE).await;
+            }
+        };
+        shutdown.run_until_cancelled(running).await;
         self.sync.send_modify(|state| state.stopped = true);
+    }
+
+    /// Whether everything of a namespace (or of none) is part of what is watched, selectors apart.
+    pub(crate) fn covers(&self, namespace: Option<&str>) -> bool {
+        self.namespace().is_none() || self.namespace() == namespace
+    }
+
+    /// Whether no selector narrows what is watched.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.selection.is_whole()
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {
@@ -279,16 +339,54 @@ impl<K: Object> Informer<K> {
         self.decode_errors.load(Ordering::Relaxed)
     }
 
-    /// Waits until the first list is complete.
+    /// How often an index, a handler or a decoder panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// A handler that panics is reported; the others and the informer go on.
+    fn call(&self, listening: &Listening<K>, change: &Change<K>) {
+        if listening.cancelled.load(Ordering::Acquire) {
+            return;
+        }
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| (listening.handler)(change))) {
+            self.panics.fetch_add(1, Ordering::Relaxed);
+            let (kind, key) = (self.describe(), ObjectKey::of(&**change.object()));
+            tracing::error!(%kind, object = %key, message = panic_message(&*panic), "informer handler panicked");
+        }
+    }
+
+    /// The task itself panicked: it starts over, with everything it knew.
+    fn panicked(&self, panic: &(dyn Any + Send)) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        let (kind, message) = (self.describe(), panic_message(panic));
+        tracing::error!(%kind, message, "informer panicked, starting over");
+        self.sync.send_if_modified(|state| {
+            state.last_error = Some(format!("panic: {message}"));
+            false
+        });
+    }
+
+    /// Waits until the first list is complete, also while the server refuses: permissions may be
+    /// on their way.
     pub(crate) async fn wait_synced(&self, timeout: Duration) -> Result<(), SyncError> {
+        self.wait_until(timeout, |state| state.synced || state.stopped).await
+    }
+
+    /// Waits until the first list is complete, or the server refuses.
+    pub(crate) async fn wait_readable(&self, timeout: Duration) -> Result<(), SyncError> {
+        self.wait_until(timeout, |state| state.synced || state.stopped || state.refused).await
+    }
+
+    async fn wait_until(&self, timeout: Duration, settled: impl FnMut(&SyncState) -> bool) -> Result<(), SyncError> {
         if self.is_synced() {
             return Ok(());
         }
         let mut receiver = self.sync.subscribe();
-        let settled = receiver.wait_for(|state| state.synced || state.stopped);
-        if let Ok(settled) = tokio::time::timeout(timeout, settled).await {
+        if let Ok(settled) = tokio::time::timeout(timeout, receiver.wait_for(settled)).await {
             return match settled {
                 Ok(state) if state.synced => Ok(()),
+                Ok(state) if state.refused && !state.stopped => Err(self.forbidden(state.last_error.as_deref())),
                 _ => Err(SyncError::Stopped { kind: self.describe() }),
             };
         }
@@ -301,20 +399,33 @@ impl<K: Object> Informer<K> {
         })
     }
 
+    fn forbidden(&self, reason: Option<&str>) -> SyncError {
+        let mut missing = Rules::default();
+        missing.allow(self.namespace(), &self.resource.group, [self.resource.plural.as_str()], READ);
+        SyncError::Forbidden {
+            kind: self.describe(),
+            reason: reason.unwrap_or_default().to_owned(),
+            missing: Box::new(missing),
+        }
+    }
+
     /// Calls a handler for everything that is known, then for every change.
     pub(crate) fn subscribe(self: &Arc<Self>, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
-        let handler: Handler<K> = Arc::new(handler);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let listening = Listening { cancelled: Arc::clone(&cancelled), handler: Arc::new(handler) };
         let mut handlers = self.handlers.lock();
-        self.each_known(|object| call(&handler, &Change::Added { object, initial: true }));
-        let id = handlers.next_id;
-        handlers.next_id += 1;
-        handlers.list.push((id, handler));
+        self.each_known(|object| self.call(&listening, &Change::Added { object, initial: true }));
+        handlers.push(listening);
         drop(handlers);
         let informer = Arc::downgrade(self);
         Subscription {
             cancel: vec![Box::new(move || {
-                if let Some(informer) = informer.upgrade() {
-                    informer.handlers.lock().list.retain(|(other, _)| *other != id);
+                cancelled.store(true, Ordering::Release);
+                // Whoever tells of a change right now, perhaps the caller of this, removes it later.
+                if let Some(informer) = informer.upgrade()
+                    && let Some(mut handlers) = informer.handlers.try_lock()
+                {
+                    remove_cancelled(&mut handlers);
                 }
             })],
         }
@@ -335,7 +446,33 @@ impl<K: Object> Informer<K> {
         }
     }
 
-    pub(crate) fn note_write(&self, object: Arc<K>) {
+    /// The object as it is to be kept. One that the function panics on is kept as it came.
+    fn transformed(&self, object: K) -> (K, bool) {
+        let Some(transform) = &self.transform else {
+            return (object, false);
+        };
+        let mut changed = object.clone();
+        match std::panic::catch_unwind(AssertUnwindSafe(|| transform(&mut changed))) {
+            Ok(()) => {
+                // By these it is found, and told from others.
+                let (meta, original) = (changed.meta_mut(), object.meta());
+                meta.name.clone_from(&original.name);
+                meta.namespace.clone_from(&original.namespace);
+                meta.uid.clone_from(&original.uid);
+                meta.resource_version.clone_from(&original.resource_version);
+                (changed, true)
+            }
+            Err(panic) => {
+                self.panics.fetch_add(1, Ordering::Relaxed);
+                let (kind, key) = (self.describe(), ObjectKey::of(&object));
+                tracing::error!(%kind, object = %key, message = panic_message(&*panic), "transform panicked");
+                (object, false)
+            }
+        }
+    }
+
+    pub(crate) fn note_write(&self, object: K) {
+        let object = Arc::new(self.transformed(object).0);
         let meta = object.meta();
         if self.namespace().is_some() && meta.namespace.as_deref() != self.namespace() {
             return;
@@ -362,11 +499,12 @@ impl<K: Object> Informer<K> {
     where
         I: IntoIterator<Item = Change<K>>,
     {
-        let handlers = self.handlers.lock();
+        let mut handlers = self.handlers.lock();
+        remove_cancelled(&mut handlers);
         let changes = change(&mut self.store.write());
         for change in changes {
-            for (_, handler) in &handlers.list {
-                call(handler, &change);
+            for listening in &*handlers {
+                self.call(listening, &change);
             }
         }
     }
@@ -381,8 +519,8 @@ impl<K: Object> Informer<K> {
         let handlers = self.handlers.lock();
         self.each_known(|object| {
             let change = Change::Resync { object };
-            for (_, handler) in &handlers.list {
-                call(handler, &change);
+            for listening in &*handlers {
+                self.call(listening, &change);
             }
         });
     }
@@ -403,7 +541,7 @@ impl<K: Object> Informer<K> {
 
     fn completed(&self) {
         self.sync.send_if_modified(|state| {
-            state.last_error = None;
+            (state.last_error, state.refused) = (None, false);
             !std::mem::replace(&mut state.synced, true)
         });
     }
@@ -414,10 +552,11 @@ impl<K: Object> Informer<K> {
     }
 
     /// The kind is not served: after a few times in a row, its definition and with it all objects
-    /// are taken to be gone. Once could be a server that is just starting.
+    /// are taken to be gone. Once could be a server that is just starting, and Kubernetes' own
+    /// kinds do not go away.
     fn not_found(&self) {
-        let times = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
-        if times == GONE_AFTER && self.is_synced() {
+        let times = self.missing.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if times == GONE_AFTER && self.is_synced() && !is_built_in(&self.resource) {
             tracing::info!(kind = %self.describe(), "kind is no longer served");
             self.change(|store| {
                 store.begin_replace();
@@ -430,9 +569,10 @@ impl<K: Object> Informer<K> {
         let kind = self.describe();
         let reason = explain(error);
         tracing::warn!(%kind, %reason, "watch failed");
+        let refused = matches!(error, kube::Error::Api(status) if status.code == 403);
         self.sync.send_if_modified(|state| {
-            state.last_error = Some(reason);
-            false
+            (state.last_error, state.refused) = (Some(reason), refused);
+            refused
         });
     }
 }
@@ -453,11 +593,38 @@ fn explain(error: &kube::Error) -> String {
     }
 }
 
-/// A handler that panics is reported; the others and the informer go on.
-fn call<K>(handler: &Handler<K>, change: &Change<K>) {
-    if std::panic::catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
-        tracing::error!("informer handler panicked");
-    }
+fn remove_cancelled<K>(handlers: &mut Vec<Listening<K>>) {
+    handlers.retain(|listening| !listening.cancelled.load(Ordering::Acquire));
+}
+
+/// Kubernetes' own groups. A server without one of their kinds is not the server it was.
+fn is_built_in(resource: &ApiResource) -> bool {
+    const GROUPS: [&str; 23] = [
+        "",
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "apps",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "autoscaling",
+        "batch",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "internal.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
+        "policy",
+        "rbac.authorization.k8s.io",
+        "resource.k8s.io",
+        "scheduling.k8s.io",
+        "storage.k8s.io",
+        "storagemigration.k8s.io",
+    ];
+    GROUPS.contains(&resource.group.as_str())
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 
 pub use elector::Elector;
+pub(crate) use fence::Fences;
 pub use fence::{Fence, FenceClosed};
 
 /// Which lease, and how long things take. The defaults are client-go's.
@@ -66,6 +67,71 @@ impl LeaderElection {
             release_on_exit: true,
         }
     }
+}
+
+/// An election's setting that cannot work.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::lease::LeaderElection;
+///
+/// let hasty = LeaderElection { renew_deadline: Duration::from_secs(15), ..LeaderElection::new("default", "lock") };
+/// let error = hasty.validate().unwrap_err();
+/// assert_eq!(error.field, "renew_deadline");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+#[non_exhaustive]
+pub struct InvalidElection {
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl InvalidElection {
+    pub(crate) fn new(field: &'static str, problem: impl Into<String>) -> Self {
+        Self { field, problem: problem.into() }
+    }
+}
+
+/// By how much the pause between two attempts may grow, as client-go has it.
+const JITTER: f64 = 1.2;
+
+impl LeaderElection {
+    /// Whether the settings can work, by client-go's rules. The manager asks when it is built.
+    pub fn validate(&self) -> Result<(), InvalidElection> {
+        for (field, value) in [("namespace", &self.namespace), ("name", &self.name), ("identity", &self.identity)] {
+            if value.is_empty() {
+                return Err(InvalidElection::new(field, "is empty"));
+            }
+        }
+        check_times(self.lease_duration, self.renew_deadline, self.retry_period)
+    }
+}
+
+/// Whether a leader notices that it lost its lease before another can take it.
+pub(crate) fn check_times(lease: Duration, renew: Duration, retry: Duration) -> Result<(), InvalidElection> {
+    // Leases count whole seconds.
+    if lease < Duration::from_secs(1) || lease.as_secs() > i32::MAX as u64 {
+        return Err(InvalidElection::new("lease_duration", format!("of {lease:?} is not between 1s and 68 years")));
+    }
+    if renew.is_zero() {
+        return Err(InvalidElection::new("renew_deadline", "is zero"));
+    }
+    if retry.is_zero() {
+        return Err(InvalidElection::new("retry_period", "is zero"));
+    }
+    let lease = Duration::from_secs(lease.as_secs());
+    if renew >= lease {
+        let problem = format!("of {renew:?} is not shorter than lease_duration, {lease:?} in whole seconds");
+        return Err(InvalidElection::new("renew_deadline", problem));
+    }
+    if retry.as_secs_f64() * JITTER >= renew.as_secs_f64() {
+        let problem = format!("of {retry:?}, times {JITTER}, is not shorter than renew_deadline, {renew:?}");
+        return Err(InvalidElection::new("retry_period", problem));
+    }
+    Ok(())
 }
 
 /// What to do about the lease.
@@ -220,6 +286,29 @@ mod tests {
 
     const fn secs(n: u64) -> Duration {
         Duration::from_secs(n)
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_named() {
+        let check = |change: fn(&mut LeaderElection), field: &str| {
+            let mut config = LeaderElection::new("default", "lock");
+            change(&mut config);
+            assert_eq!(config.validate().unwrap_err().field, field);
+        };
+        check(|c| c.namespace.clear(), "namespace");
+        check(|c| c.name.clear(), "name");
+        check(|c| c.identity.clear(), "identity");
+        check(|c| c.lease_duration = Duration::ZERO, "lease_duration");
+        check(|c| c.lease_duration = Duration::MAX, "lease_duration");
+        check(|c| c.renew_deadline = Duration::ZERO, "renew_deadline");
+        check(|c| c.renew_deadline = secs(15), "renew_deadline");
+        check(
+            |c| (c.lease_duration, c.renew_deadline) = (Duration::from_millis(10_900), Duration::from_millis(10_500)),
+            "renew_deadline",
+        );
+        check(|c| c.retry_period = Duration::ZERO, "retry_period");
+        check(|c| c.retry_period = Duration::from_millis(8334), "retry_period");
+        assert_eq!(LeaderElection::new("default", "lock").validate(), Ok(()));
     }
 
     #[test]

@@ -53,7 +53,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let client = kube::Client::try_default().await?;
+//!     let client = windlass::config::client().await?;
 //!     let mut manager = Manager::builder(client).name("petstore").probes(":8081").metrics(":8080").build()?;
 //!     let store = Finalizer::new("petstore.example.com/pet", Store);
 //!     manager.add(Controller::<Pet>::new("pet").concurrency(4).complete(store))?;
@@ -111,6 +111,7 @@ pub mod webhook;
 mod http_server;
 mod key;
 mod object;
+mod retry;
 
 pub use client::Client;
 pub use controller::{Context, Controller, Outcome, Reconcile, ReconcileError};

@@ -12,7 +12,7 @@
 //! # use k8s_openapi::api::core::v1::ConfigMap;
 //! # use windlass::{Controller, Manager, Outcome, controller};
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = kube::Client::try_default().await?;
+//! let client = windlass::config::client().await?;
 //! let mut manager = Manager::builder(client)
 //!     .name("petstore-operator")
 //!     .probes(":8081")
@@ -33,6 +33,7 @@ mod describe;
 mod http;
 mod leading;
 mod probes;
+mod requests;
 mod signals;
 mod tasks;
 
@@ -54,7 +55,7 @@ use crate::client::Client;
 use crate::controller::{CompleteController, Environment};
 use crate::events::{Broadcaster, EventApi, Recorder};
 use crate::informer::SyncError;
-use crate::lease::LeaderElection;
+use crate::lease::{InvalidElection, LeaderElection};
 use crate::metrics::Registry;
 use crate::object::Object;
 use crate::rbac::Rules;
@@ -102,6 +103,26 @@ pub enum ManagerError {
     /// A cache did not complete.
     #[error(transparent)]
     Cache(#[from] SyncError),
+    /// The election's settings contradict each other.
+    #[error(transparent)]
+    Election(#[from] InvalidElection),
+    /// A sharded controller's settings cannot work.
+    #[error("sharded controller {controller:?}: {source}")]
+    Sharding {
+        /// The controller.
+        controller: String,
+        /// What is wrong.
+        #[source]
+        source: InvalidElection,
+    },
+    /// A transform came after others had begun to watch the kind.
+    #[error("controller {controller:?}: {kind} are watched already, without this transform")]
+    Transform {
+        /// The controller.
+        controller: String,
+        /// The kind.
+        kind: String,
+    },
     /// Webhooks cannot be served.
     #[error(transparent)]
     Webhooks(#[from] WebhookError),
@@ -215,7 +236,10 @@ impl Manager {
         ManagerBuilder::new(client)
     }
 
-    /// The client, with cached reads once the manager runs.
+    /// The client, with cached reads once the manager runs. Its writes pass no fence, whoever
+    /// leads: it is for tasks and controllers that every replica runs. What only the leader does
+    /// is written through [`Context::client`](crate::Context::client), or the client that
+    /// [the leader's tasks](Self::add_leader_task) are given.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -229,7 +253,8 @@ impl Manager {
         self.client.lister()
     }
 
-    /// Reports events in a component's name.
+    /// Reports events in a component's name, whoever leads.
+    /// [`Context::recorder`](crate::Context::recorder) stops with the lease.
     pub fn recorder(&self, component: &str) -> Recorder {
         self.broadcaster.recorder(component)
     }
@@ -287,8 +312,11 @@ impl Manager {
 
     /// Adds a controller.
     pub fn add(&mut self, controller: CompleteController) -> Result<(), ManagerError> {
+        let invalid = |source| ManagerError::Sharding { controller: controller.name().to_owned(), source };
+        controller.validate().map_err(invalid)?;
         self.claim_name(controller.name())?;
-        controller.register(&self.client);
+        let late = |kind| ManagerError::Transform { controller: controller.name().to_owned(), kind };
+        controller.register(&self.client).map_err(late)?;
         self.controllers.push(Arc::new(controller));
         Ok(())
     }
@@ -298,6 +326,7 @@ impl Manager {
         if self.clusters.iter().any(|cluster| cluster.name() == name) {
             return Err(ManagerError::DuplicateName { name: name.to_owned() });
         }
+        let client = requests::counted(client, &self.metrics);
         let caches = Caches::new(client.clone(), self.cache_options.clone());
         let client = Client::new(client, caches, self.client.field_manager());
         let cluster = Cluster { name: name.into(), client };
@@ -314,6 +343,21 @@ impl Manager {
     /// ```
     pub fn rules(&self) -> Rules {
         self.needs().0
+    }
+
+    /// What the operator may not do of what it cannot do without. Of a kind that a controller owns
+    /// it must be able to write something, in one way or another.
+    fn missing(&self) -> impl Future<Output = Rules> + Send + use<> {
+        let mut owned = Rules::default();
+        for controller in &self.controllers {
+            owned.extend(&controller.owned(self.client.caches().namespaces()));
+        }
+        let ((_, needed), kube) = (self.needs(), self.client.kube().clone());
+        async move {
+            let mut missing = needed.missing(&kube).await;
+            missing.extend(&owned.missing(&kube).await.where_all_of(&owned));
+            missing
+        }
     }
 
     /// All rules, and those without which the manager cannot start.
@@ -421,8 +465,7 @@ impl Manager {
             return written.map_err(|source| ManagerError::Describe { path, source });
         }
         if self.check_permissions {
-            let (_, needed) = self.needs();
-            let asked = tokio::time::timeout(PERMISSIONS_TIMEOUT, needed.missing(self.client.kube()));
+            let asked = tokio::time::timeout(PERMISSIONS_TIMEOUT, self.missing());
             if let Some(Ok(missing)) = shutdown.run_until_cancelled(asked).await
                 && !missing.is_empty()
             {
@@ -523,6 +566,8 @@ impl Manager {
         };
 
         work_shutdown.cancel();
+        // Nor may a reconcile that reads a kind for the first time hold up the rest.
+        every.iter().for_each(Caches::close);
         let stopping = async {
             while let Some(ended) = work.join_next().await {
                 if let Err(error) = flatten(ended)

@@ -62,3 +62,12 @@ pub(crate) fn version_of<K: Resource>(object: &K) -> Option<u64> {
 pub(crate) fn parse_version(version: &str) -> Option<u64> {
     version.parse().ok()
 }
+
+/// What somebody's panic said.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

@@ -4,10 +4,10 @@
 //! one merge patch for specification and metadata and one for the status, and none when nothing
 //! changed. Fields that this program does not know are left alone.
 //!
-//! A merge patch replaces lists as a whole. Where that could undo what others wrote (finalizers,
-//! owner references, any list in the status) the patch carries the resource version, so that the
-//! server refuses it when the object has changed; conditions are then merged by type and sent
-//! again.
+//! A merge patch replaces lists as a whole. So that this undoes nothing that others wrote, a patch
+//! with a list carries the resource version, and the server refuses it when the object has changed.
+//! It is sent again if the lists in question are as they were; conditions are merged by type. Where
+//! others changed the same list, committing fails with a conflict.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -74,6 +74,8 @@ pub struct Committed {
 
 /// How often a status is merged and sent again when others write it too.
 const STATUS_ATTEMPTS: usize = 5;
+/// How often a list that only we changed is sent while others write the object.
+const LIST_ATTEMPTS: usize = 10;
 
 impl<K: Object> Draft<K> {
     /// A draft that starts from an object as it was read.
@@ -96,7 +98,6 @@ impl<K: Object> Draft<K> {
     where
         K::DynamicType: Default,
     {
-        let objects = client.objects::<K>();
         let key = ObjectKey::of(&*self.base);
         let (before, mut after) = (encode(&*self.base), encode(&self.object));
         let mut committed = Committed::default();
@@ -104,7 +105,7 @@ impl<K: Object> Draft<K> {
         let object_diff = object_diff(&before, &after);
         let mut latest: Option<K> = None;
         if let Some(patch) = object_diff {
-            let patched = objects.patch(&key, &Patch::Merge(patch)).await?;
+            let patched = self.commit_object(client, &key, &before, patch).await?;
             // A status that others changed meanwhile must still be noticed as a conflict.
             if encode(&patched)["status"] == before["status"] {
                 after["metadata"]["resourceVersion"] = json!(patched.meta().resource_version);
@@ -129,6 +130,34 @@ impl<K: Object> Draft<K> {
             self.base = Arc::new(latest);
         }
         Ok(committed)
+    }
+
+    async fn commit_object(
+        &self,
+        client: &Client,
+        key: &ObjectKey,
+        before: &Value,
+        mut patch: Value,
+    ) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        let objects = client.objects::<K>();
+        let guarded = replaces_list(before, &patch);
+        for attempt in 1.. {
+            match objects.patch(key, &Patch::Merge(&patch)).await {
+                Err(error) if guarded && error.is_conflict() && attempt < LIST_ATTEMPTS => {
+                    let live = objects.get_live(key).await?.map(|live| encode(&live)).unwrap_or_default();
+                    let same_object = live["metadata"]["uid"] == before["metadata"]["uid"];
+                    if !same_object || !same_lists(before, &live, &patch) {
+                        return Err(error);
+                    }
+                    patch["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+                }
+                done => return done,
+            }
+        }
+        unreachable!("invariant: the last attempt returns")
     }
 
     async fn commit_status(
@@ -187,8 +216,7 @@ fn object_diff(before: &Value, after: &Value) -> Option<Value> {
         Value::Object(fields)
     };
     let mut patch = merge_diff(&without_status(before), &without_status(after))?;
-    let metadata = &patch["metadata"];
-    if contains_list(metadata) || metadata["finalizers"].is_null() && metadata.get("finalizers").is_some() {
+    if replaces_list(before, &patch) {
         let version = before["metadata"]["resourceVersion"].clone();
         patch["metadata"]["resourceVersion"] = version;
     }
@@ -243,6 +271,24 @@ fn contains_list(value: &Value) -> bool {
     }
 }
 
+/// Whether a merge patch replaces or removes lists, or adds some.
+fn replaces_list(before: &Value, patch: &Value) -> bool {
+    match patch {
+        Value::Array(_) => true,
+        Value::Object(fields) => fields.iter().any(|(field, patch)| replaces_list(&before[field], patch)),
+        _ => contains_list(before),
+    }
+}
+
+/// Whether the lists that a merge patch replaces are still what they were.
+fn same_lists(before: &Value, live: &Value, patch: &Value) -> bool {
+    match patch {
+        Value::Object(fields) => fields.iter().all(|(field, patch)| same_lists(&before[field], &live[field], patch)),
+        Value::Array(_) => before == live,
+        _ => !contains_list(before) || before == live,
+    }
+}
+
 /// Whether `conditions` is the only list in a patch, so that a conflict can be settled.
 fn only_conditions(diff: &Value) -> bool {
     diff["conditions"].is_array()
@@ -293,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_lists_are_guarded_by_the_version() {
+    fn lists_are_guarded_by_the_version() {
         let before = json!({"metadata": {"resourceVersion": "7"}, "spec": {"a": 1}, "status": {}});
         let mut after = before.clone();
         after["spec"]["a"] = json!(2);

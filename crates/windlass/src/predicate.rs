@@ -1,8 +1,9 @@
 //! Predicates: which changes are worth a reconcile.
 //!
 //! A predicate is asked about additions and updates only. It can never swallow the end of an
-//! object: deletions, the moment an object is marked for deletion, and an object that was
-//! replaced by another of the same name always pass, whatever the predicate says.
+//! object: deletions, everything about an object that is marked for deletion (also one that was
+//! marked while the operator was down), and an object that was replaced by another of the same
+//! name always pass, whatever the predicate says.
 //!
 //! Predicates about a *change* (such as [`generation_changed`]) have no opinion on additions and
 //! reminders, alone or combined; those pass.
@@ -120,16 +121,16 @@ impl<K: Resource> Predicate<K> {
             Change::Added { object, .. } | Change::Resync { object } => (None, object),
             Change::Updated { old, new } => (Some(&**old), new),
         };
-        if old.is_some_and(|old| is_ending(old.meta(), new.meta())) {
+        if is_ending(old.map(Resource::meta), new.meta()) {
             return true;
         }
         self.opinion(old, new).unwrap_or(true)
     }
 }
 
-/// Whether an update is the beginning of an end: marked for deletion, or replaced.
-fn is_ending(old: &ObjectMeta, new: &ObjectMeta) -> bool {
-    old.uid != new.uid || (old.deletion_timestamp.is_none() && new.deletion_timestamp.is_some())
+/// Whether an object is on its way out, or was replaced.
+fn is_ending(old: Option<&ObjectMeta>, new: &ObjectMeta) -> bool {
+    new.deletion_timestamp.is_some() || old.is_some_and(|old| old.uid != new.uid)
 }
 
 /// Objects that a function accepts; after an update, in their old or new state.
@@ -210,6 +211,9 @@ mod tests {
         for predicate in [never(), never().not().not(), never().and(generation_changed())] {
             assert!(predicate.accepts(&gone));
             assert!(predicate.accepts(&updated(at(1), marked.clone())));
+            assert!(predicate.accepts(&updated(marked.clone(), marked.clone())), "a finalizer may have gone");
+            assert!(predicate.accepts(&added(marked.clone())), "marked while nobody looked");
+            assert!(predicate.accepts(&Change::Resync { object: Arc::new(marked.clone()) }));
             assert!(predicate.accepts(&updated(at(1), replaced.clone())));
             assert!(!predicate.accepts(&updated(at(1), at(2))));
         }

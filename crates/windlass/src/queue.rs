@@ -99,9 +99,11 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// `per_second` in the long run, and up to `burst` at once after a pause.
+    /// `per_second` in the long run, and up to `burst` at once after a pause. Rates below one in a
+    /// million seconds, and what is no number, count as that.
     pub fn new(per_second: f64, burst: u32) -> Self {
-        let interval = Duration::from_secs_f64(1.0 / per_second.clamp(1e-6, 1e9));
+        let rate = if per_second > 1e-6 { per_second.min(1e9) } else { 1e-6 };
+        let interval = Duration::from_secs_f64(1.0 / rate);
         Self { interval, tolerance: interval.saturating_mul(burst.max(1) - 1) }
     }
 }
@@ -291,7 +293,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
 
     /// Makes a key ready after a delay, unless it is due earlier already.
     pub fn add_after(&mut self, key: T, delay: Duration, priority: Priority, now: Instant) {
-        self.schedule(key, priority, now + delay, now);
+        self.schedule(key, priority, later(now, delay), now);
     }
 
     /// Takes the next ready key, if there is one.
@@ -346,7 +348,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
             }
             Verdict::RequeueAfter(delay) => {
                 (entry.failures, entry.retry_at) = (0, None);
-                Some(now + delay)
+                Some(later(now, delay))
             }
             Verdict::Retry => {
                 self.retries += 1;
@@ -354,7 +356,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
                     // An event had brought the key forward: that attempt is not one more step.
                     Some(at) if at > now => Some(at),
                     _ => {
-                        let at = now + backoff(&self.config, entry.failures);
+                        let at = later(now, backoff(&self.config, entry.failures));
                         entry.failures = entry.failures.saturating_add(1);
                         entry.retry_at = Some(at);
                         Some(at)
@@ -540,6 +542,13 @@ fn count_down(depth: &mut BTreeMap<i32, usize>, priority: Priority) {
             depth.remove(&priority.0);
         }
     }
+}
+
+/// No key waits longer: clocks cannot count to the end of every [`Duration`].
+const LONGEST_WAIT: Duration = Duration::from_secs(50 * 365 * 24 * 3600);
+
+fn later(now: Instant, delay: Duration) -> Instant {
+    now.checked_add(delay.min(LONGEST_WAIT)).unwrap_or(now)
 }
 
 fn backoff(config: &QueueConfig, failures: u32) -> Duration {

@@ -31,6 +31,8 @@ use kube::api::{ObjectMeta, PostParams};
 
 /// Reading a kind through the cache.
 pub(crate) const READ: [&str; 3] = ["get", "list", "watch"];
+/// Ways to write children, of which one is enough.
+pub(crate) const WRITE: [&str; 3] = ["create", "update", "patch"];
 /// Writing children.
 pub(crate) const OWN: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 
@@ -92,6 +94,20 @@ impl Rules {
             }
         }
         spread
+    }
+
+    /// Only the targets of which everything is there that `all` has.
+    pub(crate) fn where_all_of(&self, all: &Self) -> Self {
+        let mut whole = Self::default();
+        for (namespace, grants) in &self.by_namespace {
+            let known = all.by_namespace.get(namespace);
+            for (target, verbs) in grants {
+                if known.and_then(|known| known.get(target)) == Some(verbs) {
+                    whole.allow(namespace.as_deref(), &target.0, [target.1.as_str()], verbs.iter().cloned());
+                }
+            }
+        }
+        whole
     }
 
     /// Whether nothing is allowed.

@@ -15,7 +15,8 @@
 //! So a key is never reconciled by two replicas at once, and none writes after its time. A replica
 //! that takes a shard reconciles all its keys.
 //!
-//! All replicas must run with the same number of shards.
+//! All replicas must run with the same number of shards. One that finds others with another number
+//! says so and waits until they are gone, as in an update that changes it.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -36,7 +37,7 @@ pub(crate) use coordinator::Coordinator;
 pub(crate) use slots::{Claim, Slot, Slots};
 
 use crate::key::ObjectKey;
-use crate::lease::LeaderElection;
+use crate::lease::{InvalidElection, LeaderElection, check_times};
 
 /// How a controller's keys are spread. A number converts into it.
 ///
@@ -75,6 +76,36 @@ impl Sharding {
             renew_deadline: election.renew_deadline,
             retry_period: election.retry_period,
         }
+    }
+}
+
+/// The longest controller's name: it is the value of a label.
+const LONGEST_NAME: usize = 63;
+/// The longest identity that leaves room in the name of a lease.
+const LONGEST_IDENTITY: usize = 180;
+
+impl Sharding {
+    /// Whether a controller of this name can be spread so. The manager asks when it is added.
+    pub(crate) fn validate(&self, controller: &str) -> Result<(), InvalidElection> {
+        let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        let edges = [controller.as_bytes().first(), controller.as_bytes().last()];
+        let is_name = controller.len() <= LONGEST_NAME
+            && controller.bytes().all(|letter| plain(letter) || letter == b'-')
+            && edges.into_iter().all(|edge| edge.copied().is_some_and(plain));
+        if !is_name {
+            let problem = format!(
+                "{controller:?} cannot be part of a lease's name: at most {LONGEST_NAME} lower-case letters, digits \
+                 and '-', not at the ends"
+            );
+            return Err(InvalidElection::new("name", problem));
+        }
+        if self.identity.is_empty() || self.identity.len() > LONGEST_IDENTITY {
+            return Err(InvalidElection::new("identity", format!("does not have 1 to {LONGEST_IDENTITY} letters")));
+        }
+        if self.shards == 0 {
+            return Err(InvalidElection::new("shards", "is zero"));
+        }
+        check_times(self.lease_duration, self.renew_deadline, self.retry_period)
     }
 }
 
@@ -130,6 +161,20 @@ mod tests {
 
     fn members(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn names_that_no_lease_can_have_are_refused() {
+        let sharding = Sharding::new(4);
+        for name in ["pets", "pets-2", "2"] {
+            assert_eq!(sharding.validate(name), Ok(()));
+        }
+        for name in ["", "Pets", "pets_", "pets-", "-pets", "my pets", "a.b/c", "p\u{e9}t", &"p".repeat(64)] {
+            let error = sharding.validate(name).expect_err(name);
+            assert_eq!(error.field, "name");
+        }
+        let nobody = Sharding { identity: String::new(), ..Sharding::new(4) };
+        assert_eq!(nobody.validate("pets").expect_err("nobody").field, "identity");
     }
 
     #[test]

@@ -37,7 +37,7 @@
 //! }
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut manager = Manager::builder(kube::Client::try_default().await?).build()?;
+//! let mut manager = Manager::builder(windlass::config::client().await?).build()?;
 //! let certificates = SelfManaged::new("petstore-system").register("petstore");
 //! manager.add_webhooks(
 //!     Webhooks::new()

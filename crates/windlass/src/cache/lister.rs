@@ -1,11 +1,12 @@
 //! Reading one kind from the cache.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Resource;
 use kube::core::{Selector, SelectorExt};
+use tokio_util::sync::CancellationToken;
 
 use crate::informer::{Change, Informer, Store, Subscription, SyncError};
 use crate::key::ObjectKey;
@@ -29,11 +30,14 @@ use crate::object::Object;
 pub struct Lister<K: Object> {
     informers: Arc<[Arc<Informer<K>>]>,
     sync_timeout: Duration,
+    /// Cancelled when nobody may wait any more.
+    closing: CancellationToken,
 }
 
 impl<K: Object> Clone for Lister<K> {
     fn clone(&self) -> Self {
-        Self { informers: Arc::clone(&self.informers), sync_timeout: self.sync_timeout }
+        let (informers, closing) = (Arc::clone(&self.informers), self.closing.clone());
+        Self { informers, sync_timeout: self.sync_timeout, closing }
     }
 }
 
@@ -47,16 +51,30 @@ impl<K: Object> std::fmt::Debug for Lister<K> {
 }
 
 impl<K: Object> Lister<K> {
-    pub(super) fn new(informers: Vec<Arc<Informer<K>>>, sync_timeout: Duration) -> Self {
-        Self { informers: informers.into(), sync_timeout }
+    pub(super) fn new(informers: Vec<Arc<Informer<K>>>, sync_timeout: Duration, closing: CancellationToken) -> Self {
+        Self { informers: informers.into(), sync_timeout, closing }
     }
 
-    /// One object.
+    /// One object; `None` also when it is outside of what is watched.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.informers
-            .iter()
-            .filter(|informer| informer.namespace().is_none() || informer.namespace() == key.namespace())
-            .find_map(|informer| informer.read(|store| store.get(key)))
+        let covering = || self.informers.iter().filter(|informer| informer.covers(key.namespace()));
+        match covering().find(|informer| informer.is_whole()) {
+            Some(whole) => whole.read(|store| store.get(key)),
+            None => covering().find_map(|informer| informer.read(|store| store.get(key))),
+        }
+    }
+
+    /// Whether a namespace (`None`: objects of no namespace) is watched; the error names what is.
+    pub fn check_covers(&self, namespace: Option<&str>) -> Result<(), SyncError> {
+        if self.informers.iter().any(|informer| informer.covers(namespace)) {
+            return Ok(());
+        }
+        let watched: BTreeSet<&str> = self.informers.iter().filter_map(|informer| informer.namespace()).collect();
+        Err(SyncError::NotWatched {
+            kind: self.informers.first().map(|informer| informer.describe()).unwrap_or_default(),
+            namespace: namespace.unwrap_or_default().to_owned(),
+            watched: watched.into_iter().collect::<Vec<_>>().join(", "),
+        })
     }
 
     /// All objects, in no particular order.
@@ -134,7 +152,11 @@ impl<K: Object> Lister<K> {
 
     /// Number of objects.
     pub fn len(&self) -> usize {
-        self.informers.iter().map(|informer| informer.read(Store::len)).sum()
+        match &*self.informers {
+            [only] => only.read(Store::len),
+            // Informers with different selectors may both know an object.
+            _ => self.keys().len(),
+        }
     }
 
     /// Whether there are no objects.
@@ -148,13 +170,15 @@ impl<K: Object> Lister<K> {
     }
 
     /// Waits until the kind has been listed completely once. The error names the kind and what
-    /// stands in the way.
+    /// stands in the way; if that is a missing permission, or the manager is stopping, there is no
+    /// waiting.
     pub async fn wait_synced(&self) -> Result<(), SyncError> {
         for informer in &*self.informers {
             if !informer.is_synced() && !informer.is_started() {
                 return Err(SyncError::NotStarted { kind: informer.describe() });
             }
-            informer.wait_synced(self.sync_timeout).await?;
+            let waited = self.closing.run_until_cancelled(informer.wait_readable(self.sync_timeout)).await;
+            waited.unwrap_or_else(|| Err(SyncError::Stopped { kind: informer.describe() }))?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
+use tokio::time::Instant;
 
 use crate::informer::SyncError;
 
@@ -96,13 +97,13 @@ impl ClientError {
     }
 }
 
-/// Attempts of [`retry_on_conflict`], as client-go's `DefaultRetry`.
-const CONFLICT_ATTEMPTS: usize = 5;
-/// Pause between them, give or take a tenth.
-const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
+/// How long [`retry_on_conflict`] goes on: dozens of writers of one object all get through.
+const CONFLICT_DEADLINE: Duration = Duration::from_secs(30);
+/// The first pause between attempts, and the longest; each is shortened at random by up to a half.
+const CONFLICT_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// Does something again when another writer was faster. What is done must read the object anew
-/// each time, from the server.
+/// Does something again when another writer was faster, for half a minute. What is done must read
+/// the object anew each time, from the server.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -130,13 +131,15 @@ pub async fn retry_on_conflict<T, F>(mut attempt: impl FnMut() -> F) -> Result<T
 where
     F: Future<Output = Result<T, ClientError>>,
 {
-    for _ in 1..CONFLICT_ATTEMPTS {
+    let deadline = Instant::now() + CONFLICT_DEADLINE;
+    let (mut pause, longest) = CONFLICT_PAUSES;
+    loop {
         match attempt().await {
-            Err(error) if error.is_conflict() => {
-                tokio::time::sleep(CONFLICT_PAUSE.mul_f64(1.0 + 0.1 * fastrand::f64())).await;
+            Err(error) if error.is_conflict() && Instant::now() < deadline => {
+                tokio::time::sleep(pause.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+                pause = (pause * 2).min(longest);
             }
             done => return done,
         }
     }
-    attempt().await
 }

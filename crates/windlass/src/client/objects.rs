@@ -1,12 +1,13 @@
 //! Everything that can be done with one kind: the requests behind [`Client`].
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::api::{ApiResource, DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Request};
 use kube::core::ObjectList;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Client, ClientError};
@@ -51,9 +52,10 @@ impl<K: Object> Objects<K> {
         self.client.inner.caches.lister_with(&self.dt)
     }
 
-    /// An object from the cache.
+    /// An object from the cache. Fails if no cache covers its namespace.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError> {
         let lister = self.lister();
+        lister.check_covers(key.namespace())?;
         lister.wait_synced().await?;
         Ok(lister.get(key))
     }
@@ -145,28 +147,29 @@ impl<K: Object> Objects<K> {
     /// See [`Client::delete`].
     pub async fn delete(&self, key: &ObjectKey, params: &DeleteParams) -> Result<bool, ClientError> {
         let request = self.request(key.namespace()).delete(key.name(), params);
-        let answer: Result<Value, _> = self.send("delete", key, request).await;
-        let answer = match answer {
-            Ok(answer) => answer,
+        let text = match self.send_text("delete", key, request).await {
+            Ok(text) => text,
             Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
         };
-        let caches = &self.client.inner.caches;
         if params.dry_run {
             return Ok(true);
         }
+        let caches = &self.client.inner.caches;
+        let resource = ApiResource::erase::<K>(&self.dt);
+        let answer: Value = self.decode("delete", key, &text)?;
         if answer.get("kind").and_then(Value::as_str) == Some("Status") {
             let uid = answer.pointer("/details/uid").and_then(Value::as_str);
-            caches.note_delete::<K>(key, uid);
+            caches.note_delete(&resource, key, uid);
         } else if let Ok(object) = serde_json::from_value::<K>(answer) {
             // The object is there until its finalizers and its grace period are done with.
             let meta = object.meta();
             let stays = meta.finalizers.as_ref().is_some_and(|list| !list.is_empty())
                 || meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0);
             if stays {
-                caches.note_write(&object);
+                caches.note_write(&resource, &object, text.as_bytes());
             } else {
-                caches.note_delete::<K>(key, meta.uid.as_deref());
+                caches.note_delete(&resource, key, meta.uid.as_deref());
             }
         }
         Ok(true)
@@ -214,27 +217,48 @@ impl<K: Object> Objects<K> {
         key: &ObjectKey,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<K, ClientError> {
-        let object: K = self.send(verb, key, request).await?;
-        self.client.inner.caches.note_write(&object);
+        let text = self.send_text(verb, key, request).await?;
+        let object: K = self.decode(verb, key, &text)?;
+        let resource = ApiResource::erase::<K>(&self.dt);
+        self.client.inner.caches.note_write(&resource, &object, text.as_bytes());
         Ok(object)
     }
 
-    async fn send<T: serde::de::DeserializeOwned>(
+    async fn send<T: DeserializeOwned>(
         &self,
         verb: &'static str,
-        key: &impl std::fmt::Display,
+        key: &impl Display,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<T, ClientError> {
+        let text = self.send_text(verb, key, request).await?;
+        self.decode(verb, key, &text)
+    }
+
+    async fn send_text(
+        &self,
+        verb: &'static str,
+        key: &impl Display,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<String, ClientError> {
         let sent = match request {
-            Ok(request) => self.client.inner.kube.request(request).await,
+            Ok(request) => self.client.inner.kube.request_text(request).await,
             Err(error) => Err(kube::Error::BuildRequest(error)),
         };
-        sent.map_err(|source| ClientError::Request {
-            verb,
-            kind: self.describe(),
-            key: key.to_string(),
-            source: Box::new(source),
-        })
+        sent.map_err(|source| self.request_error(verb, key, source))
+    }
+
+    fn decode<T: DeserializeOwned>(
+        &self,
+        verb: &'static str,
+        key: &impl Display,
+        text: &str,
+    ) -> Result<T, ClientError> {
+        let decoded = serde_json::from_str(text);
+        decoded.map_err(|error| self.request_error(verb, key, kube::Error::SerdeError(error)))
+    }
+
+    fn request_error(&self, verb: &'static str, key: &impl Display, source: kube::Error) -> ClientError {
+        ClientError::Request { verb, kind: self.describe(), key: key.to_string(), source: Box::new(source) }
     }
 
     fn describe(&self) -> String {

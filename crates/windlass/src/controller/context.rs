@@ -51,7 +51,7 @@ impl Shared {
             controller: Arc::clone(&self.controller),
             client: fenced(&self.client),
             clusters: self.clusters.iter().map(|(name, client)| (Arc::clone(name), fenced(client))).collect(),
-            recorder: self.recorder.clone(),
+            recorder: self.recorder.fenced(fence),
             shutdown: self.shutdown.clone(),
         }
     }
@@ -101,7 +101,7 @@ impl Context {
         self.shared.client.live()
     }
 
-    /// Reports events in the controller's name.
+    /// Reports events in the controller's name. Like the client's writes they stop with the lease.
     pub fn recorder(&self) -> &Recorder {
         &self.shared.recorder
     }

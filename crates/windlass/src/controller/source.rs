@@ -12,7 +12,7 @@ use super::{Watch, keys_of};
 use crate::cache::{Caches, Lister};
 use crate::informer::{Change, Subscription, SyncError};
 use crate::key::ObjectKey;
-use crate::object::{Object, is_cluster_scoped};
+use crate::object::{Object, describe};
 use crate::queue::{Priority, Queue};
 use crate::shard::shard_of;
 
@@ -47,8 +47,11 @@ pub(super) trait Source: Send + Sync {
     fn watched(&self) -> Option<Watched> {
         None
     }
-    /// Makes sure that the kind is being watched.
-    fn register(&self, _caches: &Caches) {}
+    /// Makes sure that the kind is being watched; the error names a kind that is already watched
+    /// otherwise.
+    fn register(&self, _caches: &Caches) -> Result<(), String> {
+        Ok(())
+    }
     /// Puts keys in the queue until the subscription is dropped.
     fn subscribe(&self, _caches: &Caches, _sink: Sink) -> Subscription {
         Subscription::joined(Vec::new())
@@ -112,12 +115,19 @@ impl<K: Object> Source for KindSource<K> {
             group: resource.group,
             plural: resource.plural,
             namespace: self.watch.scope.in_namespace().map(str::to_owned),
-            namespaced: !is_cluster_scoped::<K>(),
+            namespaced: !self.watch.is_cluster_scoped(),
         })
     }
 
-    fn register(&self, caches: &Caches) {
+    fn register(&self, caches: &Caches) -> Result<(), String> {
+        let caches = self.watch.caches.as_ref().unwrap_or(caches);
+        if let Some(keep) = &self.watch.transform
+            && !caches.set_transform::<K>(&self.watch.dt, Arc::clone(&keep.0))
+        {
+            return Err(describe(&ApiResource::erase::<K>(&self.watch.dt)));
+        }
         self.lister(caches);
+        Ok(())
     }
 
     fn subscribe(&self, caches: &Caches, sink: Sink) -> Subscription {

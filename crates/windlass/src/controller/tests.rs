@@ -3,6 +3,8 @@
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 
+use kube::api::DynamicObject;
+
 use super::*;
 
 fn owned_by(api_version: &str, kind: &str, controller: bool) -> Pod {
@@ -36,6 +38,14 @@ fn the_owner_is_found_by_group_and_kind_whatever_the_version() {
 #[test]
 fn a_cluster_scoped_owner_has_no_namespace() {
     assert_eq!(owner::<Node>(&owned_by("v1", "Node", true)).as_deref(), Some("parent"));
+    // A kind known only at run time does not say where it is; whoever watches it can.
+    let watch = Watch::<DynamicObject>::dynamic(ApiResource::erase::<Node>(&()));
+    let key = |watch: &Watch<DynamicObject>| {
+        let found = owner_key(&owned_by("v1", "Node", true), &watch.dt, watch.is_cluster_scoped());
+        found.map(|key| key.to_string())
+    };
+    assert_eq!(key(&watch).as_deref(), Some("default/parent"));
+    assert_eq!(key(&watch.scope(Scope::default().cluster_scoped())).as_deref(), Some("parent"));
 }
 
 #[test]

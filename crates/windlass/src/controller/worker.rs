@@ -24,6 +24,7 @@ use crate::client::Client;
 use crate::informer::SyncError;
 use crate::key::ObjectKey;
 use crate::metrics::{Counter, Gauge, Histogram, QUEUE_BOUNDS, RECONCILE_BOUNDS, Registry, Scrape};
+use crate::object::panic_message;
 use crate::queue::{Item, Queue, Verdict};
 use crate::shard::{Claim, Coordinator, Sharding, Slots};
 
@@ -107,15 +108,20 @@ impl Run {
             timeout: self.options.reconcile_timeout,
             metrics,
         });
-        let _attached = self.enqueuer.attach(queue.clone());
+        let _attached = self.enqueuer.attach(queue.clone(), worker.domain.slots().cloned());
         let mut workers = JoinSet::new();
-        for source in &*self.sources {
-            if let Some(feed) = source.feed(queue.clone()) {
-                let shutdown = self.shutdown.clone();
-                workers.spawn(async move {
-                    shutdown.run_until_cancelled(feed).await;
-                });
-            }
+        let source_panics = self.environment.metrics.counter(
+            "windlass_source_panics_total",
+            "Streams of keys that panicked and were started over",
+            &[("controller", &*self.name)],
+        );
+        for source in 0..self.sources.len() {
+            let feed = feed(Arc::clone(&self.sources), source, queue.clone(), source_panics.clone());
+            let shutdown = self.shutdown.clone();
+            let running = async move {
+                shutdown.run_until_cancelled(feed).await;
+            };
+            workers.spawn(running.instrument(tracing::info_span!("source", controller = %self.name)));
         }
         for _ in 0..self.options.concurrency {
             let worker = Arc::clone(&worker);
@@ -159,6 +165,23 @@ impl Run {
     }
 }
 
+/// How long a source that panicked waits before it starts over.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs one source, again if it panics.
+async fn feed(sources: Arc<[Box<dyn Source>]>, source: usize, queue: Queue<ObjectKey>, panics: Counter) {
+    let run = async || {
+        if let Some(feed) = sources[source].feed(queue.clone()) {
+            feed.await;
+        }
+    };
+    while let Err(panic) = AssertUnwindSafe(run()).catch_unwind().await {
+        panics.inc();
+        tracing::error!(message = panic_message(&*panic), "source panicked, starting over");
+        tokio::time::sleep(PANIC_PAUSE).await;
+    }
+}
+
 /// The keys that a controller may work on, and in which context.
 enum Domain {
     /// All of them.
@@ -172,6 +195,13 @@ impl Domain {
         let context = |slot: &crate::shard::Slot| Arc::new(shared.fenced(&slot.fence));
         let contexts = slots.iter().map(context).collect();
         Self::Shards { slots, contexts }
+    }
+
+    fn slots(&self) -> Option<&Slots> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Shards { slots, .. } => Some(slots),
+        }
     }
 
     /// The context for a key; `None` when it is another replica's.
@@ -260,7 +290,7 @@ impl<R: Reconcile> Worker<R> {
         };
         match caught {
             Ok(result) => Ended::Returned(result),
-            Err(panic) => Ended::Panicked(panic_message(&*panic)),
+            Err(panic) => Ended::Panicked(panic_message(&*panic).to_owned()),
         }
     }
 
@@ -312,14 +342,6 @@ impl<R: Reconcile> Worker<R> {
             }
         }
     }
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(ToString::to_string)
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned())
 }
 
 /// controller-runtime's metrics of one controller and its queue.

@@ -16,7 +16,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::correlator::{Correlator, Decision};
-use super::{BUFFER, Record, Recorder};
+use super::{BUFFER, Buffer, Record, Recorder};
+use crate::lease::{FenceClosed, Fences};
 
 /// Which API events are written to.
 ///
@@ -40,6 +41,8 @@ pub enum EventApi {
 const ATTEMPTS: u32 = 4;
 /// How long what is waiting at shutdown may take to be written.
 const DRAIN: Duration = Duration::from_secs(2);
+/// What 253 letters leave for a subject besides the time.
+const LONGEST_SUBJECT: usize = 253 - 17;
 /// Bytes of a note that the API accepts.
 const NOTE_BYTES: usize = 1024;
 
@@ -56,8 +59,8 @@ const NOTE_BYTES: usize = 1024;
 #[derive(Debug)]
 pub struct Broadcaster {
     api: EventApi,
-    sender: mpsc::Sender<Record>,
-    receiver: Mutex<Option<mpsc::Receiver<Record>>>,
+    sender: mpsc::Sender<(Record, Fences)>,
+    receiver: Mutex<Option<mpsc::Receiver<(Record, Fences)>>>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -70,7 +73,7 @@ impl Broadcaster {
 
     /// A recorder that reports in a component's name.
     pub fn recorder(&self, reporter: &str) -> Recorder {
-        Recorder::new(reporter, self.sender.clone(), Arc::clone(&self.dropped))
+        Recorder::new(reporter, Buffer::Written(self.sender.clone()), Arc::clone(&self.dropped))
     }
 
     /// Events dropped since nobody could write them fast enough.
@@ -84,7 +87,10 @@ impl Broadcaster {
         let Some(mut receiver) = self.receiver.lock().take() else {
             return;
         };
-        let mut writer = Writer { client, api: self.api, instance: instance(), correlator: Correlator::default() };
+        let clients = vec![(Fences::default(), client.clone())];
+        let correlator = Correlator::default();
+        let mut writer =
+            Writer { unfenced: client.clone(), client, clients, api: self.api, instance: instance(), correlator };
         let drain = async {
             shutdown.cancelled().await;
             tokio::time::sleep(DRAIN).await;
@@ -97,9 +103,10 @@ impl Broadcaster {
                 record = receiver.recv() => record,
                 () = shutdown.cancelled() => None,
             };
-            let Some(record) = record else {
+            let Some((record, fences)) = record else {
                 break;
             };
+            writer.pass_through(&fences);
             // A server that does not answer must not keep the process from stopping.
             tokio::select! {
                 () = writer.write(record) => {}
@@ -117,13 +124,27 @@ fn instance() -> String {
 }
 
 struct Writer {
+    unfenced: kube::Client,
+    /// For the record at hand.
     client: kube::Client,
+    /// One for every fence that was met: there are as many as leases.
+    clients: Vec<(Fences, kube::Client)>,
     api: EventApi,
     instance: String,
     correlator: Correlator,
 }
 
 impl Writer {
+    /// Writes what follows through these fences.
+    fn pass_through(&mut self, fences: &Fences) {
+        if let Some((_, client)) = self.clients.iter().find(|(known, _)| known == fences) {
+            self.client = client.clone();
+            return;
+        }
+        self.client = fences.guard(self.unfenced.clone());
+        self.clients.push((fences.clone(), self.client.clone()));
+    }
+
     async fn write(&mut self, mut record: Record) {
         truncate(&mut record.event.note, NOTE_BYTES);
         let now = Timestamp::now();
@@ -154,8 +175,7 @@ impl Writer {
     async fn create(&self, record: &Record, mut note: String, now: Timestamp) -> Result<String, kube::Error> {
         truncate(&mut note, NOTE_BYTES);
         let regarding = &record.regarding;
-        let subject = regarding.name.as_deref().unwrap_or_default();
-        let name = format!("{subject}.{:x}", now.as_nanosecond());
+        let name = event_name(regarding, now);
         let metadata = ObjectMeta {
             name: Some(name.clone()),
             namespace: Some(namespace(regarding).to_owned()),
@@ -244,6 +264,23 @@ impl Writer {
 
 const POST: PostParams = PostParams { dry_run: false, field_manager: None };
 
+/// The subject's name and the time; of a subject whose name is too long for that, or no name that
+/// events can have (as `system:node`), the uid.
+fn event_name(regarding: &ObjectReference, now: Timestamp) -> String {
+    let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let fits = |name: &&str| {
+        name.len() <= LONGEST_SUBJECT
+            && name.split('.').all(|part| {
+                let edges = [part.as_bytes().first(), part.as_bytes().last()];
+                edges.into_iter().all(|edge| edge.copied().is_some_and(plain))
+                    && part.bytes().all(|letter| plain(letter) || letter == b'-')
+            })
+    };
+    let names = [regarding.name.as_deref(), regarding.uid.as_deref()];
+    let subject = names.into_iter().flatten().find(fits).unwrap_or("unnamed");
+    format!("{subject}.{:x}", now.as_nanosecond())
+}
+
 /// Events about cluster-scoped objects live in `default`.
 fn namespace(regarding: &ObjectReference) -> &str {
     match regarding.namespace.as_deref() {
@@ -262,6 +299,7 @@ where
             Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
                 return Err(kube::Error::Api(status));
             }
+            Err(kube::Error::Service(error)) if error.is::<FenceClosed>() => return Err(kube::Error::Service(error)),
             Err(_) => tokio::time::sleep(Duration::from_millis(250 << tried)).await,
             done => return done,
         }
@@ -276,5 +314,69 @@ fn truncate(text: &mut String, bytes: usize) {
             end -= 1;
         }
         text.truncate(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::convert::Infallible;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::lease::Fence;
+
+    #[test]
+    fn names_that_events_cannot_have_give_way_to_the_uid() {
+        let name = |name: &str| {
+            let regarding = ObjectReference { name: Some(name.into()), uid: Some("1-2".into()), ..Default::default() };
+            event_name(&regarding, Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(name("web-0.example"), "web-0.example.0");
+        for odd in ["system:node", "", "Web", "a..b", "-a", &"n".repeat(237)] {
+            assert_eq!(name(odd), "1-2.0", "{odd}");
+        }
+        assert_eq!(name(&"n".repeat(236)).len(), 238);
+        assert_eq!(event_name(&ObjectReference::default(), Timestamp::UNIX_EPOCH), "unnamed.0");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_behind_a_closed_fence_are_not_written() {
+        let written: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = Arc::clone(&written);
+        let client = kube::Client::new(
+            tower::service_fn(move |request: http::Request<Body>| {
+                let log = Arc::clone(&log);
+                async move {
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    let event: NewEvent = serde_json::from_slice(&body).unwrap();
+                    log.lock().push(event.reason.unwrap());
+                    Ok::<_, Infallible>(http::Response::new(Body::from(body)))
+                }
+            }),
+            "default",
+        );
+        let broadcaster = Broadcaster::new(EventApi::EventsV1);
+        let (lost, held) = (Fence::closed(), Fence::closed());
+        let recorder = broadcaster.recorder("test");
+        let (losing, holding) = (recorder.fenced(&lost), recorder.fenced(&held));
+        for fence in [&lost, &held] {
+            fence.open_until(Instant::now() + Duration::from_secs(60));
+        }
+        let object = ConfigMap::default();
+        losing.normal(&object, "ReportedBefore", "");
+        holding.normal(&object, "Held", "");
+        recorder.normal(&object, "Unfenced", "");
+        lost.close();
+        losing.normal(&object, "ReportedAfter", "");
+        let shutdown = CancellationToken::new();
+        shutdown.cancel();
+        broadcaster.run(client, shutdown).await;
+        assert_eq!(*written.lock(), ["Held", "Unfenced"]);
+        assert_eq!(broadcaster.dropped(), 1);
     }
 }

@@ -59,7 +59,7 @@ impl Failure {
             410 => Self::Gone,
             _ if matches!(status.reason.as_str(), "Expired" | "Gone") => Self::Gone,
             400 | 405 | 406 | 415 | 422 | 501 => Self::Unsupported,
-            404 => Self::NotFound,
+            404 if is_unserved(status) => Self::NotFound,
             _ => Self::Other,
         }
     }
@@ -70,6 +70,12 @@ impl Failure {
             _ => Self::Other,
         }
     }
+}
+
+/// Whether a 404 is the API server's own: what stands in front of it, or beside it at an address
+/// that went wrong, says so too, and means something else.
+fn is_unserved(status: &Status) -> bool {
+    status.reason == "NotFound" || status.message.trim() == "404 page not found"
 }
 
 /// An event of the open stream, as far as the machine cares.

@@ -121,6 +121,13 @@ pub(crate) struct Selection {
     pub(crate) fields: Option<String>,
 }
 
+impl Selection {
+    /// Whether it is everything of its place.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.labels.is_none() && self.fields.is_none()
+    }
+}
+
 /// [`ListWatch`] on an API server.
 pub(crate) struct ApiSource<K> {
     client: kube::Client,
@@ -229,10 +236,10 @@ fn decode_page<K: Object>(body: &[u8]) -> Result<Page<K>, kube::Error> {
         Some(span) => serde_json::from_slice(&body[span]).map_err(kube::Error::SerdeError)?,
         None => ListMeta::default(),
     };
-    let items = json::member(body, whole.clone(), "items").and_then(|span| json::elements(body, span));
+    let items = json::member(body, whole.clone(), "items");
+    let items = items.and_then(|span| json::elements(body, span));
     if items.is_none() {
-        // A list without items is fine; what is not JSON at all is not.
-        serde_json::from_slice::<serde::de::IgnoredAny>(body).map_err(kube::Error::SerdeError)?;
+        check_empty(body)?;
     }
     let decode = |span| Decoded::from_json(json::without_managed_fields(body, span));
     Ok(Page {
@@ -240,6 +247,27 @@ fn decode_page<K: Object>(body: &[u8]) -> Result<Page<K>, kube::Error> {
         resource_version: meta.resource_version.unwrap_or_default(),
         continue_token: meta.continue_token.filter(|token| !token.is_empty()),
     })
+}
+
+/// What a body without an array of items must be to count as an empty list. Anything else would
+/// have all objects taken to be gone.
+fn check_empty(body: &[u8]) -> Result<(), kube::Error> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        #[serde(default)]
+        kind: String,
+        #[serde(default, deserialize_with = "present")]
+        items: Option<Value>,
+    }
+    fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+        Value::deserialize(deserializer).map(Some)
+    }
+    let envelope: Envelope = serde_json::from_slice(body).map_err(kube::Error::SerdeError)?;
+    match envelope.items {
+        Some(Value::Null) => Ok(()),
+        None if envelope.kind.ends_with("List") => Ok(()),
+        _ => Err(kube::Error::SerdeError(serde::de::Error::custom("the answer is not a list"))),
+    }
 }
 
 fn decode_event<K: Object>(line: &[u8]) -> Result<Event<K>, kube::Error> {
@@ -355,6 +383,15 @@ mod tests {
     fn a_list_without_items_is_empty() {
         let page: Page<ConfigMap> = decode_page(br#"{"metadata":{"resourceVersion":"1"},"items":null}"#).unwrap();
         assert!(page.items.is_empty());
+        let page: Page<ConfigMap> = decode_page(br#"{"kind":"ConfigMapList","apiVersion":"v1"}"#).unwrap();
+        assert!(page.items.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_a_list_is_not_an_empty_list() {
+        for body in ["{}", "", "[]", "<html></html>", r#"{"kind":"Status"}"#, r#"{"items":{}}"#, r#"{"items":"#] {
+            assert!(decode_page::<ConfigMap>(body.as_bytes()).is_err(), "{body}");
+        }
     }
 
     #[tokio::test]

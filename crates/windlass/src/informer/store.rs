@@ -16,15 +16,16 @@
 //! place and stamped with the epoch of the list; at the end what carries an older stamp is gone.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use super::Change;
 use super::source::Fresh;
 use crate::key::ObjectKey;
-use crate::object::{Object, parse_version, version_of};
+use crate::object::{Object, panic_message, parse_version, version_of};
 
 /// Computes the values under which an index files an object.
 pub(crate) type IndexFn<K> = Arc<dyn Fn(&K) -> Vec<String> + Send + Sync>;
@@ -69,8 +70,50 @@ enum Written<K> {
 }
 
 struct Index<K> {
+    name: String,
     values: IndexFn<K>,
     keys: HashMap<String, HashSet<ObjectKey>>,
+    panics: Arc<AtomicU64>,
+}
+
+impl<K> Index<K> {
+    /// What an object is filed under; `None` if the function panics: such an object is not filed.
+    fn values_of(&self, key: &ObjectKey, object: &K) -> Option<Vec<String>> {
+        let called = std::panic::catch_unwind(AssertUnwindSafe(|| (self.values)(object)));
+        called
+            .inspect_err(|panic| {
+                self.panics.fetch_add(1, Ordering::Relaxed);
+                let message = panic_message(&**panic);
+                tracing::error!(index = %self.name, object = %key, message, "index function panicked");
+            })
+            .ok()
+    }
+
+    fn file(&mut self, key: &ObjectKey, object: &K) {
+        for value in self.values_of(key, object).unwrap_or_default() {
+            self.keys.entry(value).or_default().insert(key.clone());
+        }
+    }
+
+    fn unfile(&mut self, key: &ObjectKey, object: &K) {
+        match self.values_of(key, object) {
+            Some(values) => {
+                for value in values {
+                    if let Some(keys) = self.keys.get_mut(&value) {
+                        keys.remove(key);
+                        if keys.is_empty() {
+                            self.keys.remove(&value);
+                        }
+                    }
+                }
+            }
+            // Perhaps it did not panic when the object was filed.
+            None => self.keys.retain(|_, keys| {
+                keys.remove(key);
+                !keys.is_empty()
+            }),
+        }
+    }
 }
 
 /// See the [module documentation](self).
@@ -85,11 +128,14 @@ pub(crate) struct Store<K> {
     version: u64,
     /// Counts sweeps.
     period: u32,
+    /// Counts panics of index functions.
+    panics: Arc<AtomicU64>,
 }
 
 impl<K: Object> Store<K> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(panics: Arc<AtomicU64>) -> Self {
         Self {
+            panics,
             objects: HashMap::new(),
             writes: HashMap::new(),
             indexes: HashMap::new(),
@@ -160,19 +206,21 @@ impl<K: Object> Store<K> {
             .filter(|key| !self.writes.contains_key(*key))
             .filter_map(|key| self.observed(key))
             .collect();
-        found.extend(self.writes.values().filter_map(|written| match written {
-            Written::Present { object, .. } if (index.values)(object).iter().any(|own| own == value) => {
-                Some(Arc::clone(object))
+        found.extend(self.writes.iter().filter_map(|(key, written)| match written {
+            Written::Present { object, .. } => {
+                let values = index.values_of(key, object).unwrap_or_default();
+                values.iter().any(|own| own == value).then(|| Arc::clone(object))
             }
-            _ => None,
+            Written::Absent { .. } => None,
         }));
         found
     }
 
     pub(crate) fn add_index(&mut self, name: &str, values: IndexFn<K>) {
-        let mut index = Index { values, keys: HashMap::new() };
+        let panics = Arc::clone(&self.panics);
+        let mut index = Index { name: name.to_owned(), values, keys: HashMap::new(), panics };
         for (key, entry) in &self.objects {
-            file(&mut index, key, &entry.object(self.period));
+            index.file(key, &entry.object(self.period));
         }
         self.indexes.insert(name.to_owned(), index);
     }
@@ -356,28 +404,11 @@ impl<K: Object> Store<K> {
     }
 
     fn file(&mut self, key: &ObjectKey, object: &K) {
-        for index in self.indexes.values_mut() {
-            file(index, key, object);
-        }
+        self.indexes.values_mut().for_each(|index| index.file(key, object));
     }
 
     fn unfile(&mut self, key: &ObjectKey, object: &K) {
-        for index in self.indexes.values_mut() {
-            for value in (index.values)(object) {
-                if let Some(keys) = index.keys.get_mut(&value) {
-                    keys.remove(key);
-                    if keys.is_empty() {
-                        index.keys.remove(&value);
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn file<K>(index: &mut Index<K>, key: &ObjectKey, object: &K) {
-    for value in (index.values)(object) {
-        index.keys.entry(value).or_default().insert(key.clone());
+        self.indexes.values_mut().for_each(|index| index.unfile(key, object));
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Informer;
 use super::machine::{Failure, Machine, Phase, Signal, Step};
-use super::source::{Broken, Decoded, Event, EventStream, ListWatch};
+use super::source::{Broken, Decoded, Event, EventStream, Fresh, ListWatch};
 use crate::object::Object;
 
 /// How much longer than the server's own limit a silent stream is believed to be alive.
@@ -205,7 +205,10 @@ fn fail<K: Object>(informer: &Informer<K>, machine: &mut Machine, error: &kube::
 
 fn apply<K: Object>(informer: &Informer<K>, item: Decoded<K>, initial: bool) {
     match item {
-        Decoded::Object(fresh) => informer.change(|store| store.upsert(fresh, initial).into_iter().flatten()),
+        Decoded::Object(fresh) => {
+            let fresh = transform(informer, fresh);
+            informer.change(|store| store.upsert(fresh, initial).into_iter().flatten());
+        }
         Decoded::Broken(broken) => {
             complain(informer, &broken);
             informer.store.write().keep(&broken.key);
@@ -213,10 +216,22 @@ fn apply<K: Object>(informer: &Informer<K>, item: Decoded<K>, initial: bool) {
     }
 }
 
+/// What is kept of an object: in memory, too, so its bytes are written anew.
+fn transform<K: Object>(informer: &Informer<K>, fresh: Fresh<K>) -> Fresh<K> {
+    let Fresh { object, json } = fresh;
+    match informer.transformed(object) {
+        (object, true) => Fresh { json: serde_json::to_vec(&object).ok().map(Into::into), object },
+        (object, false) => Fresh { object, json },
+    }
+}
+
 fn delete<K: Object>(informer: &Informer<K>, item: Decoded<K>) {
     let version = item.resource_version().to_owned();
     let (key, last) = match item {
-        Decoded::Object(fresh) => (crate::ObjectKey::of(&fresh.object), Some(fresh.object)),
+        Decoded::Object(fresh) => {
+            let last = informer.transformed(fresh.object).0;
+            (crate::ObjectKey::of(&last), Some(last))
+        }
         Decoded::Broken(broken) => {
             complain(informer, &broken);
             (broken.key, None)

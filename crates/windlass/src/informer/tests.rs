@@ -154,8 +154,12 @@ impl Bench {
     }
 
     fn with_resync(answers: impl IntoIterator<Item = Answer>, resync: Option<Duration>) -> Self {
+        Self::of(ApiResource::erase::<ConfigMap>(&()), answers, resync)
+    }
+
+    fn of(resource: ApiResource, answers: impl IntoIterator<Item = Answer>, resync: Option<Duration>) -> Self {
         let script = Script::new(answers);
-        let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, resync);
+        let informer = Informer::new(resource, Selection::default(), None, resync, None);
         let log = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&log);
         informer.subscribe(move |change| sink.lock().push(describe_change(change))).forever();
@@ -269,7 +273,7 @@ async fn a_late_handler_sees_what_is_known_and_may_leave() {
     let subscription = bench.informer.subscribe(move |change| sink.lock().push(describe_change(change)));
     assert_eq!(*seen.lock(), ["+a@1!"]);
     drop(subscription);
-    assert_eq!(bench.informer.handlers.lock().list.len(), 1);
+    assert_eq!(bench.informer.handlers.lock().len(), 1);
     bench.stop().await;
 }
 
@@ -310,17 +314,79 @@ async fn a_panicking_handler_does_not_stop_the_others() {
     bench.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_kind_that_is_no_longer_served_has_no_objects_and_may_come_back() {
+/// A server whose kind is missing for a while.
+fn absent() -> [Answer; 6] {
     let missing = || Answer::Watch { from: None, events: Err(404), open: false };
-    let bench = Bench::start([
+    [
         watch(None, vec![applied("a", 1), end(5), gone()], false),
         missing(),
         missing(),
         missing(),
         missing(),
         watch(None, vec![applied("b", 20), end(21)], true),
-    ]);
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_no_longer_served_has_no_objects_and_may_come_back() {
+    let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
+    let bench = Bench::of(custom, absent(), None);
     assert_eq!(bench.settle().await, ["+a@1!", "-a@1", "+b@20"]);
     bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_of_kubernetes_own_is_never_taken_to_be_gone() {
+    let bench = Bench::start(absent());
+    // Only the list that shows that the object is gone ends it.
+    assert_eq!(bench.settle().await, ["+a@1!", "+b@20", "-a@1"]);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_may_be_dropped_in_its_own_handler() {
+    let bench = Bench::start([watch(None, vec![applied("a", 1), end(5), applied("a", 2), applied("a", 3)], true)]);
+    let (slot, heard) = (Arc::new(Mutex::new(None::<Subscription>)), Arc::new(Mutex::new(Vec::new())));
+    let (own, log) = (Arc::clone(&slot), Arc::clone(&heard));
+    let subscription = bench.informer.subscribe(move |change| {
+        log.lock().push(describe_change(change));
+        if matches!(change, Change::Updated { .. }) {
+            drop(own.lock().take());
+        }
+    });
+    *slot.lock() = Some(subscription);
+    assert_eq!(bench.settle().await, ["+a@1!", "~a@2", "~a@3"]);
+    assert_eq!(*heard.lock(), ["+a@1!", "~a@2"]);
+    assert_eq!(bench.informer.handlers.lock().len(), 1);
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_panics_starts_over() {
+    struct Panics(AtomicBool, Arc<Script>);
+    impl ListWatch<ConfigMap> for Panics {
+        fn list<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+            self.1.list(token)
+        }
+        fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
+            self.1.version()
+        }
+        fn watch<'a>(
+            &'a self,
+            from: Option<&'a str>,
+            seconds: u32,
+        ) -> BoxFuture<'a, Result<EventStream<ConfigMap>, kube::Error>> {
+            assert!(self.0.swap(true, Ordering::Relaxed), "a bug of the user's");
+            self.1.watch(from, seconds)
+        }
+    }
+    let script = Script::new([watch(None, vec![applied("a", 1), end(5)], true)]);
+    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None);
+    let shutdown = CancellationToken::new();
+    let source = Arc::new(Panics(AtomicBool::new(false), script));
+    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
+    informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+    assert_eq!((informer.read(Store::len), informer.panics()), (1, 1));
+    shutdown.cancel();
+    task.await.unwrap();
 }

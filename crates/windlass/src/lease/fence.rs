@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::{Method, Request};
+use http::Request;
 use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::BoxError;
+
+use crate::retry::is_read;
 
 /// A write was stopped: this replica does not hold the lease (any more).
 ///
@@ -81,19 +83,58 @@ impl Fence {
 
     /// A client whose writes pass this fence. It is asked when a request is sent, after all
     /// waiting in queues.
+    ///
+    /// A client of [`config`](crate::config) asks again before it repeats a request.
+    /// [`kube::Client::try_from`] and `try_default` make clients that repeat requests, writes too,
+    /// for a long time without asking anybody: turn that off (`Config::default_retry`), or make
+    /// the client with [`config::connect`](crate::config::connect).
     pub fn guard(&self, client: kube::Client) -> kube::Client {
         let fence = self.clone();
         let namespace = client.default_namespace().to_owned();
-        let service = tower::service_fn(move |request: Request<Body>| {
+        let valid_until = *client.valid_until();
+        let service = tower::service_fn(move |mut request: Request<Body>| {
             let (fence, client) = (fence.clone(), client.clone());
             async move {
-                let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-                if !is_read && !fence.is_open() {
-                    return Err(BoxError::from(FenceClosed));
+                if !is_read(request.method()) {
+                    fence.pass()?;
+                    request.extensions_mut().get_or_insert_default::<Fences>().0.push(fence);
                 }
                 client.send(request).await.map_err(BoxError::from)
             }
         });
-        kube::Client::new(service, namespace)
+        kube::Client::new(service, namespace).with_valid_until(valid_until)
+    }
+
+    fn pass(&self) -> Result<(), FenceClosed> {
+        if self.is_open() { Ok(()) } else { Err(FenceClosed) }
+    }
+}
+
+/// The fences a request came through, for whoever sends it again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fences(Vec<Fence>);
+
+impl PartialEq for Fences {
+    /// Whether they are the same fences, open or not.
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Fence, &Fence)| Arc::ptr_eq(&one.validity, &other.validity);
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
+    }
+}
+
+impl Fences {
+    /// These and one more.
+    pub(crate) fn and(&self, fence: &Fence) -> Self {
+        Self(self.0.iter().chain([fence]).cloned().collect())
+    }
+
+    /// A client whose writes pass all of them.
+    pub(crate) fn guard(&self, client: kube::Client) -> kube::Client {
+        self.0.iter().fold(client, |client, fence| fence.guard(client))
+    }
+
+    /// An error once one of them is closed.
+    pub(crate) fn pass(&self) -> Result<(), FenceClosed> {
+        self.0.iter().try_for_each(Fence::pass)
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::probes::Checks;
-use super::{Bound, Manager, ManagerError, describe};
+use super::{Bound, Manager, ManagerError, describe, requests};
 use crate::cache::{CacheOptions, Caches};
 use crate::client::Client;
 use crate::events::{Broadcaster, EventApi};
@@ -108,8 +108,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Watches these namespaces only; cached reads of others find nothing. Without any, all of
-    /// them. Kinds that are in no namespace are watched as a whole.
+    /// Watches these namespaces only; cached reads of others fail. Without any, all of them. Kinds
+    /// that are in no namespace are watched as a whole.
     pub fn namespaces<I, S>(mut self, namespaces: I) -> Self
     where
         I: IntoIterator<Item = S>,
@@ -160,8 +160,10 @@ impl ManagerBuilder {
 
     /// The manager, its addresses bound.
     pub fn build(self) -> Result<Manager, ManagerError> {
-        let caches = Caches::new(self.client.clone(), self.caches.clone());
+        self.election.as_ref().map_or(Ok(()), LeaderElection::validate)?;
         let metrics = Registry::default();
+        let client = requests::counted(self.client, &metrics);
+        let caches = Caches::new(client.clone(), self.caches.clone());
         let broadcaster = Arc::new(Broadcaster::new(self.events));
         let (watched, events) = (caches.clone(), Arc::clone(&broadcaster));
         metrics.collect(move |scrape| {
@@ -173,6 +175,14 @@ impl ManagerBuilder {
                     errors as f64,
                 );
             }
+            for (kind, panics) in watched.panics() {
+                scrape.counter(
+                    "windlass_cache_panics_total",
+                    "Panics of indexes, handlers and decoders, survived",
+                    &[("kind", &kind)],
+                    panics as f64,
+                );
+            }
             scrape.counter(
                 "windlass_events_dropped_total",
                 "Events dropped because they could not be written fast enough",
@@ -181,7 +191,7 @@ impl ManagerBuilder {
             );
         });
         let mut manager = Manager {
-            client: Client::new(self.client, caches, self.name),
+            client: Client::new(client, caches, self.name),
             metrics,
             broadcaster,
             probes: bind(self.probes, "probes", self.describe.is_some())?,

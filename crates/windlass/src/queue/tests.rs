@@ -366,3 +366,27 @@ fn the_overall_limit_lets_a_burst_pass_and_then_a_steady_pace() {
     now = start + Duration::from_secs(60);
     assert_eq!(std::iter::from_fn(|| queue.pop(now)).count(), 3);
 }
+
+#[test]
+fn a_delay_without_end_waits_and_breaks_nothing() {
+    let mut bench = Bench::new();
+    let config = QueueConfig { base_delay: Duration::MAX, max_delay: Duration::MAX, ..QueueConfig::default() };
+    bench.queue = WorkQueue::new(config);
+    bench.queue.add_after("a", Duration::MAX, Priority::NORMAL, bench.start);
+    for (key, verdict) in [("b", Verdict::RequeueAfter(Duration::MAX)), ("c", Verdict::Retry)] {
+        bench.add(key, 0, 0);
+        assert_eq!(bench.pop(0), Some(key));
+        bench.finish(key, verdict, 0);
+    }
+    assert_eq!(bench.pop(1_000_000_000), None);
+    bench.add("a", 0, 1_000_000_000);
+    assert_eq!(bench.pop(1_000_000_000), Some("a"), "an event is not held up");
+}
+
+#[test]
+fn a_rate_limit_that_is_no_number_is_the_lowest() {
+    for odd in [f64::NAN, -1.0, 0.0, f64::NEG_INFINITY] {
+        assert_eq!(RateLimit::new(odd, 2), RateLimit::new(1e-6, 2));
+    }
+    assert_eq!(RateLimit::new(f64::INFINITY, 2), RateLimit::new(1e9, 2));
+}

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +23,8 @@ use crate::lease::{Election, Intent, LeaderElection};
 const CONTROLLER_LABEL: &str = "windlass.dev/sharded-controller";
 /// Says what a lease is: `shard` or `member`.
 const ROLE_LABEL: &str = "windlass.dev/shard-role";
+/// Says into how many shards the writer of a lease divides the keys.
+const COUNT_LABEL: &str = "windlass.dev/shards";
 
 /// Called with shards that were taken: their keys are to be put in the queue.
 type Taken = Box<dyn Fn(&BTreeSet<u32>) + Send + Sync>;
@@ -39,6 +42,38 @@ pub(crate) struct Coordinator {
     membership: Election,
     /// Other replicas: their lease as last seen, and since when it is so.
     seen: HashMap<String, (Option<String>, Instant)>,
+    /// Whether others divide the keys otherwise, and this replica waits for them.
+    waiting: bool,
+}
+
+/// The other replicas, as a round finds them.
+struct Others {
+    /// Those that count as this one does, and this one.
+    members: BTreeSet<String>,
+    /// When the first of these joined; `None` if only this one did, just now.
+    joined: Option<Joined>,
+    /// Whether one of the others that count as this one does holds a shard.
+    peer_holds: bool,
+    /// When the first of those that count otherwise joined.
+    rival_joined: Option<Joined>,
+    /// Whether one that counts otherwise holds a shard.
+    rival_holds: bool,
+}
+
+impl Others {
+    /// Whether to leave everything to those who count otherwise. Those who work go on, and others
+    /// may help them; while nobody works, those begin of whom the first joined.
+    fn must_wait(&self, holds: bool) -> bool {
+        let rivals_first = self.rival_joined.as_ref().is_some_and(|rival| {
+            // One that has just joined is younger than everybody it finds.
+            self.joined.as_ref().is_none_or(|own| rival < own)
+        });
+        match (holds || self.peer_holds, self.rival_holds) {
+            (true, false) => false,
+            (false, true) => true,
+            _ => rivals_first,
+        }
+    }
 }
 
 impl Coordinator {
@@ -67,6 +102,7 @@ impl Coordinator {
             held: BTreeSet::new(),
             draining: BTreeSet::new(),
             seen: HashMap::new(),
+            waiting: false,
         }
     }
 
@@ -109,9 +145,22 @@ impl Coordinator {
     async fn round(&mut self) -> Result<(), kube::Error> {
         let mut leases = self.list().await?;
         let (now, wall) = (Instant::now(), Timestamp::now());
-        let member = leases.remove(&member_name(&self.controller, &self.config.identity));
-        self.join(member, now, wall).await?;
-        let members = self.members(&leases, now).await;
+        let own = member_name(&self.controller, &self.config.identity);
+        let member = leases.remove(&own);
+        let is_new = member.is_none();
+        let joined = self.join(member, now, wall).await?;
+        if is_new {
+            // Of two that join at the same time one at least must see the other.
+            leases = self.list().await?;
+            leases.remove(&own);
+        }
+        let others = self.others(&leases, joined, now).await;
+        let wait = others.must_wait(!self.held.is_empty());
+        if wait && !self.waiting {
+            let (controller, shards) = (&self.controller, self.config.shards);
+            tracing::error!(%controller, shards, "other replicas have another number of shards, waiting for them to go");
+        }
+        self.waiting = wait;
         let mut currents: Vec<Option<Lease>> =
             (0..self.config.shards).map(|shard| leases.remove(&shard_name(&self.controller, shard))).collect();
         let mut writes: BTreeMap<u32, (Option<Lease>, LeaseSpec)> = BTreeMap::new();
@@ -138,7 +187,7 @@ impl Coordinator {
             }
         }
         let keep: BTreeSet<u32> = self.held.difference(&self.draining).copied().collect();
-        let share = quota(&members, &self.config.identity, self.config.shards);
+        let share = if wait { 0 } else { quota(&others.members, &self.config.identity, self.config.shards) };
         let turn = super::shard_of(&crate::ObjectKey::cluster(&self.config.identity), u32::MAX);
         let Plan { take, give } = plan(&keep, &free, share, turn);
         for shard in give {
@@ -238,37 +287,51 @@ impl Coordinator {
         }
     }
 
-    /// Says that this replica is there.
-    async fn join(&mut self, current: Option<Lease>, now: Instant, wall: Timestamp) -> Result<(), kube::Error> {
+    /// Says that this replica is there, and since when.
+    async fn join(
+        &mut self,
+        current: Option<Lease>,
+        now: Instant,
+        wall: Timestamp,
+    ) -> Result<Option<Joined>, kube::Error> {
+        let since = current.as_ref().map(joined_at);
         let spec = current.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         if let Intent::Write(spec) = self.membership.look(spec.as_ref(), now.into_std(), wall) {
             let name = member_name(&self.controller, &self.config.identity);
             self.write(&name, "member", current, spec).await?;
         }
-        Ok(())
+        Ok(since)
     }
 
-    /// The replicas that have been heard of within the lease duration, this one included.
-    async fn members(&mut self, leases: &BTreeMap<String, Lease>, now: Instant) -> BTreeSet<String> {
-        let mut members = BTreeSet::from([self.config.identity.clone()]);
+    /// The replicas that have been heard of within the lease duration.
+    async fn others(&mut self, leases: &BTreeMap<String, Lease>, joined: Option<Joined>, now: Instant) -> Others {
+        let members = BTreeSet::from([self.config.identity.clone()]);
+        let mut others = Others { members, joined, peer_holds: false, rival_joined: None, rival_holds: false };
         let mut gone = Vec::new();
         self.seen.retain(|name, _| leases.contains_key(name));
         for (name, lease) in leases {
-            if role(lease) != Some("member") {
-                continue;
-            }
+            let (rival, is_member) = (self.is_rival(lease), label(lease, ROLE_LABEL) == Some("member"));
             let version = lease.metadata.resource_version.clone();
-            let since = match self.seen.get(name) {
+            let unchanged = match self.seen.get(name) {
                 Some((seen, since)) if *seen == version => *since,
                 _ => now,
             };
-            self.seen.insert(name.clone(), (version.clone(), since));
+            self.seen.insert(name.clone(), (version.clone(), unchanged));
             let spec = lease.spec.as_ref();
+            let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
             let duration = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or_default().max(0);
-            if since + Duration::from_secs(duration as u64) > now {
-                members.extend(spec.and_then(|spec| spec.holder_identity.clone()));
-            } else {
-                gone.push((name.clone(), version));
+            let live = unchanged + Duration::from_secs(duration as u64) > now;
+            match (is_member, live, rival) {
+                (true, false, _) => gone.push((name.clone(), version)),
+                (true, true, true) => first(&mut others.rival_joined, joined_at(lease)),
+                (true, true, false) => {
+                    first(&mut others.joined, joined_at(lease));
+                    others.members.extend(holder);
+                }
+                (false, live, true) => others.rival_holds |= live && holder.is_some(),
+                (false, live, false) => {
+                    others.peer_holds |= live && holder.is_some_and(|holder| holder != self.config.identity);
+                }
             }
         }
         for (name, resource_version) in gone {
@@ -277,7 +340,12 @@ impl Coordinator {
             // Another replica may be faster.
             let _ = self.leases.delete(&name, &params).await;
         }
-        members
+        others
+    }
+
+    /// Whether whoever wrote a lease divides the keys otherwise.
+    fn is_rival(&self, lease: &Lease) -> bool {
+        label(lease, COUNT_LABEL).is_some_and(|count| count != self.config.shards.to_string())
     }
 
     async fn list(&self) -> Result<BTreeMap<String, Lease>, kube::Error> {
@@ -319,15 +387,19 @@ impl Coordinator {
         spec: LeaseSpec,
     ) -> Result<LeaseSpec, kube::Error> {
         let params = PostParams::default();
-        let lease = if let Some(mut lease) = current {
-            lease.spec = Some(spec);
+        let mut lease = current.unwrap_or_default();
+        let exists = lease.metadata.resource_version.is_some();
+        lease.metadata.name = Some(name.to_owned());
+        lease.metadata.labels.get_or_insert_default().extend([
+            (CONTROLLER_LABEL.to_owned(), self.controller.clone()),
+            (ROLE_LABEL.to_owned(), role.to_owned()),
+            (COUNT_LABEL.to_owned(), self.config.shards.to_string()),
+        ]);
+        lease.spec = Some(spec);
+        let lease = if exists {
             self.leases.replace(name, &params, &lease).await?
         } else {
-            let labels =
-                [(CONTROLLER_LABEL.to_owned(), self.controller.clone()), (ROLE_LABEL.to_owned(), role.to_owned())];
-            let metadata =
-                ObjectMeta { name: Some(name.to_owned()), labels: Some(labels.into()), ..ObjectMeta::default() };
-            self.leases.create(&params, &Lease { metadata, spec: Some(spec) }).await?
+            self.leases.create(&params, &lease).await?
         };
         Ok(lease.spec.unwrap_or_default())
     }
@@ -344,6 +416,21 @@ fn member_name(controller: &str, identity: &str) -> String {
     format!("{controller}-member-{}", identity.trim_matches('-'))
 }
 
-fn role(lease: &Lease) -> Option<&str> {
-    lease.metadata.labels.as_ref()?.get(ROLE_LABEL).map(String::as_str)
+fn label<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {
+    lease.metadata.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+/// When a replica joined, by the server's clock, and who it is: replicas agree on who was first.
+type Joined = (Option<Time>, String);
+
+fn joined_at(lease: &Lease) -> Joined {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+    (lease.metadata.creation_timestamp.clone(), holder.unwrap_or_default())
+}
+
+/// Keeps the earlier of two.
+fn first(known: &mut Option<Joined>, other: Joined) {
+    if known.as_ref().is_none_or(|known| other < *known) {
+        *known = Some(other);
+    }
 }

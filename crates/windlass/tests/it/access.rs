@@ -1,18 +1,21 @@
 //! What an operator may do, and who may ask it things.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use kube::api::{Api, PostParams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tower::ServiceExt;
 use windlass::controller::from_fn;
 use windlass::lease::LeaderElection;
 use windlass::manager::ManagerError;
-use windlass::{Controller, Manager, Outcome};
+use windlass::rbac::Rules;
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
 use windlass_server::authn::User;
 
-use crate::bench::{Bench, Pet, Running, pet, wait_for};
+use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
 fn user(name: &str) -> User {
     User { name: name.to_owned(), groups: vec!["system:authenticated".to_owned()], ..User::anonymous() }
@@ -66,6 +69,7 @@ async fn a_missing_permission_fails_the_start_with_the_rules_to_add() {
     let text = error.to_string();
     assert!(text.contains("resources: [pets]") && text.contains("verbs: [get, list, watch]"), "{text}");
     assert!(text.contains("pods/eviction"), "{text}");
+    assert!(text.contains("resources: [configmaps]") && text.contains("create"), "what is owned is written: {text}");
     assert!(!text.contains("pets/status"), "what need not be used is not asked for: {text}");
 
     // With exactly those rules it starts.
@@ -83,6 +87,69 @@ async fn a_missing_permission_fails_the_start_with_the_rules_to_add() {
         running.stop().await.is_ok()
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_was_not_declared_fails_with_the_rule_to_add_and_does_not_hold_up_the_stop() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let mut rules = Rules::default();
+    rules.allow(None, "petstore.example.com", ["pets"], ["get", "list", "watch"]);
+    bench.grant("petstore", &rules).await;
+    let client = kube::Client::new(bench.server.service_as(user("petstore")), "default");
+    let errors: Log<String> = Log::default();
+    let log = errors.clone();
+    let mut manager = Manager::builder(client.clone()).name("petstore").build().expect("built");
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let log = log.clone();
+        async move {
+            let began = tokio::time::Instant::now();
+            let error = ctx.get::<Secret>(&key).await.expect_err("not allowed");
+            log.push(error.to_string());
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+            Err(error.into())
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let running = Running::start(manager);
+    wait_for("the read fails", async || errors.len() > 0).await;
+    let error = errors.entries().remove(0);
+    let rule = "- apiGroups: [\"\"]\n  resources: [secrets]\n  verbs: [get, list, watch]\n";
+    assert!(
+        error.starts_with("cache of secrets/v1 not filled: secrets is forbidden") && error.contains(rule),
+        "{error}"
+    );
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_read_without_an_answer_does_not_hold_up_the_stop() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let (service, began) = (bench.server.service(), Log::default());
+    let silent = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let service = service.clone();
+        async move {
+            if request.uri().path().contains("/secrets") {
+                std::future::pending::<()>().await;
+            }
+            service.oneshot(request).await
+        }
+    });
+    let log = began.clone();
+    let builder = Manager::builder(kube::Client::new(silent, "default")).name("petstore");
+    let mut manager = builder.graceful_shutdown(Duration::from_secs(5)).build().expect("built");
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        log.push(());
+        async move {
+            ctx.get::<Secret>(&key).await?;
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let running = Running::start(manager);
+    wait_for("the read begins", async || began.len() > 0).await;
+    running.stop().await.expect("stopped in time");
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use http_body_util::{BodyExt, StreamBody};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use kube::api::{
@@ -15,7 +16,8 @@ use kube::api::{
 };
 use serde_json::json;
 use tower::ServiceExt;
-use windlass::{Client, Manager, ObjectKey};
+use windlass::controller::{Watch, from_fn};
+use windlass::{Client, Controller, Manager, ObjectKey, Outcome};
 
 use crate::bench::{Bench, Pet, Running, pet, wait_for};
 
@@ -216,7 +218,9 @@ async fn several_namespaces_are_read_as_one() {
         let key = ObjectKey::new(namespace, "thor");
         client.get::<Pet>(&key).await.expect("read").is_some()
     };
-    assert!(get("a").await && get("b").await && !get("default").await);
+    assert!(get("a").await && get("b").await);
+    let elsewhere = client.get::<Pet>(&ObjectKey::new("default", "thor")).await;
+    assert!(elsewhere.expect_err("not watched").to_string().contains("only those of a, b"));
     running.stop().await.expect("stopped");
 }
 
@@ -256,5 +260,46 @@ async fn a_server_that_comes_back_without_its_memory_is_followed() {
     let cached = client.get::<Pet>(&ObjectKey::of(&thor)).await.expect("read").expect("there");
     assert_eq!(cached.metadata.uid, thor.metadata.uid);
     drop(subscription);
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_kept_as_a_transform_leaves_them() {
+    let bench = Bench::start().await;
+    let mut secret = Secret::default();
+    secret.metadata.namespace = Some("default".into());
+    secret.metadata.name = Some("chip".into());
+    secret.data = Some([("code".to_owned(), ByteString(b"1234".to_vec()))].into());
+    let client = bench.client();
+    assert!(client.caches().transform(&(), |secret: &mut Secret| {
+        assert_ne!(secret.metadata.name.as_deref(), Some("odd"), "a bug of the user's");
+        secret.data = None;
+        secret.metadata.name = None;
+    }));
+    client.create(&secret).await.expect("created");
+    let key = ObjectKey::of(&secret);
+    let lister = client.lister::<Secret>();
+    lister.wait_synced().await.expect("synced");
+    assert_eq!(lister.get(&key).expect("listed").data, None);
+    let mut odd = secret.clone();
+    odd.metadata.name = Some("odd".into());
+    client.create(&odd).await.expect("created");
+    secret.type_ = None;
+    secret.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+    client.apply(&secret).await.expect("applied");
+    let written = lister.get(&key).expect("written");
+    assert_eq!((written.data.as_ref(), written.metadata.labels.is_some()), (None, true));
+    wait_for("the watch", async || lister.len() == 2).await;
+    assert_eq!(lister.get(&key).expect("watched").data, None);
+    assert!(lister.get(&ObjectKey::of(&odd)).expect("kept as it came").data.is_some());
+    assert!(!client.caches().transform(&(), |_: &mut Secret| {}), "too late");
+    assert!(client.live().get::<Secret>(&key).await.expect("read").expect("there").data.is_some());
+
+    let mut manager = bench.manager();
+    manager.lister::<Secret>();
+    let watch = Watch::<Secret>::default().transform(|secret| secret.data = None);
+    let late = Controller::with_watch("late", watch).complete(from_fn(|_, _| async { Ok(Outcome::Done) }));
+    let error = manager.add(late).expect_err("watched already").to_string();
+    assert_eq!(error, "controller \"late\": secrets/v1 are watched already, without this transform");
     client.caches().stop().await;
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -121,6 +122,34 @@ async fn a_stream_and_metadata_of_another_kind_wake_keys() {
     let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
     maps.create(&PostParams::default(), &owned).await.expect("created");
     wait_for("the owner", async || log.len() > before).await;
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_panics_starts_over_and_a_delay_without_end_stops_nobody() {
+    let bench = Bench::start().await;
+    let log: Log<String> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
+        seen.push(key.to_string());
+        async { Ok(Outcome::RequeueAfter(Duration::MAX)) }
+    });
+    let starts = Arc::new(Mutex::new(0));
+    let outside = move || {
+        let mut starts = starts.lock().expect("not poisoned");
+        *starts += 1;
+        let start = *starts;
+        futures::stream::iter(["before", "broken", "after"]).map(move |name| {
+            assert!(start > 1 || name != "broken", "a bug of the user's");
+            ObjectKey::new("default", name)
+        })
+    };
+    manager.add(Controller::<Pet>::new("pet").source(outside).complete(reconciler)).expect("added");
+    let running = Running::start(manager);
+    for name in ["before", "broken", "after"] {
+        wait_for(name, async || log.contains(&format!("default/{name}"))).await;
+    }
     running.stop().await.expect("stopped");
 }
 

@@ -60,6 +60,14 @@ fn replica(client: kube::Client, identity: &'static str, log: &Log<&'static str>
     manager
 }
 
+#[tokio::test]
+async fn settings_that_cannot_work_fail_the_build() {
+    let bench = Bench::start().await;
+    let hasty = LeaderElection { renew_deadline: Duration::from_secs(2), ..quick("a") };
+    let error = Manager::builder(bench.kube.clone()).leader_election(hasty).build().expect_err("refused").to_string();
+    assert_eq!(error, "renew_deadline of 2s is not shorter than lease_duration, 1s in whole seconds");
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_replica_works_and_hands_over_when_it_stops() {
     let bench = Bench::start().await;

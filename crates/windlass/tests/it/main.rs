@@ -11,6 +11,7 @@ mod controller;
 mod finalizer;
 mod lease;
 mod manager;
+mod own_writes;
 mod process;
 mod shard;
 mod webhook;

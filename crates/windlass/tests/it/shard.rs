@@ -84,6 +84,10 @@ const PETS: usize = 40;
 
 /// A replica that reconciles every pet again and again, each time for a moment.
 fn replica(client: kube::Client, identity: &'static str, watchman: &Watchman) -> Manager {
+    replica_of(client, identity, 8, watchman)
+}
+
+fn replica_of(client: kube::Client, identity: &'static str, shards: u32, watchman: &Watchman) -> Manager {
     let watchman = watchman.clone();
     let mut manager = Manager::builder(client).name(identity).build().expect("built");
     let reconciler = from_fn(move |key: ObjectKey, _: Context| {
@@ -94,7 +98,7 @@ fn replica(client: kube::Client, identity: &'static str, watchman: &Watchman) ->
             Ok(Outcome::RequeueAfter(Duration::from_millis(20)))
         }
     });
-    let controller = Controller::<Pet>::new("pet").concurrency(4).sharding(quick(identity));
+    let controller = Controller::<Pet>::new("pet").concurrency(4).sharding(Sharding { shards, ..quick(identity) });
     manager.add(controller.complete(reconciler)).expect("added");
     manager
 }
@@ -110,6 +114,56 @@ async fn with_pets() -> Bench {
 async fn leases(bench: &Bench) -> Vec<Lease> {
     let leases: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
     leases.list(&ListParams::default()).await.expect("listed").items
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_with_another_number_of_shards_waits_until_the_others_are_gone() {
+    let bench = with_pets().await;
+    let watchman = Watchman::default();
+    let first = Running::start(replica(bench.kube.clone(), "b", &watchman));
+    watchman.shared_by(&["b"]).await;
+    let other = Running::start(replica_of(bench.kube.clone(), "a", 12, &watchman));
+    wait_for("the other joins", async || {
+        let waits = |lease: &Lease| lease.metadata.name.as_deref() == Some("pet-member-a");
+        leases(&bench).await.iter().any(waits)
+    })
+    .await;
+    watchman.shared_by(&["b"]).await;
+    let third = Running::start(replica(bench.kube.clone(), "c", &watchman));
+    watchman.shared_by(&["b", "c"]).await;
+    first.stop().await.expect("stopped");
+    watchman.shared_by(&["c"]).await;
+    third.stop().await.expect("stopped");
+    watchman.shared_by(&["a"]).await;
+    other.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_other_replicas_are_not_taken_and_odd_names_are_refused() {
+    let bench = with_pets().await;
+    let done = || from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    let mut managers = Vec::new();
+    let mut wakers = Vec::new();
+    for identity in ["a", "b"] {
+        let controller = Controller::<Pet>::new("pet").sharding(quick(identity));
+        wakers.push(controller.enqueuer());
+        let mut manager = Manager::builder(bench.kube.clone()).name(identity).build().expect("built");
+        let odd = Controller::<Pet>::new("My Pets").sharding(quick(identity)).complete(done());
+        let error = manager.add(odd).expect_err("no name of a lease").to_string();
+        assert!(error.contains("\"My Pets\"") && error.contains("lower-case"), "{error}");
+        manager.add(controller.complete(done())).expect("added");
+        managers.push(Running::start(manager));
+    }
+    wait_for("every key is taken by one of them", async || {
+        (0..PETS).all(|n| {
+            let key = ObjectKey::new("default", format!("pet-{n}"));
+            wakers.iter().filter(|waker| waker.enqueue(key.clone())).count() == 1
+        })
+    })
+    .await;
+    for manager in managers {
+        manager.stop().await.expect("stopped");
+    }
 }
 
 #[tokio::test(start_paused = true)]

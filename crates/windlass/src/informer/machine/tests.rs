@@ -163,6 +163,7 @@ fn statuses_are_told_apart() {
     check(422, "Invalid", Failure::Unsupported);
     check(400, "BadRequest", Failure::Unsupported);
     check(404, "NotFound", Failure::NotFound);
+    check(404, "InternalError", Failure::Other);
     check(403, "Forbidden", Failure::Other);
     check(500, "InternalError", Failure::Other);
 }

@@ -52,7 +52,7 @@ fn upsert(store: &mut Store<ConfigMap>, object: ConfigMap, initial: bool) -> Vec
 }
 
 fn listed(items: &[(&str, &str, u64)], version: u64) -> Store<ConfigMap> {
-    let mut store = Store::new();
+    let mut store = Store::new(Arc::default());
     store.begin_replace();
     for (name, uid, version) in items {
         store.upsert(object(name, uid, *version), true);
@@ -201,7 +201,7 @@ fn fresh(object: &ConfigMap) -> Fresh<ConfigMap> {
 
 #[test]
 fn what_is_not_used_is_kept_as_bytes() {
-    let mut store = Store::new();
+    let mut store = Store::new(Arc::default());
     store.begin_replace();
     store.upsert(fresh(&object("a", "1", 1)), true);
     store.upsert(fresh(&object("b", "2", 2)), true);
@@ -222,4 +222,22 @@ fn what_is_not_used_is_kept_as_bytes() {
     assert!(show(store.upsert(fresh(&object("a", "1", 7)), true).iter().flatten()).is_empty());
     store.sweep();
     assert_eq!(store.sweep(), 1, "only b, of which there are no bytes");
+}
+
+#[test]
+fn an_index_that_panics_leaves_the_object_out_of_the_index_only() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store
+        .add_index("app", Arc::new(|object: &ConfigMap| vec![object.metadata.labels.as_ref().unwrap()["app"].clone()]));
+    let mut bare = object("a", "1", 6);
+    bare.metadata.labels = None;
+    assert_eq!(upsert(&mut store, bare.clone(), false), ["~a@1>a@6"]);
+    assert!(store.by_index("app", "a").is_empty());
+    assert_eq!(version(&store, "a"), Some(6));
+    upsert(&mut store, object("b", "2", 7), false);
+    assert_eq!(store.by_index("app", "b").len(), 1);
+    bare.metadata.resource_version = Some("9".into());
+    store.note_write(Arc::new(bare), true);
+    assert_eq!(store.by_index("app", "b").len(), 1, "own writes are looked at one by one");
+    assert!(store.panics.load(Ordering::Relaxed) >= 2);
 }

@@ -1,0 +1,154 @@
+//! Which requests a client sends again by itself, and when.
+//!
+//! Only what cannot do harm: reads that a busy server turned away (429, 503, 504), and writes that
+//! it says it did not begin (429 with `Retry-After`). Any other answer to a write goes to the
+//! caller, since the server may have carried it out. The [fence](crate::lease::Fence) a write came
+//! through is asked again before every try, so that a pause never outlives the lease.
+
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode, header};
+use kube::client::Body;
+use tower::BoxError;
+
+use crate::lease::Fences;
+
+/// Tries of one request, as client-go's.
+const TRIES: u32 = 10;
+/// The first pause when the server does not say how long, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// No server is obeyed longer than this.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A client that sends requests again where that is safe. The one given must not do so itself.
+pub(crate) fn with_retries(client: kube::Client) -> kube::Client {
+    let namespace = client.default_namespace().to_owned();
+    let valid_until = *client.valid_until();
+    let service = tower::service_fn(move |request: Request<Body>| send(client.clone(), request));
+    kube::Client::new(service, namespace).with_valid_until(valid_until)
+}
+
+/// Whether a request changes nothing.
+pub(crate) fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+async fn send(client: kube::Client, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    for tried in 1..=TRIES {
+        if !is_read(request.method())
+            && let Some(fences) = request.extensions().get::<Fences>()
+        {
+            fences.pass()?;
+        }
+        let again = if tried < TRIES { copy(&request) } else { None };
+        let method = request.method().clone();
+        let response = client.send(request).await?;
+        let (Some(next), Some(pause)) = (again, pause(&method, &response, tried)) else {
+            return Ok(response);
+        };
+        tracing::debug!(%method, uri = %next.uri(), status = response.status().as_u16(), ?pause, "server is busy");
+        drop(response);
+        tokio::time::sleep(pause).await;
+        request = next;
+    }
+    Err("invariant: the last try answers".into())
+}
+
+/// A request can be sent again unless its body is a stream.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    request.method().clone_into(copy.method_mut());
+    request.uri().clone_into(copy.uri_mut());
+    *copy.version_mut() = request.version();
+    request.headers().clone_into(copy.headers_mut());
+    request.extensions().clone_into(copy.extensions_mut());
+    Some(copy)
+}
+
+/// How long to wait before a request is sent again; `None` when it is not.
+fn pause<B>(method: &Method, response: &Response<B>, tried: u32) -> Option<Duration> {
+    let asked = response.headers().get(header::RETRY_AFTER);
+    let asked = asked.and_then(|value| value.to_str().ok()?.trim().parse().ok()).map(Duration::from_secs);
+    let busy = match response.status() {
+        StatusCode::TOO_MANY_REQUESTS => is_read(method) || asked.is_some(),
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => is_read(method),
+        _ => false,
+    };
+    let (first, longest) = PAUSES;
+    let own = first.saturating_mul(1 << (tried - 1).min(16)).min(longest).mul_f64(0.5 + 0.5 * fastrand::f64());
+    busy.then(|| asked.unwrap_or_default().min(LONGEST).max(own))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{Api, PostParams};
+    use parking_lot::Mutex;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::lease::{Fence, FenceClosed};
+
+    /// A server that answers `code` once, then what was asked for; and the methods it saw.
+    fn busy_once(code: u16, retry_after: Option<&'static str>) -> (kube::Client, Arc<Mutex<Vec<Method>>>) {
+        let seen: Arc<Mutex<Vec<Method>>> = Arc::default();
+        let log = Arc::clone(&seen);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let mut seen = log.lock();
+            seen.push(request.method().clone());
+            let (status, body) = if seen.len() == 1 {
+                (code, serde_json::json!({"kind": "Status", "status": "Failure", "message": "busy", "code": code}))
+            } else {
+                (200, serde_json::json!({"metadata": {"name": "x", "namespace": "default"}}))
+            };
+            let mut response = Response::builder().status(status);
+            if let Some(seconds) = retry_after.filter(|_| status != 200) {
+                response = response.header(header::RETRY_AFTER, seconds);
+            }
+            let response = response.body(Body::from(body.to_string().into_bytes())).unwrap();
+            async move { Ok::<_, Infallible>(response) }
+        });
+        (with_retries(kube::Client::new(service, "default")), seen)
+    }
+
+    async fn create(client: kube::Client) -> Result<ConfigMap, kube::Error> {
+        Api::default_namespaced(client).create(&PostParams::default(), &ConfigMap::default()).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_are_sent_again_and_writes_only_when_the_server_did_not_begin() {
+        for (code, retry_after, reads, writes) in [
+            (429, Some("1"), 2, 2),
+            (429, None, 2, 1),
+            (503, Some("1"), 2, 1),
+            (503, None, 2, 1),
+            (504, Some("1"), 2, 1),
+            (500, Some("1"), 1, 1),
+            (409, None, 1, 1),
+        ] {
+            let (client, seen) = busy_once(code, retry_after);
+            let read = Api::<ConfigMap>::default_namespaced(client).get("x").await;
+            assert_eq!((seen.lock().len(), read.is_ok()), (reads, reads == 2), "read, {code} {retry_after:?}");
+            let (client, seen) = busy_once(code, retry_after);
+            let written = create(client).await;
+            assert_eq!((seen.lock().len(), written.is_ok()), (writes, writes == 2), "write, {code} {retry_after:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_does_not_leave_after_the_fence_closed_while_it_waited() {
+        let (client, seen) = busy_once(429, Some("1"));
+        let (inner, outer) = (Fence::closed(), Fence::closed());
+        inner.open_until(Instant::now() + Duration::from_millis(300));
+        outer.open_until(Instant::now() + Duration::from_secs(300));
+        let fenced = outer.guard(inner.guard(client));
+        let error = create(fenced).await.unwrap_err();
+        assert!(error.to_string().contains(&FenceClosed.to_string()), "{error}");
+        assert_eq!(*seen.lock(), [Method::POST]);
+    }
+}
