@@ -38,6 +38,7 @@ mod source;
 mod worker;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::Stream;
@@ -206,6 +207,9 @@ pub struct Controller<K: Object> {
     enqueuer: Enqueuer,
     cluster: Option<Cluster>,
     permits: Permits,
+    /// Whether objects of the kind were seen to be in no namespace: kinds known only at run time do
+    /// not say. An owner that was not seen yet is reconciled when it is.
+    seen_cluster_scoped: Arc<AtomicBool>,
 }
 
 /// What a controller does besides watching.
@@ -251,6 +255,7 @@ impl<K: Object> Controller<K> {
             enqueuer: Enqueuer::default(),
             cluster: None,
             permits: Permits::default(),
+            seen_cluster_scoped: Arc::default(),
         }
     }
 
@@ -280,8 +285,9 @@ impl<K: Object> Controller<K> {
             self.permits.derived.allow(namespace, &owned.group, [plural], OWN);
             self.permits.owned.allow(namespace, &owned.group, [plural], WRITE);
         }
+        let seen = Arc::clone(&self.seen_cluster_scoped);
         self.sources.push(Box::new(KindSource::new(watch, move |object: &O| {
-            owner_key(object, &owner, cluster_scoped).into_iter().collect()
+            owner_key(object, &owner, cluster_scoped || seen.load(Ordering::Relaxed)).into_iter().collect()
         })));
         self
     }
@@ -405,8 +411,14 @@ impl<K: Object> Controller<K> {
         derived.allow(namespace, &kind.group, [plural.as_str()], ["get", "list", "watch", "update", "patch"]);
         derived.allow(namespace, &kind.group, [format!("{plural}/status")], ["get", "update", "patch"]);
         derived.allow(namespace, &kind.group, [format!("{plural}/finalizers")], ["update"]);
-        let mut sources: Vec<Box<dyn Source>> =
-            vec![Box::new(KindSource::new(self.primary, |object: &K| vec![ObjectKey::of(object)]))];
+        let seen = self.seen_cluster_scoped;
+        let own_key = move |object: &K| {
+            if object.meta().namespace.is_none() {
+                seen.store(true, Ordering::Relaxed);
+            }
+            vec![ObjectKey::of(object)]
+        };
+        let mut sources: Vec<Box<dyn Source>> = vec![Box::new(KindSource::new(self.primary, own_key))];
         sources.extend(self.sources);
         CompleteController {
             name: self.name.into(),

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use windlass::controller::{Watch, from_fn};
 use windlass::{Context, Controller, ObjectKey, Outcome, ReconcileError, owner, predicate};
@@ -290,5 +290,32 @@ async fn quick_reconciles_without_end_leave_others_their_turn() {
     manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
     let running = Running::start(manager);
     wait_for("many reconciles", async || calls.load(Ordering::Relaxed) > 1000).await;
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_scoped_owner_of_a_kind_known_at_run_time_is_woken() {
+    let bench = Bench::start().await;
+    let kind = ApiResource::erase::<Namespace>(&());
+    let log: Log<String> = Log::default();
+    let seen = log.clone();
+    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
+        seen.push(key.to_string());
+        async { Ok(Outcome::Done) }
+    });
+    let mut manager = bench.manager();
+    let controller = Controller::with_watch("namespaces", Watch::<DynamicObject>::dynamic(kind)).owns::<ConfigMap>();
+    manager.add(controller.complete(reconciler)).expect("added");
+    let running = Running::start(manager);
+    wait_for("the owner", async || log.contains(&"default".into())).await;
+    let before = log.len();
+    let namespaces: Api<Namespace> = Api::all(bench.kube.clone());
+    let mut owned = ConfigMap::default();
+    owned.metadata.name = Some("rules".into());
+    owner::set_controller(&mut owned, &namespaces.get("default").await.expect("there")).expect("owner");
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    maps.create(&PostParams::default(), &owned).await.expect("created");
+    wait_for("the owner again", async || log.entries()[before..].contains(&"default".into())).await;
+    assert!(!log.contains(&"default/default".into()));
     running.stop().await.expect("stopped");
 }
