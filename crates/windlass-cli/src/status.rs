@@ -54,6 +54,6 @@ async fn version(home: &Home) -> Result<String> {
     let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.connect_timeout = Some(Duration::from_secs(2));
     config.read_timeout = Some(Duration::from_secs(2));
-    let client = kube::Client::try_from(config)?;
+    let client = windlass::config::connect(config)?;
     Ok(client.apiserver_version().await?.git_version)
 }

@@ -87,7 +87,7 @@ impl Stage {
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         // A proxy would look for the cluster on another machine.
         config.proxy_url = None;
-        Ok(kube::Client::try_from(config)?)
+        Ok(windlass::config::connect(config)?)
     }
 
     /// Starts the pet store.

@@ -76,5 +76,5 @@ async fn cluster(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
             Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
         }
     };
-    Ok(kube::Client::try_from(config)?)
+    Ok(windlass::config::connect(config)?)
 }
