@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -160,7 +160,24 @@ impl std::fmt::Debug for Registry {
     }
 }
 
+/// A registry that is not kept alive. What collects may hold clients: a client that held the registry would hold
+/// itself.
+#[derive(Clone)]
+pub(crate) struct WeakRegistry(Weak<Inner>);
+
+impl WeakRegistry {
+    /// The registry, while there is somebody else to read it.
+    pub(crate) fn upgrade(&self) -> Option<Registry> {
+        self.0.upgrade().map(|inner| Registry { inner })
+    }
+}
+
 impl Registry {
+    /// This registry, not kept alive.
+    pub(crate) fn downgrade(&self) -> WeakRegistry {
+        WeakRegistry(Arc::downgrade(&self.inner))
+    }
+
     /// A counter; the same name and labels give the same counter.
     pub fn counter(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
         match self.series(name, help, "counter", labels, || Series::Counter(Counter::default())) {

@@ -9,12 +9,13 @@ use crate::metrics::Registry;
 /// A client whose requests are counted.
 pub(super) fn counted(client: kube::Client, registry: &Registry) -> kube::Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
-    let registry = registry.clone();
+    let registry = registry.downgrade();
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, registry) = (client.clone(), registry.clone());
         async move {
             let method = request.method().clone();
             let answer = client.send(request).await;
+            let Some(registry) = registry.upgrade() else { return answer.map_err(BoxError::from) };
             let code = answer.as_ref().map_or("<error>".to_owned(), |answer| answer.status().as_u16().to_string());
             let labels = [("code", code.as_str()), ("method", method.as_str())];
             let help = "Number of HTTP requests, partitioned by status code and method.";
