@@ -3,6 +3,7 @@
 //! Validation of built-in kinds and of custom resources both collect [`FieldError`]s; the registry
 //! turns the collection into one 422 answer that names every violation.
 
+use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
 use serde_json::Value;
@@ -266,17 +267,23 @@ impl FieldErrors {
 impl fmt::Display for FieldErrors {
     /// One error prints bare, several as `[a, b]`; identical texts print once.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut texts: Vec<String> = Vec::with_capacity(self.0.len());
-        for error in &self.0 {
-            let text = error.to_string();
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
+        if self.0.is_empty() {
+            return f.write_str("[]");
         }
-        match texts.as_slice() {
-            [only] => f.write_str(only),
-            many => write!(f, "[{}]", many.join(", ")),
-        }
+        let texts: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&aggregate(&texts))
+    }
+}
+
+/// Several errors as Go's aggregates print them: each once, in brackets if there is more than one. There may be
+/// as many as a body has values.
+pub(crate) fn aggregate(texts: &[String]) -> String {
+    let mut seen = HashSet::with_capacity(texts.len());
+    let distinct: Vec<&str> = texts.iter().map(String::as_str).filter(|text| seen.insert(*text)).collect();
+    match distinct.as_slice() {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        many => format!("[{}]", many.join(", ")),
     }
 }
 
@@ -354,5 +361,12 @@ mod tests {
         let error = FieldError::required(&Path::new("a"), "x");
         let errors = FieldErrors(vec![error.clone(), FieldError::invalid(&Path::new("b"), "v", "d"), error]);
         assert_eq!(errors.to_string(), r#"[a: Required value: x, b: Invalid value: "v": d]"#);
+    }
+
+    /// A body of the allowed size can be wrong this often.
+    #[test]
+    fn very_many_errors_are_told_once_each() {
+        let texts: Vec<String> = (0..600_000).map(|n| (n / 2).to_string()).collect();
+        assert_eq!(aggregate(&texts).split(", ").count(), 300_000);
     }
 }

@@ -20,6 +20,7 @@ use crate::authn::User;
 use crate::body::Body;
 use crate::catalog::{Served, Snapshot};
 use crate::codec::negotiate::{self, Accepted, Endpoint};
+use crate::field::quote;
 use crate::metrics::RequestLabels;
 use crate::registry::{self, Context};
 use crate::render::{self, RenderContext};
@@ -106,6 +107,7 @@ async fn resource(
         Err(Missing::Verb) => return Err(Status::method_not_allowed()),
     };
     drop(snapshot);
+    path.name.as_deref().map_or(Ok(()), check_name)?;
     let labels = labels(&path, verb);
     let changes_policy = path.group == authz::GROUP && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
     let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
@@ -231,6 +233,16 @@ fn accepted(headers: &HeaderMap, pretty: Option<&str>, served: &Served, verb: Ve
     let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok());
     accepted.pretty |= negotiate::wants_pretty(pretty, agent);
     Ok(accepted)
+}
+
+/// A name must be able to stand in a path. Mirrors `NamespaceKeyFunc` of upstream's generic registry.
+fn check_name(name: &str) -> Result<(), Status> {
+    let why = match name {
+        "." | ".." => format!("may not be '{name}'"),
+        _ if name.contains('%') => "may not contain '%'".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(Status::bad_request(format!("Name parameter invalid: {}: {why}", quote(name))))
 }
 
 /// Reads a body. Of one that is too large a little more is read and thrown away before it is refused: a client

@@ -2,8 +2,6 @@
 //!
 //! Pure parsing, no lookup: whether the group, version or resource exists is the catalog's business.
 
-use std::borrow::Cow;
-
 use http::Method;
 use percent_encoding::percent_decode_str;
 
@@ -94,11 +92,14 @@ pub enum Target {
 }
 
 impl Target {
-    /// Resolves a path.
+    /// Resolves a path. It is decoded first: an encoded slash divides as any other does, as in Go.
     pub fn parse(path: &str) -> Self {
-        let segments: Vec<Cow<'_, str>> =
-            path.split('/').filter(|s| !s.is_empty()).map(|s| percent_decode_str(s).decode_utf8_lossy()).collect();
-        let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+        let path = percent_decode_str(path).decode_utf8_lossy();
+        // Only what is proxied may have empty segments.
+        if path.split("/proxy/").next().is_some_and(|own| own.contains("//")) {
+            return Self::Other;
+        }
+        let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
         match segments.as_slice() {
             ["api"] => Self::CoreVersions,
             ["api", version] => Self::GroupVersion(String::new(), (*version).to_owned()),
@@ -154,9 +155,9 @@ impl ResourcePath {
     pub fn verb(&self, method: &Method, watch: bool) -> Option<Verb> {
         let named = self.name.is_some();
         Some(match *method {
-            Method::GET | Method::HEAD if self.watch_prefix || (watch && self.subresource.is_none()) => Verb::Watch,
-            Method::GET | Method::HEAD if named => Verb::Get,
-            Method::GET | Method::HEAD => Verb::List,
+            Method::GET if self.watch_prefix || (watch && self.subresource.is_none()) => Verb::Watch,
+            Method::GET if named => Verb::Get,
+            Method::GET => Verb::List,
             Method::POST => Verb::Create,
             Method::PUT => Verb::Update,
             Method::PATCH => Verb::Patch,
@@ -226,6 +227,11 @@ mod tests {
     #[test]
     fn paths_resolve() {
         check("/api", "CoreVersions");
+        check("/api/", "CoreVersions");
+        check("//api/v1/namespaces", "Other");
+        check("/api//v1/namespaces", "Other");
+        check("/api/v1/namespaces/a/pods/p%2flog", "|v1|a|pods|p|log");
+        check("/api/v1/namespaces/a/services/s/proxy/x//y", "|v1|a|services|s|proxy");
         check("/apis/apps/v1", r#"GroupVersion("apps", "v1")"#);
         check("/api/v1/namespaces", "|v1|-|namespaces|-|-");
         check("/api/v1/namespaces/a", "|v1|-|namespaces|a|-");
@@ -234,7 +240,7 @@ mod tests {
         check("/api/v1/namespaces/a/pods", "|v1|a|pods|-|-");
         check("/api/v1/namespaces/a/pods/p/log", "|v1|a|pods|p|log");
         check("/apis/apps/v1/namespaces/a/deployments/d/scale", "apps|v1|a|deployments|d|scale");
-        check("/api/v1/nodes/a%2Fb", "|v1|-|nodes|a/b|-");
+        check("/api/v1/nodes/a%2Fb", "|v1|-|nodes|a|b");
         check("/healthz", "Other");
     }
 

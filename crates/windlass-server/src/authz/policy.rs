@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::rules::{Attributes, Rule, Target};
 use crate::authn::User;
+use crate::field::aggregate;
 use crate::field::quote;
 use crate::object;
 use crate::validation::access::Access as _;
@@ -194,7 +195,7 @@ impl Policy {
         match allowed {
             Some(reason) => Decision::Allowed(reason),
             None if unresolved.is_empty() => Decision::NoOpinion(String::new()),
-            None => Decision::NoOpinion(format!("RBAC: {}", aggregate_text(&unresolved))),
+            None => Decision::NoOpinion(format!("RBAC: {}", aggregate(&unresolved))),
         }
     }
 
@@ -205,7 +206,7 @@ impl Policy {
             all.extend_from_slice(rules);
             true
         });
-        (all, aggregate_text(&unresolved))
+        (all, aggregate(&unresolved))
     }
 
     /// Shows `visitor` the rules of every binding that applies to a user until it has seen enough.
@@ -235,21 +236,6 @@ impl Policy {
             }
         }
         unresolved
-    }
-}
-
-/// Several errors as upstream prints them: each once, in brackets if there is more than one.
-fn aggregate_text(errors: &[String]) -> String {
-    let mut seen: Vec<&str> = Vec::new();
-    for error in errors {
-        if !seen.contains(&error.as_str()) {
-            seen.push(error);
-        }
-    }
-    match seen.as_slice() {
-        [] => String::new(),
-        [only] => (*only).to_owned(),
-        many => format!("[{}]", many.join(", ")),
     }
 }
 

@@ -1,11 +1,11 @@
 //! What answers look like, whatever they are about.
 
-use http::Request;
+use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Map, json};
 use tower::ServiceExt as _;
 
-use crate::client::{create, get, get_with, post, start};
+use crate::client::{create, get, get_with, post, send_bytes, start};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -149,4 +149,17 @@ async fn metadata_is_asked_for_as_what_it_is() {
     let accept = ("accept", "application/json;as=Foo;g=meta.k8s.io;v=v1,application/json");
     assert_eq!(get_with(&server, &one, &[accept]).await.status(), 200);
     server.stop().await.unwrap();
+}
+
+/// Names and methods that lead nowhere are refused as such.
+#[tokio::test]
+async fn a_name_that_is_no_part_of_a_path_is_refused() {
+    let server = start().await;
+    for (name, why) in [("%2e%2e", "\"..\": may not be '..'"), ("a%25b", "\"a%b\": may not contain '%'")] {
+        let path = format!("/api/v1/namespaces/default/configmaps/{name}");
+        let answer = send_bytes(server.service(), Method::GET, &path, "", Vec::new()).await;
+        assert_eq!((answer.code, answer.message()), (400, &*format!("Name parameter invalid: {why}")));
+    }
+    let answer = send_bytes(server.service(), Method::HEAD, "/api/v1/namespaces", "", Vec::new()).await;
+    assert_eq!(answer.code, 405);
 }

@@ -147,7 +147,7 @@ impl Check<'_> {
         if problems.is_empty() {
             self.value(default, schema, path);
         } else {
-            let detail = format!("must result in valid metadata: {}", aggregate(&problems));
+            let detail = format!("must result in valid metadata: {problems}");
             self.errors.push(FieldError::invalid(path, default.clone(), detail));
         }
     }
@@ -205,18 +205,6 @@ fn surround(default: &Value, steps: Option<&Steps<'_>>) -> Value {
         object.entry("apiVersion").or_insert_with(|| json!("validation/v1"));
     }
     value
-}
-
-/// Several problems in one text, as Go's aggregate errors have them.
-fn aggregate(problems: &FieldErrors) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    for problem in &problems.0 {
-        let text = problem.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
-    if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) }
 }
 
 /// `default: null` is no default.
