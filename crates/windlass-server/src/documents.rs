@@ -11,7 +11,7 @@ use crate::catalog::Snapshot;
 use crate::codec::negotiate::{self, Accepted, Format};
 use crate::codec::write;
 use crate::discovery::{AGGREGATED_CONTENT_TYPE, Discovery};
-use crate::openapi::{Descriptions, v2, v3};
+use crate::openapi::{v2, v3};
 use crate::request::{Query, Target};
 use crate::status::Status;
 use crate::{authn, health, render, version};
@@ -165,8 +165,6 @@ fn openapi_v2(snapshot: &Snapshot, accept: &str, headers: &HeaderMap) -> Respons
 fn openapi_v3_index(snapshot: &Snapshot) -> Response<Body> {
     let bytes = snapshot.documents().get("openapi v3", || {
         let discovery = Discovery::new(snapshot.resources());
-        // Unpacked once for all of them.
-        let _descriptions = Descriptions::shared();
         let documents = discovery
             .group_versions()
             .map(|(group, version, resources)| (group, version, v3::fingerprint(group, version, resources)));

@@ -2,20 +2,17 @@
 //!
 //! kubectl reads them to explain fields, to validate on the client side where the server cannot, and to learn
 //! how lists merge. So every kind has its schema with the `x-kubernetes-*` extensions, every path its
-//! operations with their group version kind and query parameters.
+//! operations with their group version kind and query parameters. Built-in fields carry no descriptions.
 //!
 //! Documents are built one definition at a time straight into bytes, and are meant to be cached by the caller
 //! until a CRD of theirs changes. None of this happens unless a client asks.
 
 mod definitions;
-mod descriptions;
 mod gnostic;
 mod operations;
 mod render;
 pub mod v2;
 pub mod v3;
-
-pub(crate) use descriptions::Descriptions;
 
 /// Which of the two OpenAPI versions is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
 use super::render::{Renderer, custom_kind, custom_list};
-use super::{Descriptions, Dialect, ObjectWriter, gnostic, operations};
+use super::{Dialect, ObjectWriter, gnostic, operations};
 use crate::discovery::Discovery;
 use crate::resource::Resource;
 use crate::schema::builtin;
@@ -60,11 +60,9 @@ fn each_definition(discovery: &Discovery<'_>, mut visit: impl FnMut(&str, &Value
         discovery.group_versions().map(|(group, version, _)| (group, version)).collect();
     let resources = || discovery.group_versions().flat_map(|(_, _, resources)| resources.iter().copied());
     let renderer = Renderer::builtin(Dialect::V2);
-    let descriptions = Descriptions::shared();
     for name in referenced(resources()) {
         let Some(id) = builtin::by_name(name) else { continue };
         let mut schema = renderer.schema(builtin::definition(id));
-        descriptions.describe(name, &mut schema, Dialect::V2);
         let kinds = kinds_of(name, &group_versions);
         if !kinds.is_empty() {
             schema.insert("x-kubernetes-group-version-kind".into(), kinds.into_iter().map(gvk_value).collect());

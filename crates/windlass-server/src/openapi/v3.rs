@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
 use super::render::{Renderer, custom_kind, custom_list};
-use super::{Descriptions, Dialect, ObjectWriter, gnostic, operations};
+use super::{Dialect, ObjectWriter, gnostic, operations};
 use crate::resource::Resource;
 use crate::schema::builtin;
 use crate::version::GIT_VERSION;
@@ -42,7 +42,7 @@ pub fn fingerprint(group: &str, version: &str, resources: &[&Resource]) -> Strin
     let digest = if resources.iter().any(|resource| resource.custom) {
         Sha256::digest(document(group, version, resources))
     } else {
-        Sha256::digest(format!("{GIT_VERSION} {} described {group}/{version}", env!("CARGO_PKG_VERSION")))
+        Sha256::digest(format!("{GIT_VERSION} {} {group}/{version}", env!("CARGO_PKG_VERSION")))
     };
     digest.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02X}");
@@ -86,11 +86,9 @@ fn each_path(group: &str, version: &str, resources: &[&Resource], mut visit: imp
 
 fn each_schema(group: &str, version: &str, resources: &[&Resource], mut visit: impl FnMut(&str, &Value)) {
     let renderer = Renderer::builtin(Dialect::V3);
-    let descriptions = Descriptions::shared();
     for name in referenced(resources.iter().copied()) {
         let Some(id) = builtin::by_name(name) else { continue };
         let mut schema = renderer.schema(builtin::definition(id));
-        descriptions.describe(name, &mut schema, Dialect::V3);
         let kinds = kinds_of(name, &[(group, version)]);
         if !kinds.is_empty() {
             schema.insert("x-kubernetes-group-version-kind".into(), kinds.into_iter().map(gvk_value).collect());
