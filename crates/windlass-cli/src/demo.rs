@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use windlass_server::depth;
 
 use crate::args::Demo;
 use crate::logging;
@@ -36,10 +37,9 @@ pub(crate) fn run(args: &Demo) -> Result<ExitCode> {
     if logs {
         logging::init();
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let pets = watch::Sender::new(Pets::default());
     let display = Display::choose(args.output, logs, pets.subscribe());
-    runtime.block_on(perform(args, &pets, &display))
+    depth::run(async || perform(args, &pets, &display).await)?
 }
 
 async fn perform(args: &Demo, pets: &watch::Sender<Pets>, display: &Display) -> Result<ExitCode> {

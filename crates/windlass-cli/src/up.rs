@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use windlass_cluster::Cluster;
+use windlass_server::depth;
 
 use crate::args::{Format, Up};
 use crate::home::{Home, Run};
@@ -24,8 +25,7 @@ pub(crate) fn run(args: &Up) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
     if args.foreground {
         memory::give_back_at_once();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(foreground(args, &home))?;
+        depth::run(async || foreground(args, &home).await)??;
     } else {
         background(args, &home)?;
     }

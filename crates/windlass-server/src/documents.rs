@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{ACCEPT, HeaderValue, LOCATION};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::api::Api;
@@ -30,11 +30,15 @@ const COMPRESS_DISCOVERY: usize = 128 * 1024;
 pub(crate) fn answer(
     api: &Api,
     target: &Target,
+    method: &Method,
     path: &str,
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Status> {
     let snapshot = api.catalog.snapshot();
+    if method != Method::GET && is_routed(&snapshot, target, path) {
+        return Err(Status::method_not_allowed());
+    }
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match target {
         Target::CoreVersions => root(api, &snapshot, "api", accept, headers),
@@ -50,6 +54,18 @@ pub(crate) fn answer(
         Target::GroupVersion(group, _) if snapshot.has_builtin_group(group) => Err(Status::no_such_resource()),
         Target::Other => Ok(other(api, path, accept, query, headers)),
         _ => Ok(health::text(StatusCode::NOT_FOUND, "404 page not found\n")),
+    }
+}
+
+/// Whether upstream serves this by routes, which know their methods. The rest it serves whatever the method.
+fn is_routed(snapshot: &Snapshot, target: &Target, path: &str) -> bool {
+    match target {
+        Target::CoreVersions => true,
+        Target::GroupVersion(group, _) => snapshot.has_builtin_group(group),
+        Target::Other => {
+            matches!(path, "/version" | "/version/" | "/.well-known/openid-configuration" | "/openid/v1/jwks")
+        }
+        _ => false,
     }
 }
 

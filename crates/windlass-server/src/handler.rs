@@ -82,7 +82,7 @@ async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Resp
             if let Some(response) = health::answer(api, path, &query) {
                 return Ok(response);
             }
-            documents::answer(api, &target, path, &query, request.headers())
+            documents::answer(api, &target, request.method(), path, &query, request.headers())
         }
     }
 }

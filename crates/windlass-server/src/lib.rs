@@ -22,6 +22,7 @@ pub mod catalog;
 mod cel;
 pub mod codec;
 pub mod crd;
+pub mod depth;
 pub mod discovery;
 mod documents;
 mod effort;

@@ -12,27 +12,19 @@ use std::borrow::Cow;
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
+use crate::depth;
 use crate::field::{Path, quote};
-
-/// How deep values may nest. Upstream allows 10,000; a client built on `serde_json`, as every one in Rust
-/// is and the cluster's own controllers are, reads 127. A list around the object takes two of those and the
-/// fields of a manager [`MANAGED_DEPTH`], so an object that nests deeper could be stored, but whoever lists
-/// its kind could not read the list. The same bound keeps every walk of an object within a small part of the
-/// stack; see the test `nesting`.
-pub const MAX_DEPTH: usize = 120;
-
-/// How much deeper `metadata.managedFields` may nest: it repeats the structure of its object five levels down.
-pub const MANAGED_DEPTH: usize = 5;
 
 /// Whether an object nests no deeper than is allowed.
 pub fn is_shallow(object: &Value) -> bool {
-    let Value::Object(map) = object else { return nests_within(object, MAX_DEPTH, &mut 0) };
+    let limit = depth::limit();
+    let Value::Object(map) = object else { return nests_within(object, limit, &mut 0) };
     map.iter().all(|(key, value)| match value {
         Value::Object(metadata) if key == "metadata" => metadata.iter().all(|(key, value)| {
-            let managed = if key == "managedFields" { MANAGED_DEPTH } else { 0 };
-            nests_within(value, MAX_DEPTH - 2 + managed, &mut 0)
+            let managed = if key == "managedFields" { depth::MANAGED } else { 0 };
+            nests_within(value, limit - 2 + managed, &mut 0)
         }),
-        value => nests_within(value, MAX_DEPTH - 1, &mut 0),
+        value => nests_within(value, limit - 1, &mut 0),
     })
 }
 
@@ -80,12 +72,12 @@ pub struct Parsed {
 
 /// Parses a complete text: one value and white space around it.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, SyntaxError> {
-    parse_at(bytes, 0, MAX_DEPTH)
+    parse_at(bytes, 0, depth::limit())
 }
 
 /// Parses a text that becomes part of a value `depth` levels down; it may be the fields of a manager.
 pub(super) fn parse_below(bytes: &[u8], depth: usize) -> Result<Parsed, SyntaxError> {
-    parse_at(bytes, depth, MAX_DEPTH + MANAGED_DEPTH)
+    parse_at(bytes, depth, depth::limit() + depth::MANAGED)
 }
 
 fn parse_at(bytes: &[u8], depth: usize, limit: usize) -> Result<Parsed, SyntaxError> {
@@ -176,7 +168,7 @@ impl<'a> Parser<'a> {
             }
             self.at += 1;
             self.skip_space();
-            let managed = if depth == 2 && key == "managedFields" { MANAGED_DEPTH } else { 0 };
+            let managed = if depth == 2 && key == "managedFields" { depth::MANAGED } else { 0 };
             self.limit += managed;
             let value = self.value(&path.child(&key), depth)?;
             self.limit -= managed;

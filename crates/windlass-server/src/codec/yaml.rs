@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::{Map, Number, Value};
 
-use super::json::{MANAGED_DEPTH, MAX_DEPTH};
+use crate::depth;
 use crate::field::quote;
 
 mod emit;
@@ -26,12 +26,16 @@ pub struct Parsed {
     pub duplicates: Option<String>,
 }
 
+/// The most nodes kept for aliases.
+const MAX_ANCHORED: usize = 1_000_000;
+
 /// Reads the first document.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
+    let limit = depth::limit();
     let options = granit_parser::options! {
-        flow_nesting_limit: MAX_DEPTH + MANAGED_DEPTH,
-        block_nesting_limit: MAX_DEPTH + MANAGED_DEPTH,
+        flow_nesting_limit: limit + depth::MANAGED,
+        block_nesting_limit: limit + depth::MANAGED,
         emit_comments: false,
     };
     let mut reader = Reader {
@@ -40,7 +44,8 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, String> {
         duplicates: Vec::new(),
         nodes: 0,
         aliased: 0,
-        limit: MAX_DEPTH,
+        anchored: 0,
+        limit,
     };
     let value = reader.document()?;
     let duplicates = (!reader.duplicates.is_empty())
@@ -55,6 +60,8 @@ struct Reader<'a> {
     /// How many nodes were decoded, and how many of them through aliases.
     nodes: usize,
     aliased: usize,
+    /// How many nodes are kept for aliases. An anchor within another is kept twice.
+    anchored: usize,
     /// How deep values may nest here.
     limit: usize,
 }
@@ -80,6 +87,9 @@ impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), String> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
+            Some(Err(error)) if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) => {
+                Err(format!("yaml: line {}: exceeded max depth of {}", error.marker().line(), self.limit))
+            }
             Some(Err(error)) => Err(format!("yaml: line {}: {}", error.marker().line(), error.info())),
             None => Err("yaml: unexpected end of stream".to_owned()),
         }
@@ -102,7 +112,7 @@ impl<'a> Reader<'a> {
 
     fn node(&mut self, event: Event<'a>, span: &Span, depth: usize) -> Result<Node, String> {
         if depth > self.limit {
-            return Err(format!("yaml: line {}: exceeded max depth of {MAX_DEPTH}", span.start.line()));
+            return Err(format!("yaml: line {}: exceeded max depth of {}", span.start.line(), self.limit));
         }
         self.nodes += 1;
         let line = span.start.line();
@@ -114,6 +124,10 @@ impl<'a> Reader<'a> {
             other => return Err(format!("yaml: line {line}: unexpected {other:?}")),
         };
         if anchor != 0 {
+            self.anchored += node.nodes;
+            if self.anchored > MAX_ANCHORED {
+                return Err("yaml: document contains excessive aliasing".to_owned());
+            }
             self.anchors.insert(anchor, node.clone());
         }
         Ok(node)
@@ -124,7 +138,7 @@ impl<'a> Reader<'a> {
             return Err(format!("yaml: line {line}: anchor value contains itself"));
         };
         if depth + node.depth > self.limit {
-            return Err(format!("yaml: line {line}: exceeded max depth of {MAX_DEPTH}"));
+            return Err(format!("yaml: line {line}: exceeded max depth of {}", self.limit));
         }
         self.nodes += node.nodes;
         self.aliased += node.nodes;
@@ -162,7 +176,7 @@ impl<'a> Reader<'a> {
             }
             let key = self.node(event, &span, depth + 1)?;
             let (event, span) = self.next()?;
-            let managed = if depth == 1 && key.value == "managedFields" { MANAGED_DEPTH } else { 0 };
+            let managed = if depth == 1 && key.value == "managedFields" { depth::MANAGED } else { 0 };
             self.limit += managed;
             let value = self.node(event, &span, depth + 1)?;
             self.limit -= managed;

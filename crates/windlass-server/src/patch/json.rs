@@ -7,7 +7,8 @@
 use serde_json::{Map, Value};
 
 use super::{does_not_apply, json_type};
-use crate::codec::json::{MANAGED_DEPTH, MAX_DEPTH, nests_within};
+use crate::codec::json::nests_within;
+use crate::depth;
 use crate::status::Status;
 
 /// More operations than this are refused.
@@ -51,9 +52,9 @@ impl Spent {
     /// Refuses to put `value` at `path` if that nests too deep. Operations could otherwise double the depth
     /// of a document, each of them, until walking it overflows the stack.
     fn nest(&mut self, path: &str, value: &Value) -> Outcome<()> {
-        let managed = if path.starts_with("/metadata/managedFields") { MANAGED_DEPTH } else { 0 };
+        let managed = if path.starts_with("/metadata/managedFields") { depth::MANAGED } else { 0 };
         let above = path.split('/').skip(1).count();
-        let levels = (MAX_DEPTH + managed).checked_sub(above);
+        let levels = (depth::limit() + managed).checked_sub(above);
         let fits = levels.is_some_and(|levels| nests_within(value, levels, &mut self.visited));
         if !fits || self.visited > MAX_VISITED {
             return Err(DoesNotApply("exceeded max depth".to_owned()));
@@ -507,8 +508,8 @@ mod tests {
         let document: Map<String, Value> = (0..1000).map(|n| (n.to_string(), json!({}))).collect();
         let chain = (1..1000).map(|n| json!({"op": "move", "from": format!("/{}", n - 1), "path": format!("/{n}/x")}));
         check(&Value::Object(document), &chain.collect(), None);
-        let value = nested(MAX_DEPTH - 1);
-        check(&json!({}), &json!([{"op": "add", "path": "/a", "value": value["a"]}]), Some(nested(MAX_DEPTH - 1)));
+        let value = nested(depth::SHALLOW - 1);
+        check(&json!({}), &json!([{"op": "add", "path": "/a", "value": value["a"]}]), Some(nested(depth::SHALLOW - 1)));
         check(&json!({"a": {}}), &json!([{"op": "add", "path": "/a/a", "value": value}]), None);
     }
 

@@ -13,6 +13,7 @@ use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::json;
 use crate::codec::negotiate::Accepted;
+use crate::depth;
 use crate::request::{Query, ResourcePath, Verb};
 use crate::status::{Qualified, Status};
 use crate::validation::metadata::Rules;
@@ -158,5 +159,5 @@ fn check_nesting(object: &Value) -> Result<(), Status> {
     if json::is_shallow(object) {
         return Ok(());
     }
-    Err(Status::bad_request(format!("the object exceeded max depth of {}", json::MAX_DEPTH)))
+    Err(Status::bad_request(format!("the object exceeded max depth of {}", depth::limit())))
 }

@@ -160,6 +160,13 @@ async fn a_name_that_is_no_part_of_a_path_is_refused() {
         let answer = send_bytes(server.service(), Method::GET, &path, "", Vec::new()).await;
         assert_eq!((answer.code, answer.message()), (400, &*format!("Name parameter invalid: {why}")));
     }
-    let answer = send_bytes(server.service(), Method::HEAD, "/api/v1/namespaces", "", Vec::new()).await;
-    assert_eq!(answer.code, 405);
+    for path in ["/api/v1/namespaces", "/api", "/api/v1", "/apis/apps/v1", "/version"] {
+        let answer = send_bytes(server.service(), Method::HEAD, path, "", Vec::new()).await;
+        assert_eq!(answer.code, 405, "{path}");
+    }
+    // Upstream serves these whatever the method.
+    for path in ["/apis", "/apis/apps", "/healthz", "/openapi/v3"] {
+        let answer = send_bytes(server.service(), Method::HEAD, path, "", Vec::new()).await;
+        assert_eq!(answer.code, 200, "{path}");
+    }
 }

@@ -4,6 +4,7 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use tower::ServiceExt as _;
+use windlass_server::codec::json;
 use windlass_server::{Server, Service};
 
 /// What a request was answered with.
@@ -69,7 +70,7 @@ pub(crate) async fn send_bytes(
     let code = response.status().as_u16();
     let warnings = response.headers().get_all("warning").iter().map(|w| w.to_str().unwrap().to_owned()).collect();
     let body = response.into_body().collect().await.unwrap().to_bytes();
-    Answer { code, warnings, body: serde_json::from_slice(&body).unwrap_or_default() }
+    Answer { code, warnings, body: json::parse(&body).map(|parsed| parsed.value).unwrap_or_default() }
 }
 
 /// Sends a GET with headers; returns the answer's headers and body as they are.

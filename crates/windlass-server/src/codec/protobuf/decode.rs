@@ -4,8 +4,9 @@
 use serde_json::{Map, Number, Value};
 
 use super::table::{self, Field, Form, Kind, Message, Shape};
-use crate::codec::json::{self, MAX_DEPTH, lossy};
+use crate::codec::json::{self, lossy};
 use crate::codec::{base64, time};
+use crate::depth;
 
 /// Decodes the message of an object.
 pub(super) fn object(message: &Message, bytes: &[u8]) -> Result<Value, String> {
@@ -158,7 +159,7 @@ impl<'a> Reader<'a> {
 
 /// Decodes fields into an object. Fields that come again add to lists and maps, and merge into messages.
 fn fields(message: &Message, bytes: &[u8], depth: usize, map: &mut Map<String, Value>) -> Result<(), String> {
-    if depth >= MAX_DEPTH {
+    if depth >= depth::limit() {
         return Err("proto: exceeded max depth".to_owned());
     }
     let mut reader = Reader::new(bytes, message.name);

@@ -204,7 +204,7 @@ fn samples_of_every_builtin_type_survive() {
 
 #[test]
 fn the_deepest_document_fits_the_stack() {
-    let levels = crate::codec::json::MAX_DEPTH - 6;
+    let levels = crate::depth::SHALLOW - 6;
     let schema = format!("{}{{}}{}", r#"{"not":"#.repeat(levels), "}".repeat(levels));
     let body = format!(r#"{{"spec":{{"versions":[{{"schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#);
     let kind = "CustomResourceDefinition";

@@ -11,6 +11,9 @@ use super::resolve;
 
 const INDENT: usize = 2;
 const WIDTH: usize = 80;
+/// What is indented further is written as JSON, which is YAML as well: each line of thousands of levels would begin
+/// with thousands of blanks.
+const MAX_INDENT: usize = 512;
 
 /// Writes a document, with its final line break.
 pub fn to_yaml(value: &Value) -> String {
@@ -75,8 +78,10 @@ impl Writer {
                 self.put(":");
             }
             match &map[key] {
-                Value::Object(map) if !map.is_empty() => self.mapping(map, indent + INDENT, false),
-                Value::Array(items) if !items.is_empty() => self.sequence(items, indent, false),
+                Value::Object(map) if !map.is_empty() && indent < MAX_INDENT => {
+                    self.mapping(map, indent + INDENT, false);
+                }
+                Value::Array(items) if !items.is_empty() && indent < MAX_INDENT => self.sequence(items, indent, false),
                 leaf => {
                     self.put(" ");
                     self.leaf(leaf, indent + INDENT, false);
@@ -92,8 +97,12 @@ impl Writer {
             }
             self.put("- ");
             match item {
-                Value::Object(map) if !map.is_empty() => self.mapping(map, indent + INDENT, true),
-                Value::Array(items) if !items.is_empty() => self.sequence(items, indent + INDENT, true),
+                Value::Object(map) if !map.is_empty() && indent < MAX_INDENT => {
+                    self.mapping(map, indent + INDENT, true);
+                }
+                Value::Array(items) if !items.is_empty() && indent < MAX_INDENT => {
+                    self.sequence(items, indent + INDENT, true);
+                }
                 leaf => self.leaf(leaf, indent + INDENT, false),
             }
         }
@@ -108,8 +117,7 @@ impl Writer {
                 _ => self.put(&number.to_string()),
             },
             Value::String(text) => self.string(text, indent, key),
-            Value::Array(_) => self.put("[]"),
-            Value::Object(_) => self.put("{}"),
+            Value::Array(_) | Value::Object(_) => self.put(&value.to_string()),
         }
     }
 

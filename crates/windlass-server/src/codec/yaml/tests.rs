@@ -103,6 +103,23 @@ fn bombs_do_not_go_off() {
     assert!(parse("- ".repeat(100_000).as_bytes()).is_err());
     let deep = (1..200).fold("a0: &a0 [1]\n".to_owned(), |text, i| format!("{text}a{i}: &a{i} [*a{}]\n", i - 1));
     assert!(parse(deep.as_bytes()).unwrap_err().contains("max depth"));
+    let anchors: String = (0..100).fold(String::new(), |text, i| format!("{text}&a{i} ["));
+    let within = format!("{anchors}{}{}", "1,".repeat(20_000), "]".repeat(100));
+    assert_eq!(parse(within.as_bytes()).unwrap_err(), "yaml: document contains excessive aliasing");
+}
+
+#[test]
+fn thousands_of_levels_take_no_more_than_their_number() {
+    crate::depth::run(async || {
+        let deep = (0..9_000).fold(json!("<x> \u{1}"), |inner, level| match level % 2 {
+            0 => Value::Array(vec![inner]),
+            _ => Value::Object([("y".to_owned(), inner)].into_iter().collect()),
+        });
+        let text = write(&deep);
+        assert!(text.len() < 300_000, "{}", text.len());
+        assert!(parse(text.as_bytes()).unwrap().value == deep, "it reads back");
+    })
+    .unwrap();
 }
 
 #[test]
