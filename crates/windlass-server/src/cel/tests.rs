@@ -171,6 +171,7 @@ fn libraries() {
         ("quantity('50m').isInteger() || quantity('1.5').asApproximateFloat() != 1.5", "false"),
         ("quantity('50k').add(20).sub(quantity('20')) == quantity('50000')", "true"),
         ("sign(quantity('-1'))", "-1"),
+        ("isQuantity(' 1') || isQuantity('1\\t') || isQuantity('\\n1')", "false"),
         (
             "quantity('10 Mo')",
             "error: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",

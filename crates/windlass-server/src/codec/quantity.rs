@@ -33,7 +33,7 @@ pub fn canonical(text: &str) -> Result<String, &'static str> {
 /// A quantity as whole units, rounded up, for comparisons and sums; saturates at the ends of `i128`.
 /// `scale` is the power of ten of the unit: 0 for bytes, -3 for milli-CPUs.
 pub fn scaled(text: &str, scale: i32) -> Result<i128, &'static str> {
-    let (parts, suffix) = Parts::parse(text.trim())?;
+    let (parts, suffix) = Parts::parse(text)?;
     Ok(parts.scaled(suffix, scale.into()))
 }
 

@@ -5,11 +5,11 @@
 //! `spec.versions[0].schema`. `Shared` keeps track of that. On update, violations of rules that are
 //! younger than the CRD are tolerated as long as the stored one has them too.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::lifecycle;
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
-use crate::validation::access::{Access, in_order};
+use crate::validation::access::Access;
 use crate::validation::{names, values};
 
 mod conversion;
@@ -336,47 +336,15 @@ fn version_list(versions: &[Value], shared: &Shared, path: &Path<'_>, errors: &m
         .iter()
         .enumerate()
         .any(|(index, version)| versions[..index].iter().any(|other| other.text("name") == version.text("name")));
-    let mut invalid =
-        |detail: &str| errors.push(FieldError::shown(ErrorKind::Invalid, path, shown(versions, shared), detail));
+    let mut invalid = |detail: &str| {
+        errors.push(FieldError::shown(ErrorKind::Invalid, path, shown::versions(versions, shared), detail));
+    };
     if repeated {
         invalid("must contain unique version names");
     }
     if versions.iter().filter(|version| version.flag("storage")).count() != 1 {
         invalid("must have exactly one version marked as storage version");
     }
-}
-
-/// The list of versions as upstream prints its internal form, whose fields have Go's names.
-fn shown(versions: &[Value], shared: &Shared) -> String {
-    const ORDER: [&str; 9] = [
-        "Name",
-        "Served",
-        "Storage",
-        "Deprecated",
-        "DeprecationWarning",
-        "Schema",
-        "Subresources",
-        "AdditionalPrinterColumns",
-        "SelectableFields",
-    ];
-    let own = |version: &Value, field: &str, shared: bool| if shared { Value::Null } else { version.at(field).clone() };
-    let list: Value = versions
-        .iter()
-        .map(|version| {
-            json!({
-                "Name": version.text("name"),
-                "Served": version.flag("served"),
-                "Storage": version.flag("storage"),
-                "Deprecated": version.flag("deprecated"),
-                "DeprecationWarning": version.at("deprecationWarning"),
-                "Schema": own(version, "schema", shared.schema),
-                "Subresources": own(version, "subresources", shared.subresources),
-                "AdditionalPrinterColumns": own(version, "additionalPrinterColumns", shared.columns),
-                "SelectableFields": own(version, "selectableFields", shared.selectable_fields),
-            })
-        })
-        .collect();
-    in_order(&list, &ORDER)
 }
 
 fn accepted_names(names: &Value, path: &Path<'_>, errors: &mut FieldErrors) {

@@ -2,8 +2,8 @@
 //!
 //! CRD authors write patterns for Go. The `regex` crate is the same family, but its `\d`, `\w`, `\s`
 //! and `\b` know Unicode, its character classes nest, `{` must be a repetition, and there are flags, escapes and
-//! properties that Go does not have. [`translate`] rewrites what differs and refuses what Go would. A pattern compiles when it is first used: big CRDs have hundreds that no
-//! object ever meets.
+//! properties that Go does not have. [`translate`] rewrites what differs and refuses what Go would. A pattern compiles
+//! when it is first used: big CRDs have hundreds that no object ever meets.
 
 use std::fmt::Write as _;
 use std::iter::Peekable;
@@ -194,8 +194,8 @@ pub fn translate(source: &str) -> Result<String, String> {
         }
         before.clear();
         match c {
-            '\\' => escape(&mut rest, &mut out, false)?,
-            '[' => class(source, &mut rest, &mut out)?,
+            '\\' => escape(&mut rest, &mut out)?,
+            '[' => class(&mut rest, &mut out)?,
             '{' => out.push_str("\\{"),
             '(' if rest.next_if_eq(&'?').is_some() => group(&mut rest, &mut out)?,
             other => out.push(other),
@@ -246,8 +246,8 @@ fn named_group(p: bool, rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Res
         return Err(format!("error parsing regexp: invalid named capture: `{start}{ahead}{end}`"));
     }
     rest.nth(ahead.len());
-    // A name may start with a digit in Go.
-    let _ = write!(out, "(?P<_{ahead}>");
+    // Nobody asks for names, and in Go several groups may have the same one.
+    out.push('(');
     Ok(())
 }
 
@@ -258,7 +258,10 @@ fn bounds(rest: &mut Peekable<Chars<'_>>) -> Result<Option<String>, String> {
     if !is_repetition(&ahead) || rest.clone().nth(ahead.len()) != Some('}') {
         return Ok(None);
     }
-    if ahead.split(',').any(|bound| bound.len() > 9 || bound.parse::<u32>().is_ok_and(|n| n > 1000)) {
+    let (low, high) = ahead.split_once(',').unwrap_or((&ahead, ""));
+    let count = |bound: &str| bound.parse::<u64>().unwrap_or(if bound.is_empty() { 0 } else { u64::MAX });
+    let reversed = !high.is_empty() && count(low) > count(high);
+    if reversed || count(low).max(count(high)) > MOST_REPETITIONS {
         return Err(format!("error parsing regexp: invalid repeat count: `{{{ahead}}}`"));
     }
     rest.nth(ahead.len());
@@ -273,41 +276,68 @@ fn is_repetition(bounds: &str) -> bool {
     }
 }
 
-/// Translates what follows a backslash; inside a character class there are no anchors.
-fn escape(rest: &mut Peekable<Chars<'_>>, out: &mut String, in_class: bool) -> Result<(), String> {
+/// Translates what follows a backslash outside of character classes.
+fn escape(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String> {
+    match rest.peek().copied() {
+        Some('b') => out.push_str("(?-u:\\b)"),
+        Some('B') => out.push_str("\\B"),
+        Some('A') => out.push_str("\\A"),
+        Some('z') => out.push_str("\\z"),
+        Some('Q') => {
+            rest.next();
+            quoted(rest, out);
+            return Ok(());
+        }
+        _ if escaped_class(rest, out)? => return Ok(()),
+        _ => {
+            literal(escaped_char(rest)?, out);
+            return Ok(());
+        }
+    }
+    rest.next();
+    Ok(())
+}
+
+/// Translates what follows a backslash if it stands for several characters.
+fn escaped_class(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<bool, String> {
+    let Some(&c) = rest.peek() else { return Ok(false) };
+    let class = match c {
+        'd' => "[0-9]",
+        'w' => "[0-9A-Za-z_]",
+        's' => "[\\t\\n\\x0C\\r ]",
+        'D' => "[^0-9]",
+        'W' => "[^0-9A-Za-z_]",
+        'S' => "[^\\t\\n\\x0C\\r ]",
+        'p' | 'P' => "",
+        _ => return Ok(false),
+    };
+    rest.next();
+    if class.is_empty() {
+        unicode_class(c, rest, out)?;
+    }
+    out.push_str(class);
+    Ok(true)
+}
+
+/// The character that is meant by what follows a backslash.
+fn escaped_char(rest: &mut Peekable<Chars<'_>>) -> Result<char, String> {
     let Some(c) = rest.next() else {
         return Err("error parsing regexp: trailing backslash at end of expression: ``".to_owned());
     };
-    match c {
-        'd' if in_class => out.push_str("0-9"),
-        'w' if in_class => out.push_str("0-9A-Za-z_"),
-        's' if in_class => out.push_str("\\t\\n\\x0C\\r "),
-        'd' => out.push_str("[0-9]"),
-        'w' => out.push_str("[0-9A-Za-z_]"),
-        's' => out.push_str("[\\t\\n\\x0C\\r ]"),
-        'D' => out.push_str("[^0-9]"),
-        'W' => out.push_str("[^0-9A-Za-z_]"),
-        'S' => out.push_str("[^\\t\\n\\x0C\\r ]"),
-        'b' if !in_class => out.push_str("(?-u:\\b)"),
-        'B' if !in_class => out.push_str("\\B"),
-        'A' if !in_class => out.push_str("\\A"),
-        'z' if !in_class => out.push_str("\\z"),
-        'Q' if !in_class => quoted(rest, out),
-        'p' | 'P' => unicode_class(c, rest, out)?,
-        'a' => out.push_str("\\x07"),
-        'f' => out.push_str("\\x0C"),
-        'n' => out.push_str("\\n"),
-        'r' => out.push_str("\\r"),
-        't' => out.push_str("\\t"),
-        'v' => out.push_str("\\x0B"),
-        'x' => hexadecimal(rest, out)?,
-        '0' => octal(c, rest, out),
+    Ok(match c {
+        'a' => '\x07',
+        'f' => '\x0C',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'v' => '\x0B',
+        'x' => hexadecimal(rest)?,
+        '0' => octal(c, rest),
         // One digit alone would be a reference to a group.
-        '1'..='7' if rest.peek().is_some_and(|c| c.is_digit(8)) => octal(c, rest, out),
-        c if c.is_ascii() && !c.is_ascii_alphanumeric() => literal(c, out),
+        '1'..='7' if rest.peek().is_some_and(|c| c.is_digit(8)) => octal(c, rest),
+        c if c.is_ascii() && !c.is_ascii_alphanumeric() => c,
         c => return Err(format!("error parsing regexp: invalid escape sequence: `\\{c}`")),
-    }
-    Ok(())
+    })
 }
 
 fn quoted(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
@@ -356,7 +386,7 @@ fn unicode_class(kind: char, rest: &mut Peekable<Chars<'_>>, out: &mut String) -
 }
 
 /// Translates what follows `\x`: two digits, or any number of them in braces.
-fn hexadecimal(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String> {
+fn hexadecimal(rest: &mut Peekable<Chars<'_>>) -> Result<char, String> {
     let braced = rest.next_if_eq(&'{').is_some();
     let mut written = String::from(if braced { "\\x{" } else { "\\x" });
     let mut code = None;
@@ -371,11 +401,11 @@ fn hexadecimal(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), S
                 }
                 code = Some(value);
                 if !braced && written.len() == 4 {
-                    return character(value, out);
+                    return character(value);
                 }
             }
             Some(('}', None)) if braced => match code {
-                Some(value) => return character(value, out),
+                Some(value) => return character(value),
                 None => break,
             },
             _ => break,
@@ -385,22 +415,14 @@ fn hexadecimal(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), S
 }
 
 /// A character by its number. Half of a surrogate pair is one in Go, but no text has it.
-fn character(value: u32, out: &mut String) -> Result<(), String> {
-    if char::from_u32(value).is_none() {
-        return Err(format!("error parsing regexp: invalid escape sequence: `\\x{{{value:x}}}`"));
-    }
-    let _ = write!(out, "\\x{{{value:x}}}");
-    Ok(())
+fn character(value: u32) -> Result<char, String> {
+    char::from_u32(value).ok_or_else(|| format!("error parsing regexp: invalid escape sequence: `\\x{{{value:x}}}`"))
 }
 
-fn octal(first: char, rest: &mut Peekable<Chars<'_>>, out: &mut String) {
-    let mut value = first.to_digit(8).unwrap_or(0);
-    for _ in 0..2 {
-        let Some(digit) = rest.peek().and_then(|c| c.to_digit(8)) else { break };
-        value = value * 8 + digit;
-        rest.next();
-    }
-    let _ = write!(out, "\\x{{{value:x}}}");
+fn octal(first: char, rest: &mut Peekable<Chars<'_>>) -> char {
+    let digits = std::iter::once(first).chain(std::iter::from_fn(|| rest.next_if(|c| c.is_digit(8))).take(2));
+    let value = digits.filter_map(|c| c.to_digit(8)).fold(0, |value, digit| value * 8 + digit);
+    char::from_u32(value).unwrap_or_default()
 }
 
 fn literal(c: char, out: &mut String) {
@@ -410,44 +432,64 @@ fn literal(c: char, out: &mut String) {
     out.push(c);
 }
 
-/// Translates a character class: in Go it does not nest and has no set operators.
-fn class(source: &str, rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String> {
-    let missing = || format!("error parsing regexp: missing closing ]: `{}`", tail_from_class(source));
+/// Translates a character class: in Go it does not nest and has no set operators, and a dash is a range only between
+/// two characters.
+fn class(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String> {
+    let whole = rest.clone();
+    let missing = || format!("error parsing regexp: missing closing ]: `[{}`", whole.clone().collect::<String>());
     out.push('[');
     if rest.next_if_eq(&'^').is_some() {
         out.push('^');
     }
     let mut first = true;
     loop {
+        let from = rest.clone();
         let c = rest.next().ok_or_else(missing)?;
         match c {
             ']' if !first => {
                 out.push(']');
                 return Ok(());
             }
-            '[' if rest.peek() == Some(&':') => posix_class(rest, out),
-            '\\' => escape(rest, out, true)?,
-            // A dash between two items is a range; anywhere else it is itself.
-            '-' if !first && !matches!(rest.peek(), None | Some(']')) && !out.ends_with('-') => out.push('-'),
-            c => literal(c, out),
+            '[' if rest.peek() == Some(&':') && posix_class(rest, out)? => {}
+            '\\' if escaped_class(rest, out)? => {}
+            c => {
+                let low = if c == '\\' { escaped_char(rest)? } else { c };
+                literal(low, out);
+                let mut ahead = rest.clone();
+                if ahead.next() == Some('-') && ahead.peek().is_some_and(|c| *c != ']') {
+                    *rest = ahead;
+                    let high = match rest.next() {
+                        Some('\\') => escaped_char(rest)?,
+                        high => high.ok_or_else(missing)?,
+                    };
+                    if high < low {
+                        let length = from.clone().count() - rest.clone().count();
+                        let range: String = from.take(length).collect();
+                        return Err(format!("error parsing regexp: invalid character class range: `{range}`"));
+                    }
+                    out.push('-');
+                    literal(high, out);
+                }
+            }
         }
         first = false;
     }
 }
 
-fn posix_class(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
-    let ahead: String = rest.clone().take_while(|c| *c != ']').collect();
-    if ahead.len() > 2 && ahead.ends_with(':') {
-        out.push('[');
-        for c in rest.by_ref() {
-            out.push(c);
-            if c == ']' {
-                return;
-            }
-        }
-    } else {
-        out.push_str("\\[");
+/// Translates the rest of `[:name:]` if it is one.
+fn posix_class(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<bool, String> {
+    const NAMES: [&str; 14] = [
+        "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper",
+        "word", "xdigit",
+    ];
+    let ahead: String = rest.clone().skip(1).collect();
+    let Some((name, _)) = ahead.split_once(":]") else { return Ok(false) };
+    if !NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+        return Err(format!("error parsing regexp: invalid character class range: `[:{name}:]`"));
     }
+    let _ = write!(out, "[:{name}:]");
+    rest.nth(name.chars().count() + 2);
+    Ok(true)
 }
 
 fn tail_from_class(source: &str) -> &str {
@@ -503,6 +545,14 @@ mod tests {
     fn go_syntax_means_what_it_means_in_go() {
         matching(r"^\d+$", &["12"], &["", "١٢"]);
         matching(r"^[\w.-]+$", &["a.b-c_1"], &["é"]);
+        matching(r"^[\w-.]+$", &["a-b.c"], &["a/b"]);
+        matching(r"^[\w-z]+$", &["-", "z"], &["`"]);
+        matching(r"^[\s-x]$", &[" ", "-", "x"], &["A"]);
+        matching(r"^[\pL-z]+$", &["é-z"], &["1"]);
+        matching(r"^[a-c-e]+$", &["b-e"], &["d"]);
+        matching(r"^[[:alpha:]-z[:^word:]]+$", &["a-z!"], &["1"]);
+        matching(r"^[[:alpha]+$", &["[:a"], &["b"]);
+        matching(r"^(?P<n>a)(?P<n>b)$", &["ab"], &["a"]);
         matching(r"^[[a]$", &["[", "a"], &["b"]);
         matching(r"^[a&&b]+$", &["a&b"], &["c"]);
         matching(r"^[+--]$", &["+", ",", "-"], &["."]);
@@ -546,6 +596,13 @@ mod tests {
         refused("(?P=a)", "invalid or unsupported Perl syntax: `(?P`");
         refused(r"\p{Script=Greek}", r"invalid character class range: `\p{Script=Greek}`");
         refused(r"\p{Alphabetic}", r"invalid character class range: `\p{Alphabetic}`");
+        refused("^[[:foo:]]$", "invalid character class range: `[:foo:]`");
+        refused("[z-a]b", "invalid character class range: `z-a`");
+        refused("[a--b]", "invalid character class range: `a--`");
+        refused(r"[\x{41}-\n]", r"invalid character class range: `\x{41}-\n`");
+        refused(r"[a-\d]", r"invalid escape sequence: `\d`");
+        refused("x{2,1}", "invalid repeat count: `{2,1}`");
+        refused("(a[b)c[d", "missing closing ]: `[b)c[d`");
         refused(r"\pX", r"invalid character class range: `\pX`");
         refused("(?P<a-b>c)", "invalid named capture: `(?P<a-b>`");
         matching(r"^\p{Greek}+\pN\P{Lu}\p{^Lu}$", &["αβ1aa"], &["ab1aa"]);

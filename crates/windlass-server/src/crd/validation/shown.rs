@@ -1,7 +1,8 @@
-//! Schemas as upstream shows them in errors: its internal form, whose fields have Go's names and are all there.
+//! Schemas and versions as upstream shows them in errors: its internal form, whose fields have Go's names and are all there.
 
 use serde_json::{Map, Value};
 
+use super::Shared;
 use crate::field::go_json;
 
 /// The fields of upstream's `JSONSchemaProps`, in its order: Go's name, the keyword, and how Go writes it.
@@ -91,6 +92,62 @@ pub(super) fn rule(rule: &Value) -> String {
     )
 }
 
+/// The versions of a definition. What all of them have in common is not part of each.
+pub(super) fn versions(versions: &[Value], shared: &Shared) -> String {
+    let version = |version: &Value| {
+        let own = |key: &str, shared: bool| version.get(key).filter(|value| !(shared || value.is_null()));
+        let show = |value: Option<&Value>, shown: fn(&Value) -> String| value.map_or_else(|| "null".to_owned(), shown);
+        format!(
+            "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{},\"Schema\":{},\
+             \"Subresources\":{},\"AdditionalPrinterColumns\":{},\"SelectableFields\":{}}}",
+            field(version.get("name"), Form::Text),
+            field(version.get("served"), Form::Flag),
+            field(version.get("storage"), Form::Flag),
+            field(version.get("deprecated"), Form::Flag),
+            field(version.get("deprecationWarning"), Form::Plain),
+            show(own("schema", shared.schema), |schema| {
+                format!("{{\"OpenAPIV3Schema\":{}}}", field(schema.get("openAPIV3Schema"), Form::Schema))
+            }),
+            show(own("subresources", shared.subresources), subresources),
+            show(own("additionalPrinterColumns", shared.columns), |columns| each(columns, column)),
+            show(own("selectableFields", shared.selectable_fields), |fields| {
+                each(fields, |one| format!("{{\"JSONPath\":{}}}", field(one.get("jsonPath"), Form::Text)))
+            }),
+        )
+    };
+    list(versions, version)
+}
+
+fn subresources(value: &Value) -> String {
+    let scale = |scale: &Value| {
+        format!(
+            "{{\"SpecReplicasPath\":{},\"StatusReplicasPath\":{},\"LabelSelectorPath\":{}}}",
+            field(scale.get("specReplicasPath"), Form::Text),
+            field(scale.get("statusReplicasPath"), Form::Text),
+            field(scale.get("labelSelectorPath"), Form::Plain),
+        )
+    };
+    let scale = value.get("scale").filter(|scale| !scale.is_null()).map_or_else(|| "null".to_owned(), scale);
+    format!("{{\"Status\":{},\"Scale\":{scale}}}", field(value.get("status"), Form::Plain))
+}
+
+fn column(column: &Value) -> String {
+    let text = |key: &str| field(column.get(key), Form::Text);
+    let priority = column.get("priority").and_then(Value::as_i64).unwrap_or_default();
+    format!(
+        "{{\"Name\":{},\"Type\":{},\"Format\":{},\"Description\":{},\"Priority\":{priority},\"JSONPath\":{}}}",
+        text("name"),
+        text("type"),
+        text("format"),
+        text("description"),
+        text("jsonPath"),
+    )
+}
+
+fn each(values: &Value, shown: impl Fn(&Value) -> String) -> String {
+    list(values.as_array().map(Vec::as_slice).unwrap_or_default(), shown)
+}
+
 fn field(value: Option<&Value>, form: Form) -> String {
     let value = value.filter(|value| !value.is_null());
     let Some(value) = value else {
@@ -112,7 +169,7 @@ fn field(value: Option<&Value>, form: Form) -> String {
             let several = value.as_array().map_or_else(|| "null".to_owned(), |items| list(items, below));
             format!("{{\"Schema\":{},\"JSONSchemas\":{several}}}", below(value))
         }
-        Form::List => list(value.as_array().map(Vec::as_slice).unwrap_or_default(), below),
+        Form::List => each(value, below),
         Form::Map => {
             let entries = value.as_object().into_iter().flatten();
             let entries = entries.map(|(name, value)| format!("{}:{}", go_json(&name.as_str().into()), below(value)));
@@ -122,7 +179,7 @@ fn field(value: Option<&Value>, form: Form) -> String {
             let text = |key: &str| field(value.get(key), Form::Text);
             format!("{{\"Description\":{},\"URL\":{}}}", text("description"), text("url"))
         }
-        Form::Rules => list(value.as_array().map(Vec::as_slice).unwrap_or_default(), rule),
+        Form::Rules => each(value, rule),
     }
 }
 

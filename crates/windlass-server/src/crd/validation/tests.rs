@@ -3,6 +3,8 @@
 // Tables of `json!` literals read better by value.
 #![allow(clippy::needless_pass_by_value)]
 
+use serde_json::json;
+
 use super::*;
 use crate::crd::definition::Definition;
 use crate::registry::strategy::Strategy;
@@ -670,6 +672,31 @@ fn schemas_that_differ_are_reported_at_their_version() {
             "spec.versions[1].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields"
         ]
     );
+}
+
+#[test]
+fn versions_are_shown_as_upstream_holds_them() {
+    let mut crd = crd(json!({}));
+    let second = json!({"name": "v2", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object", "description": "d"}},
+        "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.a", "statusReplicasPath": ".status.b"}},
+        "selectableFields": [{"jsonPath": ".spec.a"}],
+        "additionalPrinterColumns": [{"name": "c", "type": "date", "jsonPath": ".d"}]});
+    crd["spec"]["versions"].as_array_mut().expect("a list").push(second);
+    let violations = violations(&crd);
+    let message = violations.iter().find(|message| message.starts_with("spec.versions: ")).expect("the message");
+    let (_, second) = message.split_once("{\"Name\":\"v2\",\"Served\":true,\"Storage\":true,").expect("the second");
+    assert!(
+        second.starts_with(
+            "\"Deprecated\":false,\"DeprecationWarning\":null,\"Schema\":{\"OpenAPIV3Schema\":{\"ID\":\"\","
+        )
+    );
+    assert!(second.ends_with(
+        "\"XValidations\":null}},\"Subresources\":{\"Status\":{},\"Scale\":{\"SpecReplicasPath\":\".spec.a\",\
+         \"StatusReplicasPath\":\".status.b\",\"LabelSelectorPath\":null}},\"AdditionalPrinterColumns\":[{\"Name\":\"c\",\
+         \"Type\":\"date\",\"Format\":\"\",\"Description\":\"\",\"Priority\":0,\"JSONPath\":\".d\"}],\
+         \"SelectableFields\":[{\"JSONPath\":\".spec.a\"}]}]: must have exactly one version marked as storage version"
+    ), "{second}");
 }
 
 /// JSON whose keys are mostly schema keywords.
