@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
@@ -20,6 +21,9 @@ use crate::{logging, memory, output};
 
 /// Any free port of this machine alone.
 const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// By then controllers have looked at what there is.
+const SETTLED: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Up) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
@@ -55,6 +59,10 @@ async fn foreground(args: &Up, home: &Home) -> Result<()> {
         tracing::warn!(bytes = recovery.truncated_bytes, "an unfinished write was cut off the end of the log");
     }
     output::line(format_args!("ready {} kubeconfig={}", credentials.server(), file.display()));
+    tokio::spawn(async {
+        tokio::time::sleep(SETTLED).await;
+        memory::let_go_of_the_start();
+    });
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
