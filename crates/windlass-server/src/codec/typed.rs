@@ -214,7 +214,8 @@ impl Walk<'_> {
                 continue;
             }
             let value = self.value(value, field, facts.type_name, &place.below(Step::Field(&name, facts.via)));
-            if let Some(value) = value.filter(|value| is_written(value, facts)) {
+            let written = |value: &Value| is_written(value, facts) || is_refused_empty(definition, &name, value);
+            if let Some(value) = value.filter(written) {
                 out.insert(name, value);
             }
         }
@@ -466,6 +467,11 @@ fn element_zero(schema: &Schema) -> Value {
 fn shortest(number: serde_json::Number) -> Value {
     let whole = number.as_f64().filter(|f| number.is_f64() && f.fract() == 0.0 && f.abs() < 9e15);
     whole.map_or(Value::Number(number), |f| Value::from(f as i64))
+}
+
+/// Policies that are there but empty get no defaults, and are refused for it: they are never written either.
+fn is_refused_empty(definition: &str, field: &str, value: &Value) -> bool {
+    field == "policies" && value.is_array() && definition == "io.k8s.api.autoscaling.v2.HPAScalingRules"
 }
 
 /// The extension and aggregation servers store JSON, where an empty list stays one.

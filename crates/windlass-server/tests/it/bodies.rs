@@ -12,7 +12,7 @@ use windlass_server::Server;
 use windlass_server::authn::User;
 use windlass_server::pki::Authority;
 
-use crate::client::{Answer, create, send_bytes, start};
+use crate::client::{Answer, create, post, send_bytes, start};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -119,4 +119,18 @@ async fn a_replacement_without_a_name_changes_nothing() {
     }
     let kept = send_bytes(server.service(), Method::GET, &format!("{MAPS}/m"), "", Vec::new()).await;
     assert_eq!(kept.body["data"]["k"], "v");
+}
+
+/// A list that is there but empty is not one that is absent, where upstream tells them apart.
+#[tokio::test]
+async fn an_autoscaler_without_any_policy_is_refused() {
+    let server = start().await;
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+    let spec = json!({"maxReplicas": 2, "scaleTargetRef": target, "behavior": {"scaleUp": {"policies": []}}});
+    let autoscaler = json!({"metadata": {"name": "a"}, "spec": spec});
+    let answer = post(&server, "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", &autoscaler).await;
+    assert_eq!(answer.code, 422, "{}", answer.message());
+    let expected = "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy";
+    assert!(answer.message().ends_with(expected), "{}", answer.message());
+    server.stop().await.unwrap();
 }
