@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use futures::StreamExt;
 use http_body_util::BodyExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PartialObjectMeta, Patch, PostParams,
 };
@@ -152,5 +152,25 @@ async fn a_read_where_no_cache_looks_says_what_is_cached() {
         "configmaps/v1 of namespace \"b\" are not cached, only those of a: watch the namespace, or read live"
     );
     assert!(client.live().get::<ConfigMap>(&ObjectKey::new("b", "own")).await.expect("read").is_some());
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn a_write_is_seen_in_a_scope_of_fields_that_it_is_part_of() {
+    let bench = Bench::start().await;
+    let (client, silence) = silenced(&bench);
+    let scope = Scope::default().fields("type=example.com/chip,metadata.name!=hidden");
+    let chips = client.caches().lister_in::<Secret>(&(), &scope);
+    chips.wait_synced().await.expect("synced");
+    silence.send_replace(true);
+    for (name, type_, selected) in
+        [("a", "example.com/chip", true), ("b", "Opaque", false), ("hidden", "example.com/chip", false)]
+    {
+        let mut secret = Secret { type_: Some(type_.to_owned()), ..Secret::default() };
+        secret.metadata.namespace = Some("default".into());
+        secret.metadata.name = Some(name.into());
+        client.create(&secret).await.expect("created");
+        assert_eq!(chips.get(&ObjectKey::new("default", name)).is_some(), selected, "{name}");
+    }
     client.caches().stop().await;
 }
