@@ -26,24 +26,24 @@ use crate::bench::{Bench, Log, Pet, pet, wait_for};
 const PART: &str = "WINDLASS_IT_PART";
 
 /// The part that this process plays, if it is one that a test started.
-fn part() -> Option<String> {
+pub fn part() -> Option<String> {
     std::env::var(PART).ok()
 }
 
 /// Says something to the test that started this process.
-fn say(what: &str) {
+pub fn say(what: &str) {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "\nit: {what}").and_then(|()| stdout.flush()).expect("somebody listens");
 }
 
 /// A process that plays a part of a test.
-struct Process {
+pub struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Process {
-    fn start(test: &str, part: &str, variables: &[(&str, &str)]) -> Self {
+    pub fn start(test: &str, part: &str, variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
             .args(["--exact", test, "--nocapture"])
             .env(PART, part)
@@ -57,7 +57,7 @@ impl Process {
     }
 
     /// Waits until the process says this.
-    async fn says(&mut self, what: &str) {
+    pub async fn says(&mut self, what: &str) {
         let line = format!("it: {what}");
         let heard = async {
             while let Some(said) = self.lines.next_line().await.expect("text") {
@@ -71,13 +71,13 @@ impl Process {
         assert_eq!(heard, Ok(true), "the process never said {what:?}");
     }
 
-    async fn signal(&self, name: &str) {
+    pub async fn signal(&self, name: &str) {
         let id = self.child.id().expect("it runs").to_string();
         let sent = Command::new("kill").args([format!("-{name}"), id]).status().await.expect("sent");
         assert!(sent.success());
     }
 
-    async fn ended_well(mut self) {
+    pub async fn ended_well(mut self) {
         assert!(self.child.wait().await.expect("ended").success());
     }
 }
