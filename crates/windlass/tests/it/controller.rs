@@ -10,9 +10,31 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use windlass::controller::{Watch, from_fn};
-use windlass::{Context, Controller, ObjectKey, Outcome, ReconcileError, owner, predicate};
+use windlass::{Context, Controller, ObjectKey, Outcome, Reconcile, ReconcileError, owner, predicate};
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
+
+/// A reconciler that only notes its keys.
+fn noting(log: &Log<String>) -> impl Reconcile {
+    let log = log.clone();
+    from_fn(move |key: ObjectKey, _ctx| {
+        log.push(key.to_string());
+        async { Ok(Outcome::Done) }
+    })
+}
+
+/// A ConfigMap that an object controls.
+async fn create_owned<K: windlass::Object>(bench: &Bench, controller: &K)
+where
+    K::DynamicType: Default,
+{
+    let mut owned = ConfigMap::default();
+    owned.metadata.name = Some("owned".into());
+    owned.metadata.namespace = Some("default".into());
+    owner::set_controller(&mut owned, controller).expect("owner");
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    maps.create(&PostParams::default(), &owned).await.expect("created");
+}
 
 #[tokio::test(start_paused = true)]
 async fn every_object_is_reconciled_and_every_end_is_seen() {
@@ -49,7 +71,6 @@ async fn every_object_is_reconciled_and_every_end_is_seen() {
 async fn owned_and_mapped_objects_wake_their_key() {
     let bench = Bench::start().await;
     let log: Log<String> = Log::default();
-    let seen = log.clone();
     let mut manager = bench.manager();
     manager
         .add(
@@ -60,10 +81,7 @@ async fn owned_and_mapped_objects_wake_their_key() {
                     let target = meta.annotations.as_ref().and_then(|a| a.get("pet")).cloned();
                     target.map(|name| ObjectKey::new("default", name)).into_iter().collect()
                 })
-                .complete(from_fn(move |key: ObjectKey, _ctx| {
-                    seen.push(key.to_string());
-                    async { Ok(Outcome::Done) }
-                })),
+                .complete(noting(&log)),
         )
         .expect("added");
     let running = Running::start(manager);
@@ -71,12 +89,7 @@ async fn owned_and_mapped_objects_wake_their_key() {
     wait_for("the pet", async || log.contains(&"default/thor".into())).await;
     let before = log.len();
 
-    let mut owned = ConfigMap::default();
-    owned.metadata.name = Some("bowl".into());
-    owned.metadata.namespace = Some("default".into());
-    owner::set_controller(&mut owned, &thor).expect("owner");
-    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
-    maps.create(&PostParams::default(), &owned).await.expect("created");
+    create_owned(&bench, &thor).await;
     wait_for("the owner", async || log.len() > before).await;
     assert_eq!(log.entries().last().map(String::as_str), Some("default/thor"));
 
@@ -101,26 +114,19 @@ async fn owned_and_mapped_objects_wake_their_key() {
 async fn a_stream_and_metadata_of_another_kind_wake_keys() {
     let bench = Bench::start().await;
     let log: Log<String> = Log::default();
-    let seen = log.clone();
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
-        seen.push(key.to_string());
-        async { Ok(Outcome::Done) }
-    });
     let outside = || futures::stream::iter([ObjectKey::new("default", "outside")]);
     manager
-        .add(Controller::<Pet>::new("pet").source(outside).owns::<PartialObjectMeta<ConfigMap>>().complete(reconciler))
+        .add(
+            Controller::<Pet>::new("pet").source(outside).owns::<PartialObjectMeta<ConfigMap>>().complete(noting(&log)),
+        )
         .expect("added");
     let running = Running::start(manager);
     wait_for("the stream", async || log.contains(&"default/outside".into())).await;
     let thor = bench.create(&pet("thor")).await;
     wait_for("the pet", async || log.contains(&"default/thor".into())).await;
     let before = log.len();
-    let mut owned = ConfigMap::default();
-    owned.metadata.name = Some("bowl".into());
-    owner::set_controller(&mut owned, &thor).expect("owner");
-    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
-    maps.create(&PostParams::default(), &owned).await.expect("created");
+    create_owned(&bench, &thor).await;
     wait_for("the owner", async || log.len() > before).await;
     running.stop().await.expect("stopped");
 }
@@ -254,15 +260,10 @@ async fn a_key_is_never_reconciled_twice_at_once() {
 async fn a_key_is_enqueued_from_anywhere() {
     let bench = Bench::start().await;
     let log: Log<String> = Log::default();
-    let seen = log.clone();
     let mut manager = bench.manager();
     let controller = Controller::<Pet>::new("pet");
     let wake = controller.enqueuer();
-    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
-        seen.push(key.to_string());
-        async { Ok(Outcome::Done) }
-    });
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete(noting(&log))).expect("added");
     let key = ObjectKey::new("default", "from-outside");
     assert!(!wake.enqueue(key.clone()), "nothing runs yet");
     let running = Running::start(manager);
@@ -298,23 +299,14 @@ async fn a_cluster_scoped_owner_of_a_kind_known_at_run_time_is_woken() {
     let bench = Bench::start().await;
     let kind = ApiResource::erase::<Namespace>(&());
     let log: Log<String> = Log::default();
-    let seen = log.clone();
-    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
-        seen.push(key.to_string());
-        async { Ok(Outcome::Done) }
-    });
     let mut manager = bench.manager();
     let controller = Controller::with_watch("namespaces", Watch::<DynamicObject>::dynamic(kind)).owns::<ConfigMap>();
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete(noting(&log))).expect("added");
     let running = Running::start(manager);
     wait_for("the owner", async || log.contains(&"default".into())).await;
     let before = log.len();
     let namespaces: Api<Namespace> = Api::all(bench.kube.clone());
-    let mut owned = ConfigMap::default();
-    owned.metadata.name = Some("rules".into());
-    owner::set_controller(&mut owned, &namespaces.get("default").await.expect("there")).expect("owner");
-    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
-    maps.create(&PostParams::default(), &owned).await.expect("created");
+    create_owned(&bench, &namespaces.get("default").await.expect("there")).await;
     wait_for("the owner again", async || log.entries()[before..].contains(&"default".into())).await;
     assert!(!log.contains(&"default/default".into()));
     running.stop().await.expect("stopped");
