@@ -54,6 +54,10 @@ async fn rules_follow_from_what_controllers_declare() {
     let rules = manager.rules();
     let places: Vec<&str> = rules.namespaced_rules().into_keys().collect();
     assert_eq!(places, ["a", "b", "ops"], "narrowed to the namespaces watched");
+    let own = rules.to_string();
+    let lease = "- apiGroups: [coordination.k8s.io]  # in namespace ops\n  resources: [leases]\n  ";
+    assert!(own.contains(&format!("{lease}verbs: [create]\n")), "{own}");
+    assert!(own.contains(&format!("{lease}resourceNames: [lock]\n  verbs: [get, update]\n")), "{own}");
     let everywhere = format!("{:?}", rules.cluster_rules());
     assert!(everywhere.contains("nodes") && !everywhere.contains("\"pets\""), "{everywhere}");
 }
