@@ -21,7 +21,7 @@ use windlass_server::Server;
 use windlass_server::authn::User;
 use windlass_server::pki::Authority;
 
-use crate::bench::{Bench, Log, Pet, pet, wait_for};
+use crate::bench::{Bench, Log, Pet, pet, wait_for, write_kubeconfig};
 
 const PART: &str = "WINDLASS_IT_PART";
 
@@ -46,6 +46,8 @@ impl Process {
     pub fn start(test: &str, part: &str, variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
             .args(["--exact", test, "--nocapture"])
+            .env_remove("KUBERNETES_SERVICE_HOST")
+            .env_remove("KUBERNETES_SERVICE_PORT")
             .env(PART, part)
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
@@ -184,17 +186,7 @@ async fn a_leader_whose_process_was_stopped_wakes_up_and_writes_nothing() {
     let authority = Authority::generate().expect("made");
     let listener = server.listen("127.0.0.1:0".parse().expect("an address"), &authority).await.expect("listening");
     let files = tempfile::tempdir().expect("a directory");
-    let (ca, kubeconfig) = (files.path().join("ca.pem"), files.path().join("kubeconfig"));
-    std::fs::write(&ca, authority.certificate()).expect("written");
-    let config = json!({
-        "current-context": "it",
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "clusters": [{"name": "it", "cluster": {
-            "server": format!("https://{}", listener.address()), "certificate-authority": ca,
-        }}],
-        "users": [{"name": "it", "user": {"token": "replica"}}],
-    });
-    std::fs::write(&kubeconfig, config.to_string()).expect("written");
+    let kubeconfig = write_kubeconfig(files.path(), listener.address(), &authority, "replica");
     let bench = Bench::of(server).await;
     bench.create(&pet("thor")).await;
 
@@ -236,4 +228,55 @@ async fn a_leader_whose_process_was_stopped_wakes_up_and_writes_nothing() {
     a.ended_well().await;
     following.abort();
     listener.stop().await;
+}
+
+/// Says which cluster is found, and as what.
+async fn find() {
+    let loader =
+        std::env::var("WINDLASS_IT_CONTEXT").map_or_else(|_| Loader::default(), |name| Loader::default().context(name));
+    match loader.load().await {
+        Ok(config) => say(&format!("{} {}", config.cluster_url, config.default_namespace)),
+        Err(error) => say(&error.to_string()),
+    }
+}
+
+#[tokio::test]
+async fn the_cluster_is_found_where_others_look_for_it() {
+    if part().is_some() {
+        return find().await;
+    }
+    const SELF: &str = "process::the_cluster_is_found_where_others_look_for_it";
+    let files = tempfile::tempdir().expect("a directory");
+    let file = |path: &std::path::Path, name: &str| {
+        let config = json!({
+            "current-context": name,
+            "contexts": [{"name": name, "context": {"cluster": name, "user": "me", "namespace": format!("of-{name}")}}],
+            "clusters": [{"name": name, "cluster": {"server": format!("https://{name}:6443")}}],
+            "users": [{"name": "me", "user": {"token": "t"}}],
+        });
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        std::fs::write(path, config.to_string()).expect("written");
+        path.to_str().expect("text").to_owned()
+    };
+    let home = files.path().join("home");
+    file(&home.join(".kube").join("config"), "home");
+    let (one, two) = (file(&files.path().join("one"), "one"), file(&files.path().join("two"), "two"));
+    let (home, both) = (home.to_str().expect("text").to_owned(), format!("{one}:{two}"));
+    let pod = ("KUBERNETES_SERVICE_HOST", "192.0.2.1");
+    let found = async |variables: &[(&str, &str)], what: &str| {
+        let mut variables = variables.to_vec();
+        variables.push(("HOME", &home));
+        let mut process = Process::start(SELF, "find", &variables);
+        process.says(what).await;
+        process.ended_well().await;
+    };
+    // The first of several files says which context is the current one; a file goes before the pod.
+    found(&[("KUBECONFIG", &both), pod], "https://one:6443/ of-one").await;
+    found(&[("KUBECONFIG", &both), ("WINDLASS_IT_CONTEXT", "two")], "https://two:6443/ of-two").await;
+    // There is no service account here, which is what would be used.
+    let missing =
+        "service account of this pod: failed to read an incluster environment variable: environment variable not found";
+    found(&[("KUBECONFIG", ""), pod], missing).await;
+    found(&[("KUBECONFIG", ""), pod, ("WINDLASS_IT_CONTEXT", "home")], "https://home:6443/ of-home").await;
+    found(&[("KUBECONFIG", "")], "https://home:6443/ of-home").await;
 }
