@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::json;
 use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{Object, types_to_fill};
 
 /// The seam between an informer and a server. Tests script it.
 pub(crate) trait ListWatch<K>: Send + Sync + 'static {
@@ -133,6 +133,8 @@ pub(crate) struct ApiSource<K> {
     client: kube::Client,
     request: kube::api::Request,
     selection: Selection,
+    /// What items of a list begin with instead of `{`, if they do not say their kind and should.
+    opening: Option<Vec<u8>>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -145,6 +147,9 @@ impl<K: Object> ApiSource<K> {
             client,
             request: kube::api::Request::new(K::url_path(dt, selection.namespace.as_deref())),
             selection,
+            opening: types_to_fill::<K>(dt).map(|types| {
+                format!("{{\"apiVersion\":{:?},\"kind\":{:?},", types.api_version, types.kind).into_bytes()
+            }),
             kind: PhantomData,
         }
     }
@@ -159,7 +164,7 @@ impl<K: Object> ApiSource<K> {
         };
         let request = if K::metadata_api() { self.request.list_metadata(&params) } else { self.request.list(&params) }
             .map_err(kube::Error::BuildRequest)?;
-        decode_page(&send(&self.client, request).await?)
+        decode_page(&send(&self.client, request).await?, self.opening.as_deref())
     }
 }
 
@@ -230,7 +235,7 @@ struct ListMeta {
     continue_token: Option<String>,
 }
 
-fn decode_page<K: Object>(body: &[u8]) -> Result<Page<K>, kube::Error> {
+fn decode_page<K: Object>(body: &[u8], opening: Option<&[u8]>) -> Result<Page<K>, kube::Error> {
     let whole = 0..body.len();
     let meta: ListMeta = match json::member(body, whole.clone(), "metadata") {
         Some(span) => serde_json::from_slice(&body[span]).map_err(kube::Error::SerdeError)?,
@@ -241,12 +246,28 @@ fn decode_page<K: Object>(body: &[u8]) -> Result<Page<K>, kube::Error> {
     if items.is_none() {
         check_empty(body)?;
     }
-    let decode = |span| Decoded::from_json(json::without_managed_fields(body, span));
+    let decode = |span| {
+        let item = json::without_managed_fields(body, span);
+        Decoded::from_json(match opening {
+            Some(opening) => opened(opening, item),
+            None => item,
+        })
+    };
     Ok(Page {
         items: items.unwrap_or_default().into_iter().map(decode).collect(),
         resource_version: meta.resource_version.unwrap_or_default(),
         continue_token: meta.continue_token.filter(|token| !token.is_empty()),
     })
+}
+
+/// An item that says its kind: lists leave that out of the items of Kubernetes' own kinds.
+fn opened(opening: &[u8], item: Box<[u8]>) -> Box<[u8]> {
+    match item.strip_prefix(b"{") {
+        Some(rest) if item.len() > 2 && json::member(&item, 0..item.len(), "kind").is_none() => {
+            [opening, rest].concat().into_boxed_slice()
+        }
+        _ => item,
+    }
 }
 
 /// What a body without an array of items must be to count as an empty list. Anything else would
@@ -347,6 +368,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{ApiResource, DynamicObject};
 
     use super::*;
 
@@ -363,7 +385,7 @@ mod tests {
                 {"metadata": meta("b"), "data": "not a map"},
             ],
         });
-        let page: Page<ConfigMap> = decode_page(body.to_string().as_bytes()).unwrap();
+        let page: Page<ConfigMap> = decode_page(body.to_string().as_bytes(), None).unwrap();
         assert_eq!((page.resource_version.as_str(), page.continue_token), ("9", None));
         assert!(matches!(&page.items[0], Decoded::Object(o) if o.object.metadata.name.as_deref() == Some("a")));
         let Decoded::Object(fresh) = &page.items[0] else {
@@ -379,18 +401,49 @@ mod tests {
         assert!(broken.error.contains("expected"), "{}", broken.error);
     }
 
+    #[tokio::test]
+    async fn items_of_a_kind_known_at_run_time_say_what_they_are() {
+        let resource = ApiResource::erase::<ConfigMap>(&());
+        let client = kube::Client::new(
+            tower::service_fn(|_| async {
+                let body = serde_json::json!({"kind": "ConfigMapList", "items": [
+                    {"metadata": meta("a"), "data": {"kind": "v"}}, {"kind": "Other", "metadata": meta("b")},
+                ]});
+                let body = http_body_util::Full::new(Bytes::from(body.to_string()));
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }),
+            "default",
+        );
+        let source = ApiSource::<DynamicObject>::new(client, &resource, Selection::default());
+        let page = source.list(None).await.unwrap();
+        let kinds: Vec<String> = page
+            .items
+            .iter()
+            .map(|item| match item {
+                Decoded::Object(fresh) => {
+                    let kept: DynamicObject = serde_json::from_slice(fresh.json.as_ref().unwrap()).unwrap();
+                    assert_eq!(kept.types, fresh.object.types);
+                    kept.types.map(|types| types.kind).unwrap_or_default()
+                }
+                Decoded::Broken(broken) => broken.error.clone(),
+            })
+            .collect();
+        assert_eq!(kinds[0], "ConfigMap");
+        assert_ne!(kinds[1], "ConfigMap");
+    }
+
     #[test]
     fn a_list_without_items_is_empty() {
-        let page: Page<ConfigMap> = decode_page(br#"{"metadata":{"resourceVersion":"1"},"items":null}"#).unwrap();
+        let page: Page<ConfigMap> = decode_page(br#"{"metadata":{"resourceVersion":"1"},"items":null}"#, None).unwrap();
         assert!(page.items.is_empty());
-        let page: Page<ConfigMap> = decode_page(br#"{"kind":"ConfigMapList","apiVersion":"v1"}"#).unwrap();
+        let page: Page<ConfigMap> = decode_page(br#"{"kind":"ConfigMapList","apiVersion":"v1"}"#, None).unwrap();
         assert!(page.items.is_empty());
     }
 
     #[test]
     fn what_is_not_a_list_is_not_an_empty_list() {
         for body in ["{}", "", "[]", "<html></html>", r#"{"kind":"Status"}"#, r#"{"items":{}}"#, r#"{"items":"#] {
-            assert!(decode_page::<ConfigMap>(body.as_bytes()).is_err(), "{body}");
+            assert!(decode_page::<ConfigMap>(body.as_bytes(), None).is_err(), "{body}");
         }
     }
 

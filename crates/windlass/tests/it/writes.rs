@@ -276,3 +276,16 @@ async fn children_no_longer_wanted_are_pruned() {
     assert!(maps.get_opt("foreign").await.expect("read").is_some(), "what others own stays");
     client.caches().stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_object_without_its_namespace_is_named() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("settings".into());
+    let error = client.create(&map).await.expect_err("nowhere").to_string();
+    assert_eq!(error, "create configmaps/v1 settings: no namespace is given");
+    let error = client.apply(&map).await.expect_err("nowhere").to_string();
+    assert!(error.ends_with("configmaps/v1 settings: no namespace is given"), "{error}");
+    client.caches().stop().await;
+}
