@@ -18,6 +18,7 @@ mod subscription;
 mod sync;
 
 mod backoff;
+mod decode;
 mod fields;
 mod json;
 mod machine;
