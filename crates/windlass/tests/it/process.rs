@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use kube::api::Patch;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use windlass::config::Loader;
@@ -22,6 +22,7 @@ use windlass_server::authn::User;
 use windlass_server::pki::Authority;
 
 use crate::bench::{Bench, Log, Pet, pet, wait_for, write_kubeconfig};
+use crate::webhook::{certificates, settings, webhooks};
 
 const PART: &str = "WINDLASS_IT_PART";
 
@@ -279,4 +280,41 @@ async fn the_cluster_is_found_where_others_look_for_it() {
     found(&[("KUBECONFIG", ""), pod], missing).await;
     found(&[("KUBECONFIG", ""), pod, ("WINDLASS_IT_CONTEXT", "home")], "https://home:6443/ of-home").await;
     found(&[("KUBECONFIG", "")], "https://home:6443/ of-home").await;
+}
+
+/// A manager that would lead, and serve webhooks, if it were not only asked what it needs.
+async fn tell_needs() -> Result<(), ManagerError> {
+    let config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+    let client = windlass::config::connect(config).expect("a client");
+    let election = LeaderElection::new("ops", "lock");
+    let mut manager = Manager::builder(client).name("pets").leader_election(election).build()?;
+    manager.add_webhooks(webhooks(&crate::webhook::Rules::default(), certificates(settings())))?;
+    manager.run().await
+}
+
+#[tokio::test]
+async fn manifests_name_what_they_are_about() {
+    if part().is_some() {
+        return tell_needs().await.expect("told");
+    }
+    let files = tempfile::tempdir().expect("a directory");
+    let file = files.path().join("manifests");
+    let variables = [("WINDLASS_MANIFESTS", file.to_str().expect("text"))];
+    Process::start("process::manifests_name_what_they_are_about", "tell", &variables).ended_well().await;
+    let text = std::fs::read_to_string(file).expect("written");
+    let rules: Vec<Value> = text
+        .lines()
+        .flat_map(|line| {
+            serde_json::from_str::<Value>(line).expect("JSON")["rules"].as_array().cloned().expect("rules")
+        })
+        .collect();
+    for rule in [
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]}),
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["lock"],
+            "verbs": ["get", "update"]}),
+        json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["webhook-server-cert"],
+            "verbs": ["get", "list", "update", "watch"]}),
+    ] {
+        assert!(rules.contains(&rule), "{rule}\nnot in\n{text}");
+    }
 }
