@@ -418,7 +418,9 @@ async fn missing_permissions_fail_the_start_and_with_them_everything_is_kept() {
     let build = |check: bool| {
         let builder = windlass::Manager::builder(kube.clone()).name("it").check_permissions(check);
         let mut manager = builder.probes("127.0.0.1:0").build().expect("a manager");
-        let webhooks = webhooks(&Rules::default(), certificates(settings()));
+        // Nothing is looked at for an hour: what changes is seen by watches, or not at all.
+        let certificates = Certificates::self_managed(settings()).check_every(Duration::from_secs(3600));
+        let webhooks = webhooks(&Rules::default(), certificates);
         manager.add_webhooks(webhooks.conversion(Conversion::<Pet>::new())).expect("added");
         manager
     };
@@ -451,15 +453,14 @@ async fn missing_permissions_fail_the_start_and_with_them_everything_is_kept() {
     assert_eq!(definition.spec.conversion.expect("a conversion").strategy, "Webhook");
 
     // With the names in the rules, changes are still seen as they happen.
-    let definition = Api::<CustomResourceDefinition>::all(bench.kube.clone());
     let api: Api<ValidatingWebhookConfiguration> = Api::all(bench.kube.clone());
     api.delete("it-validating-webhook-configuration", &DeleteParams::default()).await.expect("deleted");
     wait_for("made again", async || api.get_opt("it-validating-webhook-configuration").await.expect("read").is_some())
         .await;
     let undo = Patch::Merge(json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": null}}}}}));
-    definition.patch("pets.petstore.example.com", &PatchParams::default(), &undo).await.expect("patched");
+    definitions.patch("pets.petstore.example.com", &PatchParams::default(), &undo).await.expect("patched");
     wait_for("injected again", async || {
-        let found = definition.get("pets.petstore.example.com").await.expect("there");
+        let found = definitions.get("pets.petstore.example.com").await.expect("there");
         let webhook = found.spec.conversion.and_then(|conversion| conversion.webhook);
         webhook.and_then(|webhook| webhook.client_config).is_some_and(|client| client.ca_bundle.is_some())
     })
