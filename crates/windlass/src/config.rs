@@ -4,8 +4,9 @@
 //! merged), the service account of the pod this runs in, `~/.kube/config`. Asking for a context
 //! leaves the service account out.
 //!
-//! Tokens that come from a file, as those of service accounts do, are read again at least once a
-//! minute, so that one that is replaced before it expires never stops an operator.
+//! Tokens that come from a file, as those of service accounts do, are read again once a minute, and
+//! at once when the server no longer takes them. A request that was refused so is sent again with
+//! the new one, so that a token that is replaced never stops an operator, however late.
 //!
 //! Clients made here [send again](connect) only what is safe to send again.
 //!
@@ -18,11 +19,15 @@
 //! # Ok(()) }
 //! ```
 
+mod token;
+
 use std::path::{Path, PathBuf};
 
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use serde_json::json;
 
 use crate::retry;
+pub(crate) use token::TokenFile;
 
 /// Why there is no configuration.
 ///
@@ -48,6 +53,15 @@ pub enum ConfigError {
     /// The service account of the pod cannot be used.
     #[error("service account of this pod: {0}")]
     InCluster(#[source] InClusterError),
+    /// A file with a token cannot be read.
+    #[error("token {}: {source}", path.display())]
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// There is nothing anywhere.
     #[error("no cluster configured: no --kubeconfig, no $KUBECONFIG, not in a pod, no {}", path.display())]
     Nothing {
@@ -84,8 +98,10 @@ pub async fn client() -> Result<kube::Client, ConfigError> {
 /// ```
 pub fn connect(mut config: kube::Config) -> Result<kube::Client, ConfigError> {
     config.default_retry = false;
+    let token = TokenFile::take(&mut config.auth_info)?;
+    let host = config.cluster_url.authority().map(|authority| authority.as_str().into()).unwrap_or_default();
     let client = kube::Client::try_from(config).map_err(|error| ConfigError::Client(Box::new(error)))?;
-    Ok(retry::with_retries(client))
+    Ok(retry::with_retries(client, host, token))
 }
 
 /// Finds a configuration. See the [module documentation](self).
@@ -103,6 +119,7 @@ pub struct Loader {
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
     in_cluster: bool,
+    service_account: Option<PathBuf>,
 }
 
 impl Loader {
@@ -127,8 +144,25 @@ impl Loader {
         self
     }
 
+    /// Uses the service account whose files (`token`, `ca.crt`, `namespace`) are in this directory, and
+    /// nothing else: for a pod that mounts them elsewhere. The cluster is the pod's.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), windlass::config::ConfigError> {
+    /// let client = windlass::config::Loader::default().service_account("/var/run/other").client().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn service_account(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.service_account = Some(directory.into());
+        self
+    }
+
     /// The configuration.
     pub async fn load(&self) -> Result<kube::Config, ConfigError> {
+        if let Some(directory) = &self.service_account {
+            return pod(directory).await;
+        }
         if self.in_cluster {
             return kube::Config::incluster().map_err(ConfigError::InCluster);
         }
@@ -161,6 +195,33 @@ impl Loader {
         let file = Kubeconfig::read_from(path).map_err(failed)?;
         kube::Config::from_custom_kubeconfig(file, &self.options()).await.map_err(failed)
     }
+}
+
+/// The cluster of this pod, with the service account in a directory.
+async fn pod(directory: &Path) -> Result<kube::Config, ConfigError> {
+    let variable = |name| {
+        let value = std::env::var(name).map_err(InClusterError::ReadEnvironmentVariable);
+        value.map_err(ConfigError::InCluster)
+    };
+    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let namespace = std::fs::read_to_string(directory.join("namespace"));
+    let namespace = namespace.map_err(|error| ConfigError::InCluster(InClusterError::ReadDefaultNamespace(error)))?;
+    let authority = directory.join("ca.crt");
+    let failed = |source| ConfigError::Kubeconfig { origin: directory.display().to_string(), source };
+    let file: Kubeconfig = serde_json::from_value(json!({
+        "current-context": "pod",
+        "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace.trim()}}],
+        "clusters": [{"name": "pod", "cluster": {
+            "server": format!("https://{host}:{port}"), "certificate-authority": authority,
+        }}],
+        "users": [{"name": "pod", "user": {"tokenFile": directory.join("token")}}],
+    }))
+    .expect("invariant: this is a kubeconfig");
+    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)?;
+    // Read again when it changes, as pods have it.
+    config.root_cert_file = Some(authority);
+    Ok(config)
 }
 
 #[cfg(test)]

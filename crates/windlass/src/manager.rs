@@ -30,10 +30,13 @@ mod access;
 mod builder;
 mod cluster;
 mod describe;
+mod error;
 mod http;
 mod leading;
+mod needs;
 mod probes;
 mod requests;
+mod run;
 mod signals;
 mod tasks;
 
@@ -44,127 +47,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use builder::ManagerBuilder;
 pub use cluster::Cluster;
+pub use error::ManagerError;
 
 use crate::cache::{CacheOptions, Caches, Lister};
 use crate::client::Client;
-use crate::controller::{CompleteController, Environment};
+use crate::controller::CompleteController;
 use crate::events::{Broadcaster, EventApi, Recorder};
-use crate::informer::SyncError;
-use crate::lease::{InvalidElection, LeaderElection};
+use crate::lease::LeaderElection;
 use crate::metrics::Registry;
 use crate::object::Object;
-use crate::rbac::Rules;
-use crate::webhook::{self, WebhookError, Webhooks};
-use access::Access;
-use leading::Leading;
+use crate::webhook::{self, Webhooks};
 use probes::Checks;
 use tasks::{LeaderTask, Task};
-
-/// Why a manager could not be built, or stopped other than on request.
-///
-/// ```no_run
-/// use windlass::manager::ManagerError;
-///
-/// # async fn example(manager: windlass::Manager) -> Result<(), ManagerError> {
-/// match manager.run().await {
-///     Err(ManagerError::Forbidden { missing }) => {
-///         eprint!("{}", missing.to_yaml("petstore-manager"));
-///         std::process::exit(1)
-///     }
-///     ended => ended,
-/// }
-/// # }
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ManagerError {
-    /// A server's address cannot be listened on.
-    #[error("listen on {address} for {purpose}: {source}")]
-    Bind {
-        /// The address asked for.
-        address: String,
-        /// What for.
-        purpose: &'static str,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Two controllers or tasks of the same name.
-    #[error("a controller or task named {name:?} was added before")]
-    DuplicateName {
-        /// The name.
-        name: String,
-    },
-    /// A cache did not complete.
-    #[error(transparent)]
-    Cache(#[from] SyncError),
-    /// The election's settings contradict each other.
-    #[error(transparent)]
-    Election(#[from] InvalidElection),
-    /// A sharded controller's settings cannot work.
-    #[error("sharded controller {controller:?}: {source}")]
-    Sharding {
-        /// The controller.
-        controller: String,
-        /// What is wrong.
-        #[source]
-        source: InvalidElection,
-    },
-    /// A transform came after others had begun to watch the kind.
-    #[error("controller {controller:?}: {kind} are watched already, without this transform")]
-    Transform {
-        /// The controller.
-        controller: String,
-        /// The kind.
-        kind: String,
-    },
-    /// Webhooks cannot be served.
-    #[error(transparent)]
-    Webhooks(#[from] WebhookError),
-    /// The operator may not do what it cannot do without.
-    #[error("the operator's account lacks permissions; add these rules to its role:\n{missing}")]
-    Forbidden {
-        /// What is missing.
-        missing: Rules,
-    },
-    /// A task failed, or ended before it was told to.
-    #[error("task {name:?}: {message}")]
-    Task {
-        /// The task.
-        name: String,
-        /// How it ended.
-        message: String,
-    },
-    /// What was running did not finish in time and was aborted.
-    #[error("not stopped within {after:?}, aborted")]
-    ShutdownTimeout {
-        /// How long was waited.
-        after: Duration,
-    },
-    /// A second signal arrived while stopping.
-    #[error("aborted by a second signal")]
-    Aborted,
-    /// Signals cannot be received.
-    #[error("install signal handlers: {0}")]
-    Signals(#[source] std::io::Error),
-    /// The manifests that `$WINDLASS_MANIFESTS` asks for cannot be written.
-    #[error("write manifests to {}: {source}", path.display())]
-    Describe {
-        /// The file asked for.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-/// How long the server may take to say what the operator may do; it is taken to allow everything after.
-const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server that is bound but does not serve yet.
 struct Bound {
@@ -334,57 +232,6 @@ impl Manager {
         Ok(cluster)
     }
 
-    /// Everything the operator needs to be allowed: see [`rbac`](crate::rbac).
-    ///
-    /// ```no_run
-    /// # fn example(manager: windlass::Manager) {
-    /// print!("{}", manager.rules().to_yaml("petstore-manager"));
-    /// # }
-    /// ```
-    pub fn rules(&self) -> Rules {
-        self.needs().0
-    }
-
-    /// What the operator may not do of what it cannot do without. Of a kind that a controller owns
-    /// it must be able to write something, in one way or another.
-    fn missing(&self) -> impl Future<Output = Rules> + Send + use<> {
-        let mut owned = Rules::default();
-        for controller in &self.controllers {
-            owned.extend(&controller.owned(self.client.caches().namespaces()));
-        }
-        let ((_, needed), kube) = (self.needs(), self.client.kube().clone());
-        async move {
-            let mut missing = needed.missing(&kube).await;
-            missing.extend(&owned.missing(&kube).await.where_all_of(&owned));
-            missing
-        }
-    }
-
-    /// All rules, and those without which the manager cannot start.
-    fn needs(&self) -> (Rules, Rules) {
-        let (mut all, mut needed) = (Rules::default(), Rules::default());
-        for controller in &self.controllers {
-            let (more, must) = controller.rules(self.client.caches().namespaces());
-            all.extend(&more);
-            needed.extend(&must);
-        }
-        if let Some(election) = &self.election {
-            let (namespace, verbs) = (Some(election.namespace.as_str()), ["get", "create", "update"]);
-            needed.allow(namespace, "coordination.k8s.io", ["leases"], verbs);
-        }
-        if self.metrics_access && self.metrics_server.is_some() {
-            needed.allow(None, "authentication.k8s.io", ["tokenreviews"], ["create"]);
-            needed.allow(None, "authorization.k8s.io", ["subjectaccessreviews"], ["create"]);
-        }
-        for webhooks in &self.webhooks {
-            needed.extend(&webhooks.rules());
-        }
-        all.extend(&needed);
-        let group = if self.event_api == EventApi::EventsV1 { "events.k8s.io" } else { "" };
-        all.allow(None, group, ["events"], ["create", "patch"]);
-        (all, needed)
-    }
-
     /// Adds a task that runs in every replica, leader or not, once the caches are complete. It must
     /// end when the token is cancelled; ending before stops the manager.
     pub fn add_task<F, Fut, E>(&mut self, name: &str, task: F) -> Result<(), ManagerError>
@@ -439,227 +286,10 @@ impl Manager {
         self.checks.add_ready(name, check);
     }
 
-    /// Runs until SIGINT or SIGTERM, then stops in order. A second signal aborts.
-    pub async fn run(self) -> Result<(), ManagerError> {
-        let shutdown = CancellationToken::new();
-        let mut signals = signals::Signals::install().map_err(ManagerError::Signals)?;
-        let running = self.run_until(shutdown.clone());
-        tokio::pin!(running);
-        tokio::select! {
-            ended = &mut running => return ended,
-            () = signals.next() => {
-                tracing::info!("stopping on signal");
-                shutdown.cancel();
-            }
-        }
-        tokio::select! {
-            ended = &mut running => ended,
-            () = signals.next() => Err(ManagerError::Aborted),
-        }
-    }
-
-    /// Runs until the token is cancelled, then stops in order.
-    pub async fn run_until(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
-        if let Some(path) = self.describe.clone() {
-            let written = describe::write(&path, self.client.field_manager(), &self.rules());
-            return written.map_err(|source| ManagerError::Describe { path, source });
-        }
-        if self.check_permissions {
-            let asked = tokio::time::timeout(PERMISSIONS_TIMEOUT, self.missing());
-            if let Some(Ok(missing)) = shutdown.run_until_cancelled(asked).await
-                && !missing.is_empty()
-            {
-                return Err(ManagerError::Forbidden { missing });
-            }
-        }
-        let Self {
-            client,
-            metrics,
-            broadcaster,
-            probes,
-            metrics_server,
-            checks,
-            controllers,
-            tasks,
-            leader_tasks,
-            election,
-            graceful_shutdown,
-            webhooks,
-            clusters,
-            metrics_access,
-            ready,
-            ..
-        } = self;
-        let caches = client.caches().clone();
-        let clusters: Arc<[Cluster]> = clusters.into();
-        let every: Vec<Caches> =
-            std::iter::once(caches).chain(clusters.iter().map(|cluster| cluster.caches().clone())).collect();
-        // Dropping this future must stop the informers too.
-        let _stop_caches: Vec<_> = every.iter().map(Caches::stop_on_drop).collect();
-        let servers_shutdown = CancellationToken::new();
-        let mut servers = JoinSet::new();
-        let synced = every.clone();
-        let checks = Arc::new(checks.with_ready("caches", move || {
-            if synced.iter().all(Caches::is_synced) { Ok(()) } else { Err("not synced".to_owned()) }
-        }));
-        serve(&mut servers, probes, "probes", &servers_shutdown, None, move |request| checks.answer(request))?;
-        let registry = metrics.clone();
-        let access = metrics_access.then(|| Arc::new(Access::new(client.kube().clone())));
-        serve(&mut servers, metrics_server, "metrics", &servers_shutdown, access, move |request| {
-            http::metrics(request, &registry)
-        })?;
-
-        // Before the caches: what they list may have to be converted here.
-        let webhooks_shutdown = CancellationToken::new();
-        let mut webhook_servers = JoinSet::new();
-        for bound in webhooks {
-            let starting = bound.start(&client, &metrics, webhooks_shutdown.clone());
-            if let Some(started) = shutdown.run_until_cancelled(starting).await {
-                webhook_servers.spawn(started?);
-            }
-        }
-
-        every.iter().for_each(Caches::start);
-        let work_shutdown = shutdown.child_token();
-        let _stop_work = work_shutdown.clone().drop_guard();
-        let mut work: JoinSet<Result<(), ManagerError>> = JoinSet::new();
-        let syncing = async {
-            for caches in &every {
-                caches.wait_synced().await?;
-            }
-            Ok(())
-        };
-        let mut result = match shutdown.run_until_cancelled(syncing).await {
-            Some(Err(error)) => Err(ManagerError::Cache(error)),
-            Some(Ok(())) => {
-                ready.send_replace(true);
-                for task in tasks {
-                    work.spawn(task.run(work_shutdown.clone()));
-                }
-                let environment = Environment {
-                    client: client.clone(),
-                    clusters,
-                    fence: None,
-                    recorder: Recorder::discard(),
-                    metrics,
-                };
-                let (controllers, others): (Vec<_>, Vec<_>) =
-                    controllers.into_iter().partition(|controller| controller.needs_leader());
-                spawn_controllers(&mut work, &others, &environment, &broadcaster, &work_shutdown);
-                let leading = Leading {
-                    controllers,
-                    tasks: leader_tasks,
-                    environment,
-                    broadcaster: Arc::clone(&broadcaster),
-                    election,
-                };
-                work.spawn(leading.run(work_shutdown.clone()));
-                let kube = client.kube().clone();
-                let (events, events_shutdown) = (Arc::clone(&broadcaster), servers_shutdown.clone());
-                servers.spawn(async move {
-                    events.run(kube, events_shutdown).await;
-                    Ok(())
-                });
-                supervise(&mut work, &shutdown).await
-            }
-            None => Ok(()),
-        };
-
-        work_shutdown.cancel();
-        // Nor may a reconcile that reads a kind for the first time hold up the rest.
-        every.iter().for_each(Caches::close);
-        let stopping = async {
-            while let Some(ended) = work.join_next().await {
-                if let Err(error) = flatten(ended)
-                    && result.is_ok()
-                {
-                    result = Err(error);
-                }
-            }
-            for caches in &every {
-                caches.stop().await;
-            }
-            webhooks_shutdown.cancel();
-            while webhook_servers.join_next().await.is_some() {}
-            servers_shutdown.cancel();
-            while servers.join_next().await.is_some() {}
-        };
-        if tokio::time::timeout(graceful_shutdown, stopping).await.is_err() {
-            work.shutdown().await;
-            webhook_servers.shutdown().await;
-            servers.shutdown().await;
-            for caches in &every {
-                caches.stop().await;
-            }
-            return Err(ManagerError::ShutdownTimeout { after: graceful_shutdown });
-        }
-        result
-    }
-
     fn claim_name(&mut self, name: &str) -> Result<(), ManagerError> {
         if self.names.insert(name.to_owned()) {
             return Ok(());
         }
         Err(ManagerError::DuplicateName { name: name.to_owned() })
     }
-}
-
-fn serve<F>(
-    servers: &mut JoinSet<Result<(), ManagerError>>,
-    bound: Option<Bound>,
-    purpose: &'static str,
-    shutdown: &CancellationToken,
-    access: Option<Arc<Access>>,
-    answer: F,
-) -> Result<(), ManagerError>
-where
-    F: Fn(&http::Head) -> http::Answer + Send + Sync + 'static,
-{
-    let Some(bound) = bound else {
-        return Ok(());
-    };
-    let listener = tokio::net::TcpListener::from_std(bound.listener);
-    let listener =
-        listener.map_err(|source| ManagerError::Bind { address: bound.address.to_string(), purpose, source })?;
-    tracing::info!(address = %bound.address, purpose, "serving");
-    let shutdown = shutdown.clone();
-    servers.spawn(async move {
-        http::serve(listener, Arc::new(answer), access, shutdown).await;
-        Ok(())
-    });
-    Ok(())
-}
-
-fn spawn_controllers(
-    work: &mut JoinSet<Result<(), ManagerError>>,
-    controllers: &[Arc<CompleteController>],
-    environment: &Environment,
-    broadcaster: &Broadcaster,
-    shutdown: &CancellationToken,
-) {
-    for controller in controllers {
-        let mut environment = environment.clone();
-        environment.recorder = broadcaster.recorder(controller.name());
-        let running = controller.run(environment, shutdown.clone());
-        work.spawn(async move { running.await.map_err(ManagerError::from) });
-    }
-}
-
-/// Waits for the token, or for something that fails before.
-async fn supervise(
-    work: &mut JoinSet<Result<(), ManagerError>>,
-    shutdown: &CancellationToken,
-) -> Result<(), ManagerError> {
-    loop {
-        // Cancel-safe: a task that ended is taken only when it is returned.
-        tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return Ok(()),
-            Some(ended) = work.join_next() => flatten(ended)?,
-        }
-    }
-}
-
-fn flatten(ended: Result<Result<(), ManagerError>, tokio::task::JoinError>) -> Result<(), ManagerError> {
-    ended.unwrap_or_else(|error| Err(ManagerError::Task { name: "unknown".to_owned(), message: error.to_string() }))
 }

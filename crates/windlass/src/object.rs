@@ -1,10 +1,10 @@
 //! What a type must offer to be watched, cached and written.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::fmt::Debug;
 
 use kube::Resource;
-use kube::api::ApiResource;
+use kube::api::{ApiResource, DynamicObject, TypeMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -51,6 +51,24 @@ pub(crate) fn describe(resource: &ApiResource) -> String {
 /// Whether a type says that its objects are in no namespace. Dynamic types do not say.
 pub(crate) fn is_cluster_scoped<K: Object>() -> bool {
     TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
+}
+
+/// Whether a type says that its objects are in namespaces.
+pub(crate) fn is_namespaced<K: Object>() -> bool {
+    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::NamespaceResourceScope>()
+}
+
+/// The kind of objects that do not know it by their type, and are sent without it in lists.
+pub(crate) fn types_to_fill<K: Object>(dt: &K::DynamicType) -> Option<TypeMeta> {
+    let dynamic = TypeId::of::<K>() == TypeId::of::<DynamicObject>();
+    dynamic.then(|| TypeMeta { api_version: K::api_version(dt).into_owned(), kind: K::kind(dt).into_owned() })
+}
+
+/// Says of an object what kind it is, if it was sent without.
+pub(crate) fn fill_types<K: Object>(object: &mut K, types: &TypeMeta) {
+    if let Some(object) = (object as &mut dyn Any).downcast_mut::<DynamicObject>() {
+        object.types.get_or_insert_with(|| types.clone());
+    }
 }
 
 /// The resource version as a number. Versions of one kind are ordered; `None` for servers that

@@ -4,7 +4,9 @@
 //! [owns](crate::Controller::owns) a kind writes it too; its own kind it reads, updates, and
 //! writes the status and finalizers of. What else a reconciler does it
 //! [says](crate::Controller::permits). The manager adds events, leases, reviews, and what webhooks
-//! need to keep [certificates of their own](crate::webhook::SelfManaged).
+//! need to keep [certificates of their own](crate::webhook::SelfManaged). Where names are known, as
+//! those of leases and of the Secret with the certificates, rules are for these names only, apart
+//! from `create`, which no rule can limit so.
 //!
 //! [`Manager::rules`](crate::Manager::rules) puts it all together, and `windlass manifests` prints it.
 //! When the manager starts it asks the server whether it may do what it cannot do without, and fails
@@ -36,8 +38,8 @@ pub(crate) const WRITE: [&str; 3] = ["create", "update", "patch"];
 /// Writing children.
 pub(crate) const OWN: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 
-/// A group and a resource, as `("apps", "deployments/status")`.
-type Target = (String, String);
+/// A group, a resource and a name if only that is meant, as `("apps", "deployments/status", None)`.
+type Target = (String, String, Option<String>);
 /// Verbs by target.
 type Grants = BTreeMap<Target, BTreeSet<String>>;
 
@@ -65,18 +67,40 @@ impl Rules {
         V: IntoIterator<Item: Into<String>>,
     {
         let verbs: BTreeSet<String> = verbs.into_iter().map(Into::into).collect();
-        let grants = self.by_namespace.entry(namespace.map(str::to_owned)).or_default();
         for resource in resources {
-            let granted = grants.entry((group.to_owned(), resource.into())).or_default();
-            granted.extend(verbs.iter().cloned());
+            self.grant(namespace, (group.to_owned(), resource.into(), None), &verbs);
         }
+    }
+
+    /// Allows verbs on the object of one name. Not for `create`, since a server does not know the
+    /// name of what it is asked to create; `list` and `watch` are allowed with the field selector
+    /// `metadata.name` only.
+    ///
+    /// ```
+    /// use windlass::rbac::Rules;
+    ///
+    /// let mut rules = Rules::default();
+    /// rules.allow_named(Some("operators"), "", "secrets", "webhook-server-cert", ["get", "update"]);
+    /// assert!(rules.to_yaml("petstore").contains("  resourceNames:\n  - webhook-server-cert\n"));
+    /// ```
+    pub fn allow_named<V>(&mut self, namespace: Option<&str>, group: &str, resource: &str, name: &str, verbs: V)
+    where
+        V: IntoIterator<Item: Into<String>>,
+    {
+        let verbs = verbs.into_iter().map(Into::into).collect();
+        self.grant(namespace, (group.to_owned(), resource.to_owned(), Some(name.to_owned())), &verbs);
+    }
+
+    fn grant(&mut self, namespace: Option<&str>, target: Target, verbs: &BTreeSet<String>) {
+        let grants = self.by_namespace.entry(namespace.map(str::to_owned)).or_default();
+        grants.entry(target).or_default().extend(verbs.iter().cloned());
     }
 
     /// Adds everything another set allows.
     pub fn extend(&mut self, other: &Self) {
         for (namespace, grants) in &other.by_namespace {
-            for ((group, resource), verbs) in grants {
-                self.allow(namespace.as_deref(), group, [resource], verbs);
+            for (target, verbs) in grants {
+                self.grant(namespace.as_deref(), target.clone(), verbs);
             }
         }
     }
@@ -88,9 +112,9 @@ impl Rules {
         }
         let mut spread = Self { by_namespace: self.by_namespace.clone() };
         let everywhere = spread.by_namespace.remove(&None).unwrap_or_default();
-        for ((group, resource), verbs) in &everywhere {
+        for (target, verbs) in &everywhere {
             for namespace in namespaces {
-                spread.allow(Some(namespace), group, [resource], verbs);
+                spread.grant(Some(namespace), target.clone(), verbs);
             }
         }
         spread
@@ -103,7 +127,7 @@ impl Rules {
             let known = all.by_namespace.get(namespace);
             for (target, verbs) in grants {
                 if known.and_then(|known| known.get(target)) == Some(verbs) {
-                    whole.allow(namespace.as_deref(), &target.0, [target.1.as_str()], verbs.iter().cloned());
+                    whole.grant(namespace.as_deref(), target.clone(), verbs);
                 }
             }
         }
@@ -167,21 +191,23 @@ impl Rules {
         let reviews = &reviews;
         let mut questions = Vec::new();
         for (namespace, grants) in &self.by_namespace {
-            for ((group, resource), verbs) in grants {
+            for (target, verbs) in grants {
                 for verb in verbs {
-                    questions.push((namespace, group, resource, verb));
+                    questions.push((namespace, target, verb));
                 }
             }
         }
-        let asked = questions.into_iter().map(|(namespace, group, resource, verb)| async move {
-            let (name, subresource) = match resource.split_once('/') {
-                Some((name, subresource)) => (name, Some(subresource.to_owned())),
+        let asked = questions.into_iter().map(|(namespace, target, verb)| async move {
+            let (group, resource, name) = target;
+            let (resource, subresource) = match resource.split_once('/') {
+                Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
                 None => (resource.as_str(), None),
             };
             let attributes = ResourceAttributes {
                 group: Some(group.clone()),
-                resource: Some(name.to_owned()),
+                resource: Some(resource.to_owned()),
                 subresource,
+                name: name.clone(),
                 verb: Some(verb.clone()),
                 namespace: namespace.clone(),
                 ..ResourceAttributes::default()
@@ -190,11 +216,11 @@ impl Rules {
             let review = SelfSubjectAccessReview { spec, ..Default::default() };
             let answer = reviews.create(&PostParams::default(), &review).await;
             let refused = matches!(answer, Ok(SelfSubjectAccessReview { status: Some(status), .. }) if !status.allowed);
-            refused.then_some((namespace, group, resource, verb))
+            refused.then_some((namespace, target, verb))
         });
         let mut missing = Self::default();
-        for (namespace, group, resource, verb) in join_all(asked).await.into_iter().flatten() {
-            missing.allow(namespace.as_deref(), group, [resource], [verb]);
+        for (namespace, target, verb) in join_all(asked).await.into_iter().flatten() {
+            missing.grant(namespace.as_deref(), target.clone(), &BTreeSet::from([verb.clone()]));
         }
         missing
     }
@@ -211,6 +237,9 @@ impl std::fmt::Display for Rules {
                 };
                 writeln!(f, "- apiGroups: [{}]{place}", list(rule.api_groups))?;
                 writeln!(f, "  resources: [{}]", list(rule.resources))?;
+                if rule.resource_names.is_some() {
+                    writeln!(f, "  resourceNames: [{}]", list(rule.resource_names))?;
+                }
                 writeln!(f, "  verbs: [{}]", list(Some(rule.verbs)))?;
             }
         }
@@ -218,18 +247,30 @@ impl std::fmt::Display for Rules {
     }
 }
 
-/// Resources of one group that need the same verbs share a rule.
+/// Names of one resource that need the same verbs share a rule, and so do resources of one group.
 fn rules(grants: &Grants) -> Vec<PolicyRule> {
-    let mut shared: BTreeMap<(&String, &BTreeSet<String>), Vec<String>> = BTreeMap::new();
-    for ((group, resource), verbs) in grants {
-        shared.entry((group, verbs)).or_default().push(resource.clone());
+    let mut names: BTreeMap<(&String, &String, BTreeSet<&String>), Vec<String>> = BTreeMap::new();
+    for (target, verbs) in grants {
+        let (group, resource, name) = target;
+        // What is allowed whatever the name need not be said of one.
+        let whole = name.as_ref().and_then(|_| grants.get(&(group.clone(), resource.clone(), None)));
+        let verbs: BTreeSet<&String> =
+            verbs.iter().filter(|verb| !whole.is_some_and(|whole| whole.contains(*verb))).collect();
+        if !verbs.is_empty() {
+            names.entry((group, resource, verbs)).or_default().extend(name.clone());
+        }
+    }
+    let mut shared: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for ((group, resource, verbs), names) in names {
+        shared.entry((group, names, verbs)).or_default().push(resource.clone());
     }
     shared
         .into_iter()
-        .map(|((group, verbs), resources)| PolicyRule {
+        .map(|((group, names, verbs), resources)| PolicyRule {
             api_groups: Some(vec![group.clone()]),
             resources: Some(resources),
-            verbs: verbs.iter().cloned().collect(),
+            resource_names: Some(names).filter(|names| !names.is_empty()),
+            verbs: verbs.into_iter().cloned().collect(),
             ..PolicyRule::default()
         })
         .collect()
@@ -249,8 +290,12 @@ fn document(text: &mut String, kind: &str, name: &str, namespace: Option<&str>, 
         for (start, field, items) in [
             ("- ", "apiGroups", rule.api_groups.as_deref().unwrap_or_default()),
             ("  ", "resources", rule.resources.as_deref().unwrap_or_default()),
+            ("  ", "resourceNames", rule.resource_names.as_deref().unwrap_or_default()),
             ("  ", "verbs", &rule.verbs),
         ] {
+            if items.is_empty() {
+                continue;
+            }
             let _ = writeln!(text, "{start}{field}:");
             for item in items {
                 let _ = writeln!(text, "  - {}", quoted(item));
@@ -293,6 +338,26 @@ mod tests {
         let mut again = Rules::default();
         again.extend(&rules);
         assert_eq!(again, rules);
+    }
+
+    #[test]
+    fn names_are_said_where_they_matter() {
+        let mut rules = Rules::default();
+        for name in ["b", "a"] {
+            rules.allow_named(None, "", "secrets", name, ["get", "update"]);
+            rules.allow_named(None, "", "configmaps", name, ["get"]);
+        }
+        rules.allow_named(None, "", "secrets", "c", ["watch"]);
+        rules.allow(None, "", ["configmaps"], READ);
+        rules.allow(None, "", ["secrets"], ["create", "get"]);
+        assert_eq!(
+            rules.to_string(),
+            "- apiGroups: [\"\"]\n  resources: [secrets]\n  verbs: [create, get]\n\
+             - apiGroups: [\"\"]\n  resources: [configmaps]\n  verbs: [get, list, watch]\n\
+             - apiGroups: [\"\"]\n  resources: [secrets]\n  resourceNames: [a, b]\n  verbs: [update]\n\
+             - apiGroups: [\"\"]\n  resources: [secrets]\n  resourceNames: [c]\n  verbs: [watch]\n"
+        );
+        assert!(rules.to_yaml("x").contains("  resourceNames:\n  - a\n  - b\n  verbs:\n  - update\n"));
     }
 }
 

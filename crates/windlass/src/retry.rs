@@ -1,16 +1,19 @@
 //! Which requests a client sends again by itself, and when.
 //!
-//! Only what cannot do harm: reads that a busy server turned away (429, 503, 504), and writes that
-//! it says it did not begin (429 with `Retry-After`). Any other answer to a write goes to the
+//! Only what cannot do harm: reads that a busy server turned away (429, 503, 504), writes that it
+//! says it did not begin (429 with `Retry-After`), and whatever it refused because of a token (401)
+//! that has been replaced since. Any other answer to a write goes to the
 //! caller, since the server may have carried it out. The [fence](crate::lease::Fence) a write came
 //! through is asked again before every try, so that a pause never outlives the lease.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
 use kube::client::Body;
 use tower::BoxError;
 
+use crate::config::TokenFile;
 use crate::lease::Fences;
 
 /// Tries of one request, as client-go's.
@@ -20,11 +23,25 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// No server is obeyed longer than this.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A client that sends requests again where that is safe. The one given must not do so itself.
-pub(crate) fn with_retries(client: kube::Client) -> kube::Client {
+/// Who answered: an extension of responses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Host(pub(crate) Arc<str>);
+
+/// A client that sends requests again where that is safe, with a token if there is one. The one given
+/// must not do so itself.
+pub(crate) fn with_retries(client: kube::Client, host: Arc<str>, token: Option<TokenFile>) -> kube::Client {
+    let token = token.map(Arc::new);
     let namespace = client.default_namespace().to_owned();
     let valid_until = *client.valid_until();
-    let service = tower::service_fn(move |request: Request<Body>| send(client.clone(), request));
+    let host = Host(host);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (sending, host) = (send(client.clone(), token.clone(), request), host.clone());
+        async move {
+            let mut response = sending.await?;
+            response.extensions_mut().insert(host);
+            Ok::<_, BoxError>(response)
+        }
+    });
     kube::Client::new(service, namespace).with_valid_until(valid_until)
 }
 
@@ -33,7 +50,11 @@ pub(crate) fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-async fn send(client: kube::Client, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+async fn send(
+    client: kube::Client,
+    token: Option<Arc<TokenFile>>,
+    mut request: Request<Body>,
+) -> Result<Response<Body>, BoxError> {
     for tried in 1..=TRIES {
         if !is_read(request.method())
             && let Some(fences) = request.extensions().get::<Fences>()
@@ -42,11 +63,24 @@ async fn send(client: kube::Client, mut request: Request<Body>) -> Result<Respon
         }
         let again = if tried < TRIES { copy(&request) } else { None };
         let method = request.method().clone();
+        let sent = token.as_ref().map(|token| (token, token.header()));
+        if let Some((_, header)) = &sent {
+            request.headers_mut().insert(header::AUTHORIZATION, header.clone());
+        }
         let response = client.send(request).await?;
-        let (Some(next), Some(pause)) = (again, pause(&method, &response, tried)) else {
+        let Some(next) = again else {
             return Ok(response);
         };
-        tracing::debug!(%method, uri = %next.uri(), status = response.status().as_u16(), ?pause, "server is busy");
+        let pause = match sent {
+            Some((token, refused)) if response.status() == StatusCode::UNAUTHORIZED && token.is_replaced(&refused) => {
+                Some(Duration::ZERO)
+            }
+            _ => pause(&method, &response, tried),
+        };
+        let Some(pause) = pause else {
+            return Ok(response);
+        };
+        tracing::debug!(%method, uri = %next.uri(), status = response.status().as_u16(), ?pause, "sending again");
         drop(response);
         tokio::time::sleep(pause).await;
         request = next;
@@ -113,7 +147,7 @@ mod tests {
             let response = response.body(Body::from(body.to_string().into_bytes())).unwrap();
             async move { Ok::<_, Infallible>(response) }
         });
-        (with_retries(kube::Client::new(service, "default")), seen)
+        (with_retries(kube::Client::new(service, "default"), Arc::default(), None), seen)
     }
 
     async fn create(client: kube::Client) -> Result<ConfigMap, kube::Error> {
@@ -138,6 +172,46 @@ mod tests {
             let written = create(client).await;
             assert_eq!((seen.lock().len(), written.is_ok()), (writes, writes == 2), "write, {code} {retry_after:?}");
         }
+    }
+
+    /// A server that takes one token only; and the tokens it saw.
+    fn strict(good: &'static str, file: &std::path::Path) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = Arc::clone(&seen);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let token = request.headers()[header::AUTHORIZATION].to_str().unwrap().to_owned();
+            let status = if token == format!("Bearer {good}") { 200 } else { 401 };
+            log.lock().push(token);
+            let body = serde_json::json!({"metadata": {"name": "x", "namespace": "default"}, "code": status,
+                "status": "Failure", "message": "Unauthorized"});
+            let response = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
+            async move { Ok::<_, Infallible>(response.unwrap()) }
+        });
+        let token = TokenFile::open(file).unwrap();
+        (with_retries(kube::Client::new(service, "default"), Arc::default(), Some(token)), seen)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_is_refused_is_read_again_and_a_request_sent_again_only_with_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        std::fs::write(&file, "old\n").unwrap();
+        let (client, seen) = strict("new", &file);
+        create(client.clone()).await.unwrap_err();
+        assert_eq!(*seen.lock(), ["Bearer old"], "there is no other");
+        std::fs::write(&file, "new\n").unwrap();
+        create(client.clone()).await.unwrap();
+        assert_eq!(*seen.lock(), ["Bearer old", "Bearer old", "Bearer new"]);
+        // One that is replaced in time is never refused.
+        std::fs::write(&file, "newer").unwrap();
+        create(client.clone()).await.unwrap();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        create(client.clone()).await.unwrap_err();
+        assert_eq!(seen.lock()[3..], ["Bearer new", "Bearer newer"]);
+        // A file that is taken away leaves what was read.
+        std::fs::remove_file(&file).unwrap();
+        create(client).await.unwrap_err();
+        assert_eq!(seen.lock()[5..], ["Bearer newer"]);
     }
 
     #[tokio::test(start_paused = true)]

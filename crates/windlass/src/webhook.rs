@@ -103,6 +103,7 @@ pub use response::{Response, Warnings};
 use crate::client::Client;
 use crate::object::Object;
 use crate::rbac::Rules;
+use admission::Phase;
 use certificates::{Clock, Serving, Source};
 use convert::Converter;
 use files::Files;
@@ -360,16 +361,25 @@ impl Bound {
     pub(crate) fn rules(&self) -> Rules {
         let mut rules = Rules::default();
         let Source::SelfManaged(settings) = &self.webhooks.certificates.0 else { return rules };
-        let secret = ["get", "list", "watch", "create", "update"];
-        rules.allow(Some(&settings.namespace), "", ["secrets"], secret);
-        let configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
-        rules.allow(None, "admissionregistration.k8s.io", configurations, ["list", "watch", "patch"]);
-        if settings.register.is_some() {
-            rules.allow(None, "admissionregistration.k8s.io", configurations, ["get", "create"]);
+        let namespace = Some(settings.namespace.as_str());
+        rules.allow(namespace, "", ["secrets"], ["create"]);
+        rules.allow_named(namespace, "", "secrets", &settings.secret, ["get", "list", "watch", "update"]);
+        let group = "admissionregistration.k8s.io";
+        let verbs = ["get", "list", "watch", "patch"];
+        for (resource, phase) in
+            [("mutatingwebhookconfigurations", Phase::Mutating), ("validatingwebhookconfigurations", Phase::Validating)]
+        {
+            match settings.configurations(phase, &self.webhooks.admissions) {
+                None => rules.allow(None, group, [resource], ["list", "watch", "patch"]),
+                Some(names) => names.iter().for_each(|name| rules.allow_named(None, group, resource, name, verbs)),
+            }
+            if settings.registers(phase, &self.webhooks.admissions).is_some() {
+                rules.allow(None, group, [resource], ["create"]);
+            }
         }
-        if !self.webhooks.converters.is_empty() {
-            let verbs = ["get", "list", "watch", "patch"];
-            rules.allow(None, "apiextensions.k8s.io", ["customresourcedefinitions"], verbs);
+        for converter in &self.webhooks.converters {
+            let (resource, name) = ("customresourcedefinitions", converter.subject().definition());
+            rules.allow_named(None, "apiextensions.k8s.io", resource, &name, verbs);
         }
         rules
     }
@@ -422,6 +432,8 @@ impl Bound {
                     client: client.kube().clone(),
                     field_manager: client.field_manager().to_owned(),
                     reach: reach.unwrap_or_else(|| Reach::url(format!("https://{address}"))),
+                    mutating: settings.configurations(Phase::Mutating, &webhooks.admissions),
+                    validating: settings.configurations(Phase::Validating, &webhooks.admissions),
                     admissions: webhooks.admissions,
                     definitions,
                     register: settings.register.clone(),

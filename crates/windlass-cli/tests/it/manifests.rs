@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::windlass::Sandbox;
 
-const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"pets"},"rules":[{"apiGroups":[""],"resources":["*"],"verbs":["get"]}]}"#;
+const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"pets"},"rules":[{"apiGroups":[""],"resources":["pods"],"resourceNames":["hen"],"verbs":["get"]}]}"#;
 
 /// A package with these programs, each a Rust `main`.
 fn package(sandbox: &Sandbox, programs: &[(&str, &str)]) {
@@ -50,7 +50,7 @@ fn the_package_in_this_directory_is_built_and_asked() {
     let (success, stdout, stderr) = windlass(&sandbox, "manifests rbac");
     assert!(success, "{stderr}");
     let expected = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: pets\n\
-                    rules:\n- apiGroups:\n  - \"\"\n  resources:\n  - \"*\"\n  verbs:\n  - get\n";
+                    rules:\n- apiGroups:\n  - \"\"\n  resourceNames:\n  - hen\n  resources:\n  - pods\n  verbs:\n  - get\n";
     assert_eq!(stdout, expected);
 
     std::fs::write(sandbox.path("src/bin/other.rs"), "fn main() {}\n").unwrap();

@@ -42,6 +42,16 @@ pub enum ClientError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// The object is of a kind that lives in namespaces, and says none.
+    #[error("{verb} {kind} {key}: no namespace is given")]
+    NoNamespace {
+        /// What was attempted.
+        verb: &'static str,
+        /// The kind.
+        kind: String,
+        /// The object.
+        key: String,
+    },
     /// The cache has no complete state.
     #[error(transparent)]
     Cache(#[from] SyncError),

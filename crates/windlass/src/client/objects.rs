@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Client, ClientError};
 use crate::cache::Lister;
 use crate::key::ObjectKey;
-use crate::object::{Object, describe};
+use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill};
 
 /// Everything that can be done with one kind. [`Client`]'s methods are shorthands for these.
 ///
@@ -69,6 +69,7 @@ impl<K: Object> Objects<K> {
 
     /// An object as the server has it now.
     pub async fn get_live(&self, key: &ObjectKey) -> Result<Option<K>, ClientError> {
+        self.check_place("get", key)?;
         let request = self.request(key.namespace());
         let params = GetParams::default();
         let request = if K::metadata_api() {
@@ -89,7 +90,10 @@ impl<K: Object> Objects<K> {
         let request = self.request(namespace);
         let request = if K::metadata_api() { request.list_metadata(params) } else { request.list(params) };
         let place = namespace.unwrap_or("in all namespaces");
-        let list: ObjectList<K> = self.send("list", &place, request).await?;
+        let mut list: ObjectList<K> = self.send("list", &place, request).await?;
+        if let Some(types) = types_to_fill::<K>(&self.dt) {
+            list.items.iter_mut().for_each(|object| fill_types(object, &types));
+        }
         Ok(list.items)
     }
 
@@ -146,6 +150,7 @@ impl<K: Object> Objects<K> {
 
     /// See [`Client::delete`].
     pub async fn delete(&self, key: &ObjectKey, params: &DeleteParams) -> Result<bool, ClientError> {
+        self.check_place("delete", key)?;
         let request = self.request(key.namespace()).delete(key.name(), params);
         let text = match self.send_text("delete", key, request).await {
             Ok(text) => text,
@@ -173,6 +178,14 @@ impl<K: Object> Objects<K> {
             }
         }
         Ok(true)
+    }
+
+    /// A server answers a request without a namespace as if there were no such resource.
+    fn check_place(&self, verb: &'static str, key: &ObjectKey) -> Result<(), ClientError> {
+        if is_namespaced::<K>() && key.namespace().is_none() {
+            return Err(ClientError::NoNamespace { verb, kind: self.describe(), key: key.to_string() });
+        }
+        Ok(())
     }
 
     fn request(&self, namespace: Option<&str>) -> Request {
@@ -217,6 +230,7 @@ impl<K: Object> Objects<K> {
         key: &ObjectKey,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<K, ClientError> {
+        self.check_place(verb, key)?;
         let text = self.send_text(verb, key, request).await?;
         let object: K = self.decode(verb, key, &text)?;
         let resource = ApiResource::erase::<K>(&self.dt);

@@ -37,13 +37,37 @@ pub(super) fn elements(json: &[u8], within: Range<usize>) -> Option<Vec<Range<us
 }
 
 /// The object at `within` without its `metadata.managedFields`: nobody reads them from a cache,
-/// and they are often the largest part of an object.
-pub(super) fn without_managed_fields(json: &[u8], within: Range<usize>) -> Box<[u8]> {
+/// and they are often the largest part of an object. On request without the `kind` and `apiVersion`
+/// that it begins with, too.
+pub(super) fn without_managed_fields(json: &[u8], within: Range<usize>, types: bool) -> Box<[u8]> {
     let managed = member(json, within.clone(), "metadata").and_then(|meta| find(json, meta, "managedFields"));
+    let (opening, start): (&[u8], usize) = match after_types(json, within.start) {
+        Some(start) if !types => (b"{", start),
+        _ => (b"", within.start),
+    };
     match managed {
-        Some(found) => [&json[within.start..found.whole.start], &json[found.whole.end..within.end]].concat().into(),
-        None => json[within].into(),
+        Some(found) => [opening, &json[start..found.whole.start], &json[found.whole.end..within.end]].concat().into(),
+        None => [opening, &json[start..within.end]].concat().into(),
     }
+}
+
+/// Where the other members of the object at `at` begin, if it begins with `kind` and `apiVersion`.
+fn after_types(json: &[u8], at: usize) -> Option<usize> {
+    let start = skip_space(json, at);
+    let mut at = skip_space(json, start + 1);
+    for _ in 0..2 {
+        let name_end = skip_string(json, at)?;
+        if !matches!(&json[at..name_end], b"\"kind\"" | b"\"apiVersion\"") {
+            return None;
+        }
+        let colon = skip_space(json, name_end);
+        let end = skip_space(json, skip_value(json, skip_space(json, colon + 1))?);
+        if json.get(start) != Some(&b'{') || json.get(colon) != Some(&b':') || json.get(end) != Some(&b',') {
+            return None;
+        }
+        at = skip_space(json, end + 1);
+    }
+    (json.get(at) == Some(&b'"')).then_some(at)
 }
 
 struct Member {
@@ -154,7 +178,7 @@ mod tests {
     use super::*;
 
     fn cut(text: &str) -> String {
-        String::from_utf8(without_managed_fields(text.as_bytes(), 0..text.len()).into()).unwrap()
+        String::from_utf8(without_managed_fields(text.as_bytes(), 0..text.len(), true).into()).unwrap()
     }
 
     #[test]
@@ -174,6 +198,28 @@ mod tests {
             ("[1]", "[1]"),
         ] {
             assert_eq!(cut(from), to);
+        }
+    }
+
+    #[test]
+    fn kind_and_version_are_left_out_where_they_come_first() {
+        let short = |text: &str| {
+            String::from_utf8(without_managed_fields(text.as_bytes(), 0..text.len(), false).into()).unwrap()
+        };
+        let managed = r#"{"kind":"A","apiVersion":"v1","metadata":{"name":"a","managedFields":[{}]},"x":1}"#;
+        assert_eq!(short(managed), r#"{"metadata":{"name":"a"},"x":1}"#);
+        let spaced = r#" { "apiVersion" : "v1" , "kind" : "A" , "x" : 1 }"#;
+        assert_eq!(short(spaced), r#"{"x" : 1 }"#);
+        for other in [
+            r#"{"kind":"A","apiVersion":"v1"}"#,
+            r#"{"kind":"A","x":1}"#,
+            r#"{"x":1,"kind":"A","apiVersion":"v1"}"#,
+            r#"{"kind":"A","apiVersion":"v1",}"#,
+            r#"["kind","apiVersion"]"#,
+            "{",
+            "",
+        ] {
+            assert_eq!(short(other), other);
         }
     }
 

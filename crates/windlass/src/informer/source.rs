@@ -1,9 +1,6 @@
-//! Where an informer's objects come from: the list and watch requests, and their decoding.
-//!
-//! A page or event is cut into objects by [position](super::json), and each is decoded by itself:
-//! one that does not fit its type is reported with its name and does not stop the rest.
+//! Where an informer's objects come from: the list and watch requests.
 
-use std::marker::PhantomData;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use futures::future::BoxFuture;
@@ -11,13 +8,11 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use http_body_util::BodyExt;
 use kube::api::{ListParams, WatchParams};
-use kube::core::{Status, WatchEvent};
-use serde::Deserialize;
-use serde_json::Value;
+use kube::core::Status;
 
+use super::decode::{Event, Keeping, Page, decode_event, decode_page};
 use super::json;
-use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{Object, types_to_fill};
 
 /// The seam between an informer and a server. Tests script it.
 pub(crate) trait ListWatch<K>: Send + Sync + 'static {
@@ -36,82 +31,6 @@ pub(crate) trait ListWatch<K>: Send + Sync + 'static {
 }
 
 pub(crate) type EventStream<K> = BoxStream<'static, Result<Event<K>, kube::Error>>;
-
-/// One page of a list.
-#[derive(Debug)]
-pub(crate) struct Page<K> {
-    pub(crate) items: Vec<Decoded<K>>,
-    pub(crate) resource_version: String,
-    pub(crate) continue_token: Option<String>,
-}
-
-/// One event of a watch.
-#[derive(Debug)]
-pub(crate) enum Event<K> {
-    Applied(Decoded<K>),
-    Deleted(Decoded<K>),
-    Bookmark { resource_version: String, initial_end: bool },
-    Error(Box<Status>),
-}
-
-/// An object, or what could be found out about one that cannot be read.
-#[derive(Debug)]
-pub(crate) enum Decoded<K> {
-    Object(Fresh<K>),
-    Broken(Broken),
-}
-
-/// An object as it arrived.
-#[derive(Debug)]
-pub(crate) struct Fresh<K> {
-    pub(crate) object: K,
-    /// The bytes it was decoded from, without `managedFields`.
-    pub(crate) json: Option<Box<[u8]>>,
-}
-
-impl<K> From<K> for Fresh<K> {
-    fn from(object: K) -> Self {
-        Self { object, json: None }
-    }
-}
-
-/// An object that does not fit its type.
-#[derive(Debug, Clone)]
-pub(crate) struct Broken {
-    pub(crate) key: ObjectKey,
-    pub(crate) resource_version: String,
-    pub(crate) error: String,
-}
-
-impl<K: Object> Decoded<K> {
-    pub(crate) fn resource_version(&self) -> &str {
-        match self {
-            Self::Object(fresh) => fresh.object.meta().resource_version.as_deref().unwrap_or_default(),
-            Self::Broken(broken) => &broken.resource_version,
-        }
-    }
-
-    fn from_json(json: Box<[u8]>) -> Self {
-        match serde_json::from_slice::<K>(&json) {
-            Ok(mut object) => {
-                // Only there when the bytes could not be cut.
-                object.meta_mut().managed_fields = None;
-                Self::Object(Fresh { object, json: Some(json) })
-            }
-            Err(error) => Self::broken(&json, &error),
-        }
-    }
-
-    fn broken(json: &[u8], error: &serde_json::Error) -> Self {
-        let value: Value = serde_json::from_slice(json).unwrap_or_default();
-        let at = |pointer| value.pointer(pointer).and_then(Value::as_str).unwrap_or("");
-        Self::Broken(Broken {
-            key: ObjectKey::new(at("/metadata/namespace"), at("/metadata/name")),
-            resource_version: at("/metadata/resourceVersion").to_owned(),
-            error: error.to_string(),
-        })
-    }
-}
 
 /// What is watched: a kind in all or one namespace, optionally narrowed by selectors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -133,7 +52,9 @@ pub(crate) struct ApiSource<K> {
     client: kube::Client,
     request: kube::api::Request,
     selection: Selection,
-    kind: PhantomData<fn() -> K>,
+    /// What items of a list begin with instead of `{`, if they do not say their kind and should.
+    opening: Option<Vec<u8>>,
+    keeping: Arc<Keeping<K>>,
 }
 
 /// Objects per page, as client-go asks for.
@@ -145,7 +66,10 @@ impl<K: Object> ApiSource<K> {
             client,
             request: kube::api::Request::new(K::url_path(dt, selection.namespace.as_deref())),
             selection,
-            kind: PhantomData,
+            opening: types_to_fill::<K>(dt).map(|types| {
+                format!("{{\"apiVersion\":{:?},\"kind\":{:?},", types.api_version, types.kind).into_bytes()
+            }),
+            keeping: Arc::default(),
         }
     }
 
@@ -159,7 +83,7 @@ impl<K: Object> ApiSource<K> {
         };
         let request = if K::metadata_api() { self.request.list_metadata(&params) } else { self.request.list(&params) }
             .map_err(kube::Error::BuildRequest)?;
-        decode_page(&send(&self.client, request).await?)
+        decode_page(&send(&self.client, request).await?, self.opening.as_deref(), &self.keeping)
     }
 }
 
@@ -196,7 +120,7 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
             request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
             let response = self.client.send(request.map(Into::into)).await?;
             let response = check(response).await?;
-            Ok(events(response.into_body()))
+            Ok(events(response.into_body(), Arc::clone(&self.keeping)))
         }
         .boxed()
     }
@@ -222,97 +146,18 @@ async fn check(
     Err(kube::Error::Api(status.boxed()))
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ListMeta {
-    resource_version: Option<String>,
-    #[serde(rename = "continue")]
-    continue_token: Option<String>,
-}
-
-fn decode_page<K: Object>(body: &[u8]) -> Result<Page<K>, kube::Error> {
-    let whole = 0..body.len();
-    let meta: ListMeta = match json::member(body, whole.clone(), "metadata") {
-        Some(span) => serde_json::from_slice(&body[span]).map_err(kube::Error::SerdeError)?,
-        None => ListMeta::default(),
-    };
-    let items = json::member(body, whole.clone(), "items");
-    let items = items.and_then(|span| json::elements(body, span));
-    if items.is_none() {
-        check_empty(body)?;
-    }
-    let decode = |span| Decoded::from_json(json::without_managed_fields(body, span));
-    Ok(Page {
-        items: items.unwrap_or_default().into_iter().map(decode).collect(),
-        resource_version: meta.resource_version.unwrap_or_default(),
-        continue_token: meta.continue_token.filter(|token| !token.is_empty()),
-    })
-}
-
-/// What a body without an array of items must be to count as an empty list. Anything else would
-/// have all objects taken to be gone.
-fn check_empty(body: &[u8]) -> Result<(), kube::Error> {
-    #[derive(Deserialize)]
-    struct Envelope {
-        #[serde(default)]
-        kind: String,
-        #[serde(default, deserialize_with = "present")]
-        items: Option<Value>,
-    }
-    fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-        Value::deserialize(deserializer).map(Some)
-    }
-    let envelope: Envelope = serde_json::from_slice(body).map_err(kube::Error::SerdeError)?;
-    match envelope.items {
-        Some(Value::Null) => Ok(()),
-        None if envelope.kind.ends_with("List") => Ok(()),
-        _ => Err(kube::Error::SerdeError(serde::de::Error::custom("the answer is not a list"))),
-    }
-}
-
-fn decode_event<K: Object>(line: &[u8]) -> Result<Event<K>, kube::Error> {
-    let whole = 0..line.len();
-    let kind = json::member(line, whole.clone(), "type").map(|span| &line[span]);
-    let object = json::member(line, whole, "object");
-    if let (Some(kind @ (b"\"ADDED\"" | b"\"MODIFIED\"" | b"\"DELETED\"")), Some(object)) = (kind, object) {
-        let object = Decoded::from_json(json::without_managed_fields(line, object));
-        return Ok(if kind == b"\"DELETED\"" { Event::Deleted(object) } else { Event::Applied(object) });
-    }
-    match serde_json::from_slice::<WatchEvent<Value>>(line) {
-        Ok(WatchEvent::Bookmark(bookmark)) => Ok(Event::Bookmark {
-            initial_end: bookmark
-                .metadata
-                .annotations
-                .get("k8s.io/initial-events-end")
-                .is_some_and(|value| value == "true"),
-            resource_version: bookmark.metadata.resource_version,
-        }),
-        Ok(WatchEvent::Error(status)) => Ok(Event::Error(status)),
-        Ok(WatchEvent::Added(value) | WatchEvent::Modified(value)) => Ok(Event::Applied(decode_value(&value))),
-        Ok(WatchEvent::Deleted(value)) => Ok(Event::Deleted(decode_value(&value))),
-        Err(error) => match serde_json::from_slice::<Status>(line) {
-            Ok(status) if status.is_failure() => Err(kube::Error::Api(status.boxed())),
-            _ => Err(kube::Error::SerdeError(error)),
-        },
-    }
-}
-
-/// The rare object whose place could not be found, as when member names are escaped.
-fn decode_value<K: Object>(value: &Value) -> Decoded<K> {
-    Decoded::from_json(value.to_string().into_bytes().into())
-}
-
 /// The events of a watch's body: one JSON document per line. Lines are read where they arrived; only one
 /// that is spread over several pieces is copied.
-fn events<K: Object>(body: kube::client::Body) -> EventStream<K> {
-    struct Reading {
+fn events<K: Object>(body: kube::client::Body, keeping: Arc<Keeping<K>>) -> EventStream<K> {
+    struct Reading<K> {
         body: http_body_util::BodyDataStream<kube::client::Body>,
         /// What arrived and was not read yet.
         piece: Bytes,
         /// The beginning of a line whose end did not arrive yet.
         begun: Vec<u8>,
+        keeping: Arc<Keeping<K>>,
     }
-    let reading = Reading { body: body.into_data_stream(), piece: Bytes::new(), begun: Vec::new() };
+    let reading = Reading { body: body.into_data_stream(), piece: Bytes::new(), begun: Vec::new(), keeping };
     futures::stream::unfold(reading, |mut r| async move {
         loop {
             if let Some(at) = json::line_end(&r.piece) {
@@ -323,7 +168,7 @@ fn events<K: Object>(body: kube::client::Body) -> EventStream<K> {
                 if whole.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
-                return Some((decode_event(&whole), r));
+                return Some((decode_event(&whole, &r.keeping), r));
             }
             r.begun.extend_from_slice(&r.piece);
             // Even what is left of it, nothing, would keep the whole buffer it was read into.
@@ -347,51 +192,45 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{ApiResource, DynamicObject};
+    use serde_json::Value;
 
     use super::*;
+    use crate::informer::decode::Decoded;
 
     fn meta(name: &str) -> Value {
         serde_json::json!({"namespace": "d", "name": name, "resourceVersion": "7", "managedFields": [{"manager": "m"}]})
     }
 
-    #[test]
-    fn one_unreadable_item_does_not_spoil_the_page() {
-        let body = serde_json::json!({
-            "metadata": {"resourceVersion": "9", "continue": ""},
-            "items": [
-                {"metadata": meta("a"), "data": {"k": "v"}},
-                {"metadata": meta("b"), "data": "not a map"},
-            ],
-        });
-        let page: Page<ConfigMap> = decode_page(body.to_string().as_bytes()).unwrap();
-        assert_eq!((page.resource_version.as_str(), page.continue_token), ("9", None));
-        assert!(matches!(&page.items[0], Decoded::Object(o) if o.object.metadata.name.as_deref() == Some("a")));
-        let Decoded::Object(fresh) = &page.items[0] else {
-            panic!("expected an object");
-        };
-        assert_eq!(fresh.object.metadata.managed_fields, None);
-        let kept = String::from_utf8_lossy(fresh.json.as_ref().unwrap());
-        assert!(kept.contains("\"k\":\"v\"") && !kept.contains("managedFields"), "{kept}");
-        let Decoded::Broken(broken) = &page.items[1] else {
-            panic!("expected a broken object");
-        };
-        assert_eq!(broken.key, ObjectKey::new("d", "b"));
-        assert!(broken.error.contains("expected"), "{}", broken.error);
-    }
-
-    #[test]
-    fn a_list_without_items_is_empty() {
-        let page: Page<ConfigMap> = decode_page(br#"{"metadata":{"resourceVersion":"1"},"items":null}"#).unwrap();
-        assert!(page.items.is_empty());
-        let page: Page<ConfigMap> = decode_page(br#"{"kind":"ConfigMapList","apiVersion":"v1"}"#).unwrap();
-        assert!(page.items.is_empty());
-    }
-
-    #[test]
-    fn what_is_not_a_list_is_not_an_empty_list() {
-        for body in ["{}", "", "[]", "<html></html>", r#"{"kind":"Status"}"#, r#"{"items":{}}"#, r#"{"items":"#] {
-            assert!(decode_page::<ConfigMap>(body.as_bytes()).is_err(), "{body}");
-        }
+    #[tokio::test]
+    async fn items_of_a_kind_known_at_run_time_say_what_they_are() {
+        let resource = ApiResource::erase::<ConfigMap>(&());
+        let client = kube::Client::new(
+            tower::service_fn(|_| async {
+                let body = serde_json::json!({"kind": "ConfigMapList", "items": [
+                    {"metadata": meta("a"), "data": {"kind": "v"}}, {"kind": "Other", "metadata": meta("b")},
+                ]});
+                let body = http_body_util::Full::new(Bytes::from(body.to_string()));
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }),
+            "default",
+        );
+        let source = ApiSource::<DynamicObject>::new(client, &resource, Selection::default());
+        let page = source.list(None).await.unwrap();
+        let kinds: Vec<String> = page
+            .items
+            .iter()
+            .map(|item| match item {
+                Decoded::Object(fresh) => {
+                    let kept: DynamicObject = serde_json::from_slice(fresh.json.as_ref().unwrap()).unwrap();
+                    assert_eq!(kept.types, fresh.object.types);
+                    kept.types.map(|types| types.kind).unwrap_or_default()
+                }
+                Decoded::Broken(broken) => broken.error.clone(),
+            })
+            .collect();
+        assert_eq!(kinds[0], "ConfigMap");
+        assert_ne!(kinds[1], "ConfigMap");
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::Change;
-use super::source::Fresh;
+use super::decode::Fresh;
 use crate::key::ObjectKey;
 use crate::object::{Object, panic_message, parse_version, version_of};
 

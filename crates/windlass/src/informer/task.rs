@@ -8,8 +8,9 @@ use futures::StreamExt;
 use tokio::time::Instant;
 
 use super::Informer;
+use super::decode::{Broken, Decoded, Event, Fresh};
 use super::machine::{Failure, Machine, Phase, Signal, Step};
-use super::source::{Broken, Decoded, Event, EventStream, Fresh, ListWatch};
+use super::source::{EventStream, ListWatch};
 use crate::object::Object;
 
 /// How much longer than the server's own limit a silent stream is believed to be alive.

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use kube::core::Status;
 
-use super::source::{Broken, Decoded, Event, EventStream, Page};
+use super::decode::{Broken, Decoded, Event, Page};
+use super::source::EventStream;
 use super::*;
 
 /// What the server answers to the next request, in order; it fails a test that asks otherwise.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::ManagerError;
+use super::run::{flatten, spawn_controllers, supervise};
 use super::tasks::LeaderTask;
-use super::{ManagerError, flatten, supervise};
 use crate::controller::{CompleteController, Environment};
 use crate::events::Broadcaster;
 use crate::lease::{Elector, Fence, LeaderElection};
@@ -72,7 +73,7 @@ impl Leading {
 
     fn start(&self, environment: &Environment, term: &CancellationToken) -> JoinSet<Result<(), ManagerError>> {
         let mut work = JoinSet::new();
-        super::spawn_controllers(&mut work, &self.controllers, environment, &self.broadcaster, term);
+        spawn_controllers(&mut work, &self.controllers, environment, &self.broadcaster, term);
         let client = match &environment.fence {
             Some(fence) => environment.client.fenced(fence),
             None => environment.client.clone(),

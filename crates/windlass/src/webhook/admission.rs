@@ -161,6 +161,17 @@ pub(super) enum Phase {
     Validating,
 }
 
+impl Phase {
+    /// The name of the configuration that an operator of this name makes.
+    pub(super) fn configuration(self, name: &str) -> String {
+        let phase = match self {
+            Self::Mutating => "mutating",
+            Self::Validating => "validating",
+        };
+        format!("{name}-{phase}-webhook-configuration")
+    }
+}
+
 /// What becomes of a request when the webhook cannot be asked.
 ///
 /// ```

@@ -1,5 +1,6 @@
 //! Where the serving certificate comes from, and the one that is served now.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use parking_lot::RwLock;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use super::admission::{Admission, Phase};
 use super::authority::{CertificateError, Facts, certify};
 use super::registration::Reach;
 use crate::metrics::Gauge;
@@ -111,6 +113,8 @@ pub struct SelfManaged {
     /// `None`: at the address that is listened on.
     pub(super) reach: Option<Reach>,
     pub(super) register: Option<String>,
+    /// The configurations of somebody else's to inject into; all that lead here if not said.
+    inject_into: Option<Vec<String>>,
     pub(super) authority_lifetime: Duration,
     pub(super) serving_lifetime: Duration,
     pub(super) settle: Duration,
@@ -130,6 +134,7 @@ impl SelfManaged {
             namespace,
             secret: "webhook-server-cert".to_owned(),
             register: None,
+            inject_into: None,
             authority_lifetime: DAY * 730,
             serving_lifetime: DAY * 90,
             settle: Duration::from_secs(60),
@@ -170,6 +175,31 @@ impl SelfManaged {
     pub fn register(mut self, name: impl Into<String>) -> Self {
         self.register = Some(name.into());
         self
+    }
+
+    /// Writes the `caBundle` of the webhook configurations of these names only, so that the operator
+    /// need not be allowed to write others. By default it is written into every configuration that
+    /// leads here, or, with [`register`](Self::register), into those that are made.
+    pub fn inject_into(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.inject_into = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The name of the configuration that is made of the webhooks of a phase, if one is.
+    pub(super) fn registers(&self, phase: Phase, admissions: &[Admission]) -> Option<String> {
+        let name = self.register.as_ref()?;
+        let any = admissions.iter().any(|admission| admission.phase == phase && !admission.rules.is_empty());
+        any.then(|| phase.configuration(name))
+    }
+
+    /// The names of the configurations of a phase to inject into; `None` for all that lead here.
+    pub(super) fn configurations(&self, phase: Phase, admissions: &[Admission]) -> Option<Vec<String>> {
+        if self.register.is_none() && self.inject_into.is_none() {
+            return None;
+        }
+        let named = self.inject_into.iter().flatten().cloned();
+        let names: BTreeSet<String> = named.chain(self.registers(phase, admissions)).collect();
+        Some(names.into_iter().collect())
     }
 
     /// How long an authority is valid; two years by default. It is replaced when a third is left.

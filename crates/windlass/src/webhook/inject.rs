@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::admission::Admission;
+use super::admission::{Admission, Phase};
 use super::registration::{Reach, mutating_configuration, validating_configuration};
 
 /// What is to be injected where.
@@ -29,6 +29,9 @@ pub(super) struct Injector {
     pub(super) field_manager: String,
     pub(super) reach: Reach,
     pub(super) admissions: Vec<Admission>,
+    /// The configurations to inject into, by kind; `None` for all that lead here.
+    pub(super) mutating: Option<Vec<String>>,
+    pub(super) validating: Option<Vec<String>>,
     /// Names of the definitions whose objects are converted here.
     pub(super) definitions: Vec<String>,
     /// The name under which configurations are made, if they are.
@@ -45,8 +48,11 @@ impl Injector {
         if let Some(name) = &self.register {
             result = result.and(self.register(name, bundle, first).await);
         }
-        result = result.and(self.inject_configurations::<MutatingWebhookConfiguration>(bundle).await);
-        result = result.and(self.inject_configurations::<ValidatingWebhookConfiguration>(bundle).await);
+        result = result
+            .and(self.inject_configurations::<MutatingWebhookConfiguration>(self.mutating.as_deref(), bundle).await);
+        result = result.and(
+            self.inject_configurations::<ValidatingWebhookConfiguration>(self.validating.as_deref(), bundle).await,
+        );
         for definition in &self.definitions {
             result = result.and(self.inject_definition(definition, bundle, first).await);
         }
@@ -57,11 +63,11 @@ impl Injector {
     }
 
     async fn register(&self, name: &str, bundle: &str, first: bool) -> Result<(), kube::Error> {
-        let mutating = format!("{name}-mutating-webhook-configuration");
+        let mutating = Phase::Mutating.configuration(name);
         if let Some(configuration) = mutating_configuration(&mutating, &self.admissions, &self.reach, bundle) {
             self.apply(&configuration, first).await?;
         }
-        let validating = format!("{name}-validating-webhook-configuration");
+        let validating = Phase::Validating.configuration(name);
         if let Some(configuration) = validating_configuration(&validating, &self.admissions, &self.reach, bundle) {
             self.apply(&configuration, first).await?;
         }
@@ -82,9 +88,20 @@ impl Injector {
         Ok(())
     }
 
-    async fn inject_configurations<K: Configuration>(&self, bundle: &str) -> Result<(), kube::Error> {
+    async fn inject_configurations<K: Configuration>(
+        &self,
+        names: Option<&[String]>,
+        bundle: &str,
+    ) -> Result<(), kube::Error> {
         let api: Api<K> = Api::all(self.client.clone());
-        for configuration in api.list(&ListParams::default()).await? {
+        let configurations = match names {
+            None => api.list(&ListParams::default()).await?.items,
+            Some(names) => {
+                let found = futures::future::try_join_all(names.iter().map(|name| api.get_opt(name))).await?;
+                found.into_iter().flatten().collect()
+            }
+        };
+        for configuration in configurations {
             let patch = patch_configuration(&configuration, &self.reach, bundle);
             if patch.0.is_empty() {
                 continue;

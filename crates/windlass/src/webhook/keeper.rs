@@ -79,11 +79,9 @@ impl Keeper {
         let mut watches = JoinSet::new();
         let secrets = Api::namespaced(self.client.clone(), &self.settings.namespace);
         self.watch::<Secret>(&mut watches, secrets, Some(&self.settings.secret));
-        self.watch::<MutatingWebhookConfiguration>(&mut watches, Api::all(self.client.clone()), None);
-        self.watch::<ValidatingWebhookConfiguration>(&mut watches, Api::all(self.client.clone()), None);
-        for name in &self.injector.definitions {
-            self.watch::<CustomResourceDefinition>(&mut watches, Api::all(self.client.clone()), Some(name));
-        }
+        self.watch_named::<MutatingWebhookConfiguration>(&mut watches, self.injector.mutating.as_deref());
+        self.watch_named::<ValidatingWebhookConfiguration>(&mut watches, self.injector.validating.as_deref());
+        self.watch_named::<CustomResourceDefinition>(&mut watches, Some(&self.injector.definitions));
         let mut failures: u32 = 0;
         loop {
             let pause = match failures {
@@ -193,6 +191,21 @@ impl Keeper {
     fn failed(&self, source: kube::Error) -> WebhookError {
         let secret = format!("{}/{}", self.settings.namespace, self.settings.secret);
         WebhookError::Secret { secret, source: Box::new(source) }
+    }
+
+    /// Watches the objects of these names, or all.
+    fn watch_named<K>(&self, watches: &mut JoinSet<()>, names: Option<&[String]>)
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        match names {
+            None => self.watch::<K>(watches, Api::all(self.client.clone()), None),
+            Some(names) => {
+                for name in names {
+                    self.watch::<K>(watches, Api::all(self.client.clone()), Some(name));
+                }
+            }
+        }
     }
 
     /// Notifies of every change. Failures are retried for ever and only cost time: there is a look

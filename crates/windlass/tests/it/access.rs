@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PostParams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::ServiceExt;
 use windlass::controller::from_fn;
@@ -54,6 +55,10 @@ async fn rules_follow_from_what_controllers_declare() {
     let rules = manager.rules();
     let places: Vec<&str> = rules.namespaced_rules().into_keys().collect();
     assert_eq!(places, ["a", "b", "ops"], "narrowed to the namespaces watched");
+    let own = rules.to_string();
+    let lease = "- apiGroups: [coordination.k8s.io]  # in namespace ops\n  resources: [leases]\n  ";
+    assert!(own.contains(&format!("{lease}verbs: [create]\n")), "{own}");
+    assert!(own.contains(&format!("{lease}resourceNames: [lock]\n  verbs: [get, update]\n")), "{own}");
     let everywhere = format!("{:?}", rules.cluster_rules());
     assert!(everywhere.contains("nodes") && !everywhere.contains("\"pets\""), "{everywhere}");
 }
@@ -87,6 +92,41 @@ async fn a_missing_permission_fails_the_start_with_the_rules_to_add() {
         running.stop().await.is_ok()
     })
     .await;
+}
+
+/// With the rules that it says it needs, and no more, it leads, works and steps down.
+#[tokio::test(start_paused = true)]
+async fn the_rules_are_enough_to_lead() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let client = kube::Client::new(bench.server.service_as(user("petstore")), "default");
+    let log: Log<String> = Log::default();
+    let build = || {
+        let builder = Manager::builder(client.clone()).name("petstore");
+        let mut manager = builder.leader_election(LeaderElection::new("default", "lock")).build().expect("built");
+        let seen = log.clone();
+        let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+            let seen = seen.clone();
+            async move {
+                let patch = Patch::Merge(serde_json::json!({"spec": {"tricks": ["sit"]}}));
+                ctx.client().patch::<Pet>(&key, &patch).await?;
+                seen.push(key.to_string());
+                Ok(Outcome::Done)
+            }
+        });
+        manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+        manager
+    };
+    bench.grant("petstore", &build().rules()).await;
+    let running = Running::ready(build()).await;
+    wait_for("work", async || log.len() > 0).await;
+    running.stop().await.expect("stopped");
+    let leases: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
+    let lease = leases.get("lock").await.expect("there").spec.expect("a spec");
+    assert_eq!(lease.holder_identity.as_deref(), Some(""), "given back");
+    // Another lease is none of its business.
+    let other = Api::<Lease>::namespaced(client, "default").get("other").await.expect_err("refused");
+    assert!(matches!(other, kube::Error::Api(status) if status.code == 403));
 }
 
 #[tokio::test(start_paused = true)]

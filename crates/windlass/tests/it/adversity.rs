@@ -14,11 +14,16 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tower::ServiceExt;
 use windlass::controller::from_fn;
+use windlass::informer::Change;
 use windlass::lease::LeaderElection;
 use windlass::prune::Children;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
+use windlass_server::Server;
+use windlass_server::authn::User;
+use windlass_server::pki::Authority;
+use windlass_store::{Durable, DurableOptions};
 
-use crate::bench::{Bench, Frozen, Log, Pet, Running, pet, wait_for};
+use crate::bench::{Bench, Frozen, Log, Pet, Running, pet, wait_for, write_kubeconfig};
 
 type Answer = http::Response<http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, tower::BoxError>>;
 
@@ -219,6 +224,47 @@ async fn a_kind_that_is_removed_and_comes_back_is_followed() {
     wait_for("the new pet", async || log.contains(&("tron".into(), true))).await;
     assert_eq!(lister.len(), 1);
     running.stop().await.expect("stopped");
+}
+
+/// The server goes away, with every connection, and comes back with what it had on disk.
+#[tokio::test]
+async fn a_server_that_restarts_is_followed_and_nothing_is_taken_to_be_gone() {
+    let files = tempfile::tempdir().expect("a directory");
+    let start = async || {
+        let (store, _) = Durable::open(files.path().join("data"), DurableOptions::default()).expect("opened");
+        Server::builder().store(Arc::new(store)).token("operator", User::admin()).start().await.expect("started")
+    };
+    let bench = Bench::of(start().await).await;
+    bench.create(&pet("thor")).await;
+    let authority = Authority::generate().expect("made");
+    let mut listener =
+        bench.server.listen("127.0.0.1:0".parse().expect("an address"), &authority).await.expect("bound");
+    let address = listener.address();
+    let kubeconfig = write_kubeconfig(files.path(), address, &authority, "operator");
+    let client = windlass::config::Loader::default().kubeconfig(kubeconfig).client().await.expect("a client");
+    let manager = bowls(client);
+    let (lister, ended) = (manager.lister::<Pet>(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&ended);
+    lister
+        .subscribe(move |change| {
+            count.fetch_add(usize::from(matches!(change, Change::Deleted { .. })), Ordering::Relaxed);
+        })
+        .forever();
+    let running = Running::ready(manager).await;
+    wait_for("the first bowl", async || bowl(&bench, "thor").await).await;
+    let mut bench = bench;
+    for name in ["tron", "odin"] {
+        listener.stop().await;
+        bench.server.stop().await.expect("stopped");
+        let server = start().await;
+        listener = server.listen(address, &authority).await.expect("bound again");
+        bench = Bench { kube: kube::Client::new(server.service(), "default"), server };
+        bench.create(&pet(name)).await;
+        wait_for("its bowl", async || bowl(&bench, name).await).await;
+    }
+    assert_eq!((lister.len(), ended.load(Ordering::Relaxed)), (3, 0));
+    running.stop().await.expect("stopped");
+    listener.stop().await;
 }
 
 /// Two replicas fight for the lease; the process of the one that leads is stopped in the middle of a

@@ -1,5 +1,7 @@
 //! A server, a kind of our own, and ways to wait.
 
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use windlass::manager::ManagerError;
 use windlass::rbac::Rules;
 use windlass::{Client, Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
+use windlass_server::pki::Authority;
 
 /// A pet: what the tests look after.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -114,6 +117,20 @@ impl Bench {
     pub fn client(&self) -> Client {
         Client::standalone(self.kube.clone(), "it")
     }
+}
+
+/// A kubeconfig that leads to a listener, in a directory.
+pub fn write_kubeconfig(files: &Path, address: SocketAddr, authority: &Authority, token: &str) -> PathBuf {
+    let (ca, kubeconfig) = (files.join("ca.pem"), files.join("kubeconfig"));
+    std::fs::write(&ca, authority.certificate()).expect("written");
+    let config = serde_json::json!({
+        "current-context": "it",
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "clusters": [{"name": "it", "cluster": {"server": format!("https://{address}"), "certificate-authority": ca}}],
+        "users": [{"name": "it", "user": {"token": token}}],
+    });
+    std::fs::write(&kubeconfig, config.to_string()).expect("written");
+    kubeconfig
 }
 
 /// A manager that runs in the background.

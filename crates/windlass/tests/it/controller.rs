@@ -9,10 +9,35 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
+use tower::ServiceExt;
 use windlass::controller::{Watch, from_fn};
-use windlass::{Context, Controller, ObjectKey, Outcome, ReconcileError, owner, predicate};
+use windlass::manager::ManagerError;
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, ReconcileError, owner, predicate};
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
+use crate::process::{Process, part};
+
+/// A reconciler that only notes its keys.
+fn noting(log: &Log<String>) -> impl Reconcile {
+    let log = log.clone();
+    from_fn(move |key: ObjectKey, _ctx| {
+        log.push(key.to_string());
+        async { Ok(Outcome::Done) }
+    })
+}
+
+/// A ConfigMap that an object controls.
+async fn create_owned<K: windlass::Object>(bench: &Bench, controller: &K)
+where
+    K::DynamicType: Default,
+{
+    let mut owned = ConfigMap::default();
+    owned.metadata.name = Some("owned".into());
+    owned.metadata.namespace = Some("default".into());
+    owner::set_controller(&mut owned, controller).expect("owner");
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    maps.create(&PostParams::default(), &owned).await.expect("created");
+}
 
 #[tokio::test(start_paused = true)]
 async fn every_object_is_reconciled_and_every_end_is_seen() {
@@ -49,7 +74,6 @@ async fn every_object_is_reconciled_and_every_end_is_seen() {
 async fn owned_and_mapped_objects_wake_their_key() {
     let bench = Bench::start().await;
     let log: Log<String> = Log::default();
-    let seen = log.clone();
     let mut manager = bench.manager();
     manager
         .add(
@@ -60,10 +84,7 @@ async fn owned_and_mapped_objects_wake_their_key() {
                     let target = meta.annotations.as_ref().and_then(|a| a.get("pet")).cloned();
                     target.map(|name| ObjectKey::new("default", name)).into_iter().collect()
                 })
-                .complete(from_fn(move |key: ObjectKey, _ctx| {
-                    seen.push(key.to_string());
-                    async { Ok(Outcome::Done) }
-                })),
+                .complete(noting(&log)),
         )
         .expect("added");
     let running = Running::start(manager);
@@ -71,12 +92,7 @@ async fn owned_and_mapped_objects_wake_their_key() {
     wait_for("the pet", async || log.contains(&"default/thor".into())).await;
     let before = log.len();
 
-    let mut owned = ConfigMap::default();
-    owned.metadata.name = Some("bowl".into());
-    owned.metadata.namespace = Some("default".into());
-    owner::set_controller(&mut owned, &thor).expect("owner");
-    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
-    maps.create(&PostParams::default(), &owned).await.expect("created");
+    create_owned(&bench, &thor).await;
     wait_for("the owner", async || log.len() > before).await;
     assert_eq!(log.entries().last().map(String::as_str), Some("default/thor"));
 
@@ -101,26 +117,19 @@ async fn owned_and_mapped_objects_wake_their_key() {
 async fn a_stream_and_metadata_of_another_kind_wake_keys() {
     let bench = Bench::start().await;
     let log: Log<String> = Log::default();
-    let seen = log.clone();
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
-        seen.push(key.to_string());
-        async { Ok(Outcome::Done) }
-    });
     let outside = || futures::stream::iter([ObjectKey::new("default", "outside")]);
     manager
-        .add(Controller::<Pet>::new("pet").source(outside).owns::<PartialObjectMeta<ConfigMap>>().complete(reconciler))
+        .add(
+            Controller::<Pet>::new("pet").source(outside).owns::<PartialObjectMeta<ConfigMap>>().complete(noting(&log)),
+        )
         .expect("added");
     let running = Running::start(manager);
     wait_for("the stream", async || log.contains(&"default/outside".into())).await;
     let thor = bench.create(&pet("thor")).await;
     wait_for("the pet", async || log.contains(&"default/thor".into())).await;
     let before = log.len();
-    let mut owned = ConfigMap::default();
-    owned.metadata.name = Some("bowl".into());
-    owner::set_controller(&mut owned, &thor).expect("owner");
-    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
-    maps.create(&PostParams::default(), &owned).await.expect("created");
+    create_owned(&bench, &thor).await;
     wait_for("the owner", async || log.len() > before).await;
     running.stop().await.expect("stopped");
 }
@@ -254,15 +263,10 @@ async fn a_key_is_never_reconciled_twice_at_once() {
 async fn a_key_is_enqueued_from_anywhere() {
     let bench = Bench::start().await;
     let log: Log<String> = Log::default();
-    let seen = log.clone();
     let mut manager = bench.manager();
     let controller = Controller::<Pet>::new("pet");
     let wake = controller.enqueuer();
-    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
-        seen.push(key.to_string());
-        async { Ok(Outcome::Done) }
-    });
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete(noting(&log))).expect("added");
     let key = ObjectKey::new("default", "from-outside");
     assert!(!wake.enqueue(key.clone()), "nothing runs yet");
     let running = Running::start(manager);
@@ -298,24 +302,118 @@ async fn a_cluster_scoped_owner_of_a_kind_known_at_run_time_is_woken() {
     let bench = Bench::start().await;
     let kind = ApiResource::erase::<Namespace>(&());
     let log: Log<String> = Log::default();
-    let seen = log.clone();
-    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
-        seen.push(key.to_string());
-        async { Ok(Outcome::Done) }
-    });
     let mut manager = bench.manager();
     let controller = Controller::with_watch("namespaces", Watch::<DynamicObject>::dynamic(kind)).owns::<ConfigMap>();
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete(noting(&log))).expect("added");
     let running = Running::start(manager);
     wait_for("the owner", async || log.contains(&"default".into())).await;
     let before = log.len();
     let namespaces: Api<Namespace> = Api::all(bench.kube.clone());
-    let mut owned = ConfigMap::default();
-    owned.metadata.name = Some("rules".into());
-    owner::set_controller(&mut owned, &namespaces.get("default").await.expect("there")).expect("owner");
-    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
-    maps.create(&PostParams::default(), &owned).await.expect("created");
+    create_owned(&bench, &namespaces.get("default").await.expect("there")).await;
     wait_for("the owner again", async || log.entries()[before..].contains(&"default".into())).await;
     assert!(!log.contains(&"default/default".into()));
     running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn everybody_who_looks_at_a_kind_shares_one_watch() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let (service, watches) = (bench.server.service(), Log::<String>::default());
+    let counted = watches.clone();
+    let counting = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let uri = request.uri().to_string();
+        if uri.contains("/pets") && uri.contains("watch=") {
+            counted.push(uri);
+        }
+        service.clone().oneshot(request)
+    });
+    let client = kube::Client::new(counting, "default");
+    let mut manager = Manager::builder(client.clone()).name("it").build().expect("built");
+    let logs = [Log::default(), Log::default(), Log::default()];
+    for (log, name) in logs.iter().zip(["a", "b"]) {
+        manager.add(Controller::<Pet>::new(name).complete(noting(log))).expect("added");
+    }
+    let again = manager.add(Controller::<Pet>::new("a").complete(noting(&logs[2])));
+    assert!(matches!(again, Err(ManagerError::DuplicateName { name }) if name == "a"));
+    // Names are a manager's own: another may have the same.
+    let mut other = Manager::builder(bench.kube.clone()).name("other").build().expect("built");
+    other.add(Controller::<Pet>::new("a").complete(noting(&logs[2]))).expect("added");
+    let (lister, heard) = (manager.lister::<Pet>(), Log::default());
+    let log = heard.clone();
+    let subscription = lister.subscribe(move |change| log.push(ObjectKey::of(&**change.object()).to_string()));
+    let (running, others) = (Running::ready(manager).await, Running::ready(other).await);
+    bench.create(&pet("tron")).await;
+    for name in ["default/thor", "default/tron"] {
+        for log in logs.iter().chain([&heard]) {
+            wait_for(name, async || log.contains(&name.to_owned())).await;
+        }
+    }
+    assert_eq!(watches.len(), 1, "{:?}", watches.entries());
+    drop(subscription);
+    running.stop().await.expect("stopped");
+    others.stop().await.expect("stopped");
+}
+
+/// Keeps the fields of spans named `reconcile`.
+#[derive(Clone, Default)]
+struct Spans(Log<String>);
+
+impl tracing::field::Visit for Spans {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0.push(format!("{field}={value:?}"));
+    }
+}
+
+impl tracing::Subscriber for Spans {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.is_span() && metadata.name() == "reconcile"
+    }
+
+    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        span.record(&mut self.clone());
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn every_reconcile_has_an_id_and_a_span() {
+    // Whether a span is recorded is decided once for a whole process, perhaps by another test.
+    if part().is_none() {
+        const SELF: &str = "controller::every_reconcile_has_an_id_and_a_span";
+        return Process::start(SELF, "alone", &[]).ended_well().await;
+    }
+    let spans = Spans::default();
+    tracing::subscriber::set_global_default(spans.clone()).expect("the first");
+    let bench = Bench::start().await;
+    let ids: Log<String> = Log::default();
+    let log = ids.clone();
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
+        log.push(ctx.reconcile_id().to_string());
+        async { Ok(Outcome::Done) }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let running = Running::start(manager);
+    for name in ["thor", "tron"] {
+        let before = ids.len();
+        bench.create(&pet(name)).await;
+        wait_for(name, async || ids.len() > before).await;
+    }
+    running.stop().await.expect("stopped");
+    let ids = ids.entries();
+    assert_ne!(ids[0], ids[1]);
+    for (id, name) in ids.iter().zip(["thor", "tron"]) {
+        for field in
+            ["controller=pet", "namespace=\"default\"", &format!("name={name:?}"), &format!("reconcile_id={id}")]
+        {
+            assert!(spans.0.contains(&field.to_owned()), "{field} not in {:?}", spans.0.entries());
+        }
+    }
 }

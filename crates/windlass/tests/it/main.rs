@@ -8,6 +8,7 @@ mod access;
 mod adversity;
 mod cache;
 mod controller;
+mod credentials;
 mod finalizer;
 mod lease;
 mod manager;

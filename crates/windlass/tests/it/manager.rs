@@ -42,7 +42,7 @@ async fn probes_and_metrics_are_served() {
     wait_for("metrics", async || {
         let text = fetch(metrics, "/metrics").await;
         text.contains("controller_runtime_reconcile_total{controller=\"pet\",result=\"success\"} 1")
-            && text.contains("rest_client_requests_total{code=\"200\",method=\"GET\"}")
+            && text.contains("rest_client_requests_total{code=\"200\",host=\"\",method=\"GET\"}")
             && text.contains("workqueue_depth{name=\"pet\",controller=\"pet\",priority=\"0\"} 0")
             && text.contains("controller_runtime_max_concurrent_reconciles{controller=\"pet\"} 1")
     })

@@ -5,9 +5,9 @@ use std::convert::Infallible;
 
 use futures::StreamExt;
 use http_body_util::BodyExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PartialObjectMeta, Patch, PostParams,
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PartialObjectMeta, Patch, PostParams,
 };
 use kube::core::Selector;
 use serde_json::json;
@@ -152,5 +152,41 @@ async fn a_read_where_no_cache_looks_says_what_is_cached() {
         "configmaps/v1 of namespace \"b\" are not cached, only those of a: watch the namespace, or read live"
     );
     assert!(client.live().get::<ConfigMap>(&ObjectKey::new("b", "own")).await.expect("read").is_some());
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn a_write_is_seen_in_a_scope_of_fields_that_it_is_part_of() {
+    let bench = Bench::start().await;
+    let (client, silence) = silenced(&bench);
+    let scope = Scope::default().fields("type=example.com/chip,metadata.name!=hidden");
+    let chips = client.caches().lister_in::<Secret>(&(), &scope);
+    chips.wait_synced().await.expect("synced");
+    silence.send_replace(true);
+    for (name, type_, selected) in
+        [("a", "example.com/chip", true), ("b", "Opaque", false), ("hidden", "example.com/chip", false)]
+    {
+        let mut secret = Secret { type_: Some(type_.to_owned()), ..Secret::default() };
+        secret.metadata.namespace = Some("default".into());
+        secret.metadata.name = Some(name.into());
+        client.create(&secret).await.expect("created");
+        assert_eq!(chips.get(&ObjectKey::new("default", name)).is_some(), selected, "{name}");
+    }
+    client.caches().stop().await;
+}
+
+/// Lists leave the kind out of their items.
+#[tokio::test]
+async fn an_object_of_a_kind_known_at_run_time_says_what_it_is_wherever_it_comes_from() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    client.create(&map("default", "m")).await.expect("created");
+    let maps = client.objects_with::<DynamicObject>(kind("ConfigMap"));
+    let listed = maps.list_live(Some("default"), &ListParams::default()).await.expect("listed");
+    let found = maps.get_live(&ObjectKey::new("default", "m")).await.expect("read");
+    let cached = maps.get(&ObjectKey::new("default", "m")).await.expect("read").expect("there");
+    for object in listed.iter().chain(&found).chain([&*cached]) {
+        assert_eq!(object.types.as_ref().map(|types| types.kind.as_str()), Some("ConfigMap"));
+    }
     client.caches().stop().await;
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use kube::api::Patch;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use windlass::config::Loader;
@@ -21,31 +21,34 @@ use windlass_server::Server;
 use windlass_server::authn::User;
 use windlass_server::pki::Authority;
 
-use crate::bench::{Bench, Log, Pet, pet, wait_for};
+use crate::bench::{Bench, Log, Pet, pet, wait_for, write_kubeconfig};
+use crate::webhook::{certificates, settings, webhooks};
 
 const PART: &str = "WINDLASS_IT_PART";
 
 /// The part that this process plays, if it is one that a test started.
-fn part() -> Option<String> {
+pub fn part() -> Option<String> {
     std::env::var(PART).ok()
 }
 
 /// Says something to the test that started this process.
-fn say(what: &str) {
+pub fn say(what: &str) {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "\nit: {what}").and_then(|()| stdout.flush()).expect("somebody listens");
 }
 
 /// A process that plays a part of a test.
-struct Process {
+pub struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Process {
-    fn start(test: &str, part: &str, variables: &[(&str, &str)]) -> Self {
+    pub fn start(test: &str, part: &str, variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
             .args(["--exact", test, "--nocapture"])
+            .env_remove("KUBERNETES_SERVICE_HOST")
+            .env_remove("KUBERNETES_SERVICE_PORT")
             .env(PART, part)
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
@@ -57,7 +60,7 @@ impl Process {
     }
 
     /// Waits until the process says this.
-    async fn says(&mut self, what: &str) {
+    pub async fn says(&mut self, what: &str) {
         let line = format!("it: {what}");
         let heard = async {
             while let Some(said) = self.lines.next_line().await.expect("text") {
@@ -71,13 +74,13 @@ impl Process {
         assert_eq!(heard, Ok(true), "the process never said {what:?}");
     }
 
-    async fn signal(&self, name: &str) {
+    pub async fn signal(&self, name: &str) {
         let id = self.child.id().expect("it runs").to_string();
         let sent = Command::new("kill").args([format!("-{name}"), id]).status().await.expect("sent");
         assert!(sent.success());
     }
 
-    async fn ended_well(mut self) {
+    pub async fn ended_well(mut self) {
         assert!(self.child.wait().await.expect("ended").success());
     }
 }
@@ -184,17 +187,7 @@ async fn a_leader_whose_process_was_stopped_wakes_up_and_writes_nothing() {
     let authority = Authority::generate().expect("made");
     let listener = server.listen("127.0.0.1:0".parse().expect("an address"), &authority).await.expect("listening");
     let files = tempfile::tempdir().expect("a directory");
-    let (ca, kubeconfig) = (files.path().join("ca.pem"), files.path().join("kubeconfig"));
-    std::fs::write(&ca, authority.certificate()).expect("written");
-    let config = json!({
-        "current-context": "it",
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "clusters": [{"name": "it", "cluster": {
-            "server": format!("https://{}", listener.address()), "certificate-authority": ca,
-        }}],
-        "users": [{"name": "it", "user": {"token": "replica"}}],
-    });
-    std::fs::write(&kubeconfig, config.to_string()).expect("written");
+    let kubeconfig = write_kubeconfig(files.path(), listener.address(), &authority, "replica");
     let bench = Bench::of(server).await;
     bench.create(&pet("thor")).await;
 
@@ -236,4 +229,92 @@ async fn a_leader_whose_process_was_stopped_wakes_up_and_writes_nothing() {
     a.ended_well().await;
     following.abort();
     listener.stop().await;
+}
+
+/// Says which cluster is found, and as what.
+async fn find() {
+    let loader =
+        std::env::var("WINDLASS_IT_CONTEXT").map_or_else(|_| Loader::default(), |name| Loader::default().context(name));
+    match loader.load().await {
+        Ok(config) => say(&format!("{} {}", config.cluster_url, config.default_namespace)),
+        Err(error) => say(&error.to_string()),
+    }
+}
+
+#[tokio::test]
+async fn the_cluster_is_found_where_others_look_for_it() {
+    if part().is_some() {
+        return find().await;
+    }
+    const SELF: &str = "process::the_cluster_is_found_where_others_look_for_it";
+    let files = tempfile::tempdir().expect("a directory");
+    let file = |path: &std::path::Path, name: &str| {
+        let config = json!({
+            "current-context": name,
+            "contexts": [{"name": name, "context": {"cluster": name, "user": "me", "namespace": format!("of-{name}")}}],
+            "clusters": [{"name": name, "cluster": {"server": format!("https://{name}:6443")}}],
+            "users": [{"name": "me", "user": {"token": "t"}}],
+        });
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        std::fs::write(path, config.to_string()).expect("written");
+        path.to_str().expect("text").to_owned()
+    };
+    let home = files.path().join("home");
+    file(&home.join(".kube").join("config"), "home");
+    let (one, two) = (file(&files.path().join("one"), "one"), file(&files.path().join("two"), "two"));
+    let (home, both) = (home.to_str().expect("text").to_owned(), format!("{one}:{two}"));
+    let pod = ("KUBERNETES_SERVICE_HOST", "192.0.2.1");
+    let found = async |variables: &[(&str, &str)], what: &str| {
+        let mut variables = variables.to_vec();
+        variables.push(("HOME", &home));
+        let mut process = Process::start(SELF, "find", &variables);
+        process.says(what).await;
+        process.ended_well().await;
+    };
+    // The first of several files says which context is the current one; a file goes before the pod.
+    found(&[("KUBECONFIG", &both), pod], "https://one:6443/ of-one").await;
+    found(&[("KUBECONFIG", &both), ("WINDLASS_IT_CONTEXT", "two")], "https://two:6443/ of-two").await;
+    // There is no service account here, which is what would be used.
+    let missing =
+        "service account of this pod: failed to read an incluster environment variable: environment variable not found";
+    found(&[("KUBECONFIG", ""), pod], missing).await;
+    found(&[("KUBECONFIG", ""), pod, ("WINDLASS_IT_CONTEXT", "home")], "https://home:6443/ of-home").await;
+    found(&[("KUBECONFIG", "")], "https://home:6443/ of-home").await;
+}
+
+/// A manager that would lead, and serve webhooks, if it were not only asked what it needs.
+async fn tell_needs() -> Result<(), ManagerError> {
+    let config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+    let client = windlass::config::connect(config).expect("a client");
+    let election = LeaderElection::new("ops", "lock");
+    let mut manager = Manager::builder(client).name("pets").leader_election(election).build()?;
+    manager.add_webhooks(webhooks(&crate::webhook::Rules::default(), certificates(settings())))?;
+    manager.run().await
+}
+
+#[tokio::test]
+async fn manifests_name_what_they_are_about() {
+    if part().is_some() {
+        return tell_needs().await.expect("told");
+    }
+    let files = tempfile::tempdir().expect("a directory");
+    let file = files.path().join("manifests");
+    let variables = [("WINDLASS_MANIFESTS", file.to_str().expect("text"))];
+    Process::start("process::manifests_name_what_they_are_about", "tell", &variables).ended_well().await;
+    let text = std::fs::read_to_string(file).expect("written");
+    let rules: Vec<Value> = text
+        .lines()
+        .flat_map(|line| {
+            serde_json::from_str::<Value>(line).expect("JSON")["rules"].as_array().cloned().expect("rules")
+        })
+        .collect();
+    for rule in [
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]}),
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["lock"],
+            "verbs": ["get", "update"]}),
+        json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["webhook-server-cert"],
+            "verbs": ["get", "list", "update", "watch"]}),
+    ] {
+        assert!(rules.contains(&rule), "{rule}\nnot in\n{text}");
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent, Service};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams, Patch};
@@ -111,6 +112,34 @@ async fn applying_the_same_again_changes_nothing() {
     assert_eq!(patched.data.as_ref().map(|data| data["mode"].as_str()), Some("slow"));
     let data = client.apply(&map).await.expect("applied").data.expect("data");
     assert_eq!((data["mode"].as_str(), data["other"].as_str()), ("fast", "x"));
+    client.caches().stop().await;
+}
+
+/// The server fills in dozens of fields, and allocates an address: what is applied next is still the same.
+#[tokio::test(start_paused = true)]
+async fn applying_what_the_server_completes_writes_once() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = client.create(&pet("thor")).await.expect("created");
+    let pods = json!({"metadata": {"labels": {"app": "bowl"}}, "spec": {"containers": [
+        {"name": "bowl", "image": "bowl:1", "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "1000m"}}},
+    ]}});
+    let deployment = json!({"metadata": {"name": "bowl"}, "spec": {
+        "selector": {"matchLabels": {"app": "bowl"}}, "template": pods,
+    }});
+    let service = json!({"metadata": {"name": "bowl"}, "spec": {"selector": {"app": "bowl"}, "ports": [{"port": 80}]}});
+    let deployment: Deployment = serde_json::from_value(deployment).expect("a Deployment");
+    let service: Service = serde_json::from_value(service).expect("a Service");
+    let mut versions = Vec::new();
+    for _ in 0..3 {
+        let mut children = Children::of(&thor);
+        let deployment = children.apply(&client, deployment.clone()).await.expect("applied");
+        let service = children.apply(&client, service.clone()).await.expect("applied");
+        assert!(deployment.spec.expect("a spec").revision_history_limit.is_some(), "defaults are filled in");
+        versions.push((deployment.metadata.resource_version, service.metadata.resource_version));
+        assert!(children.prune(&client).await.expect("pruned").is_empty());
+    }
+    assert_eq!(versions[1..], [versions[0].clone(), versions[0].clone()], "{versions:?}");
     client.caches().stop().await;
 }
 
@@ -245,5 +274,18 @@ async fn children_no_longer_wanted_are_pruned() {
     assert_eq!(reconcile(&[], None).await, ["b"]);
     let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
     assert!(maps.get_opt("foreign").await.expect("read").is_some(), "what others own stays");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_without_its_namespace_is_named() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("settings".into());
+    let error = client.create(&map).await.expect_err("nowhere").to_string();
+    assert_eq!(error, "create configmaps/v1 settings: no namespace is given");
+    let error = client.apply(&map).await.expect_err("nowhere").to_string();
+    assert!(error.ends_with("configmaps/v1 settings: no namespace is given"), "{error}");
     client.caches().stop().await;
 }

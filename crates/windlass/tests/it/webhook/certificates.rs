@@ -418,7 +418,9 @@ async fn missing_permissions_fail_the_start_and_with_them_everything_is_kept() {
     let build = |check: bool| {
         let builder = windlass::Manager::builder(kube.clone()).name("it").check_permissions(check);
         let mut manager = builder.probes("127.0.0.1:0").build().expect("a manager");
-        let webhooks = webhooks(&Rules::default(), certificates(settings()));
+        // Nothing is looked at for an hour: what changes is seen by watches, or not at all.
+        let certificates = Certificates::self_managed(settings()).check_every(Duration::from_secs(3600));
+        let webhooks = webhooks(&Rules::default(), certificates);
         manager.add_webhooks(webhooks.conversion(Conversion::<Pet>::new())).expect("added");
         manager
     };
@@ -429,10 +431,14 @@ async fn missing_permissions_fail_the_start_and_with_them_everything_is_kept() {
     let ManagerError::Forbidden { missing } = &error else { panic!("{error}") };
     let text = error.to_string();
     for rule in [
-        "apiGroups: [\"\"]  # in namespace default\n  resources: [secrets]\n  verbs: [create, get, list, update, watch]",
-        "  resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]\n  \
-         verbs: [create, get, list, patch, watch]",
-        "  resources: [customresourcedefinitions]\n  verbs: [get, list, patch, watch]",
+        "apiGroups: [\"\"]  # in namespace default\n  resources: [secrets]\n  verbs: [create]\n",
+        "  resources: [secrets]\n  resourceNames: [webhook-server-cert]\n  verbs: [get, list, update, watch]\n",
+        "  resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]\n  verbs: [create]\n",
+        "  resources: [mutatingwebhookconfigurations]\n  resourceNames: [it-mutating-webhook-configuration]\n  \
+         verbs: [get, list, patch, watch]\n",
+        "  resources: [validatingwebhookconfigurations]\n  resourceNames: [it-validating-webhook-configuration]\n",
+        "  resources: [customresourcedefinitions]\n  resourceNames: [pets.petstore.example.com]\n  \
+         verbs: [get, list, patch, watch]\n",
     ] {
         assert!(text.contains(rule), "{rule}\nnot in\n{text}");
     }
@@ -445,5 +451,46 @@ async fn missing_permissions_fail_the_start_and_with_them_everything_is_kept() {
     let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
     let definition = definitions.get("pets.petstore.example.com").await.expect("there");
     assert_eq!(definition.spec.conversion.expect("a conversion").strategy, "Webhook");
+
+    // With the names in the rules, changes are still seen as they happen.
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    api.delete("it-validating-webhook-configuration", &DeleteParams::default()).await.expect("deleted");
+    wait_for("made again", async || api.get_opt("it-validating-webhook-configuration").await.expect("read").is_some())
+        .await;
+    let undo = Patch::Merge(json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": null}}}}}));
+    definitions.patch("pets.petstore.example.com", &PatchParams::default(), &undo).await.expect("patched");
+    wait_for("injected again", async || {
+        let found = definitions.get("pets.petstore.example.com").await.expect("there");
+        let webhook = found.spec.conversion.and_then(|conversion| conversion.webhook);
+        webhook.and_then(|webhook| webhook.client_config).is_some_and(|client| client.ca_bundle.is_some())
+    })
+    .await;
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn only_configurations_of_the_names_given_are_written() {
+    let bench = Bench::start().await;
+    let settings = SelfManaged::new("default").service("hook").inject_into(["theirs"]);
+    let certificates = Certificates::self_managed(settings).check_every(Duration::from_millis(20));
+    let (manager, _) = manager(&bench, webhooks(&Rules::default(), certificates));
+    let rules = manager.rules().to_string();
+    let rule = "  resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]\n  \
+                resourceNames: [theirs]\n  verbs: [get, list, patch, watch]\n";
+    assert!(rules.contains(rule), "{rules}");
+    let api: Api<MutatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    for name in ["others", "theirs"] {
+        let mut made = configuration("");
+        made["metadata"]["name"] = name.into();
+        let made = serde_json::from_value(made).expect("a configuration");
+        api.create(&PostParams::default(), &made).await.expect("created");
+    }
+    let running = Running::ready(manager).await;
+    let bundle = async |name: &str| {
+        let webhooks = api.get(name).await.expect("there").webhooks.expect("webhooks");
+        webhooks[1].client_config.ca_bundle.clone()
+    };
+    wait_for("injected", async || bundle("theirs").await.is_some()).await;
+    assert_eq!(bundle("others").await, None, "it leads here, but nobody named it");
     running.stop().await.expect("stopped");
 }

@@ -1,0 +1,302 @@
+//! What lists and watches say, and what is kept of the bytes.
+//!
+//! A page or event is cut into objects by [position](super::json), and each is decoded by itself:
+//! one that does not fit its type is reported with its name and does not stop the rest.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use kube::core::{Status, WatchEvent};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::json;
+use crate::key::ObjectKey;
+use crate::object::Object;
+
+/// One page of a list.
+#[derive(Debug)]
+pub(crate) struct Page<K> {
+    pub(crate) items: Vec<Decoded<K>>,
+    pub(crate) resource_version: String,
+    pub(crate) continue_token: Option<String>,
+}
+
+/// One event of a watch.
+#[derive(Debug)]
+pub(crate) enum Event<K> {
+    Applied(Decoded<K>),
+    Deleted(Decoded<K>),
+    Bookmark { resource_version: String, initial_end: bool },
+    Error(Box<Status>),
+}
+
+/// An object, or what could be found out about one that cannot be read.
+#[derive(Debug)]
+pub(crate) enum Decoded<K> {
+    Object(Fresh<K>),
+    Broken(Broken),
+}
+
+/// An object as it arrived.
+#[derive(Debug)]
+pub(crate) struct Fresh<K> {
+    pub(crate) object: K,
+    /// The bytes it was decoded from, without `managedFields` and what the type knows by itself.
+    pub(crate) json: Option<Box<[u8]>>,
+}
+
+impl<K> From<K> for Fresh<K> {
+    fn from(object: K) -> Self {
+        Self { object, json: None }
+    }
+}
+
+/// An object that does not fit its type.
+#[derive(Debug, Clone)]
+pub(crate) struct Broken {
+    pub(crate) key: ObjectKey,
+    pub(crate) resource_version: String,
+    pub(crate) error: String,
+}
+
+impl<K: Object> Decoded<K> {
+    pub(crate) fn resource_version(&self) -> &str {
+        match self {
+            Self::Object(fresh) => fresh.object.meta().resource_version.as_deref().unwrap_or_default(),
+            Self::Broken(broken) => &broken.resource_version,
+        }
+    }
+
+    fn from_json(json: Box<[u8]>) -> Self {
+        match serde_json::from_slice::<K>(&json) {
+            Ok(mut object) => {
+                // Only there when the bytes could not be cut.
+                object.meta_mut().managed_fields = None;
+                Self::Object(Fresh { object, json: Some(json) })
+            }
+            Err(error) => Self::broken(&json, &error),
+        }
+    }
+
+    fn broken(json: &[u8], error: &serde_json::Error) -> Self {
+        let value: Value = serde_json::from_slice(json).unwrap_or_default();
+        let at = |pointer| value.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+        Self::Broken(Broken {
+            key: ObjectKey::new(at("/metadata/namespace"), at("/metadata/name")),
+            resource_version: at("/metadata/resourceVersion").to_owned(),
+            error: error.to_string(),
+        })
+    }
+}
+
+/// Decodes objects, and says what is kept of their bytes.
+pub(super) struct Keeping<K> {
+    /// Whether the type knows its kind and version by itself, so that objects need not say it. Known once
+    /// there was an object.
+    implied: OnceLock<bool>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Default for Keeping<K> {
+    fn default() -> Self {
+        Self { implied: OnceLock::new(), kind: PhantomData }
+    }
+}
+
+impl<K: Object> Keeping<K> {
+    fn decode(&self, json: &[u8], within: Range<usize>) -> Decoded<K> {
+        if self.is_implied(json, within.clone())
+            && let decoded @ Decoded::Object(_) =
+                Decoded::from_json(json::without_managed_fields(json, within.clone(), false))
+        {
+            return decoded;
+        }
+        Decoded::from_json(json::without_managed_fields(json, within, true))
+    }
+
+    /// Tried with the first object: it must be the same with and without.
+    fn is_implied(&self, json: &[u8], within: Range<usize>) -> bool {
+        if let Some(implied) = self.implied.get() {
+            return *implied;
+        }
+        let written = |types| {
+            let object: K = serde_json::from_slice(&json::without_managed_fields(json, within.clone(), types)).ok()?;
+            serde_json::to_vec(&object).ok()
+        };
+        let Some(whole) = written(true) else {
+            return false;
+        };
+        *self.implied.get_or_init(|| written(false).is_some_and(|short| short == whole))
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+}
+
+pub(super) fn decode_page<K: Object>(
+    body: &[u8],
+    opening: Option<&[u8]>,
+    keeping: &Keeping<K>,
+) -> Result<Page<K>, kube::Error> {
+    let whole = 0..body.len();
+    let meta: ListMeta = match json::member(body, whole.clone(), "metadata") {
+        Some(span) => serde_json::from_slice(&body[span]).map_err(kube::Error::SerdeError)?,
+        None => ListMeta::default(),
+    };
+    let items = json::member(body, whole.clone(), "items");
+    let items = items.and_then(|span| json::elements(body, span));
+    if items.is_none() {
+        check_empty(body)?;
+    }
+    let decode = |span| match opening {
+        Some(opening) => Decoded::from_json(opened(opening, json::without_managed_fields(body, span, true))),
+        None => keeping.decode(body, span),
+    };
+    Ok(Page {
+        items: items.unwrap_or_default().into_iter().map(decode).collect(),
+        resource_version: meta.resource_version.unwrap_or_default(),
+        continue_token: meta.continue_token.filter(|token| !token.is_empty()),
+    })
+}
+
+/// An item that says its kind: lists leave that out of the items of Kubernetes' own kinds.
+fn opened(opening: &[u8], item: Box<[u8]>) -> Box<[u8]> {
+    match item.strip_prefix(b"{") {
+        Some(rest) if item.len() > 2 && json::member(&item, 0..item.len(), "kind").is_none() => {
+            [opening, rest].concat().into_boxed_slice()
+        }
+        _ => item,
+    }
+}
+
+/// What a body without an array of items must be to count as an empty list. Anything else would
+/// have all objects taken to be gone.
+fn check_empty(body: &[u8]) -> Result<(), kube::Error> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        #[serde(default)]
+        kind: String,
+        #[serde(default, deserialize_with = "present")]
+        items: Option<Value>,
+    }
+    fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+        Value::deserialize(deserializer).map(Some)
+    }
+    let envelope: Envelope = serde_json::from_slice(body).map_err(kube::Error::SerdeError)?;
+    match envelope.items {
+        Some(Value::Null) => Ok(()),
+        None if envelope.kind.ends_with("List") => Ok(()),
+        _ => Err(kube::Error::SerdeError(serde::de::Error::custom("the answer is not a list"))),
+    }
+}
+
+pub(super) fn decode_event<K: Object>(line: &[u8], keeping: &Keeping<K>) -> Result<Event<K>, kube::Error> {
+    let whole = 0..line.len();
+    let kind = json::member(line, whole.clone(), "type").map(|span| &line[span]);
+    let object = json::member(line, whole, "object");
+    if let (Some(kind @ (b"\"ADDED\"" | b"\"MODIFIED\"" | b"\"DELETED\"")), Some(object)) = (kind, object) {
+        let object = keeping.decode(line, object);
+        return Ok(if kind == b"\"DELETED\"" { Event::Deleted(object) } else { Event::Applied(object) });
+    }
+    match serde_json::from_slice::<WatchEvent<Value>>(line) {
+        Ok(WatchEvent::Bookmark(bookmark)) => Ok(Event::Bookmark {
+            initial_end: bookmark
+                .metadata
+                .annotations
+                .get("k8s.io/initial-events-end")
+                .is_some_and(|value| value == "true"),
+            resource_version: bookmark.metadata.resource_version,
+        }),
+        Ok(WatchEvent::Error(status)) => Ok(Event::Error(status)),
+        Ok(WatchEvent::Added(value) | WatchEvent::Modified(value)) => Ok(Event::Applied(decode_value(&value))),
+        Ok(WatchEvent::Deleted(value)) => Ok(Event::Deleted(decode_value(&value))),
+        Err(error) => match serde_json::from_slice::<Status>(line) {
+            Ok(status) if status.is_failure() => Err(kube::Error::Api(status.boxed())),
+            _ => Err(kube::Error::SerdeError(error)),
+        },
+    }
+}
+
+/// The rare object whose place could not be found, as when member names are escaped.
+fn decode_value<K: Object>(value: &Value) -> Decoded<K> {
+    Decoded::from_json(value.to_string().into_bytes().into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{DynamicObject, PartialObjectMeta};
+
+    use super::*;
+
+    fn meta(name: &str) -> Value {
+        serde_json::json!({"namespace": "d", "name": name, "resourceVersion": "7", "managedFields": [{"manager": "m"}]})
+    }
+
+    #[test]
+    fn one_unreadable_item_does_not_spoil_the_page() {
+        let body = serde_json::json!({
+            "metadata": {"resourceVersion": "9", "continue": ""},
+            "items": [
+                {"metadata": meta("a"), "data": {"k": "v"}},
+                {"metadata": meta("b"), "data": "not a map"},
+            ],
+        });
+        let page: Page<ConfigMap> = decode_page(body.to_string().as_bytes(), None, &Keeping::default()).unwrap();
+        assert_eq!((page.resource_version.as_str(), page.continue_token), ("9", None));
+        assert!(matches!(&page.items[0], Decoded::Object(o) if o.object.metadata.name.as_deref() == Some("a")));
+        let Decoded::Object(fresh) = &page.items[0] else {
+            panic!("expected an object");
+        };
+        assert_eq!(fresh.object.metadata.managed_fields, None);
+        let kept = String::from_utf8_lossy(fresh.json.as_ref().unwrap());
+        assert!(kept.contains("\"k\":\"v\"") && !kept.contains("managedFields"), "{kept}");
+        let Decoded::Broken(broken) = &page.items[1] else {
+            panic!("expected a broken object");
+        };
+        assert_eq!(broken.key, ObjectKey::new("d", "b"));
+        assert!(broken.error.contains("expected"), "{}", broken.error);
+    }
+
+    #[test]
+    fn what_a_type_knows_by_itself_is_not_kept() {
+        fn kept<K: Object>(keeping: &Keeping<K>, kind: &str) -> String {
+            let json = format!(r#"{{"kind":"{kind}","apiVersion":"v1","metadata":{{"name":"a"}}}}"#);
+            match keeping.decode(json.as_bytes(), 0..json.len()) {
+                Decoded::Object(fresh) => String::from_utf8(fresh.json.unwrap().into()).unwrap(),
+                Decoded::Broken(broken) => broken.error,
+            }
+        }
+        let typed = Keeping::<ConfigMap>::default();
+        assert!(kept(&typed, "Other").contains("expected ConfigMap"), "decided with an object that can be read");
+        assert_eq!(kept(&typed, "ConfigMap"), r#"{"metadata":{"name":"a"}}"#);
+        assert!(kept(&Keeping::<DynamicObject>::default(), "ConfigMap").contains("kind"));
+        assert!(kept(&Keeping::<PartialObjectMeta<ConfigMap>>::default(), "PartialObjectMetadata").contains("kind"));
+    }
+
+    #[test]
+    fn a_list_without_items_is_empty() {
+        let page: Page<ConfigMap> =
+            decode_page(br#"{"metadata":{"resourceVersion":"1"},"items":null}"#, None, &Keeping::default()).unwrap();
+        assert!(page.items.is_empty());
+        let page: Page<ConfigMap> =
+            decode_page(br#"{"kind":"ConfigMapList","apiVersion":"v1"}"#, None, &Keeping::default()).unwrap();
+        assert!(page.items.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_a_list_is_not_an_empty_list() {
+        for body in ["{}", "", "[]", "<html></html>", r#"{"kind":"Status"}"#, r#"{"items":{}}"#, r#"{"items":"#] {
+            assert!(decode_page::<ConfigMap>(body.as_bytes(), None, &Keeping::default()).is_err(), "{body}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a field selector says about an object that this process wrote, as far as that can be told here.
+//!
+//! Only the server knows what it selects by. Names, namespaces, and nearly all other fields it offers
+//! are those of the object's JSON, so a field that is there and has a plain value is taken for what it
+//! says. Of one that is not there nothing is known: it may have a default, or be no field at all.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Whether a selector selects an object; `None` if that cannot be told.
+pub(super) fn selects(selector: &str, object: &impl Serialize) -> Option<bool> {
+    // Values with escaped letters are left to the server.
+    if selector.contains('\\') {
+        return None;
+    }
+    let object = serde_json::to_value(object).ok()?;
+    let mut told = Some(true);
+    for requirement in selector.split(',').filter(|requirement| !requirement.is_empty()) {
+        match is_met(requirement, &object) {
+            Some(true) => {}
+            // One that is not met is enough.
+            Some(false) => return Some(false),
+            None => told = None,
+        }
+    }
+    told
+}
+
+fn is_met(requirement: &str, object: &Value) -> Option<bool> {
+    let (field, value) = requirement.split_once('=')?;
+    let (field, equal) = match field.strip_suffix('!') {
+        Some(field) => (field, false),
+        None => (field, true),
+    };
+    let value = value.strip_prefix('=').filter(|_| equal).unwrap_or(value);
+    let found = match object.pointer(&format!("/{}", field.trim().replace('.', "/")))? {
+        Value::String(text) => text == value,
+        Value::Bool(flag) => flag.to_string() == value,
+        Value::Number(number) => number.to_string() == value,
+        _ => return None,
+    };
+    Some(found == equal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_compared_and_of_the_rest_nothing_is_known() {
+        let object = serde_json::json!({
+            "metadata": {"name": "a", "namespace": "n"}, "type": "Opaque",
+            "spec": {"nodeName": "one", "unschedulable": true, "list": []}, "status": {"replicas": 3},
+        });
+        for (selector, told) in [
+            ("metadata.name=a", Some(true)),
+            ("metadata.name==a,type=Opaque", Some(true)),
+            ("metadata.name=b", Some(false)),
+            ("metadata.name!=b,spec.unschedulable=true", Some(true)),
+            ("metadata.name!=a", Some(false)),
+            ("status.replicas=3", Some(true)),
+            ("status.successful=3", None),
+            ("status.successful=3,metadata.name=b", Some(false)),
+            ("metadata.name=a,status.phase!=Failed", None),
+            ("spec.list=x", None),
+            (r"metadata.name=a\,b", None),
+            ("metadata.name", None),
+            ("", Some(true)),
+        ] {
+            assert_eq!(selects(selector, &object), told, "{selector}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Handlers: how they are told of changes, and how they come and go while the informer runs.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Change, Informer, Store};
+use crate::key::ObjectKey;
+use crate::object::{Object, panic_message};
+
+type Handler<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
+
+/// A handler that hears of changes until its subscription is dropped.
+pub(super) struct Listening<K> {
+    /// Whether the subscription is gone.
+    cancelled: Arc<AtomicBool>,
+    handler: Handler<K>,
+}
+
+/// Keeps a handler subscribed; dropping it unsubscribes. It may be dropped anywhere, in the handler
+/// too: no call begins after that, and dropping waits for none that another thread has begun.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let kube = kube::Client::new(server.service(), "default");
+/// # let client = windlass::Client::standalone(kube, "example");
+/// use k8s_openapi::api::core::v1::Namespace;
+///
+/// let lister = client.lister::<Namespace>();
+/// let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+/// let subscription = lister.subscribe(move |change| {
+///     let _ = tell.send(change.object().metadata.name.clone());
+/// });
+/// assert!(told.recv().await.is_some(), "there are namespaces");
+/// drop(subscription); // nothing is told from here on
+/// # client.caches().stop().await;
+/// # Ok(()) }
+/// ```
+#[must_use = "dropping a subscription unsubscribes its handler"]
+pub struct Subscription {
+    cancel: Vec<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl Subscription {
+    pub(crate) fn joined(parts: Vec<Subscription>) -> Self {
+        let take = |mut part: Subscription| std::mem::take(&mut part.cancel);
+        Self { cancel: parts.into_iter().flat_map(take).collect() }
+    }
+
+    /// Leaves the handler subscribed for the life of the informer.
+    pub fn forever(mut self) {
+        self.cancel.clear();
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        for cancel in self.cancel.drain(..) {
+            cancel();
+        }
+    }
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+impl<K: Object> Informer<K> {
+    /// Calls a handler for everything that is known, then for every change.
+    pub(crate) fn subscribe(self: &Arc<Self>, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let listening = Listening { cancelled: Arc::clone(&cancelled), handler: Arc::new(handler) };
+        let mut handlers = self.handlers.lock();
+        self.each_known(|object| self.call(&listening, &Change::Added { object, initial: true }));
+        handlers.push(listening);
+        drop(handlers);
+        let informer = Arc::downgrade(self);
+        Subscription {
+            cancel: vec![Box::new(move || {
+                cancelled.store(true, Ordering::Release);
+                // Whoever tells of a change right now, perhaps the caller of this, removes it later.
+                if let Some(informer) = informer.upgrade()
+                    && let Some(mut handlers) = informer.handlers.try_lock()
+                {
+                    remove_cancelled(&mut handlers);
+                }
+            })],
+        }
+    }
+
+    /// Changes the store and tells the handlers, in one step as far as they can see.
+    pub(super) fn change<I>(&self, change: impl FnOnce(&mut Store<K>) -> I)
+    where
+        I: IntoIterator<Item = Change<K>>,
+    {
+        let mut handlers = self.handlers.lock();
+        remove_cancelled(&mut handlers);
+        let changes = change(&mut self.store.write());
+        for change in changes {
+            for listening in &*handlers {
+                self.call(listening, &change);
+            }
+        }
+    }
+
+    pub(super) fn resync_now(&self) {
+        let handlers = self.handlers.lock();
+        self.each_known(|object| {
+            let change = Change::Resync { object };
+            for listening in &*handlers {
+                self.call(listening, &change);
+            }
+        });
+    }
+
+    /// Everything the watch has said, one by one, so that not all of it is decoded at once. To be
+    /// called with the handlers locked: nothing changes meanwhile.
+    fn each_known(&self, mut tell: impl FnMut(Arc<K>)) {
+        let keys = self.store.read().observed_keys();
+        for key in keys {
+            let object = self.store.read().observed(&key);
+            object.into_iter().for_each(&mut tell);
+        }
+    }
+
+    /// A handler that panics is reported; the others and the informer go on.
+    fn call(&self, listening: &Listening<K>, change: &Change<K>) {
+        if listening.cancelled.load(Ordering::Acquire) {
+            return;
+        }
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| (listening.handler)(change))) {
+            self.panics.fetch_add(1, Ordering::Relaxed);
+            let (kind, key) = (self.describe(), ObjectKey::of(&**change.object()));
+            tracing::error!(%kind, object = %key, message = panic_message(&*panic), "informer handler panicked");
+        }
+    }
+}
+
+fn remove_cancelled<K>(handlers: &mut Vec<Listening<K>>) {
+    handlers.retain(|listening| !listening.cancelled.load(Ordering::Acquire));
+}

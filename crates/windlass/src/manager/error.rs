@@ -1,0 +1,107 @@
+//! What can go wrong with a manager.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::informer::SyncError;
+use crate::lease::InvalidElection;
+use crate::rbac::Rules;
+use crate::webhook::WebhookError;
+
+/// Why a manager could not be built, or stopped other than on request.
+///
+/// ```no_run
+/// use windlass::manager::ManagerError;
+///
+/// # async fn example(manager: windlass::Manager) -> Result<(), ManagerError> {
+/// match manager.run().await {
+///     Err(ManagerError::Forbidden { missing }) => {
+///         eprint!("{}", missing.to_yaml("petstore-manager"));
+///         std::process::exit(1)
+///     }
+///     ended => ended,
+/// }
+/// # }
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManagerError {
+    /// A server's address cannot be listened on.
+    #[error("listen on {address} for {purpose}: {source}")]
+    Bind {
+        /// The address asked for.
+        address: String,
+        /// What for.
+        purpose: &'static str,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Two controllers or tasks of the same name.
+    #[error("a controller or task named {name:?} was added before")]
+    DuplicateName {
+        /// The name.
+        name: String,
+    },
+    /// A cache did not complete.
+    #[error(transparent)]
+    Cache(#[from] SyncError),
+    /// The election's settings contradict each other.
+    #[error(transparent)]
+    Election(#[from] InvalidElection),
+    /// A sharded controller's settings cannot work.
+    #[error("sharded controller {controller:?}: {source}")]
+    Sharding {
+        /// The controller.
+        controller: String,
+        /// What is wrong.
+        #[source]
+        source: InvalidElection,
+    },
+    /// A transform came after others had begun to watch the kind.
+    #[error("controller {controller:?}: {kind} are watched already, without this transform")]
+    Transform {
+        /// The controller.
+        controller: String,
+        /// The kind.
+        kind: String,
+    },
+    /// Webhooks cannot be served.
+    #[error(transparent)]
+    Webhooks(#[from] WebhookError),
+    /// The operator may not do what it cannot do without.
+    #[error("the operator's account lacks permissions; add these rules to its role:\n{missing}")]
+    Forbidden {
+        /// What is missing.
+        missing: Rules,
+    },
+    /// A task failed, or ended before it was told to.
+    #[error("task {name:?}: {message}")]
+    Task {
+        /// The task.
+        name: String,
+        /// How it ended.
+        message: String,
+    },
+    /// What was running did not finish in time and was aborted.
+    #[error("not stopped within {after:?}, aborted")]
+    ShutdownTimeout {
+        /// How long was waited.
+        after: Duration,
+    },
+    /// A second signal arrived while stopping.
+    #[error("aborted by a second signal")]
+    Aborted,
+    /// Signals cannot be received.
+    #[error("install signal handlers: {0}")]
+    Signals(#[source] std::io::Error),
+    /// The manifests that `$WINDLASS_MANIFESTS` asks for cannot be written.
+    #[error("write manifests to {}: {source}", path.display())]
+    Describe {
+        /// The file asked for.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
