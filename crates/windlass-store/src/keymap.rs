@@ -1,8 +1,9 @@
 //! The ordered map from keys to their versions, which can also count.
 //!
 //! Two levels: a vector of leaves in key order, each a short sorted vector of slots with the number
-//! of live keys beside it. A lookup is two binary searches; a count adds up the leaves between two
-//! ends and looks into at most two of them, so that a paginated list can say how much remains
+//! of live keys and a mark of each key beside it. A lookup is a binary search for the leaf and a look
+//! through its marks: these lie together, while each key lies somewhere else, and with many keys it is
+//! memory that takes the time. A count adds up the leaves between two ends and looks into at most two of them, so that a paginated list can say how much remains
 //! without walking it. A standard B-tree map cannot do that.
 //!
 //! ```text
@@ -18,6 +19,7 @@
 //! while an older version can still be read.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher as _};
 
 use bytes::Bytes;
 
@@ -90,15 +92,31 @@ impl Slot {
 struct Leaf {
     low: Bytes,
     live: usize,
+    /// The marks of the slots, in their order.
+    marks: Vec<u32>,
     slots: Vec<Slot>,
 }
 
+/// A short number that different keys seldom share.
+fn mark(key: &[u8]) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key);
+    hasher.finish() as u32
+}
+
 impl Leaf {
-    fn find(&self, key: &[u8]) -> Result<usize, usize> {
+    /// Where a key is.
+    fn position(&self, key: &[u8], mark: u32) -> Option<usize> {
+        let marked = self.marks.iter().enumerate().filter(|(_, other)| **other == mark);
+        marked.map(|(index, _)| index).find(|index| self.slots[*index].key == key)
+    }
+
+    /// Where a key that is not there would be.
+    fn place(&self, key: &[u8]) -> usize {
         // Keys often arrive in order, above all while a snapshot is being loaded.
         match self.slots.last() {
-            Some(last) if last.key < key => Err(self.slots.len()),
-            _ => self.slots.binary_search_by(|slot| slot.key[..].cmp(key)),
+            Some(last) if last.key < key => self.slots.len(),
+            _ => self.slots.partition_point(|slot| slot.key < key),
         }
     }
 
@@ -121,7 +139,7 @@ impl KeyMap {
     /// The newest entry of a key.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Entry> {
         let leaf = &self.leaves[self.leaf_of(key)];
-        let slot = &leaf.slots[leaf.find(key).ok()?];
+        let slot = &leaf.slots[leaf.position(key, mark(key))?];
         slot.entry(&slot.chain.newest)
     }
 
@@ -130,18 +148,18 @@ impl KeyMap {
         let index = self.leaf_of(key);
         let leaf = &mut self.leaves[index];
         leaf.live += usize::from(version.value.is_some());
-        match leaf.find(key) {
-            Ok(found) => {
-                let chain = &mut leaf.slots[found].chain;
-                leaf.live -= usize::from(chain.is_live());
-                let replaced = std::mem::replace(&mut chain.newest, version);
-                chain.older.push_back(replaced);
-            }
-            Err(place) => {
-                leaf.slots.insert(place, Slot { key: key.clone(), chain: Chain::new(version) });
-                if leaf.slots.len() > LEAF_SLOTS {
-                    self.split(index, place);
-                }
+        let mark = mark(key);
+        if let Some(found) = leaf.position(key, mark) {
+            let chain = &mut leaf.slots[found].chain;
+            leaf.live -= usize::from(chain.is_live());
+            let replaced = std::mem::replace(&mut chain.newest, version);
+            chain.older.push_back(replaced);
+        } else {
+            let place = leaf.place(key);
+            leaf.marks.insert(place, mark);
+            leaf.slots.insert(place, Slot { key: key.clone(), chain: Chain::new(version) });
+            if leaf.slots.len() > LEAF_SLOTS {
+                self.split(index, place);
             }
         }
     }
@@ -150,9 +168,10 @@ impl KeyMap {
     pub(crate) fn forget(&mut self, key: &[u8], revision: Revision) {
         let index = self.leaf_of(key);
         let leaf = &mut self.leaves[index];
-        let Ok(found) = leaf.find(key) else { return };
+        let Some(found) = leaf.position(key, mark(key)) else { return };
         if !leaf.slots[found].chain.forget(revision) {
             // What is dropped here was not live, so the leaf's count stands.
+            leaf.marks.remove(found);
             leaf.slots.remove(found);
             self.join(index);
         }
@@ -197,10 +216,11 @@ impl KeyMap {
         let middle = if place + 1 == leaf.slots.len() { place } else { leaf.slots.len() / 2 };
         let mut slots = Vec::with_capacity(LEAF_SLOTS + 1);
         slots.extend(leaf.slots.drain(middle..));
+        let marks = leaf.marks.split_off(middle);
         let live = slots.iter().filter(|slot| slot.chain.is_live()).count();
         leaf.live -= live;
         let low = slots[0].key.clone();
-        self.leaves.insert(index + 1, Leaf { low, live, slots });
+        self.leaves.insert(index + 1, Leaf { low, live, marks, slots });
     }
 
     /// Joins a leaf that has just shrunk with the one after it, when together they are half full.
@@ -213,6 +233,7 @@ impl KeyMap {
         if room {
             let right = self.leaves.remove(left + 1);
             let left = &mut self.leaves[left];
+            left.marks.extend(right.marks);
             left.slots.extend(right.slots);
             left.live += right.live;
         }
@@ -258,6 +279,9 @@ mod tests {
         }
         for n in (0..KEYS).rev() {
             map.forget(&key(n), 10_000);
+        }
+        for n in 0..KEYS {
+            assert_eq!(map.get(&key(n)).is_some(), n % 3 == 0, "{n}");
         }
         let all = Range::prefix("");
         assert_eq!(map.count(&all), KEYS.div_ceil(3));
