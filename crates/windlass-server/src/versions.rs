@@ -17,6 +17,7 @@ use crate::catalog::{Behaviour, Served};
 use crate::codec::typed::normalize;
 use crate::codec::{json, write};
 use crate::crd::{Conversion, ConversionWebhook, CustomKind, CustomVersion};
+use crate::effort;
 use crate::registry::strategy::conversion;
 use crate::schema::default;
 use crate::status::Status;
@@ -45,6 +46,7 @@ pub(crate) async fn bytes(api: &Api, served: &Served, stored: &Bytes, revision: 
 
 /// A stored object in the served version.
 pub(crate) async fn to_served(api: &Api, served: &Served, stored: &[u8]) -> Result<Value, Status> {
+    api.sidings.aside(effort::is_large_read(stored.len())).await;
     let mut value = decode(stored)?;
     match &served.behaviour {
         Behaviour::Builtin(_) => builtin_to_served(served, value),
@@ -60,8 +62,9 @@ pub(crate) async fn to_served(api: &Api, served: &Served, stored: &[u8]) -> Resu
 pub(crate) async fn all_to_served<'a>(
     api: &Api,
     served: &Served,
-    stored: impl Iterator<Item = &'a [u8]>,
+    stored: impl Iterator<Item = &'a [u8]> + Clone,
 ) -> Result<Vec<Value>, Status> {
+    api.sidings.aside(effort::is_large_read(stored.clone().map(<[u8]>::len).sum())).await;
     let values = stored.map(decode);
     match &served.behaviour {
         Behaviour::Builtin(_) => values.map(|value| builtin_to_served(served, value?)).collect(),
