@@ -6,8 +6,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{does_not_apply, json_type};
-use crate::codec::json::{MANAGED_DEPTH, MAX_DEPTH, nests_within};
+use super::does_not_apply;
+use crate::codec::json::{MANAGED_DEPTH, MAX_DEPTH, go_type_of, nests_within};
 use crate::status::Status;
 
 /// More operations than this are refused.
@@ -70,7 +70,7 @@ impl<'a> JsonPatch<'a> {
             Value::Null => &[][..],
             Value::Array(list) => list,
             other => {
-                let found = json_type(other);
+                let found = go_type_of(other);
                 return Err(Status::bad_request(if lenient {
                     format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Patch")
                 } else {
@@ -92,7 +92,7 @@ impl<'a> JsonPatch<'a> {
                     Some(fields)
                 }
                 other => {
-                    let found = json_type(other);
+                    let found = go_type_of(other);
                     return Err(Status::bad_request(if lenient {
                         format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Operation")
                     } else {
@@ -139,7 +139,7 @@ fn check_fields(index: usize, fields: &Map<String, Value>, strict_errors: &mut V
                 if !matches!(value, Value::String(_) | Value::Null) {
                     return Err(Status::bad_request(format!(
                         "error decoding patch: json: cannot unmarshal {} into Go struct field jsonPatchOp.{name} of type string",
-                        json_type(value)
+                        go_type_of(value)
                     )));
                 }
             }
