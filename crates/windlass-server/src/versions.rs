@@ -31,9 +31,16 @@ pub(crate) fn is_stored(served: &Served) -> bool {
 }
 
 /// Whether an object that was last written at `revision` can be served as it is stored: in the served
-/// version, and not older than the schema that now applies to it.
+/// version, not older than the schema that now applies to it, and with nothing to be filled in. What a dry run
+/// shows was never stored, so that nothing is.
 pub(crate) fn as_is(served: &Served, revision: Revision) -> bool {
-    revision > served.current_since && is_stored(served)
+    let is_complete = || revision == Revision::MAX || !shows_status(served);
+    revision > served.current_since && is_stored(served) && is_complete()
+}
+
+/// Whether objects are stored without a status that reading them fills in.
+pub(crate) fn shows_status(served: &Served) -> bool {
+    served.custom().is_some_and(|kind| kind.storage_version().shows_status)
 }
 
 /// A stored object as bytes in the served version.

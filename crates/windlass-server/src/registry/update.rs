@@ -161,13 +161,14 @@ where
 }
 
 /// Whether an object that did not change is to be written all the same, because it would now be stored
-/// otherwise: that is how objects move to a new storage version.
+/// otherwise: that is how objects move to a new storage version, and how a status that was only shown stays.
 async fn is_outdated(context: &Context, entry: &Entry, object: &Value) -> Result<bool, Status> {
-    if !context.served.custom || entry.modified > context.served.current_since {
+    let served = &context.served;
+    if !served.custom || (entry.modified > served.current_since && !versions::shows_status(served)) {
         return Ok(false);
     }
     let stored = super::stored::decode(&entry.value)?;
-    Ok(stored != *versions::to_stored(&context.api, &context.served, object).await?)
+    Ok(stored != *versions::to_stored(&context.api, served, object).await?)
 }
 
 /// Lets admission change the new object.
