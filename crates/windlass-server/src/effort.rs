@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use crate::status::Status;
 
@@ -125,6 +126,23 @@ impl Sidings {
             work()
         });
         done.await.map_err(Status::internal)
+    }
+}
+
+/// Does `work` elsewhere without waiting for a turn: what configures the server is not kept waiting by requests.
+/// `None` if the runtime is about to end.
+pub(crate) async fn at_once<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    done(tokio::task::spawn_blocking(work)).await
+}
+
+/// Waits for work that is done elsewhere, and panics if it does. `None` if the runtime is about to end.
+async fn done<T>(work: JoinHandle<T>) -> Option<T> {
+    match work.await {
+        Ok(value) => Some(value),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => None,
+        },
     }
 }
 

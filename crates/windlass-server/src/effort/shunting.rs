@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore};
 
-use super::{PATIENCE, Sidings};
+use super::{PATIENCE, Sidings, done};
 
 thread_local! {
     /// Whose step this thread is making.
@@ -138,13 +138,7 @@ async fn elsewhere<T: Send + 'static>(mut future: BoxFuture<'static, T>, turns: 
             let poll = future.as_mut().poll(&mut Context::from_waker(&waker));
             (poll, future)
         });
-        let (poll, rest) = match step.await {
-            Ok(step) => step,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => return None,
-            },
-        };
+        let (poll, rest) = done(step).await?;
         match poll {
             Poll::Ready(value) => return Some(value),
             Poll::Pending => future = rest,
