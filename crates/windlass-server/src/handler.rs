@@ -83,6 +83,8 @@ async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Resp
             if let Some(response) = health::answer(api, path, &query) {
                 return Ok(response);
             }
+            // The first to ask after a change waits for a document about everything to be written and compressed.
+            api.sidings.aside(path.starts_with("/openapi/")).await;
             documents::answer(api, &target, path, &query, request.headers())
         }
     }
