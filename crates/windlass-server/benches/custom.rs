@@ -41,6 +41,7 @@ fn main() {
     }
     if selects("hostile") {
         runtime.block_on(hostile());
+        runtime.block_on(large());
     }
 }
 
@@ -253,21 +254,63 @@ async fn hostile() {
             times
         }
     });
-    let reader = tokio::spawn({
-        let server = Arc::clone(&server);
-        async move {
-            let mut waits = Vec::new();
-            for _ in 0..2_000 {
-                let started = Instant::now();
-                let bystander = format!("{CONFIG_MAPS}/bystander");
-                send(&server, Method::GET, &bystander, "application/json", Vec::new()).await;
-                waits.push(started.elapsed());
-                tokio::time::sleep(Duration::from_micros(200)).await;
-            }
-            waits
-        }
-    });
+    let reader = tokio::spawn(reads(Arc::clone(&server), |count| count == 2_000));
     row("hostile: a policy without end, until it is cut off", hostile.await.unwrap());
     row("hostile: reads meanwhile", reader.await.unwrap());
+    Arc::into_inner(server).unwrap().stop().await.unwrap();
+}
+
+/// How long reads of a small object take, until there are enough.
+async fn reads(server: Arc<Server>, done: impl Fn(usize) -> bool) -> Vec<Duration> {
+    let mut waits = Vec::new();
+    while !done(waits.len()) {
+        let started = Instant::now();
+        let bystander = format!("{CONFIG_MAPS}/bystander");
+        send(&server, Method::GET, &bystander, "application/json", Vec::new()).await;
+        waits.push(started.elapsed());
+        tokio::time::sleep(Duration::from_micros(200)).await;
+    }
+    waits
+}
+
+/// Two writers of an object with 60,000 keyed items, and reads meanwhile.
+async fn large() {
+    let server = Arc::new(Server::builder().start().await.unwrap());
+    post(&server, CONFIG_MAPS, serde_json::to_vec(&json!({"metadata": {"name": "bystander"}})).unwrap()).await;
+    let item = json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}});
+    let list = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+        "items": item});
+    let spec = json!({"type": "object", "properties": {"x": list}});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});
+    let crd = json!({"metadata": {"name": "traps.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "traps", "kind": "Trap"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
+    post(&server, DEFINITIONS, serde_json::to_vec(&crd).unwrap()).await;
+    let writer = |name: &'static str| {
+        let server = Arc::clone(&server);
+        let items: Value = (0..60_000).map(|n| json!({"k": n.to_string()})).collect();
+        let body =
+            json!({"apiVersion": "example.com/v1", "kind": "Trap", "metadata": {"name": name}, "spec": {"x": items}});
+        let body = serde_json::to_vec(&body).unwrap();
+        tokio::spawn(async move {
+            let mut times = Vec::new();
+            for _ in 0..6 {
+                let path = format!("/apis/example.com/v1/namespaces/default/traps/{name}?fieldManager=bench");
+                let started = Instant::now();
+                let (code, _) = send(&server, Method::PATCH, &path, "application/apply-patch+yaml", body.clone()).await;
+                assert!(matches!(code, 200 | 201), "{code}");
+                times.push(started.elapsed());
+            }
+            times
+        })
+    };
+    let writers = [writer("a"), writer("b")];
+    let waits = reads(Arc::clone(&server), |_| writers.iter().all(tokio::task::JoinHandle::is_finished)).await;
+    let mut times = Vec::new();
+    for writer in writers {
+        times.extend(writer.await.unwrap());
+    }
+    row("hostile: apply of 60,000 items, two writers", times);
+    row("hostile: reads meanwhile", waits);
     Arc::into_inner(server).unwrap().stop().await.unwrap();
 }

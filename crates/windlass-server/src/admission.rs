@@ -86,6 +86,25 @@ pub(crate) async fn mutate_update(
     Ok(())
 }
 
+/// What may still change or refuse the status that the server itself gives an object without a namespace.
+pub(crate) async fn own_status(
+    api: &Arc<Api>,
+    served: &Arc<Served>,
+    object: &mut Value,
+    live: &Value,
+) -> Result<(), Status> {
+    let mut context = Context::own_status_update(api, served, object::name(live));
+    let options = WriteOptions::default();
+    mutate_update(&mut context, object, live, &options).await?;
+    served.strategy().prepare_status_update(object, live);
+    validate(&mut context, Act::Update(&options), Some(object), Some(live)).await
+}
+
+/// Whether anybody might be asked about a write.
+pub(crate) fn has_a_say(api: &Api) -> bool {
+    !(api.webhooks.load().is_empty() && api.policies.load().is_empty())
+}
+
 /// What may still change what a subresource takes: a Scale, a Binding, an Eviction.
 pub(crate) async fn mutate_view(
     context: &mut Context,
@@ -144,7 +163,7 @@ pub(crate) async fn connect(context: &mut Context) -> Result<(), Status> {
     if context.query.all("dryRun").any(|value| !value.is_empty()) {
         return Err(Status::bad_request("dryRun is not supported"));
     }
-    if context.api.webhooks.load().is_empty() && context.api.policies.load().is_empty() {
+    if !has_a_say(&context.api) {
         return Ok(());
     }
     let mut options = request::connect_options(context);
@@ -153,7 +172,7 @@ pub(crate) async fn connect(context: &mut Context) -> Result<(), Status> {
 }
 
 /// Puts webhook configurations and policies into effect after one was written.
-pub(crate) async fn take_effect(api: &Api) -> Result<(), Status> {
+pub(crate) async fn take_effect(api: &Arc<Api>) -> Result<(), Status> {
     api.webhooks.refresh(api).await.map_err(Status::internal)?;
     api.policies.refresh(api).await.map_err(Status::internal)
 }

@@ -77,6 +77,9 @@ pub struct CustomVersion {
     pub has_rules: bool,
     /// Whether `/status` is a subresource of its own.
     pub status: bool,
+    /// Whether a new object, which has no status, shows one: that is filled in with each reading, and follows the
+    /// default of the moment.
+    pub shows_status: bool,
     /// Where `/scale` finds its numbers, if it is served.
     pub scale: Option<ScalePaths>,
     /// Fields that field selectors may name, e.g. `spec.color`.
@@ -197,6 +200,8 @@ impl CustomVersion {
             kind: kind.into(),
             served: version.flag("served"),
             has_rules: has_rules(&schema),
+            shows_status: subresources.has("status")
+                && schema.properties.get("status").is_some_and(|status| status.default_value().is_some()),
             schema: Arc::new(schema),
             status: subresources.has("status"),
             scale: subresources.has("scale").then(|| ScalePaths::new(subresources.at("scale"))),

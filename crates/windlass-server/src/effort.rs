@@ -4,19 +4,31 @@
 //! served by a few threads that must not be held up, so what may take long is done on others: no more at once
 //! than leave a core to everybody else. What is quick, and nearly everything is, stays where it is.
 //!
+//! Where a whole request is long, as it is about much data, it goes [aside](Sidings::aside) as a whole.
+//!
 //! [`Growth`] estimates before the fact: it is a polynomial in the size of the object, on the safe side and cheap
 //! to work out. It decides where work is done and nothing else; what it may cost is bounded elsewhere.
+
+mod shunting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use crate::status::Status;
 
+pub(crate) use shunting::Shunting;
+
 /// What is expected to take longer, in nanoseconds, leaves the threads that serve requests.
 const LONG: f64 = 1_000_000.0;
+/// A write that is about more bytes, in its body or in what is stored, may take longer: an applied list
+/// of small items takes 400 nanoseconds a byte, a created one 200.
+const LARGE_WRITE: usize = 16 * 1024;
+/// A read that decodes more bytes than this may take longer, at up to 100 nanoseconds a byte.
+const LARGE_READ: usize = 64 * 1024;
 /// The size of a value that holds nothing else.
 const NODE: usize = 8;
 /// Degrees of a polynomial: nobody gets further within a budget.
@@ -66,16 +78,30 @@ pub(crate) fn size(value: &Value) -> usize {
     }
 }
 
+/// Whether writing may take long if it is about so many bytes.
+pub(crate) fn is_large_write(bytes: usize) -> bool {
+    bytes > LARGE_WRITE
+}
+
+/// Whether decoding and showing so many bytes may take long.
+pub(crate) fn is_large_read(bytes: usize) -> bool {
+    bytes > LARGE_READ
+}
+
 /// Where long work is done.
 pub(crate) struct Sidings {
+    /// Turns for checks, whose time is bounded by budgets of seconds.
     free: Arc<Semaphore>,
+    /// Turns for steps of large requests, whose time is bounded by what they are about: they do not wait for checks.
+    steps: Arc<Semaphore>,
 }
 
 impl Sidings {
-    /// As many as there are cores, but for one.
+    /// As many of each as there are cores, but for one.
     pub(crate) fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { free: Arc::new(Semaphore::new(cores.saturating_sub(1).max(1))) }
+        let turns = || Arc::new(Semaphore::new(cores.saturating_sub(1).max(1)));
+        Self { free: turns(), steps: turns() }
     }
 
     /// Does `work` here, or elsewhere if it may take `long`. Once begun it goes on, even if nobody waits any more,
@@ -100,6 +126,23 @@ impl Sidings {
             work()
         });
         done.await.map_err(Status::internal)
+    }
+}
+
+/// Does `work` elsewhere without waiting for a turn: what configures the server is not kept waiting by requests.
+/// `None` if the runtime is about to end.
+pub(crate) async fn at_once<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    done(tokio::task::spawn_blocking(work)).await
+}
+
+/// Waits for work that is done elsewhere, and panics if it does. `None` if the runtime is about to end.
+async fn done<T>(work: JoinHandle<T>) -> Option<T> {
+    match work.await {
+        Ok(value) => Some(value),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => None,
+        },
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
-use futures::future::BoxFuture;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
@@ -20,6 +19,7 @@ use crate::authn::User;
 use crate::body::Body;
 use crate::catalog::{Served, Snapshot};
 use crate::codec::negotiate::{self, Accepted, Endpoint};
+use crate::effort::{self, Shunting};
 use crate::field::quote;
 use crate::metrics::RequestLabels;
 use crate::registry::{self, Context};
@@ -57,8 +57,8 @@ where
 ///
 /// Neither generic nor `async`: all that a request goes through is compiled here, once, and not into
 /// each crate that serves.
-pub fn handle(api: Arc<Api>, request: Request<Payload>) -> BoxFuture<'static, Response<Body>> {
-    Box::pin(async move {
+pub fn handle(api: Arc<Api>, request: Request<Payload>) -> Shunting<Response<Body>> {
+    let answer = Box::pin(async move {
         let mut response = match authenticated(&api, request).await {
             Ok(response) => response,
             Err(status) => render::status(&status, &Accepted::json()),
@@ -67,7 +67,8 @@ pub fn handle(api: Arc<Api>, request: Request<Payload>) -> BoxFuture<'static, Re
             response.headers_mut().insert("audit-id", id);
         }
         response
-    })
+    });
+    Shunting::new(answer, || render::status(&Status::timed_out(), &Accepted::json()))
 }
 
 async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Response<Body>, Status> {
@@ -82,6 +83,8 @@ async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Resp
             if let Some(response) = health::answer(api, path, &query) {
                 return Ok(response);
             }
+            // The first to ask after a change waits for a document about everything to be written and compressed.
+            api.sidings.aside(path.starts_with("/openapi/")).await;
             documents::answer(api, &target, request.method(), path, &query, request.headers())
         }
     }
@@ -117,6 +120,7 @@ async fn resource(
     let fallback = accepted.clone();
     let result = async {
         let body = if matches!(verb, Verb::Get | Verb::List | Verb::Watch) { Bytes::new() } else { read(body).await? };
+        api.sidings.aside(effort::is_large_write(body.len())).await;
         let context = Context {
             api: Arc::clone(api),
             served,

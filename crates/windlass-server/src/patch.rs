@@ -28,18 +28,6 @@ fn does_not_apply() -> Status {
     status
 }
 
-/// The JSON type of a value in the words of Go's `encoding/json` errors.
-pub(crate) fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 /// The Go type a JSON value decodes to, as `%T` prints it.
 pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {

@@ -124,9 +124,9 @@ impl ServerBuilder {
         bootstrap::create_defaults(&api).await?;
         authz::ensure_defaults(&api).await?;
         api.rbac.open(&api).await?;
-        let controller = CrdController::open(Arc::clone(&api)).await?;
         api.webhooks.refresh(&api).await?;
         api.policies.refresh(&api).await?;
+        let controller = CrdController::open(Arc::clone(&api)).await?;
         api.restrictions.open(&api).await?;
         let policed = Arc::clone(&api);
         let tasks = vec![

@@ -17,6 +17,7 @@ use crate::catalog::{Behaviour, Served};
 use crate::codec::typed::normalize;
 use crate::codec::{json, write};
 use crate::crd::{Conversion, ConversionWebhook, CustomKind, CustomVersion};
+use crate::effort;
 use crate::registry::strategy::conversion;
 use crate::schema::default;
 use crate::status::Status;
@@ -30,9 +31,16 @@ pub(crate) fn is_stored(served: &Served) -> bool {
 }
 
 /// Whether an object that was last written at `revision` can be served as it is stored: in the served
-/// version, and not older than the schema that now applies to it.
+/// version, not older than the schema that now applies to it, and with nothing to be filled in. What a dry run
+/// shows was never stored, so that nothing is.
 pub(crate) fn as_is(served: &Served, revision: Revision) -> bool {
-    revision > served.current_since && is_stored(served)
+    let is_complete = || revision == Revision::MAX || !shows_status(served);
+    revision > served.current_since && is_stored(served) && is_complete()
+}
+
+/// Whether objects are stored without a status that reading them fills in.
+pub(crate) fn shows_status(served: &Served) -> bool {
+    served.custom().is_some_and(|kind| kind.storage_version().shows_status)
 }
 
 /// A stored object as bytes in the served version.
@@ -45,6 +53,7 @@ pub(crate) async fn bytes(api: &Api, served: &Served, stored: &Bytes, revision: 
 
 /// A stored object in the served version.
 pub(crate) async fn to_served(api: &Api, served: &Served, stored: &[u8]) -> Result<Value, Status> {
+    api.sidings.aside(effort::is_large_read(stored.len())).await;
     let mut value = decode(stored)?;
     match &served.behaviour {
         Behaviour::Builtin(_) => builtin_to_served(served, value),
@@ -60,8 +69,9 @@ pub(crate) async fn to_served(api: &Api, served: &Served, stored: &[u8]) -> Resu
 pub(crate) async fn all_to_served<'a>(
     api: &Api,
     served: &Served,
-    stored: impl Iterator<Item = &'a [u8]>,
+    stored: impl Iterator<Item = &'a [u8]> + Clone,
 ) -> Result<Vec<Value>, Status> {
+    api.sidings.aside(effort::is_large_read(stored.clone().map(<[u8]>::len).sum())).await;
     let values = stored.map(decode);
     match &served.behaviour {
         Behaviour::Builtin(_) => values.map(|value| builtin_to_served(served, value?)).collect(),

@@ -65,6 +65,29 @@ impl InEffect {
     pub(crate) fn is_empty(&self) -> bool {
         self.validating.is_empty() && self.mutating.is_empty()
     }
+
+    /// What is stored, in the order of [`ALL`]. What `old` has compiled is not compiled again.
+    fn read(entries: &[Vec<Entry>], old: &Self, revision: Revision) -> Self {
+        let mut compiled = HashMap::new();
+        let mut bound = |policies: &[Entry], bindings: &[Entry], mutating: bool| {
+            let bindings: Vec<Arc<Binding>> = bindings.iter().filter_map(Binding::read).map(Arc::new).collect();
+            let mut all = Vec::new();
+            for entry in policies {
+                let id = (entry.key.clone(), entry.modified);
+                let known = old.compiled.get(&id).cloned();
+                let Some(policy) = known.or_else(|| Policy::read(entry, mutating).map(Arc::new)) else { continue };
+                compiled.insert(id, Arc::clone(&policy));
+                let own: Vec<_> = bindings.iter().filter(|b| b.policy == policy.name).map(Arc::clone).collect();
+                if !own.is_empty() {
+                    all.push(Bound { policy, bindings: own });
+                }
+            }
+            all
+        };
+        let validating = bound(&entries[0], &entries[1], false);
+        let mutating = bound(&entries[2], &entries[3], true);
+        Self { validating, mutating, compiled, revision }
+    }
 }
 
 /// The policies, kept up to date.
@@ -96,25 +119,11 @@ impl Policies {
             entries.push(range.entries);
         }
         let old = self.in_effect.load_full();
-        let mut compiled = HashMap::new();
-        let mut bound = |policies: &[Entry], bindings: &[Entry], mutating: bool| {
-            let bindings: Vec<Arc<Binding>> = bindings.iter().filter_map(Binding::read).map(Arc::new).collect();
-            let mut all = Vec::new();
-            for entry in policies {
-                let id = (entry.key.clone(), entry.modified);
-                let known = old.compiled.get(&id).cloned();
-                let Some(policy) = known.or_else(|| Policy::read(entry, mutating).map(Arc::new)) else { continue };
-                compiled.insert(id, Arc::clone(&policy));
-                let own: Vec<_> = bindings.iter().filter(|b| b.policy == policy.name).map(Arc::clone).collect();
-                if !own.is_empty() {
-                    all.push(Bound { policy, bindings: own });
-                }
-            }
-            all
-        };
-        let validating = bound(&entries[0], &entries[1], false);
-        let mutating = bound(&entries[2], &entries[3], true);
-        self.in_effect.store(Arc::new(InEffect { validating, mutating, compiled, revision }));
+        let read = move || InEffect::read(&entries, &old, revision);
+        // Compiling takes its time, and this runs where requests are served.
+        if let Some(in_effect) = effort::at_once(read).await {
+            self.in_effect.store(Arc::new(in_effect));
+        }
         Ok(())
     }
 }

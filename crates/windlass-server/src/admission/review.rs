@@ -8,6 +8,7 @@ use super::matching::Invocation;
 use super::request::{GroupVersionKind, Request};
 use crate::catalog::Served;
 use crate::codec::body::not_registered;
+use crate::codec::json::go_type_of;
 use crate::codec::write::{write_string, write_value};
 use crate::field::quote;
 use crate::status::{Cause, Details, Status};
@@ -209,14 +210,7 @@ pub(super) fn decode(version: Version, answer: &Value) -> Result<Option<Response
 }
 
 fn mistyped(value: &Value, field: &str, owner: &str, wanted: &str) -> String {
-    let found = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
+    let found = go_type_of(value);
     format!("json: cannot unmarshal {found} into Go struct field {owner}.{field} of type {wanted}")
 }
 

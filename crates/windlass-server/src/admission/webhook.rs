@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use serde_json::Value;
-use windlass_store::{Range, Revision, StoreError};
+use windlass_store::{Entry, Range, Revision, StoreError};
 
 use super::conditions::Conditions;
 use crate::api::Api;
 use crate::codec::json;
+use crate::effort;
 use crate::validation::access::Access;
 use crate::validation::selector::Selector;
 use crate::webhook::Client;
@@ -55,16 +56,28 @@ impl Webhooks {
 
     /// Reads the configurations anew. When this returns, every configuration that was stored before is in
     /// effect. Webhooks of configurations that did not change are kept.
-    pub(crate) async fn refresh(&self, api: &Api) -> Result<(), StoreError> {
+    pub(crate) async fn refresh(&self, api: &Arc<Api>) -> Result<(), StoreError> {
         let _reading = self.reading.lock().await;
         let mutating = api.store.range(Range::prefix(MUTATING), None, 0).await?;
         let validating = api.store.range(Range::prefix(VALIDATING), None, 0).await?;
-        let entries = || mutating.entries.iter().chain(&validating.entries);
-        let sources: Vec<_> = entries().map(|entry| (entry.key.clone(), entry.modified)).collect();
-        let old = self.registered.load_full();
         let revision = mutating.revision.min(validating.revision);
+        let (api, old) = (Arc::clone(api), self.registered.load_full());
+        let read = move || Registered::read(&api, &old, &mutating.entries, &validating.entries, revision);
+        // Compiling conditions takes its time, and this runs where requests are served.
+        if let Some(registered) = effort::at_once(read).await {
+            self.registered.store(Arc::new(registered));
+        }
+        Ok(())
+    }
+}
+
+impl Registered {
+    /// What is stored. Webhooks of configurations that are as they were in `old` are kept.
+    fn read(api: &Api, old: &Self, mutating: &[Entry], validating: &[Entry], revision: Revision) -> Self {
+        let entries = mutating.iter().chain(validating);
+        let sources: Vec<_> = entries.map(|entry| (entry.key.clone(), entry.modified)).collect();
         let kept = old.kept(&sources);
-        let hooks = |entries: &[windlass_store::Entry]| {
+        let hooks = |entries: &[Entry]| {
             let mut hooks = Vec::new();
             for entry in entries {
                 match kept.get(&entry.key) {
@@ -74,18 +87,9 @@ impl Webhooks {
             }
             hooks
         };
-        let registered = Registered {
-            mutating: hooks(&mutating.entries),
-            validating: hooks(&validating.entries),
-            revision,
-            sources,
-        };
-        self.registered.store(Arc::new(registered));
-        Ok(())
+        Self { mutating: hooks(mutating), validating: hooks(validating), revision, sources }
     }
-}
 
-impl Registered {
     /// Whether nobody is to be asked, whatever is written.
     pub(crate) fn is_empty(&self) -> bool {
         self.mutating.is_empty() && self.validating.is_empty()

@@ -18,8 +18,8 @@ use super::{CALL_LIMIT, CompileError, Environment, Globals, Program, compile};
 use crate::crd::validation::field_path;
 use crate::effort::Growth;
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
-use crate::schema::validate::{Old, same_keys};
-use crate::schema::{ListType, Schema, SchemaRef, Type as JsonType, Validation};
+use crate::schema::validate::{Correlation, Old, OldItems};
+use crate::schema::{Schema, SchemaRef, Type as JsonType, Validation};
 
 /// What all rules together may cost for one object.
 pub(crate) const OBJECT_BUDGET: i64 = 10_000_000;
@@ -219,7 +219,7 @@ impl Rules {
         errors: &mut FieldErrors,
         warnings: &mut Vec<String>,
     ) {
-        let mut check = Check { budget: OBJECT_BUDGET, errors, warnings };
+        let mut check = Check { budget: OBJECT_BUDGET, errors, warnings, compared: None };
         let same = Same { own: old.map(|value| Old { value, schema }), parent: None };
         // It makes no difference here whether the budget was used up.
         let _ = check.node(self, schema, object, old, same, &Path::root());
@@ -236,7 +236,7 @@ impl Rules {
         budget: i64,
         errors: &mut FieldErrors,
     ) -> i64 {
-        let mut check = Check { budget, errors, warnings: &mut Vec::new() };
+        let mut check = Check { budget, errors, warnings: &mut Vec::new(), compared: None };
         let same = Same { own: None, parent: None };
         match check.node(self, schema, default, old, same, path) {
             Flow::Continue(()) => check.budget,
@@ -339,20 +339,17 @@ impl<'a> Same<'a> {
         }
     }
 
-    fn item(self, item: &Json, value: &'a Json) -> Self {
-        match self.own {
-            None => self,
-            Some(own) => Self { own: own.item(item), parent: Some((own, value)) },
+    /// `items` are those of the old value here.
+    fn item(self, items: Option<&OldItems<'a>>, item: &Json, value: &'a Json) -> Self {
+        match (self.own, items) {
+            (Some(own), Some(items)) => Self { own: items.get(item), parent: Some((own, value)) },
+            _ => self,
         }
     }
 
-    /// Whether nothing changed here.
-    fn unchanged(self, value: &Json) -> bool {
-        match (self.own, self.parent) {
-            (Some(own), _) => own.equals(value),
-            (None, Some((parent, value))) => parent.equals(value),
-            (None, None) => false,
-        }
+    /// The old and the new value that tell whether anything changed here, if any do.
+    fn compared(self, value: &'a Json) -> Option<(Old<'a>, &'a Json)> {
+        self.own.map(|own| (own, value)).or(self.parent)
     }
 }
 
@@ -360,6 +357,9 @@ struct Check<'c> {
     budget: i64,
     errors: &'c mut FieldErrors,
     warnings: &'c mut Vec<String>,
+    /// Where two values are that were compared last, and whether they are equal: the items of a list may all ask
+    /// for the list.
+    compared: Option<([*const Json; 2], bool)>,
 }
 
 /// Checking goes on, or the budget is used up.
@@ -406,15 +406,11 @@ impl Check<'_> {
         let (Some(below), Some(item_schema)) = (rules.items.as_deref(), schema.items.as_deref()) else {
             return CONTINUE;
         };
+        let old = Correlation::new(old, schema);
+        let same_items = same.own.map(Old::items);
         for (index, item) in items.iter().enumerate() {
-            let old_item = match &schema.list_type {
-                ListType::Map(keys) => {
-                    let old = old.and_then(Json::as_array);
-                    old.and_then(|old| old.iter().find(|old| same_keys(old, item, keys)))
-                }
-                _ => None,
-            };
-            self.node(below, item_schema, item, old_item, same.item(item, value), &path.index(index))?;
+            let same = same.item(same_items.as_ref(), item, value);
+            self.node(below, item_schema, item, old.get(item), same, &path.index(index))?;
         }
         CONTINUE
     }
@@ -447,6 +443,18 @@ impl Check<'_> {
             self.node(below, field_schema, field, old(name), same.field(name, value), &path.child(name))?;
         }
         CONTINUE
+    }
+
+    /// Whether nothing changed here.
+    fn unchanged(&mut self, same: Same<'_>, value: &Json) -> bool {
+        let Some((old, new)) = same.compared(value) else { return false };
+        let places = [std::ptr::from_ref(old.value), std::ptr::from_ref(new)];
+        if let Some((_, equal)) = self.compared.filter(|(known, _)| *known == places) {
+            return equal;
+        }
+        let equal = old.equals(new);
+        self.compared = Some((places, equal));
+        equal
     }
 
     fn rules(
@@ -575,7 +583,7 @@ impl Check<'_> {
 
     /// What was wrong before is only worth a warning.
     fn report(&mut self, rule: &Rule, error: FieldError, same: Same<'_>, value: &Json) {
-        if !rule.compiled.uses_old && same.unchanged(value) {
+        if !rule.compiled.uses_old && self.unchanged(same, value) {
             self.warnings.push(error.to_string());
         } else {
             self.errors.push(error);

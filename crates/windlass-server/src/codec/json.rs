@@ -402,7 +402,7 @@ fn quote_char(byte: u8) -> String {
 }
 
 /// What Go calls a JSON value in type errors.
-pub(super) fn go_type_of(value: &Value) -> &'static str {
+pub(crate) fn go_type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -7,31 +7,40 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use windlass_store::{Entry, Expect, Range, Revision, StoreError, TxnResult, Write};
 
 use super::lifecycle::{self, AcceptedNames};
 use super::{CustomKind, Gate};
+use crate::admission;
 use crate::api::Api;
 use crate::catalog::Custom;
 use crate::codec::json;
+use crate::effort;
 use crate::object;
 use crate::registry::stored;
 use crate::resource::Resource;
+use crate::status::Status;
 use crate::validation::access::Access;
 
 const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
+
+/// How long a status waits that admission refused, at first and at most: upstream's default rate limiter of a queue.
+const FIRST_RETRY: Duration = Duration::from_millis(5);
+const LAST_RETRY: Duration = Duration::from_secs(1000);
 
 /// The revision up to which CRDs have taken effect.
 pub type Progress = watch::Sender<Revision>;
 
 /// A stored CRD.
 struct Known {
-    crd: Value,
+    crd: Arc<Value>,
     /// How many bytes it takes.
     size: usize,
     modified: Revision,
@@ -43,8 +52,26 @@ struct Known {
     structure_noted: bool,
     /// What creates of its objects pass through.
     gate: Arc<Gate>,
+    /// When to try again if admission refused its status, and how long to wait the next time.
+    retry: Option<(Instant, Duration)>,
     /// The resources it defines, made when they are first installed.
     served: OnceLock<Vec<(Resource, Arc<CustomKind>)>>,
+}
+
+impl Known {
+    /// Asks admission about its new status. If that refuses it, returns how long to wait before the next time.
+    async fn refused(&mut self, api: &Arc<Api>, before: &Value) -> Option<Duration> {
+        let status = admit(api, before, &mut self.crd).await.err()?;
+        let name = before.at("metadata").text("name");
+        tracing::warn!(name, reason = %status.message, "admission keeps a custom resource definition from effect");
+        Some(self.retry.map_or(FIRST_RETRY, |(_, wait)| wait))
+    }
+
+    /// The resources it defines. `None` if the runtime is about to end.
+    async fn serve(&self) -> Option<Vec<(Resource, Arc<CustomKind>)>> {
+        let (crd, gate) = (Arc::clone(&self.crd), Arc::clone(&self.gate));
+        apart(self.size, move || lifecycle::serve(&crd, &gate)).await
+    }
 }
 
 /// See the module's introduction.
@@ -52,6 +79,8 @@ pub struct CrdController {
     api: Arc<Api>,
     known: BTreeMap<Bytes, Known>,
     seen: Revision,
+    /// Whether nothing is served yet, webhooks' own requests included: nobody is asked then.
+    opening: bool,
 }
 
 impl CrdController {
@@ -62,8 +91,9 @@ impl CrdController {
 
     /// Installs the CRDs that are stored.
     pub async fn open(api: Arc<Api>) -> Result<Self, StoreError> {
-        let mut controller = Self { api, known: BTreeMap::new(), seen: 0 };
+        let mut controller = Self { api, known: BTreeMap::new(), seen: 0, opening: true };
         controller.reload().await?;
+        controller.opening = false;
         Ok(controller)
     }
 
@@ -76,18 +106,18 @@ impl CrdController {
             let step = match channel.read(self.seen, 256) {
                 Ok(events) if events.is_empty() => {
                     let cleaning = self.known.values().any(|known| lifecycle::awaits_cleanup(&known.crd));
+                    let retry = self.known.values().filter_map(|known| Some(known.retry?.0)).min();
                     // While objects of a CRD are going away, anything may be the last of them.
                     let changed = tokio::select! {
-                        changed = newest.changed() => changed,
-                        changed = progress.changed(), if cleaning => changed,
+                        changed = newest.changed() => changed.map(|()| cleaning),
+                        changed = progress.changed(), if cleaning => changed.map(|()| true),
+                        () = tokio::time::sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => Ok(true),
                     };
-                    if changed.is_err() {
-                        return;
+                    match changed {
+                        Err(_) => return,
+                        Ok(false) => continue,
+                        Ok(true) => self.settle().await,
                     }
-                    if !cleaning {
-                        continue;
-                    }
-                    self.settle().await
                 }
                 Ok(events) => {
                     for event in events {
@@ -96,7 +126,7 @@ impl CrdController {
                         if event.deleted {
                             self.known.remove(&event.key);
                         } else {
-                            self.learn(&event.entry);
+                            self.learn(&event.entry).await;
                         }
                     }
                     self.settle().await
@@ -115,7 +145,7 @@ impl CrdController {
         let snapshot = self.api.store.range(Range::prefix(PREFIX), None, 0).await?;
         let before = std::mem::take(&mut self.known);
         for entry in snapshot.entries {
-            self.learn(&entry);
+            self.learn(&entry).await;
         }
         for (key, known) in &mut self.known {
             if let Some(before) = before.get(key).filter(|before| before.created == known.created) {
@@ -126,12 +156,14 @@ impl CrdController {
         self.settle().await
     }
 
-    fn learn(&mut self, entry: &Entry) {
+    async fn learn(&mut self, entry: &Entry) {
         let Entry { key, created, modified, .. } = entry.clone();
         if self.known.get(&key).is_some_and(|known| known.modified >= modified) {
             return;
         }
-        let crd = match json::parse(&entry.value) {
+        let value = entry.value.clone();
+        let Some(parsed) = apart(value.len(), move || json::parse(&value)).await else { return };
+        let crd = match parsed {
             Ok(parsed) => parsed.value,
             Err(error) => {
                 tracing::error!(key = %String::from_utf8_lossy(&key), %error, "a stored CRD cannot be read");
@@ -143,9 +175,10 @@ impl CrdController {
             current_since: modified,
             created,
             structure_noted: lifecycle::is_as_created(&crd),
-            crd,
+            crd: Arc::new(crd),
             size: entry.value.len(),
             gate: Arc::default(),
+            retry: None,
             served: OnceLock::new(),
         };
         if let Some(known) = self.known.get(&key).filter(|known| known.created == created) {
@@ -171,6 +204,13 @@ impl CrdController {
         for key in keys {
             self.settle_one(&key).await?;
         }
+        for known in self.known.values() {
+            if known.served.get().is_none()
+                && let Some(served) = known.serve().await
+            {
+                known.served.get_or_init(|| served);
+            }
+        }
         self.install();
         for (key, known) in &self.known {
             if lifecycle::awaits_cleanup(&known.crd) {
@@ -187,22 +227,34 @@ impl CrdController {
             return Ok(());
         }
         let group = known.crd.at("spec").text("group").to_owned();
-        let others = self.known.iter().filter(|(other, _)| *other != key).map(|(_, known)| &known.crd);
+        let others = self.known.iter().filter(|(other, _)| *other != key).map(|(_, known)| &*known.crd);
         let taken = AcceptedNames::of_group(&group, others);
         let Some(known) = self.known.get_mut(key) else { return Ok(()) };
         let now = object::time(Timestamp::now());
-        let look = !std::mem::replace(&mut known.structure_noted, true);
-        if !lifecycle::update_status(&mut known.crd, &taken, &now, look) {
+        if known.retry.is_some_and(|(at, _)| at > Instant::now()) {
             return Ok(());
         }
+        let look = !std::mem::replace(&mut known.structure_noted, true);
+        let before = admission::has_a_say(&self.api).then(|| Arc::clone(&known.crd));
+        if !lifecycle::update_status(Arc::make_mut(&mut known.crd), &taken, &now, look) {
+            return Ok(());
+        }
+        if let Some(before) = before {
+            let refused = if self.opening { Some(Duration::ZERO) } else { known.refused(&self.api, &before).await };
+            if let Some(wait) = refused {
+                known.retry = Some((Instant::now() + wait, (wait * 2).clamp(FIRST_RETRY, LAST_RETRY)));
+                (known.crd, known.structure_noted) = (before, !look);
+                return Ok(());
+            }
+        }
+        known.retry = None;
         // Reading a large schema takes about as long as the disk does.
         let written = put(&self.api, key, Expect::At(known.modified), &known.crd, known.size);
-        let served = async { lifecycle::serve(&known.crd, &known.gate) };
-        let (written, served) = futures::future::join(written, served).await;
+        let (written, served) = futures::future::join(written, known.serve()).await;
         match written? {
             Some(entry) => {
                 known.modified = entry.modified;
-                known.served = OnceLock::from(served);
+                known.served = served.map(OnceLock::from).unwrap_or_default();
             }
             // It has changed meanwhile: its event is on its way, and everything is looked at again.
             None => known.structure_noted = false,
@@ -213,7 +265,7 @@ impl CrdController {
     fn install(&self) {
         let mut custom = Vec::new();
         for known in self.known.values() {
-            for (resource, kind) in known.served.get_or_init(|| lifecycle::serve(&known.crd, &known.gate)) {
+            for (resource, kind) in known.served.get().into_iter().flatten() {
                 let (resource, kind) = (resource.clone(), Arc::clone(kind));
                 custom.push(Custom { resource, kind, current_since: known.current_since, since: known.created });
             }
@@ -229,16 +281,16 @@ impl CrdController {
         known.gate.shut().await;
         let left = crate::registry::delete_all(&self.api, &prefix).await?;
         let now = object::time(Timestamp::now());
-        let mut crd = known.crd.clone();
+        let mut crd = Arc::clone(&known.crd);
         let expect = Expect::At(known.modified);
         if left > 0 {
-            lifecycle::deletion_in_progress(&mut crd, &now);
+            lifecycle::deletion_in_progress(Arc::make_mut(&mut crd), &now);
             if crd != known.crd {
                 put(&self.api, &key, expect, &crd, known.size).await?;
             }
             return Ok(());
         }
-        lifecycle::finish_deletion(&mut crd, &now);
+        lifecycle::finish_deletion(Arc::make_mut(&mut crd), &now);
         if crd.at("metadata").list("finalizers").is_empty() {
             let last = Some(stored::encode(&crd));
             self.api.store.txn(vec![Write::Delete { key, expect, last }]).await?;
@@ -249,10 +301,34 @@ impl CrdController {
     }
 }
 
+/// Lets admission have its say about a CRD's new status: upstream's controllers write it as clients do, and so a
+/// webhook may keep a CRD from being served.
+async fn admit(api: &Arc<Api>, before: &Value, crd: &mut Arc<Value>) -> Result<(), Status> {
+    let snapshot = api.catalog.snapshot();
+    let Some(served) = snapshot.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
+        return Ok(());
+    };
+    drop(snapshot);
+    admission::own_status(api, &served, Arc::make_mut(crd), before).await
+}
+
+/// Does what takes as long as a CRD is large: where requests are served only if it is small. `None` if the runtime is
+/// about to end.
+async fn apart<T: Send + 'static>(size: usize, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    if effort::is_large_write(size) { effort::at_once(work).await } else { Some(work()) }
+}
+
 /// Writes a CRD; `None` if it has changed meanwhile, in which case its event is on its way.
-async fn put(api: &Api, key: &Bytes, expect: Expect, crd: &Value, size: usize) -> Result<Option<Entry>, StoreError> {
-    let write = Write::Put { key: key.clone(), expect, value: stored::encode_about(crd, size) };
-    match api.store.txn(vec![write]).await? {
+async fn put(
+    api: &Api,
+    key: &Bytes,
+    expect: Expect,
+    crd: &Arc<Value>,
+    size: usize,
+) -> Result<Option<Entry>, StoreError> {
+    let crd = Arc::clone(crd);
+    let Some(value) = apart(size, move || stored::encode_about(&crd, size)).await else { return Ok(None) };
+    match api.store.txn(vec![Write::Put { key: key.clone(), expect, value }]).await? {
         TxnResult::Committed { mut entries, .. } => Ok(entries.pop().flatten()),
         TxnResult::Conflict { .. } => Ok(None),
     }

@@ -55,20 +55,6 @@ impl Strategy for CustomVersion {
             || old.keys().any(|name| counts(name) && !new.contains_key(name))
     }
 
-    /// Upstream fills in defaults whenever it reads what is stored. Here stored objects are served as they are, so what
-    /// preparing took away gets its defaults before it is stored.
-    fn canonicalize(&self, object: &mut Value) {
-        if !self.status || object.get("status").is_some() {
-            return;
-        }
-        let Some(schema) = self.schema.properties.get("status") else { return };
-        if let (Some(status), Value::Object(map)) = (schema.default_value(), object) {
-            let mut status = status.clone();
-            default::apply(&mut status, schema);
-            map.insert("status".into(), status);
-        }
-    }
-
     fn is_long(&self, object: &Value, old: Option<&Value>) -> bool {
         CustomVersion::is_long(self, object, old)
     }

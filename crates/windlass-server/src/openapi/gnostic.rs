@@ -111,6 +111,54 @@ impl Message {
         self.message(field, &any(value));
     }
 
+    /// What a path has for each method, `get` at the first of `fields`.
+    fn operations_of(&mut self, fields: [u32; 5], value: &Value, operation: fn(&Value) -> Message) {
+        for (field, method) in fields.into_iter().zip(["get", "put", "post", "delete", "patch"]) {
+            if let Some(value) = value.get(method) {
+                self.message(field, &operation(value));
+            }
+        }
+    }
+
+    /// How an operation is introduced.
+    fn operation_head(&mut self, value: &Value) {
+        self.texts_of(1, value, "tags");
+        self.text_of(3, value, "description");
+        self.text_of(5, value, "operationId");
+    }
+
+    /// What a schema demands of values; its fields follow one another from `first`.
+    fn constraints(&mut self, first: u32, value: &Value) {
+        self.double_of(first, value, "multipleOf");
+        self.double_of(first + 1, value, "maximum");
+        self.flag_of(first + 2, value, "exclusiveMaximum");
+        self.double_of(first + 3, value, "minimum");
+        self.flag_of(first + 4, value, "exclusiveMinimum");
+        self.int_of(first + 5, value, "maxLength");
+        self.int_of(first + 6, value, "minLength");
+        self.text_of(first + 7, value, "pattern");
+        self.int_of(first + 8, value, "maxItems");
+        self.int_of(first + 9, value, "minItems");
+        self.flag_of(first + 10, value, "uniqueItems");
+        self.int_of(first + 11, value, "maxProperties");
+        self.int_of(first + 12, value, "minProperties");
+        self.texts_of(first + 13, value, "required");
+        for item in items(value, "enum") {
+            self.any(first + 14, item);
+        }
+    }
+
+    /// An empty set of properties would tell kubectl that there may be none.
+    fn properties_of(&mut self, field: u32, value: &Value, schema: fn(&Value) -> Message) {
+        if entries(&value["properties"]).next().is_some() {
+            let mut properties = Message::default();
+            for (name, property) in entries(&value["properties"]) {
+                properties.message(1, &named(name, &schema(property)));
+            }
+            self.message(field, &properties);
+        }
+    }
+
     /// Everything whose name starts with `x-`.
     fn extensions(&mut self, field: u32, value: &Value) {
         for (name, extension) in entries(value).filter(|(name, _)| name.starts_with("x-")) {
@@ -150,11 +198,7 @@ fn one_of(field: u32, value: &Message) -> Message {
 
 fn path_item(value: &Value) -> Message {
     let mut out = Message::default();
-    for (field, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")] {
-        if let Some(operation_value) = value.get(method) {
-            out.message(field, &operation(operation_value));
-        }
-    }
+    out.operations_of([2, 3, 4, 5, 8], value, operation);
     for item in items(value, "parameters") {
         out.message(9, &one_of(1, &parameter(item)));
     }
@@ -163,9 +207,7 @@ fn path_item(value: &Value) -> Message {
 
 fn operation(value: &Value) -> Message {
     let mut out = Message::default();
-    out.texts_of(1, value, "tags");
-    out.text_of(3, value, "description");
-    out.text_of(5, value, "operationId");
+    out.operation_head(value);
     out.texts_of(6, value, "produces");
     out.texts_of(7, value, "consumes");
     for item in items(value, "parameters") {
@@ -221,23 +263,7 @@ fn schema(value: &Value) -> Message {
     if let Some(default) = value.get("default") {
         out.any(5, default);
     }
-    out.double_of(6, value, "multipleOf");
-    out.double_of(7, value, "maximum");
-    out.flag_of(8, value, "exclusiveMaximum");
-    out.double_of(9, value, "minimum");
-    out.flag_of(10, value, "exclusiveMinimum");
-    out.int_of(11, value, "maxLength");
-    out.int_of(12, value, "minLength");
-    out.text_of(13, value, "pattern");
-    out.int_of(14, value, "maxItems");
-    out.int_of(15, value, "minItems");
-    out.flag_of(16, value, "uniqueItems");
-    out.int_of(17, value, "maxProperties");
-    out.int_of(18, value, "minProperties");
-    out.texts_of(19, value, "required");
-    for item in items(value, "enum") {
-        out.any(20, item);
-    }
+    out.constraints(6, value);
     if let Some(additional) = value.get("additionalProperties") {
         out.message(21, &one_of(1, &schema(additional)));
     }
@@ -249,14 +275,7 @@ fn schema(value: &Value) -> Message {
     if let Some(of) = value.get("items") {
         out.message(23, &one_of(1, &schema(of)));
     }
-    // An empty set of properties would tell kubectl that there may be none.
-    if entries(&value["properties"]).next().is_some() {
-        let mut properties = Message::default();
-        for (name, property) in entries(&value["properties"]) {
-            properties.message(1, &named(name, &schema(property)));
-        }
-        out.message(25, &properties);
-    }
+    out.properties_of(25, value, schema);
     out.extensions(31, value);
     out
 }

@@ -6,8 +6,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{does_not_apply, json_type};
-use crate::codec::json::nests_within;
+use super::does_not_apply;
+use crate::codec::json::{go_type_of, nests_within};
 use crate::depth;
 use crate::status::Status;
 
@@ -71,7 +71,7 @@ impl<'a> JsonPatch<'a> {
             Value::Null => &[][..],
             Value::Array(list) => list,
             other => {
-                let found = json_type(other);
+                let found = go_type_of(other);
                 return Err(Status::bad_request(if lenient {
                     format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Patch")
                 } else {
@@ -93,7 +93,7 @@ impl<'a> JsonPatch<'a> {
                     Some(fields)
                 }
                 other => {
-                    let found = json_type(other);
+                    let found = go_type_of(other);
                     return Err(Status::bad_request(if lenient {
                         format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Operation")
                     } else {
@@ -140,7 +140,7 @@ fn check_fields(index: usize, fields: &Map<String, Value>, strict_errors: &mut V
                 if !matches!(value, Value::String(_) | Value::Null) {
                     return Err(Status::bad_request(format!(
                         "error decoding patch: json: cannot unmarshal {} into Go struct field jsonPatchOp.{name} of type string",
-                        json_type(value)
+                        go_type_of(value)
                     )));
                 }
             }

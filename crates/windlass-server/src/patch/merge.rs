@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::json_type;
+use crate::codec::json::go_type_of;
 use crate::status::Status;
 
 /// Merges `patch` into `document`.
@@ -23,7 +23,7 @@ pub fn apply(document: &mut Value, patch: Value) -> Result<(), Status> {
         Value::Null => Err(Status::bad_request("Invalid JSON Patch")),
         other => Err(Status::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            json_type(&other)
+            go_type_of(&other)
         ))),
     }
 }

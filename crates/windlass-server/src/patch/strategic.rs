@@ -17,6 +17,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::{does_not_apply, go_print, go_type};
+use crate::codec::json::go_type_of;
 use crate::field::quote;
 use crate::schema::{PatchStrategy, Schema, Type};
 use crate::status::Status;
@@ -36,7 +37,7 @@ pub fn apply(schema: &Schema, document: &mut Value, patch: Value) -> Result<(), 
         other => {
             return Err(Status::bad_request(format!(
                 "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-                super::json_type(&other)
+                go_type_of(&other)
             )));
         }
     };

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::Api;
-use crate::authn::User;
+use crate::authn::{MASTERS, User};
 use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::json;
@@ -82,6 +82,35 @@ pub enum Answer {
 }
 
 impl Context {
+    /// What the server itself asks for when it writes the status of an object without a namespace: upstream's
+    /// controllers inside the API server are its clients, and subject to admission.
+    pub(crate) fn own_status_update(api: &Arc<Api>, served: &Arc<Served>, name: &str) -> Self {
+        let path = ResourcePath {
+            group: served.group.to_string(),
+            version: served.version.to_string(),
+            namespace: None,
+            resource: served.plural.to_string(),
+            name: Some(name.to_owned()),
+            subresource: Some("status".to_owned()),
+            rest: None,
+            watch_prefix: false,
+        };
+        Self {
+            api: Arc::clone(api),
+            served: Arc::clone(served),
+            user: User::new("system:apiserver", [MASTERS.to_owned()]),
+            verb: Verb::Update,
+            path,
+            query: Query::default(),
+            headers: HeaderMap::new(),
+            accepted: Accepted::json(),
+            body: Bytes::new(),
+            now: Timestamp::now(),
+            warnings: Vec::new(),
+            conversions: Conversions::default(),
+        }
+    }
+
     /// The namespace of the path; empty for cluster-scoped resources.
     pub fn namespace(&self) -> &str {
         self.path.namespace.as_deref().unwrap_or_default()

@@ -273,7 +273,7 @@ pub(super) fn applied(context: &Context) -> Result<(Value, Vec<String>), Status>
     match &value {
         Value::Object(_) | Value::Null => Ok((value, duplicates.into_iter().map(|error| error.message).collect())),
         other => {
-            let found = crate::patch::json_type(other);
+            let found = codec::json::go_type_of(other);
             let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
             Err(refuse(format!("error unmarshaling JSON: while decoding JSON: {why}")))
         }

@@ -12,10 +12,14 @@ use crate::api::Api;
 use crate::catalog::Served;
 use crate::codec::peek::Raw;
 use crate::crd::Conversion;
+use crate::effort;
 use crate::field::quote;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::Status;
 use crate::versions;
+
+/// What looking at an object's metadata takes, in bytes of objects that are decoded.
+const PEEKED: usize = 16;
 
 /// Selects objects by looking at their stored bytes; at the object in the served version where that says
 /// something else.
@@ -74,6 +78,8 @@ impl Matcher {
 
     /// Which stored objects match. Those that must be converted are, all at once.
     pub(super) async fn select(&self, api: &Api, entries: &[Entry]) -> Result<Vec<bool>, Status> {
+        let looked_at = |entry: &Entry| if self.decodes || self.converts { entry.value.len() } else { PEEKED };
+        api.sidings.aside(effort::is_large_read(entries.iter().map(looked_at).sum())).await;
         let as_is = |entry: &Entry| !self.converts || versions::as_is(&self.served, entry.modified);
         let others: Vec<&Entry> = entries.iter().filter(|entry| !as_is(entry)).collect();
         let converted = if others.is_empty() {

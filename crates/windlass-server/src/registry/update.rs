@@ -15,7 +15,7 @@ use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
 use crate::status::Status;
-use crate::{apply, versions};
+use crate::{apply, effort, versions};
 
 /// How often a change is tried again when somebody else was quicker.
 const TRIES: usize = 100;
@@ -115,6 +115,7 @@ where
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
+        context.api.sidings.aside(effort::is_large_write(entry.value.len())).await;
         let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
         let object = ownership::settled(context, |context| (change.transform)(context, &live)).await?;
         let mut object = versions::into_handled(&context.served, object);
@@ -160,13 +161,14 @@ where
 }
 
 /// Whether an object that did not change is to be written all the same, because it would now be stored
-/// otherwise: that is how objects move to a new storage version.
+/// otherwise: that is how objects move to a new storage version, and how a status that was only shown stays.
 async fn is_outdated(context: &Context, entry: &Entry, object: &Value) -> Result<bool, Status> {
-    if !context.served.custom || entry.modified > context.served.current_since {
+    let served = &context.served;
+    if !served.custom || (entry.modified > served.current_since && !versions::shows_status(served)) {
         return Ok(false);
     }
     let stored = super::stored::decode(&entry.value)?;
-    Ok(stored != *versions::to_stored(&context.api, &context.served, object).await?)
+    Ok(stored != *versions::to_stored(&context.api, served, object).await?)
 }
 
 /// Lets admission change the new object.

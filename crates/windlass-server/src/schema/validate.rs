@@ -12,12 +12,14 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+pub(crate) use self::correlation::Correlation;
 use self::number::{Number, go_float, is_whole};
 use super::format::Format;
 use super::{ListType, Rules, Schema, SchemaRef, Type, pattern};
 use crate::effort::Growth;
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
 
+mod correlation;
 pub mod embedded;
 pub mod list_type;
 mod number;
@@ -39,10 +41,6 @@ const MOST_MATCHING: u64 = 1_000_000_000;
 pub(crate) fn growth(schema: &Schema) -> Growth {
     let mut growth = Growth::default();
     growth.add(1, weight(schema));
-    // Items of such lists are looked for among the old ones.
-    if has_map_lists(schema) {
-        growth.add(2, 2.0);
-    }
     growth
 }
 
@@ -59,10 +57,6 @@ fn weight(schema: &Schema) -> f64 {
         own += rules.metadata.as_deref().map_or(0.0, weight);
     }
     below(schema).map(weight).fold(own, f64::max)
-}
-
-fn has_map_lists(schema: &Schema) -> bool {
-    matches!(schema.list_type, ListType::Map(_)) || below(schema).any(has_map_lists)
 }
 
 /// The schemas of what a value holds.
@@ -104,10 +98,8 @@ impl<'a> Old<'a> {
         Some(Old { value, schema })
     }
 
-    pub(crate) fn item(self, item: &Value) -> Option<Old<'a>> {
-        let ListType::Map(keys) = &self.schema.list_type else { return None };
-        let value = self.value.as_array()?.iter().find(|old| same_keys(old, item, keys))?;
-        Some(Old { value, schema: self.schema.items.as_deref()? })
+    pub(crate) fn items(self) -> OldItems<'a> {
+        OldItems { values: Correlation::new(Some(self.value), self.schema), schema: self.schema.items.as_deref() }
     }
 
     /// Whether the new value is the old one. Lists of type `map` compare regardless of order.
@@ -118,9 +110,11 @@ impl<'a> Old<'a> {
                     && new.iter().all(|(name, value)| self.field(name).is_some_and(|old| old.equals(value)))
             }
             (Value::Array(old), Value::Array(new)) => match self.schema.list_type {
-                ListType::Map(_) => {
-                    old.len() == new.len() && new.iter().all(|item| self.item(item).is_some_and(|old| old.equals(item)))
+                ListType::Map(_) if old.len() == new.len() => {
+                    let old = self.items();
+                    new.iter().all(|item| old.get(item).is_some_and(|old| old.equals(item)))
                 }
+                ListType::Map(_) => false,
                 _ => old == new,
             },
             (old, new) => old == new,
@@ -128,9 +122,18 @@ impl<'a> Old<'a> {
     }
 }
 
-/// Whether two items of a `map` list are the same one.
-pub fn same_keys(a: &Value, b: &Value, keys: &[Box<str>]) -> bool {
-    a.is_object() && b.is_object() && keys.iter().all(|key| a.get(&**key) == b.get(&**key))
+/// The items of an old list.
+pub(crate) struct OldItems<'a> {
+    values: Correlation<'a>,
+    schema: Option<&'a Schema>,
+}
+
+impl<'a> OldItems<'a> {
+    /// The one that correlates with an item.
+    pub(crate) fn get(&self, item: &Value) -> Option<Old<'a>> {
+        let schema = self.schema?;
+        self.values.get(item).map(|value| Old { value, schema })
+    }
 }
 
 struct Check<'a> {
@@ -334,8 +337,9 @@ impl Check<'_> {
     fn array(&mut self, items: &[Value], old: Option<Old<'_>>, schema: &Schema, path: &Path<'_>) -> Matches {
         let mut matches = 0;
         if let Some(below) = schema.items.as_deref() {
+            let old = old.map(Old::items);
             for (index, item) in items.iter().enumerate() {
-                let old = old.and_then(|old| old.item(item));
+                let old = old.as_ref().and_then(|old| old.get(item));
                 matches += self.node(item, old, below, &path.index(index));
             }
         }

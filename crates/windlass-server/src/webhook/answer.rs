@@ -40,12 +40,12 @@ fn review(body: &[u8]) -> Result<Value, String> {
         return Ok(Value::Object(serde_json::Map::new()));
     }
     if !value.is_object() {
-        let found = go_kind(&value);
+        let found = json::go_type_of(&value);
         return Err(unreadable(&format!("json: cannot unmarshal {found} into Go value of type {KIND_TYPE}")));
     }
     for field in ["apiVersion", "kind"] {
         if let Some(other) = value.get(field).filter(|value| !value.is_string() && !value.is_null()) {
-            let found = go_kind(other);
+            let found = json::go_type_of(other);
             return Err(unreadable(&format!(
                 "json: cannot unmarshal {found} into Go struct field .{field} of type string"
             )));
@@ -55,18 +55,6 @@ fn review(body: &[u8]) -> Result<Value, String> {
         return Err(format!("unexpected GroupVersion string: {}", value.text("apiVersion")));
     }
     Ok(value)
-}
-
-/// What Go's decoder calls a JSON value.
-fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// What client-go makes of an answer that is not a success: the Status in it, or a text by its code.

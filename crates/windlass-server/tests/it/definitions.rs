@@ -55,6 +55,44 @@ async fn a_status_has_its_defaults_from_the_start() {
     server.stop().await.unwrap();
 }
 
+/// Upstream fills in a status that was never written whenever it reads one, and any update writes what it read.
+#[tokio::test]
+async fn a_status_that_nobody_wrote_follows_its_default() {
+    let server = start().await;
+    let schema = |phase: &str| {
+        json!({"type": "object", "properties": {
+            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "status": {"type": "object", "default": {"phase": phase}, "properties": {"phase": {"type": "string"}}}}})
+    };
+    let crd = |phase: &str| definition("lamps", "Lamp", &schema(phase), &json!({"subresources": {"status": {}}}));
+    create(&server, DEFINITIONS, &crd("Dark")).await;
+    let tried = post(&server, &format!("{LAMPS}?dryRun=All"), &lamp("a", &json!({}))).await;
+    assert_eq!((tried.code, tried.body.get("status")), (201, None));
+    for name in ["a", "b"] {
+        let made = create(&server, LAMPS, &lamp(name, &json!({"status": {"phase": "Lit"}}))).await;
+        assert_eq!(made["status"], json!({"phase": "Dark"}));
+    }
+    // A change that changes nothing keeps what was shown, and with it a new version of the object.
+    let path = |name: &str| format!("{LAMPS}/{name}");
+    let before = get(&server, &path("b")).await.body;
+    let kept = send(&server, Method::PUT, &path("b"), &before).await.body;
+    assert_eq!((&kept["status"], &kept["metadata"]["generation"]), (&json!({"phase": "Dark"}), &json!(1)));
+    assert_ne!(kept["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]);
+    let again = send(&server, Method::PUT, &path("b"), &kept).await.body;
+    assert_eq!(again["metadata"]["resourceVersion"], kept["metadata"]["resourceVersion"]);
+
+    let versions = json!({"spec": {"versions": crd("Dim")["spec"]["versions"]}});
+    let changed = send(&server, Method::PATCH, &format!("{DEFINITIONS}/lamps.example.com"), &versions).await;
+    assert_eq!(changed.code, 200, "{}", changed.body);
+    let shown = get(&server, LAMPS).await.body["items"].clone();
+    assert_eq!((&shown[0]["status"]["phase"], &shown[1]["status"]["phase"]), (&json!("Dim"), &json!("Dark")));
+    let shown = get(&server, &path("a")).await.body;
+    assert_eq!((&shown["status"]["phase"], &shown["metadata"]["generation"]), (&json!("Dim"), &json!(1)));
+    let patched = send(&server, Method::PATCH, &path("a"), &json!({"spec": {"x": 1}})).await.body;
+    assert_eq!((&patched["status"]["phase"], &patched["metadata"]["generation"]), (&json!("Dim"), &json!(2)));
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn names_are_taken_over_when_their_owner_goes() {
     let server = start().await;

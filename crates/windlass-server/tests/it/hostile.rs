@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 use windlass_server::Server;
 
-use crate::client::{Answer, create, get, post, start};
+use crate::client::{Answer, create, get, post, send_bytes, start};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -151,24 +154,44 @@ async fn reads(server: &Server, done: impl Fn(usize) -> bool) -> Vec<Duration> {
 /// Reads beside two writers, on a runtime with one thread: whoever holds that up holds up everybody. Reads may
 /// take somewhat longer than when nothing else happens, but nothing like as long as writes do.
 async fn held_up_by_nobody(server: Server, path: &str, hostile: Value, code: u16) {
+    let write = Harm { method: Method::POST, path, content_type: "application/json", body: &hostile, code };
+    held_up_by_none(server, write).await;
+}
+
+/// A request that takes long.
+struct Harm<'a> {
+    method: Method,
+    path: &'a str,
+    content_type: &'a str,
+    body: &'a Value,
+    code: u16,
+}
+
+async fn held_up_by_none(server: Server, harm: Harm<'_>) {
+    let Harm { method, path, content_type, body, code } = harm;
+    let body: bytes::Bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() }.into();
     let server = Arc::new(server);
     create(&server, CONFIG_MAPS, &json!({"metadata": {"name": "bystander"}})).await;
     let idle = reads(&server, |count| count == 200).await;
-    let left = Arc::new(std::sync::atomic::AtomicUsize::new(2));
     let writer = || {
-        let (server, left, path, body) = (Arc::clone(&server), Arc::clone(&left), path.to_owned(), hostile.clone());
+        let (server, path, body) = (Arc::clone(&server), path.to_owned(), body.clone());
+        let (method, content_type) = (method.clone(), content_type.to_owned());
         tokio::spawn(async move {
             let started = Instant::now();
             for _ in 0..3 {
-                let answer = post(&server, &path, &body).await;
-                assert_eq!(answer.code, code, "{}", answer.body);
+                let request =
+                    Request::builder().method(method.clone()).uri(&path).header("content-type", &content_type);
+                // Reading what a large answer says would itself hold up the thread.
+                let request = request.body(Full::new(body.clone())).unwrap();
+                let response = server.service().oneshot(request).await.unwrap();
+                assert_eq!(response.status(), code);
+                response.into_body().collect().await.unwrap();
             }
-            left.fetch_sub(1, Ordering::SeqCst);
             started.elapsed() / 3
         })
     };
     let writers = [writer(), writer()];
-    let beside = reads(&server, |_| left.load(Ordering::SeqCst) == 0).await;
+    let beside = reads(&server, |_| writers.iter().all(tokio::task::JoinHandle::is_finished)).await;
     for writer in writers {
         let write = writer.await.unwrap();
         assert!(beside[beside.len() * 9 / 10] < write / 4, "{:?} beside {write:?}", beside[beside.len() * 9 / 10]);
@@ -236,5 +259,90 @@ async fn patterns_are_not_matched_forever() {
     assert_eq!(answer.code, 422);
     assert!(answer.message().contains("takes too long to be matched with"), "{}", answer.message().len());
     assert!(started.elapsed() < LONGEST);
+    server.stop().await.unwrap();
+}
+
+/// A server with a kind that has a list of keyed items and one of texts.
+async fn with_lists() -> Server {
+    let server = start().await;
+    let item = json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}});
+    let list = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+        "items": item});
+    let spec = json!({"type": "object", "properties": {
+        "x": list, "texts": {"type": "array", "items": {"type": "string"}}}});
+    assert_eq!(define(&server, &spec).await.code, 201);
+    server
+}
+
+fn items(count: usize) -> Value {
+    (0..count).map(|n| json!({"k": n.to_string()})).collect()
+}
+
+fn named(name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Trap", "metadata": {"name": name}, "spec": spec})
+}
+
+const LARGE: &str = "/apis/example.com/v1/namespaces/default/traps/large?fieldManager=m&dryRun=All";
+
+#[tokio::test]
+async fn applying_large_objects_holds_up_nobody() {
+    let server = with_lists().await;
+    let body = named("large", &json!({"x": items(3_000)}));
+    let (method, content_type) = (Method::PATCH, "application/apply-patch+yaml");
+    held_up_by_none(server, Harm { method, path: LARGE, content_type, body: &body, code: 201 }).await;
+}
+
+#[tokio::test]
+async fn small_patches_of_large_objects_hold_up_nobody() {
+    let server = with_lists().await;
+    let traps = "/apis/example.com/v1/namespaces/default/traps";
+    create(&server, traps, &named("large", &json!({"x": items(3_000)}))).await;
+    let body = json!({"metadata": {"annotations": {"a": "b"}}});
+    let (method, content_type) = (Method::PATCH, "application/merge-patch+json");
+    held_up_by_none(server, Harm { method, path: LARGE, content_type, body: &body, code: 200 }).await;
+}
+
+#[tokio::test]
+async fn very_many_errors_hold_up_nobody() {
+    let server = with_lists().await;
+    let body = named("large", &json!({"texts": vec![0; 20_000]}));
+    held_up_by_nobody(server, TRAPS, body, 422).await;
+}
+
+#[tokio::test]
+async fn long_json_patches_hold_up_nobody() {
+    let server = start().await;
+    create(&server, CONFIG_MAPS, &json!({"metadata": {"name": "large"}, "data": {"a": "b"}})).await;
+    let path = &*format!("{CONFIG_MAPS}/large?dryRun=All");
+    let adds = (0..5_000).map(|n| json!({"op": "add", "path": format!("/data/k{n}"), "value": "v"}));
+    let body: Value = adds.collect();
+    let (method, content_type) = (Method::PATCH, "application/json-patch+json");
+    held_up_by_none(server, Harm { method, path, content_type, body: &body, code: 200 }).await;
+}
+
+#[tokio::test]
+async fn large_lists_that_are_decoded_hold_up_nobody() {
+    let server = with_lists().await;
+    let traps = "/apis/example.com/v1/namespaces/default/traps";
+    for n in 0..10 {
+        create(&server, traps, &named(&format!("t{n}"), &json!({"x": items(500)}))).await;
+    }
+    let path = &*format!("{traps}?fieldSelector=metadata.name!%3Dt1&pretty=true");
+    let harm = Harm { method: Method::GET, path, content_type: "", body: &Value::Null, code: 200 };
+    held_up_by_none(server, harm).await;
+}
+
+/// Items are looked for among the old ones, which took a time that grew with the square of their number.
+#[tokio::test]
+async fn long_lists_are_updated_in_linear_time() {
+    let server = with_lists().await;
+    let traps = "/apis/example.com/v1/namespaces/default/traps";
+    let mut created = create(&server, traps, &named("large", &json!({"x": items(30_000)}))).await;
+    created["metadata"]["annotations"] = json!({"a": "b"});
+    let started = Instant::now();
+    let body = serde_json::to_vec(&created).unwrap();
+    let answer = send_bytes(server.service(), Method::PUT, &format!("{traps}/large"), "application/json", body).await;
+    assert_eq!(answer.code, 200, "{}", answer.message());
+    assert!(started.elapsed() < LONGEST, "{:?}", started.elapsed());
     server.stop().await.unwrap();
 }

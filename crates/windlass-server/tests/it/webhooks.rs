@@ -564,3 +564,40 @@ async fn reviews_and_token_requests_are_admitted_like_anything_else() {
     assert_eq!(seen["object"]["metadata"]["name"], "robot");
     server.stop().await.unwrap();
 }
+
+/// Upstream's controllers write the status of a CRD as clients do: a webhook for it is asked, and while it refuses
+/// the CRD is not served.
+#[tokio::test]
+async fn the_status_that_a_definition_is_given_is_subject_to_webhooks() {
+    let server = start().await;
+    let refuses = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let hook = Hook::start({
+        let refuses = std::sync::Arc::clone(&refuses);
+        move |_| Reply::Review(json!({"allowed": !refuses.load(std::sync::atomic::Ordering::SeqCst)}))
+    })
+    .await;
+    let resources = ["customresourcedefinitions/status"];
+    create(&server, VALIDATING, &configuration("status", &hook.config(), &resources, &json!({}))).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let crd = json!({"metadata": {"name": "lamps.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "lamps", "kind": "Lamp"},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    create(&server, definitions, &crd).await;
+    let lamps = "/apis/example.com/v1/namespaces/default/lamps";
+    assert_eq!(get(&server, lamps).await.code, 404);
+    let request = hook.received().first().cloned().unwrap();
+    assert_eq!((&request["operation"], &request["subResource"]), (&json!("UPDATE"), &json!("status")));
+    assert_eq!(request["userInfo"]["username"], "system:apiserver");
+    assert_eq!(request["oldObject"]["status"]["conditions"], json!(null));
+    let established = |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+    let conditions = request["object"]["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(established), "{conditions:?}");
+    refuses.store(false, std::sync::atomic::Ordering::SeqCst);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while get(&server, lamps).await.code != 200 {
+        assert!(Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    server.stop().await.unwrap();
+}

@@ -64,11 +64,7 @@ fn schema_or_reference(value: &Value) -> Message {
 
 fn path_item(value: &Value) -> Message {
     let mut out = Message::default();
-    for (field, method) in [(4, "get"), (5, "put"), (6, "post"), (7, "delete"), (10, "patch")] {
-        if let Some(operation_value) = value.get(method) {
-            out.message(field, &operation(operation_value));
-        }
-    }
+    out.operations_of([4, 5, 6, 7, 10], value, operation);
     for item in items(value, "parameters") {
         out.message(13, &or_reference(item, parameter));
     }
@@ -77,9 +73,7 @@ fn path_item(value: &Value) -> Message {
 
 fn operation(value: &Value) -> Message {
     let mut out = Message::default();
-    out.texts_of(1, value, "tags");
-    out.text_of(3, value, "description");
-    out.text_of(5, value, "operationId");
+    out.operation_head(value);
     for item in items(value, "parameters") {
         out.message(6, &or_reference(item, parameter));
     }
@@ -141,23 +135,7 @@ fn schema(value: &Value) -> Message {
     let mut out = Message::default();
     out.flag_of(1, value, "nullable");
     out.text_of(9, value, "title");
-    out.double_of(10, value, "multipleOf");
-    out.double_of(11, value, "maximum");
-    out.flag_of(12, value, "exclusiveMaximum");
-    out.double_of(13, value, "minimum");
-    out.flag_of(14, value, "exclusiveMinimum");
-    out.int_of(15, value, "maxLength");
-    out.int_of(16, value, "minLength");
-    out.text_of(17, value, "pattern");
-    out.int_of(18, value, "maxItems");
-    out.int_of(19, value, "minItems");
-    out.flag_of(20, value, "uniqueItems");
-    out.int_of(21, value, "maxProperties");
-    out.int_of(22, value, "minProperties");
-    out.texts_of(23, value, "required");
-    for item in items(value, "enum") {
-        out.any(24, item);
-    }
+    out.constraints(10, value);
     out.text_of(25, value, "type");
     for (field, key) in [(26, "allOf"), (27, "oneOf"), (28, "anyOf")] {
         for item in items(value, key) {
@@ -170,13 +148,7 @@ fn schema(value: &Value) -> Message {
     if let Some(of) = value.get("items") {
         out.message(30, &one_of(1, &schema_or_reference(of)));
     }
-    if entries(&value["properties"]).next().is_some() {
-        let mut properties = Message::default();
-        for (name, property) in entries(&value["properties"]) {
-            properties.message(1, &named(name, &schema_or_reference(property)));
-        }
-        out.message(31, &properties);
-    }
+    out.properties_of(31, value, schema_or_reference);
     match value.get("additionalProperties") {
         Some(Value::Bool(allowed)) => out.message(32, &boolean(*allowed)),
         Some(additional) => out.message(32, &one_of(1, &schema_or_reference(additional))),
