@@ -12,6 +12,7 @@
 //! namespace has no limit range and no quota, theirs is a look into a map.
 
 mod authorizer;
+mod certificates;
 mod conditions;
 mod defaults;
 mod dispatch;
@@ -128,6 +129,7 @@ pub(crate) async fn validate(
 ) -> Result<(), Status> {
     if let Some(object) = object {
         limit_range::validate(context, act, object, old).await?;
+        certificates::validate(context, act, object, old)?;
     }
     let hooks = context.api.webhooks.load().validating.clone();
     let policies = if is_review(context) { Vec::new() } else { context.api.policies.load().validating.clone() };

@@ -250,6 +250,17 @@ fn not_acceptable(message: String) -> Status {
     Status::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
 }
 
+/// Encodes a Scale in the form that the client asked for.
+pub(crate) fn scale(context: &Context, scale: &Value) -> Result<Bytes, Status> {
+    match context.accepted.transform() {
+        Some((Transform::Table, version)) => {
+            encode(&table::scale(scale, &table_options(context, version)?), &context.accepted)
+        }
+        Some((_, version)) => encode(&table::partial(scale, meta_version(version)), &context.accepted),
+        None => encode(scale, &context.accepted),
+    }
+}
+
 /// The Go type of what was found.
 fn go_type(served: &Served, list: bool) -> String {
     let suffix = if list { "List" } else { "" };

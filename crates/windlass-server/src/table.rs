@@ -186,6 +186,24 @@ pub fn table<'a>(
     }))
 }
 
+/// A Scale as a Table of one row.
+pub fn scale(scale: &Value, options: &Options) -> Value {
+    let columns = custom::scale();
+    let columns = custom::Columns::new(&columns);
+    let object = match options.include {
+        IncludeObject::Object => scale.clone(),
+        IncludeObject::Metadata => partial(scale, options.version),
+        IncludeObject::None => Value::Null,
+    };
+    json!({
+        "kind": "Table",
+        "apiVersion": options.version.api_version(),
+        "metadata": ListMeta::of_object(scale).to_value(),
+        "columnDefinitions": columns.definitions(),
+        "rows": [{"cells": columns.cells(&View::new(scale, options.now)), "object": object}],
+    })
+}
+
 /// An object's metadata alone, as `kind: PartialObjectMetadata`.
 pub fn partial(object: &Value, version: MetaVersion) -> Value {
     json!({

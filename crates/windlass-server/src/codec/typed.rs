@@ -32,7 +32,7 @@ pub struct Typed {
 /// Decodes a request body against its kind's schema. The error is what Go would say, without the prefix
 /// that names the kind: see [`undecodable`](super::body::undecodable).
 pub fn decode_typed(decoded: Decoded<'_>, schema: &Schema) -> Result<Typed, String> {
-    let mut walk = Walk { source: decoded.source, ..Walk::default() };
+    let mut walk = Walk { source: decoded.source, from_client: true, ..Walk::default() };
     walk.note_opaque = !decoded.duplicates.is_empty();
     let value = walk.root(decoded.value, schema)?;
     let ignored = walk.ignored;
@@ -58,6 +58,8 @@ pub fn normalize(value: Value, schema: &Schema) -> Result<Value, String> {
 
 #[derive(Default)]
 struct Walk<'a> {
+    /// Whether a client sent this, rather than upstream's store would have it.
+    from_client: bool,
     source: Option<&'a [u8]>,
     strict: Vec<StrictError>,
     /// Whether to note the paths of opaque values in `ignored`.
@@ -214,7 +216,9 @@ impl Walk<'_> {
                 continue;
             }
             let value = self.value(value, field, facts.type_name, &place.below(Step::Field(&name, facts.via)));
-            let written = |value: &Value| is_written(value, facts) || is_refused_empty(definition, &name, value);
+            let from_client = self.from_client;
+            let written =
+                |value: &Value| is_written(value, facts) || (from_client && is_refused_empty(definition, &name, value));
             if let Some(value) = value.filter(written) {
                 out.insert(name, value);
             }

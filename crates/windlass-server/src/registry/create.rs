@@ -44,10 +44,6 @@ pub(super) async fn create_object(
     place(context, &mut object)?;
     object = versions::into_handled(&context.served, object);
     unversioned(&object)?;
-    if &*context.served.kind == "CertificateSigningRequest" {
-        let extra: Vec<(String, Vec<String>)> = context.user.extra.clone().into_iter().collect();
-        set_requester(&mut object, &context.user.name, &context.user.uid, &context.user.groups, &extra);
-    }
     context.served.strategy().default(&mut object);
     let manager = context.manager(options.field_manager.as_deref());
     ownership::track(context, None, &mut object, &manager).await;
@@ -161,6 +157,10 @@ fn prepare(context: &Context, object: &mut Value) {
     metadata.insert("uid".into(), object::new_uid().into());
     metadata.insert("creationTimestamp".into(), object::time(context.now).into());
     strategy.prepare_create(object);
+    if &*context.served.kind == "CertificateSigningRequest" {
+        let extra: Vec<(String, Vec<String>)> = context.user.extra.clone().into_iter().collect();
+        set_requester(object, &context.user.name, &context.user.uid, &context.user.groups, &extra);
+    }
     restore_status(context, object);
     if strategy.has_generation() {
         metadata_mut(object).insert("generation".into(), 1.into());

@@ -49,7 +49,7 @@ pub(super) async fn serve(context: &mut Context) -> Result<Answer, Status> {
         Verb::Patch => patch(context).await?,
         _ => return Err(Status::method_not_allowed()),
     };
-    let body: Body = render::encode(&scale, &context.accepted)?.into();
+    let body: Body = render::scale(context, &scale)?.into();
     let content_type = context.accepted.format.media_type();
     let warnings = std::mem::take(&mut context.warnings);
     Ok(Answer::Raw { code: StatusCode::OK, content_type, body, warnings })

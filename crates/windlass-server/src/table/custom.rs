@@ -56,6 +56,16 @@ impl<'a> Columns<'a> {
     }
 }
 
+/// The columns of a Scale, whatever it is of.
+pub(super) fn scale() -> [Column; 3] {
+    let described = |column: Column, text: &str| Column { description: text.into(), ..column };
+    [
+        described(column("Desired", "integer", ".spec.replicas"), "Number of desired replicas"),
+        described(column("Available", "integer", ".status.replicas"), "Number of actual replicas"),
+        described(column("Age", "date", ".metadata.creationTimestamp"), descriptions::AGE),
+    ]
+}
+
 fn column(name: &str, ty: &str, path: &str) -> Column {
     Column {
         name: name.into(),

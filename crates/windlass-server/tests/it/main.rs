@@ -5,6 +5,7 @@ mod answers;
 mod big;
 mod big_crd;
 mod bodies;
+mod certificates;
 mod client;
 mod connect;
 mod conversion;

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 use windlass_server::Server;
 
-use crate::client::{Answer, apply, create, get, send, send_patch, start};
+use crate::client::{Answer, apply, create, get, get_with, send, send_patch, start};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const WEB: &str = "/apis/apps/v1/namespaces/default/deployments/web";
@@ -353,4 +353,22 @@ async fn replicas_too_large_for_their_field_wrap_around_where_no_json_is_decoded
     assert_eq!((applied.code, &applied.body["spec"]), (200, &json!({"replicas": 1_215_752_192})));
     assert_eq!(get(&server, WEB).await.body["spec"]["replicas"], 1_215_752_192);
     server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_scale_is_shown_as_a_table() {
+    let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let (web, lamp) = (start_with_web(3).await, start_with_lamp().await);
+    let lamps = get(&lamp, LAMPS).await.body;
+    let lamp_path = format!("{LAMPS}/{}/scale", lamps["items"][0]["metadata"]["name"].as_str().unwrap());
+    for (server, path, wanted) in [(&web, format!("{WEB}/scale"), 3), (&lamp, lamp_path, 2)] {
+        let table: Value = serde_json::from_slice(get_with(server, &path, &accept).await.body()).unwrap();
+        let names: Vec<&Value> =
+            table["columnDefinitions"].as_array().unwrap().iter().map(|column| &column["name"]).collect();
+        assert_eq!(names, ["Name", "Desired", "Available", "Age"]);
+        assert_eq!(table["rows"][0]["cells"][1], wanted);
+        assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    }
+    web.stop().await.unwrap();
+    lamp.stop().await.unwrap();
 }

@@ -3,10 +3,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{NameRule, Strategy};
 use crate::field::{FieldError, FieldErrors, Path, quote};
+use crate::object;
 use crate::validation::access::{Access, AccessMut};
 use crate::validation::{difference, names, values};
 
@@ -63,23 +65,18 @@ impl Strategy for CertificateSigningRequest {
         object.copy_field("status", old);
     }
 
-    /// The signer may set the certificate and any condition but approval and denial, which stay.
+    /// The signer may set the certificate and any condition but approval and denial, which stay as they are.
     fn prepare_status_update(&self, object: &mut Value, old: &Value) {
         object.copy_field("spec", old);
-        let decided = |condition: &&Value| ["Approved", "Denied"].contains(&condition.text("type"));
-        let mut conditions: Vec<Value> = old.at("status").list("conditions").iter().filter(decided).cloned().collect();
-        let others = object.at("status").list("conditions").iter().filter(|condition| !decided(condition));
-        conditions.extend(others.cloned());
-        let status = object.struct_mut("status");
-        if conditions.is_empty() {
-            status.drop_field("conditions");
-        } else {
-            status.put("conditions", conditions);
+        for kind in ["Approved", "Denied"] {
+            keep_conditions(object, old, kind);
         }
+        date_conditions(object, old);
     }
 
     /// The approver may only set conditions.
     fn prepare_subresource(&self, _subresource: &str, object: &mut Value, old: &Value) {
+        date_conditions(object, old);
         let conditions = object.at("status").clone();
         object.copy_field("spec", old);
         object.copy_field("status", old);
@@ -113,6 +110,11 @@ impl Strategy for CertificateSigningRequest {
             errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
         }
         conditions(object, errors);
+        let text = object.at("status").text("certificate");
+        if let Err(why) = pem_certificates(text) {
+            let path = Path::new("status");
+            errors.push(FieldError::invalid(&path.child("certificate"), "<certificate data>", why));
+        }
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
@@ -173,6 +175,63 @@ fn pem_request(base64: &str) -> Result<(), String> {
         Ok(())
     } else {
         Err("PEM block type must be CERTIFICATE REQUEST".to_owned())
+    }
+}
+
+/// What is signed must be certificates, at least one, and nothing else.
+fn pem_certificates(base64: &str) -> Result<(), String> {
+    if base64.is_empty() {
+        return Ok(());
+    }
+    let bytes = STANDARD.decode(base64).unwrap_or_default();
+    let mut blocks = 0;
+    for block in x509_parser::pem::Pem::iter_from_buffer(&bytes).map_while(Result::ok) {
+        if block.label != "CERTIFICATE" {
+            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {}", quote(&block.label)));
+        }
+        block.parse_x509().map_err(|_| "x509: malformed certificate".to_owned())?;
+        blocks += 1;
+    }
+    if blocks == 0 {
+        return Err("must contain at least one CERTIFICATE PEM block".to_owned());
+    }
+    Ok(())
+}
+
+/// Conditions of a type stay as they are. If there are more or fewer than before, that is refused later.
+fn keep_conditions(object: &mut Value, old: &Value, kind: &str) {
+    let of_kind = |condition: &&Value| condition.text("type") == kind;
+    let before: Vec<Value> = old.at("status").list("conditions").iter().filter(of_kind).cloned().collect();
+    let Some(conditions) = object.struct_mut("status").get_mut("conditions").and_then(Value::as_array_mut) else {
+        return;
+    };
+    let now = conditions.iter_mut().filter(|condition| condition.text("type") == kind);
+    let now: Vec<&mut Value> = now.collect();
+    if now.len() == before.len() {
+        now.into_iter().zip(before).for_each(|(now, before)| *now = before);
+    }
+}
+
+/// Conditions say when they were set and when they last changed, unless whoever sets them does.
+fn date_conditions(object: &mut Value, old: &Value) {
+    let now = object::time(Timestamp::now());
+    let Some(conditions) = object.struct_mut("status").get_mut("conditions").and_then(Value::as_array_mut) else {
+        return;
+    };
+    for condition in conditions {
+        if condition.text("lastUpdateTime").is_empty() {
+            condition.put("lastUpdateTime", now.as_str());
+        }
+        if condition.text("lastTransitionTime").is_empty() {
+            let same = |before: &&Value| {
+                before.text("type") == condition.text("type") && before.text("status") == condition.text("status")
+            };
+            let mut before = old.at("status").list("conditions").iter().filter(same);
+            let since =
+                before.find_map(|before| Some(before.text("lastTransitionTime")).filter(|time| !time.is_empty()));
+            let since = since.unwrap_or(&now).to_owned();
+            condition.put("lastTransitionTime", since);
+        }
     }
 }
 
@@ -293,7 +352,46 @@ mod tests {
         assert_eq!(check(false), "status.conditions: Forbidden: updates may not add a condition of type \"Approved\"");
         let mut signing = approved.clone();
         CertificateSigningRequest.prepare_status_update(&mut signing, &old);
-        assert!(signing["status"].get("conditions").is_none());
+        let mut errors = FieldErrors::default();
+        kept_conditions(&signing, &old, false, &mut errors);
+        assert_eq!(
+            errors.to_string(),
+            "status.conditions: Forbidden: updates may not add a condition of type \"Approved\""
+        );
+    }
+
+    #[test]
+    fn conditions_say_since_when() {
+        let old = created(&CertificateSigningRequest, &request());
+        let mut approved = old.clone();
+        approved["status"] = json!({"conditions": [{"type": "Approved", "status": "True"}]});
+        CertificateSigningRequest.prepare_subresource("approval", &mut approved, &old);
+        let condition = &approved["status"]["conditions"][0];
+        assert_eq!(condition["lastUpdateTime"], condition["lastTransitionTime"]);
+        assert!(condition["lastUpdateTime"].is_string());
+        // The signer cannot touch it, and what stays keeps its time.
+        let mut old = approved.clone();
+        old["status"]["conditions"][0]["lastTransitionTime"] = "2020-01-01T00:00:00Z".into();
+        let mut signed = old.clone();
+        signed["status"]["conditions"] = json!([{"type": "Approved", "status": "True", "reason": "mine"}]);
+        CertificateSigningRequest.prepare_status_update(&mut signed, &old);
+        assert_eq!(signed["status"]["conditions"], old["status"]["conditions"]);
+        let mut again = old.clone();
+        again["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
+        CertificateSigningRequest.prepare_subresource("approval", &mut again, &old);
+        assert_eq!(again["status"]["conditions"][0]["lastTransitionTime"], "2020-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn only_certificates_are_signed() {
+        let check = |text: &str| pem_certificates(&STANDARD.encode(text)).err().unwrap_or_default();
+        assert_eq!(check("abc"), "must contain at least one CERTIFICATE PEM block");
+        let key = "-----BEGIN KEY-----\nAA==\n-----END KEY-----\n";
+        assert_eq!(check(key), "only CERTIFICATE PEM blocks are allowed, found \"KEY\"");
+        let empty = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+        assert_eq!(check(empty), "x509: malformed certificate");
+        let authority = crate::pki::Authority::generate().expect("an authority");
+        assert_eq!(check(authority.certificate()), "");
     }
 
     #[test]

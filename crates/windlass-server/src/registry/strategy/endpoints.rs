@@ -79,6 +79,17 @@ impl Strategy for EndpointSlice {
         }
     }
 
+    fn prepare_create(&self, object: &mut Value) {
+        drop_topology(object, &[]);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        if object.at("endpoints") != old.at("endpoints") {
+            let nodes: Vec<&str> = old.list("endpoints").iter().map(hostname).collect();
+            drop_topology(object, &nodes);
+        }
+    }
+
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         slice_type_and_ports(object, errors);
         slice_endpoints(object, errors);
@@ -91,6 +102,22 @@ impl Strategy for EndpointSlice {
         }
         values::immutable(object, old, "addressType", &Path::root(), errors);
     }
+}
+
+/// The field has no effect any more. What it said of the node, and the object said before, is said by `nodeName`.
+fn drop_topology(object: &mut Value, nodes: &[&str]) {
+    for endpoint in object.items_mut("endpoints") {
+        let node = hostname(endpoint).to_owned();
+        if !endpoint.has("nodeName") && nodes.contains(&&*node) && names::subdomain(&node).is_empty() {
+            endpoint.put("nodeName", node);
+        }
+        endpoint.drop_field("deprecatedTopology");
+    }
+}
+
+/// The node, as it used to be said.
+fn hostname(endpoint: &Value) -> &str {
+    endpoint.at("deprecatedTopology").text("kubernetes.io/hostname")
 }
 
 fn address(address: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
@@ -233,6 +260,23 @@ mod tests {
         };
         check(json!({"addresses": [{"ip": "10.1.1.1"}], "ports": [{"port": 80}]}), "[]");
         check(json!({}), "subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`");
+    }
+
+    #[test]
+    fn slices_name_nodes_and_no_topology() {
+        let endpoint = json!({"addresses": ["10.1.1.1"], "deprecatedTopology": {"kubernetes.io/hostname": "n"}});
+        let old = json!({"addressType": "IPv4", "endpoints": [endpoint]});
+        let mut made = old.clone();
+        EndpointSlice.prepare_create(&mut made);
+        assert_eq!(made["endpoints"], json!([{"addresses": ["10.1.1.1"]}]));
+        // What was there before is left alone, or said by the field that says it now.
+        let mut same = old.clone();
+        EndpointSlice.prepare_update(&mut same, &old);
+        assert_eq!(same, old);
+        let mut moved = old.clone();
+        moved["endpoints"][0]["addresses"] = json!(["10.1.1.2"]);
+        EndpointSlice.prepare_update(&mut moved, &old);
+        assert_eq!(moved["endpoints"], json!([{"addresses": ["10.1.1.2"], "nodeName": "n"}]));
     }
 
     #[test]

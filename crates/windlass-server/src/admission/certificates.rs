@@ -1,0 +1,75 @@
+//! Who may ask for, approve and sign certificates: upstream's plugins CertificateSubjectRestriction,
+//! CertificateApproval and CertificateSigning.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
+
+use super::Act;
+use crate::authz::{self, Attributes, Decision, ResourceTarget, Target};
+use crate::field::quote;
+use crate::object;
+use crate::registry::Context;
+use crate::status::Status;
+use crate::validation::access::Access as _;
+
+const GROUP: &str = "certificates.k8s.io";
+/// Signs what the API server takes for a client.
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// May do everything, so nobody can ask to be in it.
+const MASTERS: &str = "system:masters";
+
+/// Checks a write of a CertificateSigningRequest; any other passes.
+pub(super) fn validate(context: &Context, act: Act<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+    if *context.served.group != *GROUP || &*context.served.plural != "certificatesigningrequests" {
+        return Ok(());
+    }
+    let refused = |why: String| Err(Status::forbidden(context.qualified(), object::name(object), why));
+    match (act, context.subresource(), old) {
+        (Act::Create(_), "", _) if object.at("spec").text("signerName") == CLIENT_SIGNER => {
+            match organizations(object.at("spec").text("request")) {
+                None => refused("failed to parse CSR: asn1: syntax error".to_owned()),
+                Some(groups) if groups.iter().any(|group| group == MASTERS) => {
+                    refused(format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"))
+                }
+                Some(_) => Ok(()),
+            }
+        }
+        (Act::Update(_), "approval", Some(old)) => {
+            let signer = old.at("spec").text("signerName");
+            if may(context, "approve", signer) {
+                return Ok(());
+            }
+            refused(format!("user not permitted to approve requests with signerName {}", quote(signer)))
+        }
+        (Act::Update(_), "status", Some(old)) => {
+            let signer = old.at("spec").text("signerName");
+            let same = |field: &str| old.at("status").at(field) == object.at("status").at(field);
+            if (same("certificate") && same("conditions")) || may(context, "sign", signer) {
+                return Ok(());
+            }
+            refused(format!("user not permitted to sign requests with signerName {}", quote(signer)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the user may do this as one signer, or as all of its domain.
+fn may(context: &Context, verb: &str, signer: &str) -> bool {
+    let domain = signer.split('/').next().unwrap_or_default();
+    [signer, &format!("{domain}/*")].into_iter().any(|name| {
+        let target = ResourceTarget { group: GROUP, resource: "signers", subresource: "", namespace: "", name };
+        let attributes = Attributes { user: &context.user, verb, target: Target::Resource(target) };
+        matches!(authz::decide(&context.api, &attributes), Decision::Allowed(_))
+    })
+}
+
+/// The organizations that a request names, which become groups.
+fn organizations(request: &str) -> Option<Vec<String>> {
+    let bytes = STANDARD.decode(request).ok()?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).ok()?;
+    let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
+    let subject = &request.certification_request_info.subject;
+    Some(subject.iter_organization().filter_map(|name| Some(name.as_str().ok()?.to_owned())).collect())
+}
