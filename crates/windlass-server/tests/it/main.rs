@@ -4,6 +4,7 @@
 mod answers;
 mod big;
 mod big_crd;
+mod bindings;
 mod bodies;
 mod client;
 mod connect;

@@ -84,7 +84,6 @@ impl Strategy for Pod {
                 keep_metadata(object, old);
             }
             "resize" => resize::prepare(object, old),
-            "binding" => {}
             _ => self.prepare_update(object, old),
         }
     }
@@ -134,11 +133,7 @@ impl Strategy for Pod {
                 changed(object, old, errors);
                 resize::validate(object, old, errors);
             }
-            "binding" => {
-                let node = object.at("spec").text("nodeName");
-                let path = Path::new("spec");
-                values::invalid_for_each(&path.child("nodeName"), node, names::subdomain(node), errors);
-            }
+            "binding" => {}
             _ => self.validate_update(object, old, errors),
         }
     }
