@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::webhook::{default_rules, match_condition_expressions, match_conditions, rule_with_operations};
 use super::{Expression, ExpressionKind, Strategy, keep_all_but_status, keep_metadata};
 use crate::field::{FieldError, FieldErrors, Path};
+use crate::table::jsonpath::JsonPath;
 use crate::validation::access::{Access, AccessMut};
-use crate::validation::{names, selector, values};
+use crate::validation::{conditions, names, selector, values};
 
 const NEEDS_ITEMS: &str = "validations or auditAnnotations must contain at least one item";
 const MUTATING_OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
@@ -55,6 +56,24 @@ impl Strategy for AdmissionPolicy {
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
         self.specification(object, Some(old), errors);
+    }
+
+    fn validate_status_update(&self, object: &Value, _old: &Value, errors: &mut FieldErrors) {
+        let path = Path::new("status");
+        let checking = path.child("typeChecking");
+        let warnings = checking.child("expressionWarnings");
+        let found = object.below(&["status", "typeChecking"]).list("expressionWarnings");
+        for (i, warning) in found.iter().enumerate() {
+            let path = warnings.index(i);
+            values::required(warning, "warning", &path, errors);
+            let (field, path) = (warning.text("fieldRef").trim(), path.child("fieldRef"));
+            if field.is_empty() {
+                errors.push(FieldError::required(&path, ""));
+            } else if let Err(why) = JsonPath::parse(field) {
+                errors.push(FieldError::invalid(&path, field, format!("invalid JSONPath: {why}")));
+            }
+        }
+        conditions::validate(object.at("status"), &path, errors);
     }
 
     fn expressions(&self, object: &Value) -> Vec<Expression> {

@@ -6,7 +6,7 @@ use super::Strategy;
 use super::pod::{resources, scheduling};
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut};
-use crate::validation::{metadata, names, selector, values};
+use crate::validation::{conditions, metadata, names, selector, values};
 
 const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 
@@ -63,6 +63,7 @@ impl Strategy for PodDisruptionBudget {
 
     fn validate_status_update(&self, object: &Value, _old: &Value, errors: &mut FieldErrors) {
         let path = Path::new("status");
+        conditions::validate(object.at("status"), &path, errors);
         for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
             values::not_negative_field(object.at("status"), field, &path, errors);
         }
