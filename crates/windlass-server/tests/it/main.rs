@@ -6,6 +6,7 @@ mod big;
 mod big_crd;
 mod bindings;
 mod bodies;
+mod classes;
 mod client;
 mod connect;
 mod conversion;

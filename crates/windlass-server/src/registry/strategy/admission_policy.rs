@@ -409,11 +409,26 @@ fn validation_actions(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{create_errors, created};
+    use super::super::testing::{create_errors, created, status_errors};
     use super::*;
 
     const POLICY: AdmissionPolicy = AdmissionPolicy { mutating: false };
     const BINDING: AdmissionPolicyBinding = AdmissionPolicyBinding { mutating: false };
+
+    #[test]
+    fn a_warning_says_what_about_which_field() {
+        let status = json!({"typeChecking": {"expressionWarnings": [
+            {"fieldRef": "spec.validations[0].expression", "warning": "w"}, {"fieldRef": " "}, {"fieldRef": "[", "warning": "w"},
+        ]}, "conditions": [{"type": "X", "status": "True", "reason": "Y"}]});
+        let errors = status_errors(&POLICY, &policy(&json!([])), &status);
+        let warnings = "status.typeChecking.expressionWarnings";
+        let expected = format!(
+            "[{warnings}[1].warning: Required value, {warnings}[1].fieldRef: Required value, {warnings}[2].fieldRef: \
+             Invalid value: \"[\": invalid JSONPath: unterminated array, status.conditions[0].lastTransitionTime: \
+             Required value]"
+        );
+        assert_eq!(errors, expected);
+    }
 
     fn policy(validations: &Value) -> Value {
         json!({"metadata": {"name": "p"}, "spec": {"validations": validations, "matchConstraints": {"resourceRules": [

@@ -159,7 +159,7 @@ fn reserved(object: &Value, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{create_errors, update_errors};
+    use super::super::testing::{create_errors, status_errors, update_errors};
     use super::*;
 
     #[test]
@@ -171,6 +171,16 @@ mod tests {
         check(
             json!({"minAvailable": "150%"}),
             "spec.minAvailable: Invalid value: \"150%\": must not be greater than 100%",
+        );
+        assert_eq!(
+            status_errors(
+                &PodDisruptionBudget,
+                &json!({"spec": {}}),
+                &json!({"conditions": [{}], "currentHealthy": -1})
+            ),
+            "[status.conditions[0].type: Required value: is required, status.conditions[0].status: Required value, \
+             status.conditions[0].lastTransitionTime: Required value, status.conditions[0].reason: Required value, \
+             status.currentHealthy: Invalid value: -1: must be greater than or equal to 0]"
         );
     }
 
