@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! namespace life cycle ▸ limit ranges ▸ defaults a cluster decides ▸ mutating policies ▸ mutating webhooks
-//!     (again if needed) ▸ the registry prepares and validates ▸ limit ranges ▸ validating policies
+//!     (again if needed) ▸ the registry prepares and validates ▸ limit ranges ▸ classes ▸ validating policies
 //!     ▸ validating webhooks ▸ quotas ▸ store
 //! ```
 //!
@@ -21,9 +21,11 @@ mod limit_range;
 pub(crate) mod marks;
 mod matching;
 pub(crate) mod policy;
+mod priority;
 pub(crate) mod quota;
 mod request;
 mod review;
+mod runtime_class;
 mod webhook;
 
 pub(crate) use request::Act;
@@ -77,11 +79,11 @@ pub(crate) async fn mutate_update(
 ) -> Result<(), Status> {
     let act = Act::Update(options);
     limit_range::mutate(context, act, object, Some(live)).await?;
-    defaults::update(context, object);
+    defaults::update(context, object, live);
     let Some(mut webhooks) = mutating(context, act, Some(object)) else { return Ok(()) };
     if ask(context, &mut webhooks, Some(object), Some(live)).await? {
         limit_range::mutate(context, act, object, Some(live)).await?;
-        defaults::update(context, object);
+        defaults::update(context, object, live);
         ask(context, &mut webhooks, Some(object), Some(live)).await?;
     }
     Ok(())
@@ -130,6 +132,7 @@ pub(crate) async fn validate(
     if let Some(object) = object {
         limit_range::validate(context, act, object, old).await?;
         certificates::validate(context, act, object, old)?;
+        defaults::validate(context, act, object).await?;
     }
     let hooks = context.api.webhooks.load().validating.clone();
     let policies = if is_review(context) { Vec::new() } else { context.api.policies.load().validating.clone() };

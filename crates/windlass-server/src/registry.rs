@@ -9,6 +9,7 @@
 //! comes from the kind's schema and its [`Strategy`](strategy::Strategy).
 
 mod allocation;
+mod binding;
 mod connect;
 mod context;
 mod create;
@@ -27,13 +28,13 @@ mod subresource;
 mod update;
 mod watch;
 
+pub(crate) use binding::bind_named;
 pub use context::{Answer, Context};
 pub(crate) use create::place;
 pub(crate) use decode::{object as decode_object, view as decode_view};
 pub use delete::delete_all;
 pub use ownership::Conversions;
 pub use stored::Stored;
-pub(crate) use subresource::bind_named;
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@
 //! return the reasons a string is refused, in upstream's words. Nothing here knows a particular kind.
 
 pub mod access;
+pub mod conditions;
 pub mod cron;
 pub mod difference;
 pub mod metadata;

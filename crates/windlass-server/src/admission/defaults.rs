@@ -1,9 +1,10 @@
-//! Built-in admission that fills in what a cluster decides: upstream's plugins DefaultTolerationSeconds,
-//! Priority and StorageObjectInUseProtection.
+//! Built-in admission that fills in what a cluster decides: upstream's plugins Priority, DefaultTolerationSeconds,
+//! StorageObjectInUseProtection and RuntimeClass.
 
 use serde_json::{Value, json};
 
-use crate::object::metadata_mut;
+use super::{Act, priority, runtime_class};
+use crate::object::{self, metadata_mut};
 use crate::registry::Context;
 use crate::status::Status;
 use crate::validation::access::Access as _;
@@ -15,8 +16,9 @@ const TOLERATION_SECONDS: i64 = 300;
 pub(crate) async fn create(context: &Context, object: &mut Value) -> Result<(), Status> {
     match (&*context.served.group, &*context.served.kind) {
         ("", "Pod") => {
+            priority::create(context, object).await?;
             tolerate_failing_nodes(object);
-            prioritize(context, object).await
+            runtime_class::create(context, object).await
         }
         ("", "PersistentVolumeClaim") => {
             protect(object, "kubernetes.io/pvc-protection");
@@ -31,8 +33,9 @@ pub(crate) async fn create(context: &Context, object: &mut Value) -> Result<(), 
 }
 
 /// Fills in a changed object.
-pub(crate) fn update(context: &Context, object: &mut Value) {
+pub(crate) fn update(context: &Context, object: &mut Value, live: &Value) {
     if (&*context.served.group, &*context.served.kind, context.subresource()) == ("", "Pod", "") {
+        priority::update(object, live);
         tolerate_failing_nodes(object);
     }
 }
@@ -61,41 +64,20 @@ fn tolerate_failing_nodes(pod: &mut Value) {
     }
 }
 
-/// The priority of a pod comes from its class, or the default class, or is 0.
-async fn prioritize(context: &Context, pod: &mut Value) -> Result<(), Status> {
-    let name = pod.at("spec").text("priorityClassName").to_owned();
-    let class = match name.as_str() {
-        "" => default_class(context).await?,
-        "system-cluster-critical" => Some(json!({"value": 2_000_000_000})),
-        "system-node-critical" => Some(json!({"value": 2_000_001_000})),
-        name => {
-            let key = format!("/registry/priorityclasses/{name}");
-            let Some(entry) = context.api.store.get(key.as_bytes()).await.map_err(Status::internal)? else {
-                let why = format!("no PriorityClass with name {name} was found");
-                return Err(Status::forbidden(context.qualified(), crate::object::name(pod), why));
-            };
-            Some(crate::registry::stored::decode(&entry.value)?)
-        }
-    };
-    let class = class.unwrap_or_else(|| json!({}));
-    if name.is_empty() && !class.at("metadata").text("name").is_empty() {
-        pod["spec"]["priorityClassName"] = class.at("metadata").text("name").into();
+/// Checks what the plugins above decided, once mutating webhooks had their turn.
+pub(super) async fn validate(context: &Context, act: Act<'_>, object: &Value) -> Result<(), Status> {
+    if !context.subresource().is_empty() {
+        return Ok(());
     }
-    pod["spec"]["priority"] = class.int("value").into();
-    if pod.at("spec").text("preemptionPolicy").is_empty() {
-        let policy = class.text("preemptionPolicy");
-        let policy = if policy.is_empty() { "PreemptLowerPriority" } else { policy };
-        pod["spec"]["preemptionPolicy"] = policy.into();
-    }
-    Ok(())
+    priority::validate(context, act, object).await?;
+    runtime_class::validate(context, act, object).await
 }
 
-/// The class that is the default, if one is; of several, the one with the lowest priority.
-async fn default_class(context: &Context) -> Result<Option<Value>, Status> {
-    let range = windlass_store::Range::prefix("/registry/priorityclasses/");
-    let snapshot = context.api.store.range(range, None, 0).await.map_err(Status::internal)?;
-    let classes = snapshot.entries.iter().filter_map(|entry| crate::registry::stored::decode(&entry.value).ok());
-    Ok(classes.filter(|class| class.flag("globalDefault")).min_by_key(|class| class.int("value")))
+/// 403 of a plugin. A name that is yet to be generated is shown as far as it is known.
+pub(super) fn refused(context: &Context, object: &Value, why: impl std::fmt::Display) -> Status {
+    let names = [object::name(object), object::text(object, "generateName")];
+    let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
+    Status::forbidden(context.qualified(), name, why)
 }
 
 fn protect(object: &mut Value, finalizer: &str) {

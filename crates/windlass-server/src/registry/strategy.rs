@@ -464,4 +464,16 @@ pub(crate) mod testing {
         strategy.validate_update(&new, &old, &mut errors);
         errors.to_string()
     }
+
+    /// The violations of giving `old` (as created) a status.
+    pub(crate) fn status_errors(strategy: &dyn Strategy, old: &Value, status: &Value) -> String {
+        let old = created(strategy, old);
+        let mut new = old.clone();
+        new["status"] = status.clone();
+        strategy.default(&mut new);
+        strategy.prepare_status_update(&mut new, &old);
+        let mut errors = FieldErrors::default();
+        strategy.validate_status_update(&new, &old, &mut errors);
+        errors.to_string()
+    }
 }

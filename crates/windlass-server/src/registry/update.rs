@@ -271,12 +271,8 @@ fn check_preconditions(
 ) -> Result<(), Status> {
     let (uid, live_uid) = (object::text(object, "uid"), object::text(live, "uid"));
     if uid_is_precondition && !uid.is_empty() && uid != live_uid {
-        let key = context.served.key(context.namespace(), context.name());
-        let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
-             Precondition failed: UID in precondition: {uid}, UID in object meta: {live_uid}"
-        );
-        return Err(Status::conflict(context.qualified(), context.name(), why));
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {live_uid}");
+        return Err(failed_precondition(context, &why));
     }
     let revision = match object::text(object, "resourceVersion") {
         "" => 0,
@@ -294,6 +290,14 @@ fn check_preconditions(
         return Err(Status::conflict(context.qualified(), context.name(), MODIFIED));
     }
     Ok(())
+}
+
+/// A precondition that the store found not to hold.
+pub(super) fn failed_precondition(context: &Context, why: &str) -> Status {
+    let key = context.served.key(context.namespace(), context.name());
+    let why =
+        format!("StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}");
+    Status::conflict(context.qualified(), context.name(), why)
 }
 
 /// Carries over what a client may leave out and may not take away.
@@ -322,6 +326,8 @@ fn prepare(context: &Context, live: &Value, object: &mut Value) {
             strategy.prepare_status_update(object, live);
             return;
         }
+        // Being assigned to a node is not what a pod's author asked for.
+        "binding" => return,
         other => strategy.prepare_subresource(other, object, live),
     }
     if strategy.has_generation() && strategy.desired_state_changed(object, live) {

@@ -265,6 +265,22 @@ pub fn in_range(value: i64, least: i64, most: i64) -> Reasons {
     }
 }
 
+/// The reason of a condition. How long it is is checked elsewhere.
+pub fn condition_reason(value: &str) -> Reasons {
+    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let (first, last) = (value.bytes().next(), value.bytes().next_back());
+    let ends = first.is_some_and(|b| b.is_ascii_alphabetic()) && last.is_some_and(is_word);
+    if ends && value.bytes().all(|b| is_word(b) || b == b',' || b == b':') {
+        return Reasons::new();
+    }
+    vec![pattern(
+        "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric \
+         characters or '_,:', and must end with an alphanumeric character or '_'",
+        "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?",
+        &["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"],
+    )]
+}
+
 /// A user or group id.
 pub fn unix_id(value: i64) -> Reasons {
     in_range(value, 0, i64::from(i32::MAX))

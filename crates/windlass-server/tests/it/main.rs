@@ -4,8 +4,10 @@
 mod answers;
 mod big;
 mod big_crd;
+mod bindings;
 mod bodies;
 mod certificates;
+mod classes;
 mod client;
 mod connect;
 mod conversion;

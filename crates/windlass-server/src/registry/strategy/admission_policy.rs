@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::webhook::{default_rules, match_condition_expressions, match_conditions, rule_with_operations};
 use super::{Expression, ExpressionKind, Strategy, keep_all_but_status, keep_metadata};
 use crate::field::{FieldError, FieldErrors, Path};
+use crate::table::jsonpath::JsonPath;
 use crate::validation::access::{Access, AccessMut};
-use crate::validation::{names, selector, values};
+use crate::validation::{conditions, names, selector, values};
 
 const NEEDS_ITEMS: &str = "validations or auditAnnotations must contain at least one item";
 const MUTATING_OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
@@ -55,6 +56,24 @@ impl Strategy for AdmissionPolicy {
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
         self.specification(object, Some(old), errors);
+    }
+
+    fn validate_status_update(&self, object: &Value, _old: &Value, errors: &mut FieldErrors) {
+        let path = Path::new("status");
+        let checking = path.child("typeChecking");
+        let warnings = checking.child("expressionWarnings");
+        let found = object.below(&["status", "typeChecking"]).list("expressionWarnings");
+        for (i, warning) in found.iter().enumerate() {
+            let path = warnings.index(i);
+            values::required(warning, "warning", &path, errors);
+            let (field, path) = (warning.text("fieldRef").trim(), path.child("fieldRef"));
+            if field.is_empty() {
+                errors.push(FieldError::required(&path, ""));
+            } else if let Err(why) = JsonPath::parse(field) {
+                errors.push(FieldError::invalid(&path, field, format!("invalid JSONPath: {why}")));
+            }
+        }
+        conditions::validate(object.at("status"), &path, errors);
     }
 
     fn expressions(&self, object: &Value) -> Vec<Expression> {
@@ -390,11 +409,26 @@ fn validation_actions(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{create_errors, created};
+    use super::super::testing::{create_errors, created, status_errors};
     use super::*;
 
     const POLICY: AdmissionPolicy = AdmissionPolicy { mutating: false };
     const BINDING: AdmissionPolicyBinding = AdmissionPolicyBinding { mutating: false };
+
+    #[test]
+    fn a_warning_says_what_about_which_field() {
+        let status = json!({"typeChecking": {"expressionWarnings": [
+            {"fieldRef": "spec.validations[0].expression", "warning": "w"}, {"fieldRef": " "}, {"fieldRef": "[", "warning": "w"},
+        ]}, "conditions": [{"type": "X", "status": "True", "reason": "Y"}]});
+        let errors = status_errors(&POLICY, &policy(&json!([])), &status);
+        let warnings = "status.typeChecking.expressionWarnings";
+        let expected = format!(
+            "[{warnings}[1].warning: Required value, {warnings}[1].fieldRef: Required value, {warnings}[2].fieldRef: \
+             Invalid value: \"[\": invalid JSONPath: unterminated array, status.conditions[0].lastTransitionTime: \
+             Required value]"
+        );
+        assert_eq!(errors, expected);
+    }
 
     fn policy(validations: &Value) -> Value {
         json!({"metadata": {"name": "p"}, "spec": {"validations": validations, "matchConstraints": {"resourceRules": [

@@ -34,13 +34,13 @@ impl Strategy for DaemonSet {
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        object.drop_field("status");
+        workload::prepare_create(object, &["spec", "template"]);
         let generation = template_generation(object).max(1);
         set_template_generation(object, generation);
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value) {
-        object.copy_field("status", old);
+        workload::prepare_update(object, old, &["spec", "template"]);
         let changed = !semantically_equal(object.below(&["spec", "template"]), old.below(&["spec", "template"]));
         set_template_generation(object, template_generation(old) + i64::from(changed));
     }

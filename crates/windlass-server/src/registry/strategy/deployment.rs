@@ -49,6 +49,14 @@ impl Strategy for Deployment {
             || !semantically_equal(object.below(&["metadata", "annotations"]), old.below(&["metadata", "annotations"]))
     }
 
+    fn prepare_create(&self, object: &mut Value) {
+        workload::prepare_create(object, &["spec", "template"]);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        workload::prepare_update(object, old, &["spec", "template"]);
+    }
+
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         let path = Path::new("spec");
         let spec = object.at("spec");
@@ -103,6 +111,14 @@ impl Strategy for ReplicaSet {
         let spec = object.struct_mut("spec");
         spec.fill("replicas", 1);
         pod::defaults::template(spec.struct_mut("template"));
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        workload::prepare_create(object, &["spec", "template"]);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        workload::prepare_update(object, old, &["spec", "template"]);
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {

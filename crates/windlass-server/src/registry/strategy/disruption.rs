@@ -6,7 +6,7 @@ use super::Strategy;
 use super::pod::{resources, scheduling};
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut};
-use crate::validation::{metadata, names, selector, values};
+use crate::validation::{conditions, metadata, names, selector, values};
 
 const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 
@@ -63,6 +63,7 @@ impl Strategy for PodDisruptionBudget {
 
     fn validate_status_update(&self, object: &Value, _old: &Value, errors: &mut FieldErrors) {
         let path = Path::new("status");
+        conditions::validate(object.at("status"), &path, errors);
         for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
             values::not_negative_field(object.at("status"), field, &path, errors);
         }
@@ -158,7 +159,7 @@ fn reserved(object: &Value, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{create_errors, update_errors};
+    use super::super::testing::{create_errors, status_errors, update_errors};
     use super::*;
 
     #[test]
@@ -170,6 +171,16 @@ mod tests {
         check(
             json!({"minAvailable": "150%"}),
             "spec.minAvailable: Invalid value: \"150%\": must not be greater than 100%",
+        );
+        assert_eq!(
+            status_errors(
+                &PodDisruptionBudget,
+                &json!({"spec": {}}),
+                &json!({"conditions": [{}], "currentHealthy": -1})
+            ),
+            "[status.conditions[0].type: Required value: is required, status.conditions[0].status: Required value, \
+             status.conditions[0].lastTransitionTime: Required value, status.conditions[0].reason: Required value, \
+             status.currentHealthy: Invalid value: -1: must be greater than or equal to 0]"
         );
     }
 

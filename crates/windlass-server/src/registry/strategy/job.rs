@@ -53,11 +53,15 @@ impl Strategy for Job {
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        object.drop_field("status");
+        workload::prepare_create(object, &["spec", "template"]);
         if !object.at("spec").flag("manualSelector") {
             generate_selector(object);
         }
         template_labels(object);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        workload::prepare_update(object, old, &["spec", "template"]);
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
@@ -108,6 +112,14 @@ impl Strategy for CronJob {
         let job_spec = spec.struct_mut("jobTemplate").struct_mut("spec");
         default_policies(job_spec);
         pod::defaults::template(job_spec.struct_mut("template"));
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        workload::prepare_create(object, &["spec", "jobTemplate", "spec", "template"]);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        workload::prepare_update(object, old, &["spec", "jobTemplate", "spec", "template"]);
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {

@@ -2,13 +2,15 @@
 
 use serde_json::Value;
 
-use super::Strategy;
 use super::pod::resources;
-use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
+use super::{Strategy, keep_all_but_status};
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
 use crate::validation::access::{Access, AccessMut, in_order};
 use crate::validation::{names, net, values};
 
 const POD_CIDR: &str = "node updates may not change podCIDR except from \"\" to valid";
+
+const LONGEST_FEATURE: usize = 253;
 
 /// The strategy of Nodes.
 pub struct Node;
@@ -42,11 +44,31 @@ impl Strategy for Node {
         }
     }
 
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        object.copy_field("status", old);
+        if let Some(spec) = object.child_mut("spec")
+            && !old.at("spec").has("configSource")
+        {
+            spec.drop_field("configSource");
+        }
+    }
+
+    /// Dynamic configuration is gone: what never was there stays away.
+    fn prepare_status_update(&self, object: &mut Value, old: &Value) {
+        keep_all_but_status(object, old);
+        if let Some(status) = object.child_mut("status")
+            && !old.at("status").has("config")
+        {
+            status.drop_field("config");
+        }
+    }
+
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         // Below the metadata: upstream's path.
         let metadata = Path::new("metadata");
         taints(object.at("spec"), &metadata.child("taints"), errors);
         amounts(object, errors);
+        declared_features(object.at("status"), &Path::new("status"), errors);
         let path = Path::new("spec");
         let path = path.child("podCIDRs");
         let cidrs = object.at("spec").texts("podCIDRs");
@@ -78,6 +100,7 @@ impl Strategy for Node {
     fn validate_status_update(&self, object: &Value, _old: &Value, errors: &mut FieldErrors) {
         amounts(object, errors);
         let status = Path::new("status");
+        declared_features(object.at("status"), &status, errors);
         let path = status.child("addresses");
         let addresses = object.at("status").list("addresses");
         for (i, address) in addresses.iter().enumerate().filter(|(i, address)| addresses[..*i].contains(address)) {
@@ -116,6 +139,40 @@ fn taints(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     }
 }
 
+/// Checks the names of features, which are in order.
+fn declared_features(status: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    let path = path.child("declaredFeatures");
+    let features = status.texts("declaredFeatures");
+    for (i, feature) in features.iter().enumerate() {
+        let shown = quote(feature);
+        if feature.len() > LONGEST_FEATURE {
+            let detail = format!("invalid feature name {shown}: must be no more than {LONGEST_FEATURE} characters");
+            errors.push(FieldError::invalid(&path.index(i), *feature, detail));
+        } else if !is_feature(feature) {
+            let detail = format!(
+                "invalid feature name {shown}: must start with an UpperCamelCase segment, with subsequent segments \
+                 separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric \
+                 characters and slashes"
+            );
+            errors.push(FieldError::invalid(&path.index(i), *feature, detail));
+        }
+        let Some(next) = features.get(i + 1) else { continue };
+        if feature == next {
+            errors.push(FieldError::duplicate(&path.index(i + 1), *next));
+        } else if feature > next {
+            errors.push(FieldError::invalid(&path.index(i + 1), *next, "list must be sorted alphabetically"));
+        }
+    }
+}
+
+fn is_feature(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_uppercase())
+        && name.split('/').all(|segment| {
+            segment.starts_with(|first: char| first.is_ascii_alphabetic())
+                && segment.bytes().all(|b| b.is_ascii_alphanumeric())
+        })
+}
+
 fn amounts(object: &Value, errors: &mut FieldErrors) {
     let path = Path::new("status");
     for field in ["capacity", "allocatable"] {
@@ -130,8 +187,38 @@ fn amounts(object: &Value, errors: &mut FieldErrors) {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::{create_errors, created, update_errors};
+    use super::super::testing::{create_errors, created, status_errors, update_errors};
     use super::*;
+
+    #[test]
+    fn a_node_is_not_configured_by_the_server() {
+        let old = created(&Node, &json!({"spec": {}, "status": {}}));
+        let mut new = json!({"spec": {"configSource": {}}, "status": {"config": {"error": "x"}}});
+        Node.prepare_status_update(&mut new, &old);
+        assert_eq!(new["status"], json!({}));
+        let mut new = json!({"spec": {"configSource": {"configMap": {}}}, "status": {}});
+        Node.prepare_update(&mut new, &old);
+        assert_eq!(new["spec"], json!({}));
+    }
+
+    #[test]
+    fn declared_features_are_named_and_sorted() {
+        let check = |features: Value, expected: &str| {
+            assert_eq!(status_errors(&Node, &json!({}), &json!({ "declaredFeatures": features })), expected);
+        };
+        check(json!(["A", "B/c"]), "[]");
+        check(
+            json!(["B", "A", "A"]),
+            "[status.declaredFeatures[1]: Invalid value: \"A\": list must be sorted alphabetically, \
+             status.declaredFeatures[2]: Duplicate value: \"A\"]",
+        );
+        check(
+            json!(["a"]),
+            "status.declaredFeatures[0]: Invalid value: \"a\": invalid feature name \"a\": must start with an \
+             UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or \
+             MyFeature/mySubFeature), and contain only alphanumeric characters and slashes",
+        );
+    }
 
     #[test]
     fn nodes() {

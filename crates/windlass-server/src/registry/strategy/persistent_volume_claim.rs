@@ -9,6 +9,13 @@ use crate::validation::access::{Access, AccessMut, semantically_equal};
 use crate::validation::quantity::Quantity;
 use crate::validation::{difference, names, selector, values};
 
+const RESIZE_STATUSES: &[&str] = &[
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
 pub(crate) const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
@@ -42,17 +49,12 @@ impl Strategy for PersistentVolumeClaim {
     }
 
     fn validate_status_update(&self, object: &Value, _old: &Value, errors: &mut FieldErrors) {
-        let status = Path::new("status");
-        for field in ["capacity", "allocatedResources"] {
-            let path = status.child(field);
-            for (name, value) in object.at("status").entries(field) {
-                let quantity = Quantity::from_value(value).unwrap_or(Quantity::ZERO);
-                if quantity.sign() < 0 {
-                    let shown = i64::try_from(quantity.value()).unwrap_or(i64::MIN);
-                    errors.push(FieldError::invalid(&path.key(name), shown, "must be a valid resource quantity"));
-                }
-            }
+        let (status, path) = (object.at("status"), Path::new("status"));
+        let capacity = path.child("capacity");
+        for (name, value) in status.entries("capacity") {
+            not_negative(value, &capacity.key(name), errors);
         }
+        resizing(status, &path, errors);
     }
 
     fn warnings(&self, object: &Value, _old: Option<&Value>) -> Vec<String> {
@@ -65,6 +67,44 @@ impl Strategy for PersistentVolumeClaim {
         }
         out
     }
+}
+
+/// Checks how far a resize got.
+fn resizing(status: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    let statuses = path.child("allocatedResourceStatuses");
+    for (name, value) in status.text_entries("allocatedResourceStatuses") {
+        resizable(name, &statuses, errors);
+        if !RESIZE_STATUSES.contains(&value) {
+            // Upstream shows the resource where the status belongs.
+            errors.push(FieldError::not_supported(&statuses, name, RESIZE_STATUSES));
+        }
+    }
+    let amounts = path.child("allocatedResources");
+    for (name, value) in status.entries("allocatedResources") {
+        let path = amounts.key(name);
+        if resizable(name, &amounts, errors) && not_negative(value, &path, errors) {
+            resources::quantity("storage", value, &path, errors);
+        }
+    }
+}
+
+/// Checks the name of what is resized: of Kubernetes' own resources only storage can be.
+fn resizable(name: &str, path: &Path<'_>, errors: &mut FieldErrors) -> bool {
+    let found = errors.0.len();
+    values::invalid_for_each(path, name, names::qualified_name(name), errors);
+    if errors.0.len() == found && resources::is_native(name) && name != "storage" {
+        errors.push(FieldError::not_supported(path, name, &["storage"]));
+    }
+    errors.0.len() == found
+}
+
+fn not_negative(value: &Value, path: &Path<'_>, errors: &mut FieldErrors) -> bool {
+    let quantity = Quantity::from_value(value).unwrap_or(Quantity::ZERO);
+    if quantity.sign() < 0 {
+        let shown = i64::try_from(quantity.value()).unwrap_or(i64::MIN);
+        errors.push(FieldError::invalid(path, shown, "must be a valid resource quantity"));
+    }
+    quantity.sign() >= 0
 }
 
 /// Fills in a claim's spec.
@@ -214,7 +254,7 @@ fn immutable_spec(object: &Value, old: &Value, errors: &mut FieldErrors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{create_errors, created, update_errors};
+    use super::super::testing::{create_errors, created, status_errors, update_errors};
     use super::*;
 
     fn claim(size: &str) -> Value {
@@ -233,6 +273,34 @@ mod tests {
             json!({"spec": {}}),
             "[spec.accessModes: Required value: at least 1 access mode is required, spec.resources[storage]: Required \
              value]",
+        );
+    }
+
+    #[test]
+    fn a_resize_says_how_far_it_got() {
+        let check = |status: Value, expected: &str| {
+            assert_eq!(status_errors(&PersistentVolumeClaim, &claim("1Gi"), &status), expected);
+        };
+        check(
+            json!({"allocatedResourceStatuses": {"storage": "NodeResizePending", "example.com/x": "NodeResizePending"},
+                "allocatedResources": {"storage": "1Gi"}}),
+            "[]",
+        );
+        check(
+            json!({"allocatedResourceStatuses": {"storage": "X"}}),
+            "status.allocatedResourceStatuses: Unsupported value: \"storage\": supported values: \
+             \"ControllerResizeInProgress\", \"ControllerResizeInfeasible\", \"NodeResizeInProgress\", \
+             \"NodeResizeInfeasible\", \"NodeResizePending\"",
+        );
+        check(
+            json!({"allocatedResourceStatuses": {"cpu": "NodeResizePending"}}),
+            "status.allocatedResourceStatuses: Unsupported value: \"cpu\": supported values: \"storage\"",
+        );
+        check(
+            json!({"allocatedResources": {"cpu": "1", "storage": "-1"}, "capacity": {"storage": "-1"}}),
+            "[status.capacity[storage]: Invalid value: -1: must be a valid resource quantity, \
+             status.allocatedResources: Unsupported value: \"cpu\": supported values: \"storage\", \
+             status.allocatedResources[storage]: Invalid value: -1: must be a valid resource quantity]",
         );
     }
 

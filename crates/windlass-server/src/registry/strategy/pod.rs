@@ -14,6 +14,7 @@ mod annotations;
 mod containers;
 pub(crate) mod defaults;
 mod env;
+pub(crate) mod gates;
 mod mounts;
 mod probes;
 mod resize;
@@ -44,6 +45,7 @@ impl Strategy for Pod {
     }
 
     fn prepare_create(&self, object: &mut Value) {
+        gates::drop_disabled(object, &Value::Null);
         apply_label_keys(object);
         let spec = object.at("spec");
         let mut status = json!({"phase": "Pending", "qosClass": resources::qos_class(spec)});
@@ -59,6 +61,7 @@ impl Strategy for Pod {
     /// Ephemeral containers have their own subresource.
     fn prepare_update(&self, object: &mut Value, old: &Value) {
         object.copy_field("status", old);
+        gates::drop_disabled(object, old);
     }
 
     fn prepare_status_update(&self, object: &mut Value, old: &Value) {
@@ -72,6 +75,7 @@ impl Strategy for Pod {
         if status.int("observedGeneration") == 0 {
             status.copy_field("observedGeneration", old.at("status"));
         }
+        gates::drop_disabled_status(status, old.at("status"));
     }
 
     fn prepare_subresource(&self, subresource: &str, object: &mut Value, old: &Value) {
@@ -82,9 +86,9 @@ impl Strategy for Pod {
                 object.struct_mut("spec").copy_field("ephemeralContainers", &containers);
                 object.copy_field("status", old);
                 keep_metadata(object, old);
+                gates::drop_disabled(object, old);
             }
             "resize" => resize::prepare(object, old),
-            "binding" => {}
             _ => self.prepare_update(object, old),
         }
     }
@@ -134,11 +138,7 @@ impl Strategy for Pod {
                 changed(object, old, errors);
                 resize::validate(object, old, errors);
             }
-            "binding" => {
-                let node = object.at("spec").text("nodeName");
-                let path = Path::new("spec");
-                values::invalid_for_each(&path.child("nodeName"), node, names::subdomain(node), errors);
-            }
+            "binding" => {}
             _ => self.validate_update(object, old, errors),
         }
     }

@@ -40,6 +40,14 @@ impl Strategy for ReplicationController {
         }
     }
 
+    fn prepare_create(&self, object: &mut Value) {
+        workload::prepare_create(object, &["spec", "template"]);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        workload::prepare_update(object, old, &["spec", "template"]);
+    }
+
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         let path = Path::new("spec");
         let spec = object.at("spec");
@@ -90,6 +98,14 @@ impl Strategy for PodTemplate {
 
     fn desired_state_changed(&self, object: &Value, old: &Value) -> bool {
         object.at("template") != old.at("template")
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        workload::prepare_create(object, &["template"]);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        workload::prepare_update(object, old, &["template"]);
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {

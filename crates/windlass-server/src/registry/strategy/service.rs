@@ -13,6 +13,7 @@ use crate::validation::access::{Access, AccessMut};
 use crate::validation::net;
 
 mod checks;
+mod families;
 
 const CLIENT_IP_SECONDS: i64 = 10_800;
 
@@ -65,7 +66,8 @@ impl Strategy for Service {
         if !cluster_ip.is_empty() && spec.list("clusterIPs").is_empty() {
             spec.put("clusterIPs", vec![cluster_ip]);
         }
-        fill_ip_families(spec);
+        // Validation says what is wrong.
+        let _ = families::settle(spec, None);
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value) {
@@ -74,8 +76,8 @@ impl Strategy for Service {
         let spec = object.struct_mut("spec");
         keep_allocated(spec, old);
         follow_cluster_ip(spec, old);
+        let _ = families::settle(spec, Some(old));
         drop_fields_of_old_type(spec, old);
-        fill_ip_families(spec);
         if spec.text("type") != "LoadBalancer"
             && let Some(status) = object.child_mut("status")
         {
@@ -84,10 +86,18 @@ impl Strategy for Service {
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        if let Err(found) = families::settle(&mut object.at("spec").clone(), None) {
+            *errors = found;
+            return;
+        }
         checks::service(object, None, errors);
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        if let Err(found) = families::settle(&mut object.at("spec").clone(), Some(old.at("spec"))) {
+            *errors = found;
+            return;
+        }
         checks::update(object, old, errors);
         checks::service(object, Some(old), errors);
     }
@@ -146,27 +156,6 @@ fn default_affinity(spec: &mut Value) {
         }
         _ => {}
     }
-}
-
-/// The families of a single-stack IPv4 cluster. A headless service without a selector may have
-/// endpoints of either family, so it gets both.
-fn fill_ip_families(spec: &mut Value) {
-    if !needs_cluster_ip(spec) {
-        return;
-    }
-    let any_family =
-        spec.text("clusterIP") == "None" && spec.at("selector").as_object().is_none_or(serde_json::Map::is_empty);
-    if spec.list("ipFamilies").is_empty() {
-        let v6 = spec.texts("clusterIPs").first().is_some_and(|ip| net::is_ipv6(ip));
-        let families: &[&str] = match (any_family, v6) {
-            (true, _) if spec.text("ipFamilyPolicy") != "SingleStack" => &["IPv4", "IPv6"],
-            (_, true) => &["IPv6"],
-            _ => &["IPv4"],
-        };
-        spec.put("ipFamilies", families.to_vec());
-    }
-    let policy = if any_family && spec.list("ipFamilies").len() > 1 { "RequireDualStack" } else { "SingleStack" };
-    spec.fill("ipFamilyPolicy", policy);
 }
 
 /// Clients may leave out what was allocated for them.

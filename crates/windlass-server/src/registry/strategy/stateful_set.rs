@@ -65,12 +65,12 @@ impl Strategy for StatefulSet {
 
     /// `maxUnavailable` is behind a gate that is off, so dropped.
     fn prepare_create(&self, object: &mut Value) {
-        object.drop_field("status");
+        workload::prepare_create(object, &["spec", "template"]);
         drop_max_unavailable(object);
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value) {
-        object.copy_field("status", old);
+        workload::prepare_update(object, old, &["spec", "template"]);
         if !old.below(&["spec", "updateStrategy", "rollingUpdate"]).has("maxUnavailable") {
             drop_max_unavailable(object);
         }

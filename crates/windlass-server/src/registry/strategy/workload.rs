@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::pod::{template, warnings};
+use super::pod::{gates, template, warnings};
 use crate::field::{FieldError, FieldErrors, Path};
-use crate::validation::access::Access;
+use crate::validation::access::{Access, AccessMut};
 use crate::validation::selector::{self, Selector};
 use crate::validation::{names, values};
 
@@ -82,6 +82,28 @@ pub(super) fn status_counts(status: &Value, counts: &[&str], parts: &[&str], err
             let detail = "cannot be greater than status.replicas";
             errors.push(FieldError::invalid(&path.child(field), status.int(field), detail));
         }
+    }
+}
+
+/// What happens to a new workload: its status goes, and so does what its template may not have.
+pub(super) fn prepare_create(object: &mut Value, template: &[&str]) {
+    object.drop_field("status");
+    drop_disabled(object, &Value::Null, template);
+}
+
+/// What happens to a changed workload: its status stays, and its template gets nothing that it may not have.
+pub(super) fn prepare_update(object: &mut Value, old: &Value, template: &[&str]) {
+    object.copy_field("status", old);
+    drop_disabled(object, old.below(template), template);
+}
+
+fn drop_disabled(object: &mut Value, old: &Value, template: &[&str]) {
+    let mut found = Some(object);
+    for field in template {
+        found = found.and_then(|object| object.child_mut(field));
+    }
+    if let Some(template) = found {
+        gates::drop_disabled(template, old);
     }
 }
 

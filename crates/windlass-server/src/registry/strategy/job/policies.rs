@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
 use crate::validation::access::Access;
 use crate::validation::{names, values};
 
@@ -177,30 +177,7 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
     let mut total = 0;
     let mut last: Option<i64> = None;
     for interval in text.split(',') {
-        let ends: Vec<&str> = interval.split('-').collect();
-        if ends.len() > 2 {
-            return Err(format!(
-                "the fragment {} violates the requirement that an index interval can have at most two \
-                                parts separated by '-'",
-                crate::field::quote(interval)
-            ));
-        }
-        let number = |text: &str| {
-            text.parse::<i64>()
-                .map_err(|_| format!("cannot convert string to integer for index: {}", crate::field::quote(text)))
-                .and_then(|number| {
-                    if number >= completions {
-                        Err(format!("too large index: {}", crate::field::quote(text)))
-                    } else {
-                        Ok(number)
-                    }
-                })
-        };
-        let start = number(ends[0])?;
-        let end = if ends.len() == 2 { number(ends[1])? } else { start };
-        if start > end || (ends.len() == 2 && start == end) {
-            return Err(format!("non-increasing order, previous: {start}, current: {end}"));
-        }
+        let (start, end) = index_interval(interval, completions)?;
         if let Some(last) = last.filter(|last| *last >= start) {
             return Err(format!("non-increasing order, previous: {last}, current: {start}"));
         }
@@ -208,4 +185,28 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
         last = Some(end);
     }
     Ok(total)
+}
+
+/// The first and the last index of an interval: `3` or `3-5`.
+pub(super) fn index_interval(interval: &str, completions: i64) -> Result<(i64, i64), String> {
+    let ends: Vec<&str> = interval.split('-').collect();
+    if ends.len() > 2 {
+        return Err(format!(
+            "the fragment {} violates the requirement that an index interval can have at most two parts separated by \
+             '-'",
+            quote(interval)
+        ));
+    }
+    let number = |text: &str| match text.parse::<i64>() {
+        Err(_) => Err(format!("cannot convert string to integer for index: {}", quote(text))),
+        Ok(number) if number >= completions => Err(format!("too large index: {}", quote(text))),
+        Ok(number) => Ok(number),
+    };
+    let start = number(ends[0])?;
+    let Some(end) = ends.get(1) else { return Ok((start, start)) };
+    let end = number(end)?;
+    if start >= end {
+        return Err(format!("non-increasing order, previous: {start}, current: {end}"));
+    }
+    Ok((start, end))
 }

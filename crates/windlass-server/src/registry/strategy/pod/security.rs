@@ -37,7 +37,8 @@ pub(super) fn pod_context(spec: &Value, path: &Path<'_>, errors: &mut FieldError
         values::one_of(context, "supplementalGroupsPolicy", &["Merge", "Strict"], &path, errors);
     }
     if context.has("seLinuxChangePolicy") {
-        values::one_of(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], &path, errors);
+        // The other policy needs the gate SELinuxMount, which is off.
+        values::one_of(context, "seLinuxChangePolicy", &["Recursive"], &path, errors);
     }
 }
 

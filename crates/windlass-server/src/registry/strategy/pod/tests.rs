@@ -257,17 +257,3 @@ fn warnings_are_for_new_pods() {
     );
     assert!(Pod.warnings(&object, Some(&object)).is_empty());
 }
-
-#[test]
-fn a_binding_changes_the_node_and_the_status() {
-    let old = created(&Pod, &one(json!({})));
-    let mut new = old.clone();
-    new["spec"]["nodeName"] = "n".into();
-    new["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "True"}]);
-    let wanted = new.clone();
-    Pod.prepare_subresource("binding", &mut new, &old);
-    assert_eq!(new, wanted);
-    let mut errors = FieldErrors::default();
-    Pod.validate_subresource("binding", &new, &old, &mut errors);
-    assert!(errors.0.is_empty(), "{errors}");
-}

@@ -143,7 +143,8 @@ fn session_affinity(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     }
 }
 
-fn cluster_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut FieldErrors) {
+/// Checks the addresses and families, as far as they can be without knowing the cluster.
+pub(super) fn cluster_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut FieldErrors) {
     if spec.text("type") == "ExternalName" {
         return;
     }
@@ -207,11 +208,6 @@ fn ip_families(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     if spec.has("ipFamilyPolicy") {
         let supported = ["PreferDualStack", "RequireDualStack", "SingleStack"];
         values::one_of(spec, "ipFamilyPolicy", &supported, path, errors);
-    }
-    let any_family = spec.text("clusterIP") == "None" && !spec.at("selector").is_object();
-    if spec.text("ipFamilyPolicy") == "RequireDualStack" && !any_family {
-        let detail = "this cluster is not configured for dual-stack services";
-        errors.push(FieldError::invalid(&path.child("ipFamilyPolicy"), "RequireDualStack", detail));
     }
 }
 
