@@ -21,6 +21,7 @@ use crate::schema::structural::Reader;
 use crate::schema::{Schema, default, prune, validate};
 use crate::validation::access::Access;
 
+mod cleanup;
 pub mod controller;
 pub mod definition;
 mod gate;

@@ -1,11 +1,12 @@
 //! Keeps the catalog in step with the stored CRDs, and CRDs in step with what is served.
 //!
 //! One task follows the CRDs through the watch hub. For each change it brings the CRD's status up to
-//! date (names, establishment), removes the objects of a CRD that is being deleted, and installs the
+//! date (names, establishment), and that of those which wait for one of its names, and installs the
 //! resulting resources in the catalog. A handler that wrote a CRD waits for [`Progress`] to pass its
-//! revision, so that a new kind is served when the client hears of it.
+//! revision, so that a new kind is served when the client hears of it. The objects of a CRD that is being
+//! deleted are [cleaned up](super::cleanup) beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_store::{Entry, Expect, Range, Revision, StoreError, TxnResult, Write};
 
+use super::cleanup::Cleanups;
 use super::lifecycle::{self, AcceptedNames};
 use super::{CustomKind, Gate};
 use crate::admission;
@@ -78,6 +80,13 @@ impl Known {
 pub struct CrdController {
     api: Arc<Api>,
     known: BTreeMap<Bytes, Known>,
+    /// The CRDs of each group.
+    groups: BTreeMap<Box<str>, BTreeSet<Bytes>>,
+    /// Whose status may have to change.
+    unsettled: BTreeSet<Bytes>,
+    /// Whether what is installed is what is known.
+    installed: bool,
+    cleanups: Cleanups,
     seen: Revision,
     /// Whether nothing is served yet, webhooks' own requests included: nobody is asked then.
     opening: bool,
@@ -91,7 +100,16 @@ impl CrdController {
 
     /// Installs the CRDs that are stored.
     pub async fn open(api: Arc<Api>) -> Result<Self, StoreError> {
-        let mut controller = Self { api, known: BTreeMap::new(), seen: 0, opening: true };
+        let mut controller = Self {
+            api,
+            known: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
+            installed: false,
+            cleanups: Cleanups::default(),
+            seen: 0,
+            opening: true,
+        };
         controller.reload().await?;
         controller.opening = false;
         Ok(controller)
@@ -101,30 +119,27 @@ impl CrdController {
     pub async fn run(mut self) {
         let Ok(channel) = self.api.hub.channel(PREFIX).await else { return };
         let mut newest = channel.subscribe();
-        let mut progress = self.api.hub.progress();
         loop {
             let step = match channel.read(self.seen, 256) {
                 Ok(events) if events.is_empty() => {
-                    let cleaning = self.known.values().any(|known| lifecycle::awaits_cleanup(&known.crd));
                     let retry = self.known.values().filter_map(|known| Some(known.retry?.0)).min();
-                    // While objects of a CRD are going away, anything may be the last of them.
-                    let changed = tokio::select! {
-                        changed = newest.changed() => changed.map(|()| cleaning),
-                        changed = progress.changed(), if cleaning => changed.map(|()| true),
-                        () = tokio::time::sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => Ok(true),
-                    };
-                    match changed {
-                        Err(_) => return,
-                        Ok(false) => continue,
-                        Ok(true) => self.settle().await,
+                    tokio::select! {
+                        changed = newest.changed() => match changed {
+                            Ok(()) => continue,
+                            Err(_) => return,
+                        },
+                        () = tokio::time::sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {}
                     }
+                    let refused = self.known.iter().filter(|(_, known)| known.retry.is_some());
+                    self.unsettled.extend(refused.map(|(key, _)| key.clone()));
+                    self.settle().await
                 }
                 Ok(events) => {
                     for event in events {
                         let event = &event.event;
                         self.seen = event.revision;
                         if event.deleted {
-                            self.known.remove(&event.key);
+                            self.forget(&event.key);
                         } else {
                             self.learn(&event.entry).await;
                         }
@@ -144,6 +159,8 @@ impl CrdController {
     async fn reload(&mut self) -> Result<(), StoreError> {
         let snapshot = self.api.store.range(Range::prefix(PREFIX), None, 0).await?;
         let before = std::mem::take(&mut self.known);
+        self.groups.clear();
+        self.installed = false;
         for entry in snapshot.entries {
             self.learn(&entry).await;
         }
@@ -195,56 +212,99 @@ impl CrdController {
                 learned.served = known.served.clone();
             }
         }
-        self.known.insert(key, learned);
+        self.installed &= learned.served.get().is_some();
+        let group = learned.crd.at("spec").text("group");
+        if !self.groups.contains_key(group) {
+            self.groups.insert(group.into(), BTreeSet::new());
+        }
+        if let Some(keys) = self.groups.get_mut(group) {
+            keys.insert(key.clone());
+        }
+        self.known.insert(key.clone(), learned);
+        self.unsettle_rivals(&key);
+        self.unsettled.insert(key);
     }
 
-    /// Brings every CRD's status up to date and installs what they define.
-    async fn settle(&mut self) -> Result<(), StoreError> {
-        let keys: Vec<Bytes> = self.known.keys().cloned().collect();
-        for key in keys {
-            self.settle_one(&key).await?;
+    fn forget(&mut self, key: &Bytes) {
+        self.unsettle_rivals(key);
+        self.unsettled.remove(key);
+        let Some(gone) = self.known.remove(key) else { return };
+        self.installed = false;
+        let group = gone.crd.at("spec").text("group");
+        if let Some(keys) = self.groups.get_mut(group) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.groups.remove(group);
+            }
         }
-        for known in self.known.values() {
-            if known.served.get().is_none()
+    }
+
+    /// Names that a CRD had may be free now: whoever waits for one in its group is looked at again. Who has its
+    /// names keeps them.
+    fn unsettle_rivals(&mut self, key: &Bytes) {
+        let group = self.known.get(key).map(|known| known.crd.at("spec").text("group"));
+        let keys = group.and_then(|group| self.groups.get(group)).into_iter().flatten();
+        let waits = |other: &&Bytes| self.known.get(*other).is_some_and(|other| !lifecycle::has_its_names(&other.crd));
+        let rivals: Vec<Bytes> = keys.filter(|other| *other != key).filter(waits).cloned().collect();
+        self.unsettled.extend(rivals);
+    }
+
+    /// Brings the status of CRDs up to date that may need it, and installs what they define.
+    async fn settle(&mut self) -> Result<(), StoreError> {
+        let mut going = Vec::new();
+        while let Some(key) = self.unsettled.pop_first() {
+            if self.settle_one(&key).await? {
+                self.unsettle_rivals(&key);
+            }
+            if let Some(known) = self.known.get(&key)
+                && known.served.get().is_none()
                 && let Some(served) = known.serve().await
             {
                 known.served.get_or_init(|| served);
+                self.installed = false;
+            }
+            if let Some(known) = self.known.get(&key)
+                && lifecycle::awaits_cleanup(&known.crd)
+            {
+                going.push((key, Arc::clone(&known.gate)));
             }
         }
-        self.install();
-        for (key, known) in &self.known {
-            if lifecycle::awaits_cleanup(&known.crd) {
-                self.clean_up(key.clone(), known).await?;
-            }
+        if !std::mem::replace(&mut self.installed, true) {
+            self.install();
+        }
+        // Only what is served as going is cleaned up.
+        for (key, gate) in going {
+            self.cleanups.begin(&self.api, key, gate);
         }
         self.api.crds.send_replace(self.seen);
         Ok(())
     }
 
-    async fn settle_one(&mut self, key: &Bytes) -> Result<(), StoreError> {
-        let Some(known) = self.known.get(key) else { return Ok(()) };
+    /// Whether the status of a CRD had to be changed.
+    async fn settle_one(&mut self, key: &Bytes) -> Result<bool, StoreError> {
+        let Some(known) = self.known.get(key) else { return Ok(false) };
         if known.crd.at("metadata").has("deletionTimestamp") {
-            return Ok(());
+            return Ok(false);
         }
-        let group = known.crd.at("spec").text("group").to_owned();
-        let others = self.known.iter().filter(|(other, _)| *other != key).map(|(_, known)| &*known.crd);
-        let taken = AcceptedNames::of_group(&group, others);
-        let Some(known) = self.known.get_mut(key) else { return Ok(()) };
+        let keys = self.groups.get(known.crd.at("spec").text("group")).into_iter().flatten();
+        let others = keys.filter(|other| *other != key).filter_map(|other| self.known.get(other));
+        let taken = AcceptedNames::of(others.map(|other| &*other.crd));
+        let Some(known) = self.known.get_mut(key) else { return Ok(false) };
         let now = object::time(Timestamp::now());
         if known.retry.is_some_and(|(at, _)| at > Instant::now()) {
-            return Ok(());
+            return Ok(false);
         }
         let look = !std::mem::replace(&mut known.structure_noted, true);
         let before = admission::has_a_say(&self.api).then(|| Arc::clone(&known.crd));
         if !lifecycle::update_status(Arc::make_mut(&mut known.crd), &taken, &now, look) {
-            return Ok(());
+            return Ok(false);
         }
         if let Some(before) = before {
             let refused = if self.opening { Some(Duration::ZERO) } else { known.refused(&self.api, &before).await };
             if let Some(wait) = refused {
                 known.retry = Some((Instant::now() + wait, (wait * 2).clamp(FIRST_RETRY, LAST_RETRY)));
                 (known.crd, known.structure_noted) = (before, !look);
-                return Ok(());
+                return Ok(false);
             }
         }
         known.retry = None;
@@ -256,10 +316,11 @@ impl CrdController {
                 known.modified = entry.modified;
                 known.served = served.map(OnceLock::from).unwrap_or_default();
             }
-            // It has changed meanwhile: its event is on its way, and everything is looked at again.
+            // It has changed meanwhile: its event is on its way, and it is looked at again.
             None => known.structure_noted = false,
         }
-        Ok(())
+        self.installed = false;
+        Ok(true)
     }
 
     fn install(&self) {
@@ -271,33 +332,6 @@ impl CrdController {
             }
         }
         self.api.catalog.install(custom);
-    }
-
-    /// Deletes the objects of a CRD that is going away, then lets go of it. Objects with finalizers are
-    /// marked, and the CRD stays until they are gone.
-    async fn clean_up(&self, key: Bytes, known: &Known) -> Result<(), StoreError> {
-        let spec = known.crd.at("spec");
-        let prefix = format!("/registry/{}/{}/", spec.text("group"), spec.at("names").text("plural"));
-        known.gate.shut().await;
-        let left = crate::registry::delete_all(&self.api, &prefix).await?;
-        let now = object::time(Timestamp::now());
-        let mut crd = Arc::clone(&known.crd);
-        let expect = Expect::At(known.modified);
-        if left > 0 {
-            lifecycle::deletion_in_progress(Arc::make_mut(&mut crd), &now);
-            if crd != known.crd {
-                put(&self.api, &key, expect, &crd, known.size).await?;
-            }
-            return Ok(());
-        }
-        lifecycle::finish_deletion(Arc::make_mut(&mut crd), &now);
-        if crd.at("metadata").list("finalizers").is_empty() {
-            let last = Some(stored::encode(&crd));
-            self.api.store.txn(vec![Write::Delete { key, expect, last }]).await?;
-        } else {
-            put(&self.api, &key, expect, &crd, known.size).await?;
-        }
-        Ok(())
     }
 }
 
@@ -319,7 +353,7 @@ async fn apart<T: Send + 'static>(size: usize, work: impl FnOnce() -> T + Send +
 }
 
 /// Writes a CRD; `None` if it has changed meanwhile, in which case its event is on its way.
-async fn put(
+pub(super) async fn put(
     api: &Api,
     key: &Bytes,
     expect: Expect,

@@ -34,13 +34,11 @@ pub struct AcceptedNames {
 }
 
 impl AcceptedNames {
-    /// The names that the CRDs of `group` among `crds` have, including those of the CRD that asks.
-    pub fn of_group<'a>(group: &str, crds: impl IntoIterator<Item = &'a Value>) -> Self {
+    /// The names that these CRDs have, all of one group.
+    pub fn of<'a>(crds: impl IntoIterator<Item = &'a Value>) -> Self {
         let mut taken = Self::default();
         for crd in crds {
-            if crd.at("spec").text("group") == group {
-                taken.add(crd.below(&["status", "acceptedNames"]));
-            }
+            taken.add(crd.below(&["status", "acceptedNames"]));
         }
         taken
     }
@@ -111,6 +109,11 @@ fn note_approval(crd: &mut Value, now: &str) {
         Approval::Bypassed => ("False", "UnapprovedAnnotation"),
     };
     set_condition(crd, &Condition { kind: APPROVED, status, reason, message: &message }, now);
+}
+
+/// Whether a CRD has the names it asks for. It keeps them then, until it asks for others.
+pub fn has_its_names(crd: &Value) -> bool {
+    is_true(crd, NAMES_ACCEPTED)
 }
 
 /// Whether a CRD has the spec it was created with. Nobody could create one that is not structural since that is a

@@ -37,7 +37,7 @@ const NOW: &str = "2026-01-01T00:00:00Z";
 #[test]
 fn a_new_crd_is_established_and_served_at_once() {
     let mut crd = lamps();
-    let taken = AcceptedNames::of_group("example.com", [&crd]);
+    let taken = AcceptedNames::of([&crd]);
     assert!(update_status(&mut crd, &taken, NOW, true));
     assert!(!update_status(&mut crd, &taken, "later", true), "a second look changes nothing");
     assert_eq!(crd["status"]["acceptedNames"], crd["spec"]["names"]);
@@ -67,7 +67,7 @@ fn a_name_that_is_taken_is_not_accepted() {
         json!({"plural": "torches", "singular": "lamp", "kind": "Lamp", "listKind": "TorchList", "shortNames": ["lp"]}),
         json!([version("v1", true, json!({}))]),
     );
-    let taken = AcceptedNames::of_group("example.com", [&first, &second]);
+    let taken = AcceptedNames::of([&first, &second]);
     update_status(&mut second, &taken, NOW, true);
     assert_eq!(second["status"]["acceptedNames"], json!({"plural": "torches", "kind": "", "listKind": "TorchList"}));
     assert_eq!(
@@ -81,7 +81,7 @@ fn a_name_that_is_taken_is_not_accepted() {
     );
     assert!(serve(&second, &Arc::default()).is_empty());
     // Once the first is gone, the second gets its names.
-    let taken = AcceptedNames::of_group("example.com", [&second]);
+    let taken = AcceptedNames::of([&second]);
     assert!(update_status(&mut second, &taken, "later", true));
     assert_eq!(second["status"]["acceptedNames"], second["spec"]["names"]);
     assert_eq!(serve(&second, &Arc::default()).len(), 1);

@@ -1,0 +1,79 @@
+//! What happens to the objects of a CRD that is being deleted: they go, and then the CRD does.
+//!
+//! Each CRD is cleaned up in a task of its own, because objects may be many and others wait for their CRDs to take
+//! effect meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tokio_util::task::AbortOnDropHandle;
+use windlass_store::{Expect, StoreError, TxnResult, Write};
+
+use super::{Gate, controller, lifecycle};
+use crate::api::Api;
+use crate::codec::json;
+use crate::object;
+use crate::registry::{self, stored};
+use crate::validation::access::Access;
+
+/// The CRDs that are being cleaned up, by key. Dropping this ends it.
+#[derive(Default)]
+pub(super) struct Cleanups(BTreeMap<Bytes, AbortOnDropHandle<()>>);
+
+impl Cleanups {
+    /// Cleans up after a CRD that is being deleted, unless that is under way.
+    pub(super) fn begin(&mut self, api: &Arc<Api>, key: Bytes, gate: Arc<Gate>) {
+        self.0.retain(|_, task| !task.is_finished());
+        self.0.entry(key).or_insert_with_key(|key| {
+            let (api, key) = (Arc::clone(api), key.clone());
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                if let Err(error) = clean_up(&api, &key, &gate).await {
+                    tracing::error!(%error, "a custom resource definition does not go: the store cannot be used");
+                }
+            }))
+        });
+    }
+}
+
+/// Deletes the objects of a CRD, then lets go of it. Objects with finalizers are marked, and the CRD stays until they
+/// are gone.
+async fn clean_up(api: &Api, key: &Bytes, gate: &Gate) -> Result<(), StoreError> {
+    let mut progress = api.hub.progress();
+    gate.shut().await;
+    loop {
+        progress.borrow_and_update();
+        let Some(entry) = api.store.get(key).await? else { return Ok(()) };
+        let Ok(crd) = json::parse(&entry.value).map(|parsed| Arc::new(parsed.value)) else { return Ok(()) };
+        if !lifecycle::awaits_cleanup(&crd) {
+            return Ok(());
+        }
+        let spec = crd.at("spec");
+        let prefix = format!("/registry/{}/{}/", spec.text("group"), spec.at("names").text("plural"));
+        let left = registry::delete_all(api, &prefix).await?;
+        let (now, expect, size) = (object::time(Timestamp::now()), Expect::At(entry.modified), entry.value.len());
+        let mut changed = Arc::clone(&crd);
+        if left > 0 {
+            lifecycle::deletion_in_progress(Arc::make_mut(&mut changed), &now);
+            if changed != crd {
+                controller::put(api, key, expect, &changed, size).await?;
+            }
+            // Anything may be the last of its objects.
+            if progress.changed().await.is_err() {
+                return Ok(());
+            }
+            continue;
+        }
+        lifecycle::finish_deletion(Arc::make_mut(&mut changed), &now);
+        let done = if changed.at("metadata").list("finalizers").is_empty() {
+            let gone = Write::Delete { key: key.clone(), expect, last: Some(stored::encode(&changed)) };
+            matches!(api.store.txn(vec![gone]).await?, TxnResult::Committed { .. })
+        } else {
+            controller::put(api, key, expect, &changed, size).await?.is_some()
+        };
+        if done {
+            return Ok(());
+        }
+    }
+}
