@@ -48,6 +48,8 @@ pub struct FenceClosed;
 struct Validity {
     until: Instant,
     wall_until: SystemTime,
+    /// Counts how often the lease was taken: what began with one is not to go on with the next.
+    term: u64,
 }
 
 impl Validity {
@@ -71,30 +73,45 @@ impl Validity {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Fence {
-    validity: Arc<watch::Sender<Option<Validity>>>,
+    state: Arc<watch::Sender<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    validity: Option<Validity>,
+    terms: u64,
+}
+
+impl State {
+    fn held(&self) -> Option<Validity> {
+        self.validity.filter(Validity::holds)
+    }
 }
 
 impl Fence {
     /// A fence that lets no write pass.
     pub fn closed() -> Self {
-        Self { validity: Arc::default() }
+        Self { state: Arc::default() }
     }
 
     /// Lets writes pass until a moment.
     pub fn open_until(&self, until: Instant) {
         let left = until.saturating_duration_since(Instant::now());
         let wall_until = SystemTime::now() + left;
-        self.validity.send_replace(Some(Validity { until, wall_until }));
+        self.state.send_modify(|state| {
+            state.terms += u64::from(state.held().is_none());
+            state.validity = Some(Validity { until, wall_until, term: state.terms });
+        });
     }
 
     /// Lets no write pass from now on, and drops those that are under way.
     pub fn close(&self) {
-        self.validity.send_replace(None);
+        self.state.send_modify(|state| state.validity = None);
     }
 
     /// Whether writes pass now.
     pub fn is_open(&self) -> bool {
-        self.validity.borrow().is_some_and(|validity| validity.holds())
+        self.state.borrow().held().is_some()
     }
 
     /// A client whose writes pass this fence: for as long as it is open. A write that still waits
@@ -120,9 +137,11 @@ impl Fence {
     /// is read before every step: after a pause of the whole process, what was waited for may be
     /// there before a timer has fired.
     async fn while_open<F: Future>(&self, work: F) -> Result<F::Output, FenceClosed> {
+        let term = || self.state.borrow().held().map(|validity| validity.term);
+        let begun = term().ok_or(FenceClosed)?;
         let (mut work, mut closed) = (pin!(work), pin!(self.until_closed()));
         poll_fn(|context| {
-            if !self.is_open() || closed.as_mut().poll(context).is_ready() {
+            if term() != Some(begun) || closed.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Err(FenceClosed));
             }
             work.as_mut().poll(context).map(Ok)
@@ -131,15 +150,15 @@ impl Fence {
     }
 
     async fn until_closed(&self) {
-        let mut validity = self.validity.subscribe();
+        let mut state = self.state.subscribe();
         loop {
-            let Some(now) = validity.borrow_and_update().filter(Validity::holds) else {
+            let Some(now) = state.borrow_and_update().held() else {
                 return;
             };
             // Cancel-safe: nothing is taken by either.
             tokio::select! {
                 () = tokio::time::sleep_until(now.until) => {}
-                _ = validity.changed() => {}
+                _ = state.changed() => {}
             }
         }
     }
@@ -156,7 +175,7 @@ pub(crate) struct Fences(Vec<Fence>);
 impl PartialEq for Fences {
     /// Whether they are the same fences, open or not.
     fn eq(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Fence, &Fence)| Arc::ptr_eq(&one.validity, &other.validity);
+        let same = |(one, other): (&Fence, &Fence)| Arc::ptr_eq(&one.state, &other.state);
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
     }
 }
@@ -273,5 +292,22 @@ mod tests {
         tokio::time::advance(Duration::from_secs(10)).await;
         assert_eq!(work.await, Err(FenceClosed));
         assert!(!sent);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_term_began_does_not_go_on_in_the_next() {
+        let fence = Fence::closed();
+        let reopen = || fence.open_until(Instant::now() + Duration::from_secs(10));
+        reopen();
+        let mut first = Box::pin(fence.while_open(std::future::pending::<()>()));
+        assert!(futures::poll!(&mut first).is_pending());
+        fence.close();
+        reopen();
+        assert_eq!(first.await, Err(FenceClosed));
+        let mut second = Box::pin(fence.while_open(std::future::pending::<()>()));
+        assert!(futures::poll!(&mut second).is_pending());
+        tokio::time::advance(Duration::from_secs(11)).await;
+        reopen();
+        assert_eq!(second.await, Err(FenceClosed));
     }
 }
