@@ -111,6 +111,8 @@ trait AnyInformer: Send + Sync {
     /// Something of the kind was written: `object` if it is of the informer's type, and as JSON.
     fn note_write(&self, object: &dyn Any, json: &[u8]);
     fn note_delete(&self, key: &ObjectKey, uid: Option<&str>);
+    /// Something of the kind was written in another version of it.
+    fn note_elsewhere(&self, key: &ObjectKey, version: u64);
     fn as_any(&self) -> &(dyn Any + Send + Sync);
 }
 
@@ -162,6 +164,10 @@ impl<K: Object> AnyInformer for Registered<K> {
 
     fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
         self.informer.note_delete(key, uid);
+    }
+
+    fn note_elsewhere(&self, key: &ObjectKey, version: u64) {
+        self.informer.note_elsewhere(key, version);
     }
 
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
@@ -523,20 +529,27 @@ impl Caches {
         }
     }
 
-    /// The other versions in which objects of a kind and namespace are watched.
-    pub(crate) fn other_versions(&self, resource: &ApiResource, namespace: Option<&str>) -> Vec<ApiResource> {
+    /// The other versions in which objects of a kind are watched where this one is, that was written
+    /// with a resource version: what their caches know of it may be older from here on.
+    pub(crate) fn note_elsewhere(
+        &self,
+        resource: &ApiResource,
+        written: &ObjectKey,
+        version: Option<u64>,
+    ) -> Vec<ApiResource> {
         let informers = self.inner.informers.lock();
         let mut others: Vec<ApiResource> = Vec::new();
         for (key, informer) in informers.iter() {
             let other = &key.resource;
-            let covers = key.selection.namespace.is_none() || key.selection.namespace.as_deref() == namespace;
-            let is_new = || others.iter().all(|known| known.version != other.version);
-            if is_same_kind(other, resource)
-                && other.version != resource.version
-                && covers
-                && informer.is_started()
-                && is_new()
+            let covers = key.selection.namespace.is_none() || key.selection.namespace.as_deref() == written.namespace();
+            if !is_same_kind(other, resource) || other.version == resource.version || !covers || !informer.is_started()
             {
+                continue;
+            }
+            if let Some(version) = version {
+                informer.note_elsewhere(written, version);
+            }
+            if others.iter().all(|known| known.version != other.version) {
                 others.push(other.clone());
             }
         }

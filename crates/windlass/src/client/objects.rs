@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{Client, ClientError};
 use crate::cache::Lister;
 use crate::key::ObjectKey;
-use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill};
+use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill, version_of};
 
 /// Everything that can be done with one kind. [`Client`]'s methods are shorthands for these.
 ///
@@ -60,6 +60,9 @@ impl<K: Object> Objects<K> {
         let lister = self.lister();
         lister.check_covers(key.namespace())?;
         lister.wait_synced().await?;
+        if lister.is_behind(key) {
+            return Ok(self.get_live(key).await?.map(Arc::new));
+        }
         Ok(lister.get(key))
     }
 
@@ -247,7 +250,7 @@ impl<K: Object> Objects<K> {
     async fn note_write(&self, resource: &ApiResource, key: &ObjectKey, object: &K, text: &str) {
         let caches = &self.client.inner.caches;
         caches.note_write(resource, object, text.as_bytes());
-        for other in caches.other_versions(resource, key.namespace()) {
+        for other in caches.note_elsewhere(resource, key, version_of(object)) {
             let request = Request::new(DynamicObject::url_path(&other, key.namespace()));
             let request = request.get(key.name(), &GetParams::default());
             match self.send_text("get", key, request).await {
@@ -257,7 +260,7 @@ impl<K: Object> Objects<K> {
                 }
                 Err(error) => {
                     let kind = describe(&other);
-                    tracing::warn!(%error, %kind, "cached reads may be older than the last write for a while");
+                    tracing::warn!(%error, %kind, object = %key, "not cached as it was written, read live for a while");
                 }
             }
         }

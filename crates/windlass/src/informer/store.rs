@@ -8,6 +8,8 @@
 //!   passed its version.
 //! - `deleted`: what this process has seen deleted, by uid. Nothing of it is read any more, whether
 //!   a list, the watch or the answer to another write brings it.
+//! - `behind`: what this process wrote in another version of the kind, which cannot be told here.
+//!   What is known of it may be older until the watch has passed the write.
 //! - `indexes`: over `objects`; entries of `writes` are checked one by one, as they are few.
 //!
 //! That an own write is newer than something else is told by its resource version, and what is
@@ -142,6 +144,7 @@ pub(crate) struct Store<K> {
     objects: HashMap<ObjectKey, Entry<K>>,
     writes: HashMap<ObjectKey, Written<K>>,
     deleted: Deleted,
+    behind: HashMap<ObjectKey, u64>,
     indexes: HashMap<String, Index<K>>,
     epoch: u32,
     /// Whether a list was ever complete: what appears before that is no news.
@@ -161,6 +164,7 @@ impl<K: Object> Store<K> {
             objects: HashMap::new(),
             writes: HashMap::new(),
             deleted: Deleted::default(),
+            behind: HashMap::new(),
             indexes: HashMap::new(),
             epoch: 0,
             complete: false,
@@ -177,6 +181,11 @@ impl<K: Object> Store<K> {
             Some(Written::Left { .. } | Written::Deleted { .. }) => None,
             None => self.observed(key),
         }
+    }
+
+    /// Whether this process has written something newer than what can be read.
+    pub(crate) fn is_behind(&self, key: &ObjectKey) -> bool {
+        !self.behind.is_empty() && self.behind.contains_key(key)
     }
 
     /// What the watch has said about an object, whatever was written since.
@@ -332,6 +341,7 @@ impl<K: Object> Store<K> {
                 self.version = version;
                 self.writes.clear();
                 self.deleted.clear();
+                self.behind.clear();
             }
             self.advance(version);
         }
@@ -354,6 +364,10 @@ impl<K: Object> Store<K> {
     /// The watch has reached a version.
     pub(crate) fn advance(&mut self, version: u64) {
         self.version = self.version.max(version);
+        if !self.behind.is_empty() {
+            let reached = self.version;
+            self.behind.retain(|_, version| *version > reached);
+        }
         if !self.writes.is_empty() {
             let reached = self.version;
             self.writes.retain(|_, written| match written {
@@ -380,6 +394,15 @@ impl<K: Object> Store<K> {
 
     // What this process wrote.
 
+    /// Remembers that an object was written in another version of the kind, with this resource
+    /// version, until it is known how it looks in this one.
+    pub(crate) fn note_elsewhere(&mut self, key: &ObjectKey, version: u64) {
+        if version > self.version {
+            let known = self.behind.entry(key.clone()).or_default();
+            *known = version.max(*known);
+        }
+    }
+
     /// Remembers the result of a write until the watch shows it. `matches` is false when the
     /// informer's selector does not (or no longer) select the object.
     pub(crate) fn note_write(&mut self, object: Arc<K>, matches: bool) {
@@ -387,6 +410,9 @@ impl<K: Object> Store<K> {
             return;
         };
         let key = ObjectKey::of(&*object);
+        if self.behind.get(&key).is_some_and(|written| *written <= version) {
+            self.behind.remove(&key);
+        }
         let known = self.objects.get(&key);
         let seen = known.and_then(|entry| version_of(&*entry.object(self.period)));
         if version <= self.version || seen.is_some_and(|seen| seen >= version) {
@@ -417,6 +443,7 @@ impl<K: Object> Store<K> {
             return;
         };
         self.deleted.insert(uid, self.epoch);
+        self.behind.remove(key);
         if known == Some(uid) {
             let version = shown.as_deref().and_then(version_of).unwrap_or_default();
             self.writes.insert(key.clone(), Written::Deleted { uid: uid.to_owned(), version });

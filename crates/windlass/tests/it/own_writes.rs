@@ -247,6 +247,14 @@ async fn a_namespace_that_is_being_emptied_is_still_there() {
     client.caches().stop().await;
 }
 
+fn scaler(most: i32) -> v2::HorizontalPodAutoscaler {
+    let scaler = json!({
+        "metadata": {"name": "h", "namespace": "default"},
+        "spec": {"maxReplicas": most, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
+    });
+    serde_json::from_value(scaler).expect("a scaler")
+}
+
 #[tokio::test]
 async fn a_write_is_seen_in_every_version_of_its_kind() {
     let bench = Bench::start().await;
@@ -255,17 +263,53 @@ async fn a_write_is_seen_in_every_version_of_its_kind() {
     let cached = async || client.get::<v1::HorizontalPodAutoscaler>(&key).await.expect("read");
     assert!(cached().await.is_none());
     silence.send_replace(true);
-    let scaler = json!({
-        "metadata": {"name": "h", "namespace": "default"},
-        "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
-    });
-    let scaler: v2::HorizontalPodAutoscaler = serde_json::from_value(scaler).expect("a scaler");
-    client.create(&scaler).await.expect("created");
+    client.create(&scaler(3)).await.expect("created");
     assert_eq!(cached().await.map(|seen| seen.spec.max_replicas), Some(3));
     client.modify::<v2::HorizontalPodAutoscaler>(&key, |h| h.spec.max_replicas = 9).await.expect("modified");
     assert_eq!(cached().await.map(|seen| seen.spec.max_replicas), Some(9));
     client.delete::<v2::HorizontalPodAutoscaler>(&key).await.expect("deleted");
     assert!(cached().await.is_none());
+    client.caches().stop().await;
+}
+
+/// The read that would tell how a write looks in the other version fails.
+#[tokio::test]
+async fn a_version_that_cannot_be_told_is_read_live_and_never_older() {
+    let bench = Bench::start().await;
+    let (broken, is_broken) = watch::channel(false);
+    let kube = through(&bench, move |request, service| {
+        let is_broken = is_broken.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            if *is_broken.borrow() && path == "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers/h" {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError",
+                    "code": 500, "message": "conversion failed"});
+                let body = http_body_util::Full::from(status.to_string()).map_err(tower::BoxError::from);
+                return http::Response::builder().status(500).body(body.boxed_unsync()).expect("a response");
+            }
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            if watches && path.starts_with("/apis/autoscaling/v1/") && *is_broken.borrow() {
+                return std::future::pending().await;
+            }
+            let (parts, body) = forward(request, service).await.into_parts();
+            let frames = body.into_data_stream().then(move |data| {
+                let silent = watches && *is_broken.borrow();
+                async move { if silent { std::future::pending().await } else { data.map(http_body::Frame::data) } }
+            });
+            http::Response::from_parts(parts, http_body_util::StreamBody::new(frames.boxed()).boxed_unsync())
+        }
+    });
+    let client = Client::standalone(kube, "test");
+    let key = ObjectKey::new("default", "h");
+    let mut scaler = client.create(&scaler(3)).await.expect("created");
+    let cached = async || client.get::<v1::HorizontalPodAutoscaler>(&key).await;
+    assert_eq!(cached().await.expect("read").map(|seen| seen.spec.max_replicas), Some(3));
+    broken.send_replace(true);
+    scaler.spec.max_replicas = 9;
+    client.update(&scaler).await.expect("updated, in the version that works");
+    cached().await.expect_err("nobody can tell");
+    broken.send_replace(false);
+    assert_eq!(cached().await.expect("read").map(|seen| seen.spec.max_replicas), Some(9));
     client.caches().stop().await;
 }
 

@@ -212,6 +212,25 @@ fn what_was_made_and_deleted_during_a_list_is_not_seen_when_the_watch_gets_there
 }
 
 #[test]
+fn what_was_written_in_another_version_is_behind_until_it_is_known_here() {
+    let mut store = listed(&[("a", "1", 1), ("b", "2", 2)], 5);
+    store.note_elsewhere(&key("a"), 5);
+    assert!(!store.is_behind(&key("a")), "the watch is there already");
+    store.note_elsewhere(&key("a"), 8);
+    store.note_elsewhere(&key("a"), 7);
+    store.note_elsewhere(&key("b"), 9);
+    store.note_write(Arc::new(object("a", "1", 7)), true);
+    assert!(store.is_behind(&key("a")), "read too early");
+    store.note_write(Arc::new(object("a", "1", 8)), true);
+    assert!(!store.is_behind(&key("a")) && store.is_behind(&key("b")));
+    store.upsert(object("c", "3", 9), false);
+    assert!(!store.is_behind(&key("b")));
+    store.note_elsewhere(&key("b"), 12);
+    store.note_delete(&key("b"), Some("2"));
+    assert!(!store.is_behind(&key("b")) && store.get(&key("b")).is_none());
+}
+
+#[test]
 fn a_list_of_before_does_not_show_what_was_there_before_the_own_write_and_deletion() {
     let mut store = listed(&[], 3);
     store.begin_replace();
