@@ -105,11 +105,14 @@ trait AnyInformer: Send + Sync {
     fn stop(&self);
     fn wait_synced(&self, timeout: Duration) -> BoxFuture<'_, Result<(), SyncError>>;
     fn is_synced(&self) -> bool;
+    fn is_started(&self) -> bool;
     fn decode_errors(&self) -> (String, u64);
     fn panics(&self) -> (String, u64);
     /// Something of the kind was written: `object` if it is of the informer's type, and as JSON.
     fn note_write(&self, object: &dyn Any, json: &[u8]);
     fn note_delete(&self, key: &ObjectKey, uid: Option<&str>);
+    /// Something of the kind was written in another version of it.
+    fn note_elsewhere(&self, key: &ObjectKey, version: u64);
     fn as_any(&self) -> &(dyn Any + Send + Sync);
 }
 
@@ -138,6 +141,10 @@ impl<K: Object> AnyInformer for Registered<K> {
         self.informer.is_synced()
     }
 
+    fn is_started(&self) -> bool {
+        self.informer.is_started()
+    }
+
     fn decode_errors(&self) -> (String, u64) {
         (self.informer.describe(), self.informer.decode_errors())
     }
@@ -157,6 +164,10 @@ impl<K: Object> AnyInformer for Registered<K> {
 
     fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
         self.informer.note_delete(key, uid);
+    }
+
+    fn note_elsewhere(&self, key: &ObjectKey, version: u64) {
+        self.informer.note_elsewhere(key, version);
     }
 
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
@@ -499,20 +510,62 @@ impl Caches {
         }
     }
 
-    /// Makes a deletion visible to cached reads before the watch shows it.
-    pub(crate) fn note_delete(&self, resource: &ApiResource, key: &ObjectKey, uid: Option<&str>) {
+    /// The same for an object as the server has it, of no type in particular.
+    pub(crate) fn note_read(&self, resource: &ApiResource, json: &[u8]) {
         for informer in self.of_resource(resource) {
+            informer.note_write(&(), json);
+        }
+    }
+
+    /// Makes a deletion visible to cached reads before the watch shows it, of every version of the
+    /// kind.
+    pub(crate) fn note_delete(&self, resource: &ApiResource, key: &ObjectKey, uid: Option<&str>) {
+        let informers = self.inner.informers.lock();
+        let same = informers.iter().filter(|(key, _)| is_same_kind(&key.resource, resource));
+        let same: Vec<_> = same.map(|(_, any)| Arc::clone(any)).collect();
+        drop(informers);
+        for informer in same {
             informer.note_delete(key, uid);
         }
     }
 
+    /// The other versions in which objects of a kind are watched where this one is, that was written
+    /// with a resource version: what their caches know of it may be older from here on.
+    pub(crate) fn note_elsewhere(
+        &self,
+        resource: &ApiResource,
+        written: &ObjectKey,
+        version: Option<u64>,
+    ) -> Vec<ApiResource> {
+        let informers = self.inner.informers.lock();
+        let mut others: Vec<ApiResource> = Vec::new();
+        for (key, informer) in informers.iter() {
+            let other = &key.resource;
+            let covers = key.selection.namespace.is_none() || key.selection.namespace.as_deref() == written.namespace();
+            if !is_same_kind(other, resource) || other.version == resource.version || !covers || !informer.is_started()
+            {
+                continue;
+            }
+            if let Some(version) = version {
+                informer.note_elsewhere(written, version);
+            }
+            if others.iter().all(|known| known.version != other.version) {
+                others.push(other.clone());
+            }
+        }
+        others
+    }
+
     fn of_resource(&self, resource: &ApiResource) -> Vec<Arc<dyn AnyInformer>> {
-        let same = |other: &ApiResource| {
-            (&other.group, &other.version, &other.plural) == (&resource.group, &resource.version, &resource.plural)
-        };
+        let same = |other: &ApiResource| is_same_kind(other, resource) && other.version == resource.version;
         let informers = self.inner.informers.lock();
         informers.iter().filter(|(key, _)| same(&key.resource)).map(|(_, any)| Arc::clone(any)).collect()
     }
+}
+
+/// Whether objects of one are objects of the other, perhaps in another version.
+fn is_same_kind(one: &ApiResource, other: &ApiResource) -> bool {
+    (&one.group, &one.plural) == (&other.group, &other.plural)
 }
 
 fn downcast<K: Object>(informer: &dyn AnyInformer) -> Option<Arc<Informer<K>>> {

@@ -1,8 +1,10 @@
 //! Reading and writing objects.
 //!
 //! Reads come from the cache by default and never show an object older than this process's own
-//! last write of it; [`Client::live`] asks the server. Writes go to the server, and what it
-//! answers is visible to cached reads at once.
+//! last write of it, nor one that it has seen deleted; [`Client::live`] asks the server. Writes go
+//! to the server, and what it answers is visible to cached reads at once: of every type and, where
+//! several versions of a kind are watched, of each of them, for which the object is read once more
+//! (if that fails, [`Client::get`] asks the server until the watch has passed the write).
 //!
 //! A [`Client`] wraps a [`kube::Client`]; [`Client::kube`] gives it back for everything else
 //! (logs, exec, discovery). Writes made that way are not visible to cached reads before the watch

@@ -85,9 +85,8 @@ pub async fn client() -> Result<kube::Client, ConfigError> {
 }
 
 /// A client for a configuration, without the retries of [`kube::Client::try_from`]: those repeat
-/// writes that the server may have carried out, and go on after a lease is lost. This one repeats
-/// reads that a busy server turned away, and writes that it did not begin (429 with
-/// `Retry-After`), asking the [fence](crate::lease::Fence) before every try.
+/// writes that the server may have carried out. This one repeats reads that a busy server turned
+/// away, and writes that it did not begin (429 with `Retry-After`).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -365,7 +365,8 @@ impl<K: Object> Controller<K> {
     }
 
     /// Spreads the keys over all replicas instead of leaving them to the leader: see
-    /// [`shard`](crate::shard). A number of shards will do; the same in all replicas.
+    /// [`shard`](crate::shard). A number of shards will do; the same in all replicas, as are the names
+    /// of the controller and its manager.
     pub fn sharding(mut self, sharding: impl Into<Sharding>) -> Self {
         self.options.sharding = Some(sharding.into());
         self.options.needs_leader = false;
@@ -485,9 +486,9 @@ impl CompleteController {
         self.options.needs_leader
     }
 
-    /// Whether its settings can work.
-    pub(crate) fn validate(&self) -> Result<(), InvalidElection> {
-        self.options.sharding.as_ref().map_or(Ok(()), |sharding| sharding.validate(&self.name))
+    /// Whether its settings can work in a manager of this name.
+    pub(crate) fn validate(&self, manager: &str) -> Result<(), InvalidElection> {
+        self.options.sharding.as_ref().map_or(Ok(()), |sharding| sharding.validate(manager, &self.name))
     }
 
     /// The ways to write what the controller owns in the manager's own cluster.

@@ -29,7 +29,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use kube::api::{ApiResource, Patch};
+use kube::api::Patch;
 use serde_json::json;
 
 use crate::client::{Client, ClientError};
@@ -113,10 +113,12 @@ where
         if !contains(&*object, &self.name) {
             return Ok(Outcome::Done);
         }
+        let uid = object.meta().uid.clone();
         let outcome = self.inner.cleanup(object, ctx).await?;
         if outcome == Outcome::Done {
-            // `cleanup` may have written the object: start from the latest state.
-            if let Some(latest) = ctx.get::<K>(key).await? {
+            // `cleanup` may have written the object: start from the latest state. Another object of
+            // the name has not been cleaned up.
+            if let Some(latest) = ctx.get::<K>(key).await?.filter(|latest| latest.meta().uid == uid) {
                 remove(ctx.client(), latest, &self.name).await?;
             }
         }
@@ -161,22 +163,13 @@ pub async fn remove<K: Object>(client: &Client, object: Arc<K>, finalizer: &str)
 where
     K::DynamicType: Default,
 {
-    let key = ObjectKey::of(&*object);
-    let last = change(client, object, |object| {
+    change(client, object, |object| {
         let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
         let others = finalizers.iter().filter(|name| *name != finalizer);
         contains(object, finalizer).then(|| others.cloned().collect())
     })
-    .await?;
-    if let Some(last) = last
-        && last.meta().deletion_timestamp.is_some()
-        && last.meta().finalizers.as_ref().is_none_or(Vec::is_empty)
-    {
-        // That was what held it: the server removes it with this write.
-        let resource = ApiResource::erase::<K>(&K::DynamicType::default());
-        client.caches().note_delete(&resource, &key, last.meta().uid.as_deref());
-    }
-    Ok(())
+    .await
+    .map(drop)
 }
 
 /// How often a write is tried when others write the object too.

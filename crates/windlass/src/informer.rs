@@ -225,6 +225,11 @@ impl<K: Object> Informer<K> {
         store.note_write(object, labelled && selected != Some(false));
     }
 
+    /// An object was written in another version of the kind.
+    pub(crate) fn note_elsewhere(&self, key: &ObjectKey, version: u64) {
+        self.store.write().note_elsewhere(key, version);
+    }
+
     pub(crate) fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
         self.store.write().note_delete(key, uid);
     }

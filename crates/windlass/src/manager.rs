@@ -211,7 +211,7 @@ impl Manager {
     /// Adds a controller.
     pub fn add(&mut self, controller: CompleteController) -> Result<(), ManagerError> {
         let invalid = |source| ManagerError::Sharding { controller: controller.name().to_owned(), source };
-        controller.validate().map_err(invalid)?;
+        controller.validate(self.client.field_manager()).map_err(invalid)?;
         self.claim_name(controller.name())?;
         let late = |kind| ManagerError::Transform { controller: controller.name().to_owned(), kind };
         controller.register(&self.client).map_err(late)?;

@@ -71,8 +71,8 @@ pub(crate) fn fill_types<K: Object>(object: &mut K, types: &TypeMeta) {
     }
 }
 
-/// The resource version as a number. Versions of one kind are ordered; `None` for servers that
-/// use something else.
+/// The resource version as a number. Those of one resource are ordered, whatever versions of its
+/// kind were used to write it; `None` for servers that use something else.
 pub(crate) fn version_of<K: Resource>(object: &K) -> Option<u64> {
     parse_version(object.meta().resource_version.as_deref()?)
 }

@@ -7,7 +7,8 @@
 //! A merge patch replaces lists as a whole. So that this undoes nothing that others wrote, a patch
 //! with a list carries the resource version, and the server refuses it when the object has changed.
 //! It is sent again if the lists in question are as they were; conditions are merged by type. Where
-//! others changed the same list, committing fails with a conflict.
+//! others changed the same list, committing fails with a conflict. So it does when the object was
+//! deleted and another made in its place: a draft changes the object it was made of and no other.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::object::Object;
 /// # async fn example(client: &Client, settings: Arc<ConfigMap>) -> windlass::Result<()> {
 /// let mut draft = Draft::new(settings);
 /// draft.data.get_or_insert_default().insert("mode".into(), "fast".into());
-/// draft.commit(client).await?; // one patch: {"data":{"mode":"fast"}}
+/// draft.commit(client).await?; // one patch: {"data":{"mode":"fast"}}, for this object's uid
 /// draft.commit(client).await?; // nothing: nothing changed
 /// # Ok(()) }
 /// ```
@@ -143,9 +144,18 @@ impl<K: Object> Draft<K> {
         K::DynamicType: Default,
     {
         let objects = client.objects::<K>();
-        let guarded = replaces_list(before, &patch);
+        let mut guarded = replaces_list(before, &patch);
         for attempt in 1.. {
             match objects.patch(key, &Patch::Merge(&patch)).await {
+                // A uid cannot change. To those who ask, another object is a conflict, as with lists.
+                Err(error) if !guarded && error.is_invalid() => {
+                    let live = objects.get_live(key).await?;
+                    if live.is_none_or(|live| live.meta().uid == self.base.meta().uid) {
+                        return Err(error);
+                    }
+                    patch["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+                    guarded = true;
+                }
                 Err(error) if guarded && error.is_conflict() && attempt < LIST_ATTEMPTS => {
                     let live = objects.get_live(key).await?.map(|live| encode(&live)).unwrap_or_default();
                     let same_object = live["metadata"]["uid"] == before["metadata"]["uid"];
@@ -172,25 +182,27 @@ impl<K: Object> Draft<K> {
         K::DynamicType: Default,
     {
         let objects = client.objects::<K>();
-        let guarded = contains_list(&diff);
+        let has_list = contains_list(&diff);
+        let (mergeable, attempts) =
+            if has_list { (only_conditions(&diff), STATUS_ATTEMPTS) } else { (true, LIST_ATTEMPTS) };
         let mut version = after["metadata"]["resourceVersion"].clone();
         for attempt in 1.. {
-            let mut patch = json!({ "status": diff });
-            if guarded {
-                patch["metadata"] = json!({ "resourceVersion": version });
-            }
+            // A uid would not do here: with the status alone, many kinds leave out what else is sent.
+            let patch = json!({ "status": diff, "metadata": { "resourceVersion": version } });
             match objects.patch_status(key, &Patch::Merge(patch)).await {
-                Err(error) if guarded && error.is_conflict() && attempt < STATUS_ATTEMPTS && only_conditions(&diff) => {
-                    let Some(live) = objects.get_live(key).await? else {
+                Err(error) if error.is_conflict() && attempt < attempts && mergeable => {
+                    let live = objects.get_live(key).await?.map(|live| encode(&live)).unwrap_or_default();
+                    if live["metadata"]["uid"] != before["metadata"]["uid"] {
                         return Err(error);
-                    };
-                    let live = encode(&live);
+                    }
                     version = live["metadata"]["resourceVersion"].clone();
-                    diff["conditions"] = merge_conditions(
-                        &before["status"]["conditions"],
-                        &after["status"]["conditions"],
-                        &live["status"]["conditions"],
-                    );
+                    if has_list {
+                        diff["conditions"] = merge_conditions(
+                            &before["status"]["conditions"],
+                            &after["status"]["conditions"],
+                            &live["status"]["conditions"],
+                        );
+                    }
                 }
                 done => return done,
             }
@@ -216,6 +228,10 @@ fn object_diff(before: &Value, after: &Value) -> Option<Value> {
         Value::Object(fields)
     };
     let mut patch = merge_diff(&without_status(before), &without_status(after))?;
+    // Whoever changes the uid gets the server's answer to that.
+    if let Some(uid) = before["metadata"].get("uid").filter(|_| patch["metadata"].get("uid").is_none()) {
+        patch["metadata"]["uid"] = uid.clone();
+    }
     if replaces_list(before, &patch) {
         let version = before["metadata"]["resourceVersion"].clone();
         patch["metadata"]["resourceVersion"] = version;
@@ -340,24 +356,24 @@ mod tests {
 
     #[test]
     fn lists_are_guarded_by_the_version() {
-        let before = json!({"metadata": {"resourceVersion": "7"}, "spec": {"a": 1}, "status": {}});
+        let before = json!({"metadata": {"resourceVersion": "7", "uid": "u"}, "spec": {"a": 1}, "status": {}});
         let mut after = before.clone();
         after["spec"]["a"] = json!(2);
         after["status"]["x"] = json!(1);
-        assert_eq!(object_diff(&before, &after), Some(json!({"spec": {"a": 2}})));
+        assert_eq!(object_diff(&before, &after), Some(json!({"spec": {"a": 2}, "metadata": {"uid": "u"}})));
         after["metadata"]["finalizers"] = json!(["f"]);
         assert_eq!(
             object_diff(&before, &after),
             Some(json!({
                 "spec": {"a": 2},
-                "metadata": {"finalizers": ["f"], "resourceVersion": "7"},
+                "metadata": {"finalizers": ["f"], "resourceVersion": "7", "uid": "u"},
             }))
         );
         assert_eq!(
             object_diff(&after, &before),
             Some(json!({
                 "spec": {"a": 1},
-                "metadata": {"finalizers": null, "resourceVersion": "7"},
+                "metadata": {"finalizers": null, "resourceVersion": "7", "uid": "u"},
             }))
         );
     }

@@ -3,8 +3,8 @@
 //! Only what cannot do harm: reads that a busy server turned away (429, 503, 504), writes that it
 //! says it did not begin (429 with `Retry-After`), and whatever it refused because of a token (401)
 //! that has been replaced since. Any other answer to a write goes to the
-//! caller, since the server may have carried it out. The [fence](crate::lease::Fence) a write came
-//! through is asked again before every try, so that a pause never outlives the lease.
+//! caller, since the server may have carried it out. A [fence](crate::lease::Fence) that a write
+//! came through drops it when it closes, so that a pause never outlives the lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use kube::client::Body;
 use tower::BoxError;
 
 use crate::config::TokenFile;
-use crate::lease::Fences;
 
 /// Tries of one request, as client-go's.
 const TRIES: u32 = 10;
@@ -56,11 +55,6 @@ async fn send(
     mut request: Request<Body>,
 ) -> Result<Response<Body>, BoxError> {
     for tried in 1..=TRIES {
-        if !is_read(request.method())
-            && let Some(fences) = request.extensions().get::<Fences>()
-        {
-            fences.pass()?;
-        }
         let again = if tried < TRIES { copy(&request) } else { None };
         let method = request.method().clone();
         let sent = token.as_ref().map(|token| (token, token.header()));

@@ -1,8 +1,10 @@
 //! Sharded controllers: the keys of one controller spread over all live replicas.
 //!
 //! Every key belongs to one of a fixed number of shards, by a hash that is the same everywhere.
-//! Every shard is a `Lease`; a replica reconciles only keys of shards that it holds, and every
-//! write made for a key passes the [fence](crate::lease::Fence) of its shard. Replicas find each
+//! Every shard is a `Lease` named after the manager and the controller, so that operators share
+//! nothing unless both names are the same: replicas of one operator give their managers one name,
+//! different operators in one namespace different ones. A replica reconciles only keys of shards
+//! that it holds, and every write made for a key passes the [fence](crate::lease::Fence) of its shard. Replicas find each
 //! other through a `Lease` of their own each, and divide the shards evenly:
 //!
 //! - A replica that has more than its share gives the surplus back: it takes up no more keys of
@@ -79,33 +81,69 @@ impl Sharding {
     }
 }
 
-/// The longest controller's name: it is the value of a label.
+/// The longest name of a controller or manager: it is the value of a label.
 const LONGEST_NAME: usize = 63;
-/// The longest identity that leaves room in the name of a lease.
-const LONGEST_IDENTITY: usize = 180;
+/// The longest name of a lease.
+const LONGEST_LEASE: usize = 253;
 
 impl Sharding {
-    /// Whether a controller of this name can be spread so. The manager asks when it is added.
-    pub(crate) fn validate(&self, controller: &str) -> Result<(), InvalidElection> {
-        let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-        let edges = [controller.as_bytes().first(), controller.as_bytes().last()];
-        let is_name = controller.len() <= LONGEST_NAME
-            && controller.bytes().all(|letter| plain(letter) || letter == b'-')
-            && edges.into_iter().all(|edge| edge.copied().is_some_and(plain));
-        if !is_name {
+    /// Whether a controller of this name, of a manager of that, can be spread so. The manager asks
+    /// when it is added.
+    pub(crate) fn validate(&self, manager: &str, controller: &str) -> Result<(), InvalidElection> {
+        if controller.len() > LONGEST_NAME || !is_label(controller) {
             let problem = format!(
                 "{controller:?} cannot be part of a lease's name: at most {LONGEST_NAME} lower-case letters, digits \
                  and '-', not at the ends"
             );
             return Err(InvalidElection::new("name", problem));
         }
-        if self.identity.is_empty() || self.identity.len() > LONGEST_IDENTITY {
-            return Err(InvalidElection::new("identity", format!("does not have 1 to {LONGEST_IDENTITY} letters")));
+        if manager.len() > LONGEST_NAME || !manager.split('.').all(is_label) {
+            let problem = format!(
+                "{manager:?} cannot be part of a lease's name: at most {LONGEST_NAME} lower-case letters, digits, \
+                 '-' and '.', letters and digits at the ends"
+            );
+            return Err(InvalidElection::new("manager's name", problem));
+        }
+        let longest = LONGEST_LEASE - Team::new(manager, controller).member("").len();
+        if self.identity.is_empty() || self.identity.len() > longest {
+            return Err(InvalidElection::new("identity", format!("does not have 1 to {longest} letters")));
         }
         if self.shards == 0 {
             return Err(InvalidElection::new("shards", "is zero"));
         }
         check_times(self.lease_duration, self.renew_deadline, self.retry_period)
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let edges = [text.as_bytes().first(), text.as_bytes().last()];
+    text.bytes().all(|letter| plain(letter) || letter == b'-')
+        && edges.into_iter().all(|edge| edge.copied().is_some_and(plain))
+}
+
+/// All replicas that share one controller's keys: the controller of a manager, by their names.
+#[derive(Debug, Clone)]
+struct Team {
+    manager: String,
+    controller: String,
+}
+
+impl Team {
+    fn new(manager: &str, controller: &str) -> Self {
+        Self { manager: manager.to_owned(), controller: controller.to_owned() }
+    }
+
+    /// The name of a shard's lease. Controllers' names have no dot, so that no two teams share one.
+    fn shard(&self, shard: u32) -> String {
+        format!("{}.{}-shard-{shard}", self.manager, self.controller)
+    }
+
+    /// The name of a replica's lease. Identities may hold characters that names may not.
+    fn member(&self, identity: &str) -> String {
+        let allowed = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+        let identity: String = identity.chars().map(allowed).collect();
+        format!("{}.{}-member-{}", self.manager, self.controller, identity.trim_matches('-'))
     }
 }
 
@@ -167,14 +205,32 @@ mod tests {
     fn names_that_no_lease_can_have_are_refused() {
         let sharding = Sharding::new(4);
         for name in ["pets", "pets-2", "2"] {
-            assert_eq!(sharding.validate(name), Ok(()));
+            assert_eq!(sharding.validate("store", name), Ok(()));
         }
         for name in ["", "Pets", "pets_", "pets-", "-pets", "my pets", "a.b/c", "p\u{e9}t", &"p".repeat(64)] {
-            let error = sharding.validate(name).expect_err(name);
+            let error = sharding.validate("store", name).expect_err(name);
             assert_eq!(error.field, "name");
         }
+        assert_eq!(sharding.validate("pet-store.example.com", "pets"), Ok(()));
+        for name in ["", "Store", "my store", "store.", ".store", "a..b", "a-.b", "a/b", &"s".repeat(64)] {
+            let error = sharding.validate(name, "pets").expect_err(name);
+            assert_eq!(error.field, "manager's name");
+        }
+        let long = Sharding { identity: "i".repeat(119), ..Sharding::new(4) };
+        let name = "n".repeat(63);
+        assert_eq!(long.validate(&name, &name).expect_err("too long").field, "identity");
+        assert_eq!(long.validate("store", "pets"), Ok(()));
+        assert_eq!(Sharding { identity: "i".repeat(118), ..long }.validate(&name, &name), Ok(()));
         let nobody = Sharding { identity: String::new(), ..Sharding::new(4) };
-        assert_eq!(nobody.validate("pets").expect_err("nobody").field, "identity");
+        assert_eq!(nobody.validate("store", "pets").expect_err("nobody").field, "identity");
+    }
+
+    #[test]
+    fn no_two_controllers_share_leases() {
+        let teams = [Team::new("a", "b-c"), Team::new("a-b", "c"), Team::new("a.b", "c"), Team::new("a", "c")];
+        let names: BTreeSet<String> = teams.iter().flat_map(|team| [team.shard(1), team.member("Host_1")]).collect();
+        assert_eq!(names.len(), 8, "{names:?}");
+        assert!(names.contains("a.c-member-host-1"));
     }
 
     #[test]

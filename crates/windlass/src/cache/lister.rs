@@ -64,6 +64,12 @@ impl<K: Object> Lister<K> {
         }
     }
 
+    /// Whether this process wrote an object in another version of the kind, and what is cached may
+    /// be older.
+    pub(crate) fn is_behind(&self, key: &ObjectKey) -> bool {
+        self.informers.iter().any(|informer| informer.read(|store| store.is_behind(key)))
+    }
+
     /// Whether a namespace (`None`: objects of no namespace) is watched; the error names what is.
     pub fn check_covers(&self, namespace: Option<&str>) -> Result<(), SyncError> {
         if self.informers.iter().any(|informer| informer.covers(namespace)) {

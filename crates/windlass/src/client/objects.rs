@@ -4,7 +4,10 @@ use std::fmt::{Debug, Display};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use kube::api::{ApiResource, DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Request};
+use kube::Resource;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GetParams, ListParams, Patch, PatchParams, PostParams, Request,
+};
 use kube::core::ObjectList;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,7 +16,7 @@ use serde_json::Value;
 use super::{Client, ClientError};
 use crate::cache::Lister;
 use crate::key::ObjectKey;
-use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill};
+use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill, version_of};
 
 /// Everything that can be done with one kind. [`Client`]'s methods are shorthands for these.
 ///
@@ -57,6 +60,9 @@ impl<K: Object> Objects<K> {
         let lister = self.lister();
         lister.check_covers(key.namespace())?;
         lister.wait_synced().await?;
+        if lister.is_behind(key) {
+            return Ok(self.get_live(key).await?.map(Arc::new));
+        }
         Ok(lister.get(key))
     }
 
@@ -167,14 +173,10 @@ impl<K: Object> Objects<K> {
             let uid = answer.pointer("/details/uid").and_then(Value::as_str);
             caches.note_delete(&resource, key, uid);
         } else if let Ok(object) = serde_json::from_value::<K>(answer) {
-            // The object is there until its finalizers and its grace period are done with.
-            let meta = object.meta();
-            let stays = meta.finalizers.as_ref().is_some_and(|list| !list.is_empty())
-                || meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0);
-            if stays {
-                caches.note_write(&resource, &object, text.as_bytes());
+            if is_held(&resource, &object, &text) {
+                self.note_write(&resource, key, &object, &text).await;
             } else {
-                caches.note_delete(&resource, key, meta.uid.as_deref());
+                caches.note_delete(&resource, key, object.meta().uid.as_deref());
             }
         }
         Ok(true)
@@ -233,9 +235,35 @@ impl<K: Object> Objects<K> {
         self.check_place(verb, key)?;
         let text = self.send_text(verb, key, request).await?;
         let object: K = self.decode(verb, key, &text)?;
-        let resource = ApiResource::erase::<K>(&self.dt);
-        self.client.inner.caches.note_write(&resource, &object, text.as_bytes());
+        let (resource, meta) = (ApiResource::erase::<K>(&self.dt), object.meta());
+        // With what held it gone, the server removes it with this write.
+        if meta.deletion_timestamp.is_some() && !is_held(&resource, &object, &text) {
+            self.client.inner.caches.note_delete(&resource, &ObjectKey::of(&object), meta.uid.as_deref());
+        } else {
+            self.note_write(&resource, &ObjectKey::of(&object), &object, &text).await;
+        }
         Ok(object)
+    }
+
+    /// Makes a write visible to cached reads. Only the server can say what it looks like in another
+    /// version of the kind that is watched too.
+    async fn note_write(&self, resource: &ApiResource, key: &ObjectKey, object: &K, text: &str) {
+        let caches = &self.client.inner.caches;
+        caches.note_write(resource, object, text.as_bytes());
+        for other in caches.note_elsewhere(resource, key, version_of(object)) {
+            let request = Request::new(DynamicObject::url_path(&other, key.namespace()));
+            let request = request.get(key.name(), &GetParams::default());
+            match self.send_text("get", key, request).await {
+                Ok(text) => caches.note_read(&other, text.as_bytes()),
+                Err(error) if error.is_not_found() => {
+                    caches.note_delete(resource, key, object.meta().uid.as_deref());
+                }
+                Err(error) => {
+                    let kind = describe(&other);
+                    tracing::warn!(%error, %kind, object = %key, "not cached as it was written, read live for a while");
+                }
+            }
+        }
     }
 
     async fn send<T: DeserializeOwned>(
@@ -282,4 +310,25 @@ impl<K: Object> Objects<K> {
     fn encode_error(&self, source: serde_json::Error) -> ClientError {
         ClientError::Encode { kind: self.describe(), source }
     }
+}
+
+/// Whether an object stays though it is being deleted: until its finalizers and its grace period are
+/// done with. Namespaces have finalizers of their own besides. So the server decides too
+/// (`ShouldDeleteDuringUpdate` in the registry's store.go).
+fn is_held<K: Object>(resource: &ApiResource, object: &K, text: &str) -> bool {
+    #[derive(Default, serde::Deserialize)]
+    struct Finalized {
+        #[serde(default)]
+        spec: Finalizers,
+    }
+    #[derive(Default, serde::Deserialize)]
+    struct Finalizers {
+        #[serde(default)]
+        finalizers: Vec<String>,
+    }
+    let meta = object.meta();
+    let is_namespace = (resource.group.as_str(), resource.plural.as_str()) == ("", "namespaces");
+    meta.finalizers.as_ref().is_some_and(|list| !list.is_empty())
+        || meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0)
+        || is_namespace && serde_json::from_str::<Finalized>(text).is_ok_and(|n| !n.spec.finalizers.is_empty())
 }

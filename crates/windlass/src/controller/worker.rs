@@ -160,8 +160,9 @@ impl Run {
             let (help, labels) = ("Shards that this replica holds", [("controller", label.as_str())]);
             scrape.gauge("windlass_shards_held", help, &labels, watched.held() as f64);
         });
-        let client = self.environment.client.kube().clone();
-        Coordinator::new(client, &self.name, sharding.clone(), slots.clone(), Box::new(taken))
+        let client = &self.environment.client;
+        let names = (client.field_manager(), &*self.name);
+        Coordinator::new(client.kube().clone(), names, sharding.clone(), slots.clone(), Box::new(taken))
     }
 }
 

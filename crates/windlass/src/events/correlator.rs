@@ -1,6 +1,6 @@
 //! What becomes of an event: written, added to a series, combined with others, or dropped.
 //!
-//! Pure: the time is passed in. The numbers are those of client-go's `tools/record` (spam filter,
+//! Pure: the time is passed in. It need not be the wall clock's, as long as it goes on. The numbers are those of client-go's `tools/record` (spam filter,
 //! aggregation) and `tools/events` (how long a series lasts).
 
 use std::collections::{HashMap, HashSet};

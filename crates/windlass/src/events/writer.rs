@@ -13,6 +13,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::correlator::{Correlator, Decision};
@@ -89,8 +90,15 @@ impl Broadcaster {
         };
         let clients = vec![(Fences::default(), client.clone())];
         let correlator = Correlator::default();
-        let mut writer =
-            Writer { unfenced: client.clone(), client, clients, api: self.api, instance: instance(), correlator };
+        let mut writer = Writer {
+            unfenced: client.clone(),
+            client,
+            clients,
+            api: self.api,
+            instance: instance(),
+            correlator,
+            started: (Timestamp::now(), Instant::now()),
+        };
         let drain = async {
             shutdown.cancelled().await;
             tokio::time::sleep(DRAIN).await;
@@ -132,9 +140,18 @@ struct Writer {
     api: EventApi,
     instance: String,
     correlator: Correlator,
+    /// When it began, by both clocks.
+    started: (Timestamp, Instant),
 }
 
 impl Writer {
+    /// The time that limits and series go by: the runtime's, as all waiting does, so that a test
+    /// that moves its clock moves them too. Events themselves are stamped with the wall clock's.
+    fn now(&self) -> Timestamp {
+        let (wall, since) = self.started;
+        wall.checked_add(since.elapsed()).unwrap_or(Timestamp::MAX)
+    }
+
     /// Writes what follows through these fences.
     fn pass_through(&mut self, fences: &Fences) {
         if let Some((_, client)) = self.clients.iter().find(|(known, _)| known == fences) {
@@ -147,20 +164,20 @@ impl Writer {
 
     async fn write(&mut self, mut record: Record) {
         truncate(&mut record.event.note, NOTE_BYTES);
-        let now = Timestamp::now();
+        let (now, wall) = (self.now(), Timestamp::now());
         let result = match self.correlator.decide(&record, now) {
             Decision::Drop => return,
             Decision::Create { series, note } => {
-                let created = self.create(&record, note, now).await;
+                let created = self.create(&record, note, wall).await;
                 created.map(|name| self.correlator.created(series, name, now))
             }
             Decision::Extend { series, name, note, count, first } => {
-                match self.extend(&record, &name, &note, count, now).await {
+                match self.extend(&record, &name, &note, count, wall).await {
                     Err(kube::Error::Api(status)) if status.is_not_found() => {
                         // Events expire on the server; begin again.
                         tracing::trace!(%first, "event series expired");
                         self.correlator.forget(&series);
-                        let created = self.create(&record, note, now).await;
+                        let created = self.create(&record, note, wall).await;
                         created.map(|name| self.correlator.created(series, name, now))
                     }
                     other => other,
@@ -325,7 +342,6 @@ mod tests {
 
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::client::Body;
-    use tokio::time::Instant;
 
     use super::*;
     use crate::lease::Fence;
@@ -344,22 +360,46 @@ mod tests {
         assert_eq!(event_name(&ObjectReference::default(), Timestamp::UNIX_EPOCH), "unnamed.0");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn events_behind_a_closed_fence_are_not_written() {
+    /// A server that stores every event; and their reasons.
+    fn server() -> (kube::Client, Arc<Mutex<Vec<String>>>) {
         let written: Arc<Mutex<Vec<String>>> = Arc::default();
         let log = Arc::clone(&written);
-        let client = kube::Client::new(
-            tower::service_fn(move |request: http::Request<Body>| {
-                let log = Arc::clone(&log);
-                async move {
-                    let body = request.into_body().collect_bytes().await.unwrap();
-                    let event: NewEvent = serde_json::from_slice(&body).unwrap();
-                    log.lock().push(event.reason.unwrap());
-                    Ok::<_, Infallible>(http::Response::new(Body::from(body)))
-                }
-            }),
-            "default",
-        );
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let event: NewEvent = serde_json::from_slice(&body).unwrap();
+                log.lock().push(event.reason.unwrap());
+                Ok::<_, Infallible>(http::Response::new(Body::from(body)))
+            }
+        });
+        (kube::Client::new(service, "default"), written)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn limits_go_by_the_clock_that_tests_move() {
+        let (client, written) = server();
+        let broadcaster = Arc::new(Broadcaster::new(EventApi::EventsV1));
+        let recorder = broadcaster.recorder("test");
+        let shutdown = CancellationToken::new();
+        let running = Arc::clone(&broadcaster);
+        let stop = shutdown.clone();
+        let running = tokio::spawn(async move { running.run(client, stop).await });
+        let object = ConfigMap::default();
+        let publish = |count: usize| (0..count).for_each(|n| recorder.normal(&object, &format!("Reason{n}"), ""));
+        publish(30);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(written.lock().len(), 25);
+        tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
+        publish(30);
+        shutdown.cancel();
+        running.await.unwrap();
+        assert_eq!(written.lock().len(), 25 + 24, "one for each five minutes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_behind_a_closed_fence_are_not_written() {
+        let (client, written) = server();
         let broadcaster = Broadcaster::new(EventApi::EventsV1);
         let (lost, held) = (Fence::closed(), Fence::closed());
         let recorder = broadcaster.recorder("test");

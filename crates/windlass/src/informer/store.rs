@@ -1,12 +1,20 @@
 //! The objects of one informer, with their indexes: pure, behind no lock of its own.
 //!
-//! Three layers answer a read:
+//! Several layers answer a read:
 //!
 //! - `objects`: what the watch has said. Handlers are told about changes of this layer only.
 //! - `writes`: what this process wrote and the watch has not said yet, so that a reconciler never
 //!   reads an object older than its own last write. An entry goes away as soon as the watch has
 //!   passed its version.
+//! - `deleted`: what this process has seen deleted, by uid. Nothing of it is read any more, whether
+//!   a list, the watch or the answer to another write brings it.
+//! - `behind`: what this process wrote in another version of the kind, which cannot be told here.
+//!   What is known of it may be older until the watch has passed the write.
 //! - `indexes`: over `objects`; entries of `writes` are checked one by one, as they are few.
+//!
+//! That an own write is newer than something else is told by its resource version, and what is
+//! newer is told by comparing these as numbers: within one resource of one server they are numbers
+//! that grow with every write, deletions included.
 //!
 //! Objects are kept as the bytes they came in, which take a half to a third of the memory of most
 //! types. One that is read is decoded; one that changed just now, or is read again and again, stays
@@ -14,6 +22,8 @@
 //!
 //! Replacing the state (after a list) never empties the store: every listed object is put in its
 //! place and stamped with the epoch of the list; at the end what carries an older stamp is gone.
+
+mod deleted;
 
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
@@ -26,6 +36,7 @@ use super::Change;
 use super::decode::Fresh;
 use crate::key::ObjectKey;
 use crate::object::{Object, panic_message, parse_version, version_of};
+use deleted::Deleted;
 
 /// Computes the values under which an index files an object.
 pub(crate) type IndexFn<K> = Arc<dyn Fn(&K) -> Vec<String> + Send + Sync>;
@@ -62,11 +73,23 @@ enum Written<K> {
         object: Arc<K>,
         version: u64,
     },
-    /// Deleted, or changed so that the informer's selector no longer matches.
-    Absent {
-        uid: Option<String>,
-        version: Option<u64>,
+    /// Changed so that the informer's selector no longer matches.
+    Left {
+        version: u64,
     },
+    /// Deleted, when it had this version or a later one.
+    Deleted {
+        uid: String,
+        version: u64,
+    },
+}
+
+impl<K> Written<K> {
+    fn version(&self) -> u64 {
+        match self {
+            Self::Present { version, .. } | Self::Left { version } | Self::Deleted { version, .. } => *version,
+        }
+    }
 }
 
 struct Index<K> {
@@ -120,6 +143,8 @@ impl<K> Index<K> {
 pub(crate) struct Store<K> {
     objects: HashMap<ObjectKey, Entry<K>>,
     writes: HashMap<ObjectKey, Written<K>>,
+    deleted: Deleted,
+    behind: HashMap<ObjectKey, u64>,
     indexes: HashMap<String, Index<K>>,
     epoch: u32,
     /// Whether a list was ever complete: what appears before that is no news.
@@ -138,6 +163,8 @@ impl<K: Object> Store<K> {
             panics,
             objects: HashMap::new(),
             writes: HashMap::new(),
+            deleted: Deleted::default(),
+            behind: HashMap::new(),
             indexes: HashMap::new(),
             epoch: 0,
             complete: false,
@@ -151,9 +178,14 @@ impl<K: Object> Store<K> {
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
         match self.writes.get(key) {
             Some(Written::Present { object, .. }) => Some(Arc::clone(object)),
-            Some(Written::Absent { .. }) => None,
+            Some(Written::Left { .. } | Written::Deleted { .. }) => None,
             None => self.observed(key),
         }
+    }
+
+    /// Whether this process has written something newer than what can be read.
+    pub(crate) fn is_behind(&self, key: &ObjectKey) -> bool {
+        !self.behind.is_empty() && self.behind.contains_key(key)
     }
 
     /// What the watch has said about an object, whatever was written since.
@@ -184,7 +216,7 @@ impl<K: Object> Store<K> {
         let observed = self.objects.keys().filter(|key| self.writes.is_empty() || !self.writes.contains_key(*key));
         let written = self.writes.iter().filter_map(|(key, written)| match written {
             Written::Present { .. } => Some(key),
-            Written::Absent { .. } => None,
+            Written::Left { .. } | Written::Deleted { .. } => None,
         });
         observed.chain(written)
     }
@@ -211,7 +243,7 @@ impl<K: Object> Store<K> {
                 let values = index.values_of(key, object).unwrap_or_default();
                 values.iter().any(|own| own == value).then(|| Arc::clone(object))
             }
-            Written::Absent { .. } => None,
+            Written::Left { .. } | Written::Deleted { .. } => None,
         }));
         found
     }
@@ -271,11 +303,16 @@ impl<K: Object> Store<K> {
         if let Some(version) = parse_version(version) {
             self.advance(version);
         }
-        if matches!(self.writes.get(key), Some(Written::Absent { .. })) {
+        if matches!(self.writes.get(key), Some(Written::Left { .. } | Written::Deleted { .. })) {
             self.writes.remove(key);
         }
         let known = self.take(key);
-        last.map(Arc::new).or(known).map(|object| Change::Deleted { object })
+        let last = last.map(Arc::new).or(known);
+        if let Some(last) = &last {
+            // Whatever comes late now is older than the watch.
+            self.deleted.remove(last.meta().uid.as_deref());
+        }
+        last.map(|object| Change::Deleted { object })
     }
 
     /// An object is still there but could not be read: keep what was known of it.
@@ -303,25 +340,39 @@ impl<K: Object> Store<K> {
                 // before belongs to another history.
                 self.version = version;
                 self.writes.clear();
+                self.deleted.clear();
+                self.behind.clear();
             }
             self.advance(version);
         }
-        let objects = &self.objects;
+        // Where there is nothing to hide, `deleted` sees to it that it stays so.
+        let (objects, mut contained) = (&self.objects, HashSet::new());
         self.writes.retain(|key, written| match written {
-            Written::Present { .. } => true,
-            Written::Absent { version, .. } => version.is_some() || objects.contains_key(key),
+            Written::Present { .. } | Written::Left { .. } => true,
+            Written::Deleted { uid, .. } => {
+                let hides = objects.contains_key(key);
+                if hides {
+                    contained.insert(uid.clone());
+                }
+                hides
+            }
         });
+        self.deleted.listed(epoch, &contained);
         changes
     }
 
     /// The watch has reached a version.
     pub(crate) fn advance(&mut self, version: u64) {
         self.version = self.version.max(version);
+        if !self.behind.is_empty() {
+            let reached = self.version;
+            self.behind.retain(|_, version| *version > reached);
+        }
         if !self.writes.is_empty() {
             let reached = self.version;
             self.writes.retain(|_, written| match written {
-                Written::Present { version, .. } => *version > reached,
-                Written::Absent { version, .. } => version.is_none_or(|v| v > reached),
+                Written::Present { version, .. } | Written::Left { version } => *version > reached,
+                Written::Deleted { .. } => true,
             });
         }
     }
@@ -343,6 +394,15 @@ impl<K: Object> Store<K> {
 
     // What this process wrote.
 
+    /// Remembers that an object was written in another version of the kind, with this resource
+    /// version, until it is known how it looks in this one.
+    pub(crate) fn note_elsewhere(&mut self, key: &ObjectKey, version: u64) {
+        if version > self.version {
+            let known = self.behind.entry(key.clone()).or_default();
+            *known = version.max(*known);
+        }
+    }
+
     /// Remembers the result of a write until the watch shows it. `matches` is false when the
     /// informer's selector does not (or no longer) select the object.
     pub(crate) fn note_write(&mut self, object: Arc<K>, matches: bool) {
@@ -350,50 +410,68 @@ impl<K: Object> Store<K> {
             return;
         };
         let key = ObjectKey::of(&*object);
+        if self.behind.get(&key).is_some_and(|written| *written <= version) {
+            self.behind.remove(&key);
+        }
         let known = self.objects.get(&key);
         let seen = known.and_then(|entry| version_of(&*entry.object(self.period)));
         if version <= self.version || seen.is_some_and(|seen| seen >= version) {
             return;
         }
+        if self.deleted.contains(object.meta().uid.as_deref()) {
+            return;
+        }
         let written = if matches {
             Written::Present { object, version }
         } else if known.is_some() || self.writes.contains_key(&key) {
-            Written::Absent { uid: None, version: Some(version) }
+            Written::Left { version }
         } else {
             return;
         };
-        let newer = match self.writes.get(&key) {
-            Some(Written::Present { version: old, .. } | Written::Absent { version: Some(old), .. }) => *old >= version,
-            _ => false,
-        };
+        let newer = self.writes.get(&key).is_some_and(|known| known.version() >= version);
         if !newer {
             self.writes.insert(key, written);
         }
     }
 
-    /// Remembers that an object is gone until the watch says so.
+    /// Remembers that an object is gone until the watch says so. Without a uid it is the one that
+    /// is known.
     pub(crate) fn note_delete(&mut self, key: &ObjectKey, uid: Option<&str>) {
-        let same = |object: &K| uid.is_none() || object.meta().uid.as_deref() == uid;
-        let shown = match self.writes.get(key) {
-            Some(Written::Present { object, .. }) => same(object),
-            Some(Written::Absent { .. }) => false,
-            None => self.observed(key).is_some_and(|object| same(&object)),
+        let shown = self.get(key);
+        let known = shown.as_ref().and_then(|object| object.meta().uid.as_deref());
+        let Some(uid) = uid.or(known) else {
+            return;
         };
-        if shown {
-            let uid = self.get(key).and_then(|object| object.meta().uid.clone());
-            self.writes.insert(key.clone(), Written::Absent { uid, version: None });
+        self.deleted.insert(uid, self.epoch);
+        self.behind.remove(key);
+        if known == Some(uid) {
+            let version = shown.as_deref().and_then(version_of).unwrap_or_default();
+            self.writes.insert(key.clone(), Written::Deleted { uid: uid.to_owned(), version });
         }
     }
 
-    /// Forgets what was written about an object once the watch contradicts it.
+    /// Forgets what was written about an object once the watch contradicts it, and hides what is
+    /// known to be gone.
     fn settle(&mut self, key: &ObjectKey, object: &K) {
+        let uid = object.meta().uid.as_deref();
+        let seen = version_of(object);
         let settled = match self.writes.get(key) {
-            Some(Written::Present { version, .. }) => version_of(object).is_some_and(|seen| seen >= *version),
-            Some(Written::Absent { uid: Some(uid), .. }) => object.meta().uid.as_ref() != Some(uid),
-            _ => false,
+            Some(Written::Present { version, .. }) => seen.is_some_and(|seen| seen >= *version),
+            // Where versions are no numbers, another object is taken to be a later one.
+            Some(Written::Deleted { uid: gone, version }) => {
+                uid != Some(gone) && seen.is_none_or(|seen| seen > *version)
+            }
+            Some(Written::Left { .. }) | None => false,
         };
         if settled {
             self.writes.remove(key);
+        }
+        if let Some(uid) = uid
+            && self.deleted.contains(Some(uid))
+            && !self.writes.contains_key(key)
+        {
+            let version = seen.unwrap_or_default();
+            self.writes.insert(key.clone(), Written::Deleted { uid: uid.to_owned(), version });
         }
     }
 

@@ -1,17 +1,29 @@
 //! The fence: no write leaves this process once its lease may be another's.
+//!
+//! A write is looked at until it is answered, not only when it begins. It may wait long before it
+//! leaves: for a connection that is being made, for a server that asked for a pause. The fence is
+//! asked before every step of it, so also right before a connection that has just been made is
+//! used, and a write that is under way when the fence closes is dropped where it is. What was
+//! handed to the operating system by then cannot be called back: it is on the network, as it is
+//! when a process dies. That is what the time between `renew_deadline` and `lease_duration` is for.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::SystemTime;
 
 use http::Request;
 use kube::client::Body;
-use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::BoxError;
 
 use crate::retry::is_read;
 
-/// A write was stopped: this replica does not hold the lease (any more).
+/// A write was stopped: this replica does not hold the lease (any more). Almost always it was not
+/// sent. One that was sent and not answered when the lease was lost may have been carried out, as
+/// with any connection that breaks.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,7 +39,7 @@ use crate::retry::is_read;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not the leader: the write was not sent")]
+#[error("not the leader: the write was stopped")]
 pub struct FenceClosed;
 
 /// How long the lease is good for, by two clocks. The monotonic clock stands still while some
@@ -36,6 +48,14 @@ pub struct FenceClosed;
 struct Validity {
     until: Instant,
     wall_until: SystemTime,
+    /// Counts how often the lease was taken: what began with one is not to go on with the next.
+    term: u64,
+}
+
+impl Validity {
+    fn holds(&self) -> bool {
+        Instant::now() < self.until && SystemTime::now() < self.wall_until
+    }
 }
 
 /// Lets writes pass only while a lease is held. Clones share the state.
@@ -53,56 +73,94 @@ struct Validity {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Fence {
-    validity: Arc<Mutex<Option<Validity>>>,
+    state: Arc<watch::Sender<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    validity: Option<Validity>,
+    terms: u64,
+}
+
+impl State {
+    fn held(&self) -> Option<Validity> {
+        self.validity.filter(Validity::holds)
+    }
 }
 
 impl Fence {
     /// A fence that lets no write pass.
     pub fn closed() -> Self {
-        Self { validity: Arc::default() }
+        Self { state: Arc::default() }
     }
 
     /// Lets writes pass until a moment.
     pub fn open_until(&self, until: Instant) {
         let left = until.saturating_duration_since(Instant::now());
         let wall_until = SystemTime::now() + left;
-        *self.validity.lock() = Some(Validity { until, wall_until });
+        self.state.send_modify(|state| {
+            state.terms += u64::from(state.held().is_none());
+            state.validity = Some(Validity { until, wall_until, term: state.terms });
+        });
     }
 
-    /// Lets no write pass from now on.
+    /// Lets no write pass from now on, and drops those that are under way.
     pub fn close(&self) {
-        *self.validity.lock() = None;
+        self.state.send_modify(|state| state.validity = None);
     }
 
     /// Whether writes pass now.
     pub fn is_open(&self) -> bool {
-        self.validity
-            .lock()
-            .is_some_and(|validity| Instant::now() < validity.until && SystemTime::now() < validity.wall_until)
+        self.state.borrow().held().is_some()
     }
 
-    /// A client whose writes pass this fence. It is asked when a request is sent, after all
-    /// waiting in queues.
-    ///
-    /// A client of [`config`](crate::config) asks again before it repeats a request.
-    /// [`kube::Client::try_from`] and `try_default` make clients that repeat requests, writes too,
-    /// for a long time without asking anybody: turn that off (`Config::default_retry`), or make
-    /// the client with [`config::connect`](crate::config::connect).
+    /// A client whose writes pass this fence: for as long as it is open. A write that still waits
+    /// when it closes, for a connection, for its turn, for its answer, fails with [`FenceClosed`].
+    /// That is so for every client, whatever it waits for and however often it sends again.
     pub fn guard(&self, client: kube::Client) -> kube::Client {
         let fence = self.clone();
         let namespace = client.default_namespace().to_owned();
         let valid_until = *client.valid_until();
-        let service = tower::service_fn(move |mut request: Request<Body>| {
+        let service = tower::service_fn(move |request: Request<Body>| {
             let (fence, client) = (fence.clone(), client.clone());
             async move {
-                if !is_read(request.method()) {
-                    fence.pass()?;
-                    request.extensions_mut().get_or_insert_default::<Fences>().0.push(fence);
+                if is_read(request.method()) {
+                    return client.send(request).await.map_err(BoxError::from);
                 }
-                client.send(request).await.map_err(BoxError::from)
+                fence.while_open(client.send(request)).await?.map_err(BoxError::from)
             }
         });
         kube::Client::new(service, namespace).with_valid_until(valid_until)
+    }
+
+    /// Goes on with something only while the fence is open, and drops it when it closes. The clock
+    /// is read before every step: after a pause of the whole process, what was waited for may be
+    /// there before a timer has fired.
+    async fn while_open<F: Future>(&self, work: F) -> Result<F::Output, FenceClosed> {
+        let term = || self.state.borrow().held().map(|validity| validity.term);
+        let begun = term().ok_or(FenceClosed)?;
+        let (mut work, mut closed) = (pin!(work), pin!(self.until_closed()));
+        poll_fn(|context| {
+            if term() != Some(begun) || closed.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(FenceClosed));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+
+    async fn until_closed(&self) {
+        let mut state = self.state.subscribe();
+        loop {
+            let Some(now) = state.borrow_and_update().held() else {
+                return;
+            };
+            // Cancel-safe: nothing is taken by either.
+            tokio::select! {
+                () = tokio::time::sleep_until(now.until) => {}
+                _ = state.changed() => {}
+            }
+        }
     }
 
     fn pass(&self) -> Result<(), FenceClosed> {
@@ -110,14 +168,14 @@ impl Fence {
     }
 }
 
-/// The fences a request came through, for whoever sends it again.
+/// Several fences to be passed one after the other.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fences(Vec<Fence>);
 
 impl PartialEq for Fences {
     /// Whether they are the same fences, open or not.
     fn eq(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Fence, &Fence)| Arc::ptr_eq(&one.validity, &other.validity);
+        let same = |(one, other): (&Fence, &Fence)| Arc::ptr_eq(&one.state, &other.state);
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
     }
 }
@@ -136,5 +194,120 @@ impl Fences {
     /// An error once one of them is closed.
     pub(crate) fn pass(&self) -> Result<(), FenceClosed> {
         self.0.iter().try_for_each(Fence::pass)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{Api, PostParams};
+    use tokio::sync::{Notify, oneshot};
+
+    use super::*;
+
+    /// A server to which the connection takes until it is told to be there; and what arrived.
+    fn far() -> (kube::Client, Arc<Notify>, watch::Receiver<u32>) {
+        let (connected, (arrived, arrivals)) = (Arc::new(Notify::new()), watch::channel(0));
+        let (gate, arrived) = (Arc::clone(&connected), Arc::new(arrived));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (gate, arrived) = (Arc::clone(&gate), Arc::clone(&arrived));
+            async move {
+                gate.notified().await;
+                arrived.send_modify(|count| *count += 1);
+                Ok::<_, Infallible>(http::Response::new(request.into_body()))
+            }
+        });
+        (kube::Client::new(service, "default"), connected, arrivals)
+    }
+
+    fn write(client: kube::Client) -> oneshot::Receiver<Result<ConfigMap, kube::Error>> {
+        let (done, told) = oneshot::channel();
+        tokio::spawn(async move {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client);
+            let _ = done.send(maps.create(&PostParams::default(), &ConfigMap::default()).await);
+        });
+        told
+    }
+
+    async fn step() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_waits_is_dropped_when_the_fence_closes() {
+        let closes: [fn(&Fence); 2] =
+            [Fence::close, |fence| fence.open_until(Instant::now() + Duration::from_millis(500))];
+        for close in closes {
+            let (client, connected, arrivals) = far();
+            let fence = Fence::closed();
+            fence.open_until(Instant::now() + Duration::from_secs(10));
+            let written = write(fence.guard(client));
+            step().await;
+            close(&fence);
+            let error = written.await.unwrap().unwrap_err();
+            assert!(error.to_string().contains(&FenceClosed.to_string()), "{error}");
+            connected.notify_one();
+            step().await;
+            assert_eq!(*arrivals.borrow(), 0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_goes_on_while_the_lease_is_renewed() {
+        let (client, connected, arrivals) = far();
+        let fence = Fence::closed();
+        fence.open_until(Instant::now() + Duration::from_secs(10));
+        let written = write(fence.guard(client));
+        for _ in 0..5 {
+            step().await;
+            tokio::time::advance(Duration::from_secs(8)).await;
+            fence.open_until(Instant::now() + Duration::from_secs(10));
+        }
+        connected.notify_one();
+        written.await.unwrap().unwrap();
+        assert_eq!(*arrivals.borrow(), 1);
+    }
+
+    /// As after SIGSTOP: the connection is there, and no timer has had its turn.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_there_when_the_process_wakes_up_is_not_used() {
+        let (connected, gate) = oneshot::channel::<()>();
+        let fence = Fence::closed();
+        fence.open_until(Instant::now() + Duration::from_secs(10));
+        let mut sent = false;
+        let sending = async {
+            let _ = gate.await;
+            sent = true;
+        };
+        let mut work = Box::pin(fence.while_open(sending));
+        assert!(futures::poll!(&mut work).is_pending());
+        connected.send(()).unwrap();
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(work.await, Err(FenceClosed));
+        assert!(!sent);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_term_began_does_not_go_on_in_the_next() {
+        let fence = Fence::closed();
+        let reopen = || fence.open_until(Instant::now() + Duration::from_secs(10));
+        reopen();
+        let mut first = Box::pin(fence.while_open(std::future::pending::<()>()));
+        assert!(futures::poll!(&mut first).is_pending());
+        fence.close();
+        reopen();
+        assert_eq!(first.await, Err(FenceClosed));
+        let mut second = Box::pin(fence.while_open(std::future::pending::<()>()));
+        assert!(futures::poll!(&mut second).is_pending());
+        tokio::time::advance(Duration::from_secs(11)).await;
+        reopen();
+        assert_eq!(second.await, Err(FenceClosed));
     }
 }

@@ -74,7 +74,8 @@ impl ManagerBuilder {
         }
     }
 
-    /// The operator's name, under which it owns the fields it writes.
+    /// The operator's name, under which it owns the fields it writes. Replicas have the same; where
+    /// controllers are [sharded](crate::shard), other operators in the namespace must have another.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self

@@ -75,7 +75,7 @@ pub enum ManagerError {
         /// What is missing.
         missing: Rules,
     },
-    /// A task failed, or ended before it was told to.
+    /// A task failed, panicked, or ended before it was told to.
     #[error("task {name:?}: {message}")]
     Task {
         /// The task.

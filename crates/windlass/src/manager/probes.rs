@@ -1,11 +1,15 @@
 //! What `/healthz` and `/readyz` answer: `ok`, or which check failed.
 //!
 //! As in Kubernetes: `?verbose` names every check, `?exclude=x` leaves one out, and
-//! `/readyz/x` asks one alone. Why a check failed goes to the log, not to whoever asks.
+//! `/readyz/x` asks one alone. Why a check failed goes to the log, not to whoever asks. A check that
+//! panics has failed.
+
+use std::panic::AssertUnwindSafe;
 
 use http::StatusCode;
 
 use super::http::{Answer, Head, text};
+use crate::object::panic_message;
 
 type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
@@ -48,7 +52,7 @@ impl Checks {
         match single {
             Some("ping") => text(StatusCode::OK, "ok"),
             Some(single) => match checks.iter().find(|(name, _)| name == single) {
-                Some((name, check)) => match check() {
+                Some((name, check)) => match ask(check) {
                     Ok(()) => text(StatusCode::OK, "ok"),
                     Err(reason) => {
                         tracing::warn!(endpoint, check = %name, %reason, "probe failed");
@@ -83,6 +87,11 @@ impl Query {
     }
 }
 
+fn ask(check: &Check) -> Result<(), String> {
+    let asked = std::panic::catch_unwind(AssertUnwindSafe(check));
+    asked.unwrap_or_else(|panic| Err(format!("panicked: {}", panic_message(&*panic))))
+}
+
 fn run(endpoint: &str, checks: &[(String, Check)], query: &Query) -> Answer {
     use std::fmt::Write as _;
 
@@ -91,7 +100,7 @@ fn run(endpoint: &str, checks: &[(String, Check)], query: &Query) -> Answer {
     for (name, check) in checks {
         let _ = if query.exclude.contains(name) {
             writeln!(report, "[+]{name} excluded: ok")
-        } else if let Err(reason) = check() {
+        } else if let Err(reason) = ask(check) {
             failed = true;
             tracing::warn!(endpoint, check = %name, %reason, "probe failed");
             writeln!(report, "[-]{name} failed: reason withheld")
@@ -116,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    fn ask(checks: &Checks, uri: &str) -> (u16, String) {
+    fn get(checks: &Checks, uri: &str) -> (u16, String) {
         let request = http::Request::get(uri).body(()).unwrap();
         let answer = checks.answer(&request);
         (answer.status().as_u16(), answer.into_body())
@@ -126,18 +135,31 @@ mod tests {
     fn probes_answer_as_in_kubernetes() {
         let mut checks = Checks::default();
         checks.add_ready("a", || Ok(()));
-        assert_eq!(ask(&checks, "/readyz"), (200, "ok".into()));
-        assert_eq!(ask(&checks, "/readyz?verbose"), (200, "[+]ping ok\n[+]a ok\nreadyz check passed\n".into()));
+        assert_eq!(get(&checks, "/readyz"), (200, "ok".into()));
+        assert_eq!(get(&checks, "/readyz?verbose"), (200, "[+]ping ok\n[+]a ok\nreadyz check passed\n".into()));
         checks.add_ready("b", || Err("secret".into()));
         assert_eq!(
-            ask(&checks, "/readyz"),
+            get(&checks, "/readyz"),
             (500, "[+]ping ok\n[+]a ok\n[-]b failed: reason withheld\nreadyz check failed\n".into())
         );
-        assert_eq!(ask(&checks, "/readyz?exclude=b").0, 200);
-        assert_eq!(ask(&checks, "/readyz/a"), (200, "ok".into()));
-        assert_eq!(ask(&checks, "/readyz/b").0, 500);
-        assert_eq!(ask(&checks, "/readyz/c").0, 404);
-        assert_eq!(ask(&checks, "/healthz"), (200, "ok".into()));
-        assert_eq!(ask(&checks, "/").0, 404);
+        assert_eq!(get(&checks, "/readyz?exclude=b").0, 200);
+        assert_eq!(get(&checks, "/readyz/a"), (200, "ok".into()));
+        assert_eq!(get(&checks, "/readyz/b").0, 500);
+        assert_eq!(get(&checks, "/readyz/c").0, 404);
+        assert_eq!(get(&checks, "/healthz"), (200, "ok".into()));
+        assert_eq!(get(&checks, "/").0, 404);
+    }
+
+    #[test]
+    fn a_check_that_panics_has_failed() {
+        let mut checks = Checks::default();
+        checks.add_ready("a", || panic!("secret"));
+        checks.add_ready("b", || Ok(()));
+        assert_eq!(
+            get(&checks, "/readyz"),
+            (500, "[+]ping ok\n[-]a failed: reason withheld\n[+]b ok\nreadyz check failed\n".into())
+        );
+        assert_eq!(get(&checks, "/readyz/a").0, 500);
+        assert_eq!(get(&checks, "/readyz/b").0, 200);
     }
 }

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
 use super::leading::Leading;
+use super::tasks::named;
 use super::{Bound, Cluster, Manager, ManagerError, describe, http, signals};
 use crate::cache::Caches;
 use crate::controller::{CompleteController, Environment};
@@ -131,7 +132,8 @@ impl Manager {
                     broadcaster: Arc::clone(&broadcaster),
                     election,
                 };
-                work.spawn(leading.run(work_shutdown.clone()));
+                let leading = leading.run(work_shutdown.clone());
+                work.spawn(async move { named("leader election", Box::pin(leading)).await? });
                 let kube = client.kube().clone();
                 let (events, events_shutdown) = (Arc::clone(&broadcaster), servers_shutdown.clone());
                 servers.spawn(async move {
@@ -211,8 +213,8 @@ pub(super) fn spawn_controllers(
     for controller in controllers {
         let mut environment = environment.clone();
         environment.recorder = broadcaster.recorder(controller.name());
-        let running = controller.run(environment, shutdown.clone());
-        work.spawn(async move { running.await.map_err(ManagerError::from) });
+        let (name, running) = (controller.name().to_owned(), controller.run(environment, shutdown.clone()));
+        work.spawn(async move { named(&name, running).await?.map_err(ManagerError::from) });
     }
 }
 

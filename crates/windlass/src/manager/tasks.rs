@@ -1,10 +1,15 @@
 //! Tasks of an operator's own, beside its controllers.
 
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::ManagerError;
 use crate::client::Client;
+use crate::object::panic_message;
 
 type Ended = Result<(), String>;
 
@@ -26,15 +31,17 @@ impl Task {
 
     /// Runs it; the future belongs to whoever spawns it.
     pub(super) async fn run(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
-        let ended = (self.run)(shutdown.clone()).await;
-        verdict(self.name, ended, &shutdown)
+        let Self { name, run } = self;
+        let token = shutdown.clone();
+        let ended = named(&name, async move { run(token).await }).await?;
+        verdict(name, ended, &shutdown)
     }
 }
 
 /// A task of the leader, started in each of its terms.
 pub(super) struct LeaderTask {
     name: String,
-    run: Box<dyn Fn(Client, CancellationToken) -> BoxFuture<'static, Ended> + Send + Sync>,
+    run: Arc<dyn Fn(Client, CancellationToken) -> BoxFuture<'static, Ended> + Send + Sync>,
 }
 
 impl LeaderTask {
@@ -44,7 +51,7 @@ impl LeaderTask {
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: std::fmt::Display,
     {
-        Self { name: name.to_owned(), run: Box::new(move |client, shutdown| erase(task(client, shutdown))) }
+        Self { name: name.to_owned(), run: Arc::new(move |client, shutdown| erase(task(client, shutdown))) }
     }
 
     /// One run of it, with a client whose writes stop with the lease.
@@ -53,9 +60,20 @@ impl LeaderTask {
         client: Client,
         shutdown: CancellationToken,
     ) -> impl Future<Output = Result<(), ManagerError>> + Send + use<> {
-        let (name, running) = (self.name.clone(), (self.run)(client, shutdown.clone()));
-        async move { verdict(name, running.await, &shutdown) }
+        let (name, run, token) = (self.name.clone(), Arc::clone(&self.run), shutdown.clone());
+        async move {
+            let ended = named(&name, async move { run(client, token).await }).await?;
+            verdict(name, ended, &shutdown)
+        }
     }
+}
+
+/// What something comes to; if it panics, an error that says so and who it was.
+pub(super) async fn named<T>(name: &str, running: impl Future<Output = T>) -> Result<T, ManagerError> {
+    AssertUnwindSafe(running).catch_unwind().await.map_err(|panic| {
+        let message = format!("panicked: {}", panic_message(&*panic));
+        ManagerError::Task { name: name.to_owned(), message }
+    })
 }
 
 fn erase<Fut, E>(running: Fut) -> BoxFuture<'static, Ended>

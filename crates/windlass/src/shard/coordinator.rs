@@ -16,11 +16,13 @@ use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Plan, Sharding, Slots, plan, quota};
+use super::{Plan, Sharding, Slots, Team, plan, quota};
 use crate::lease::{Election, Intent, LeaderElection};
 
 /// Says of which controller a lease is part.
 const CONTROLLER_LABEL: &str = "windlass.dev/sharded-controller";
+/// Says of which manager that controller is: others may have one of the same name.
+const MANAGER_LABEL: &str = "windlass.dev/sharded-manager";
 /// Says what a lease is: `shard` or `member`.
 const ROLE_LABEL: &str = "windlass.dev/shard-role";
 /// Says into how many shards the writer of a lease divides the keys.
@@ -32,7 +34,9 @@ type Taken = Box<dyn Fn(&BTreeSet<u32>) + Send + Sync>;
 /// Takes, renews and gives back the shards of one controller.
 pub(crate) struct Coordinator {
     leases: Api<Lease>,
+    /// For the log.
     controller: String,
+    team: Team,
     config: Sharding,
     slots: Slots,
     taken: Taken,
@@ -78,7 +82,14 @@ impl Others {
 
 impl Coordinator {
     /// `client` must not pass through any fence.
-    pub(crate) fn new(client: kube::Client, controller: &str, config: Sharding, slots: Slots, taken: Taken) -> Self {
+    pub(crate) fn new(
+        client: kube::Client,
+        (manager, controller): (&str, &str),
+        config: Sharding,
+        slots: Slots,
+        taken: Taken,
+    ) -> Self {
+        let team = Team::new(manager, controller);
         let namespace = config.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let election = |name: String| {
             Election::new(LeaderElection {
@@ -93,9 +104,10 @@ impl Coordinator {
         };
         Self {
             leases: Api::namespaced(client, &namespace),
-            shards: (0..config.shards).map(|shard| election(shard_name(controller, shard))).collect(),
-            membership: election(member_name(controller, &config.identity)),
+            shards: (0..config.shards).map(|shard| election(team.shard(shard))).collect(),
+            membership: election(team.member(&config.identity)),
             controller: controller.to_owned(),
+            team,
             config,
             slots,
             taken,
@@ -145,7 +157,7 @@ impl Coordinator {
     async fn round(&mut self) -> Result<(), kube::Error> {
         let mut leases = self.list().await?;
         let (now, wall) = (Instant::now(), Timestamp::now());
-        let own = member_name(&self.controller, &self.config.identity);
+        let own = self.team.member(&self.config.identity);
         let member = leases.remove(&own);
         let is_new = member.is_none();
         let joined = self.join(member, now, wall).await?;
@@ -162,7 +174,7 @@ impl Coordinator {
         }
         self.waiting = wait;
         let mut currents: Vec<Option<Lease>> =
-            (0..self.config.shards).map(|shard| leases.remove(&shard_name(&self.controller, shard))).collect();
+            (0..self.config.shards).map(|shard| leases.remove(&self.team.shard(shard))).collect();
         let mut writes: BTreeMap<u32, (Option<Lease>, LeaseSpec)> = BTreeMap::new();
         let mut free = BTreeSet::new();
         for (shard, current) in (0u32..).zip(&mut currents) {
@@ -209,7 +221,7 @@ impl Coordinator {
         let sent = Instant::now();
         let this = &*self;
         let requests = requests.map(|(shard, (current, spec))| {
-            let name = shard_name(&this.controller, shard);
+            let name = this.team.shard(shard);
             async move { (shard, this.write(&name, "shard", current, spec).await) }
         });
         for (shard, written) in join_all(requests).await {
@@ -227,7 +239,7 @@ impl Coordinator {
                 continue;
             };
             let sent = Instant::now();
-            match self.write(&shard_name(&self.controller, shard), "shard", current, spec).await {
+            match self.write(&self.team.shard(shard), "shard", current, spec).await {
                 Ok(spec) => {
                     self.extend(shard, spec, sent);
                     self.held.insert(shard);
@@ -256,8 +268,7 @@ impl Coordinator {
             let Some(released) = self.shards[shard as usize].release(&spec, wall) else {
                 continue;
             };
-            if let Err(error) = self.write(&shard_name(&self.controller, shard), "shard", Some(current), released).await
-            {
+            if let Err(error) = self.write(&self.team.shard(shard), "shard", Some(current), released).await {
                 // It runs out by itself, or is ours again in the next round.
                 tracing::warn!(controller = %self.controller, shard, %error, "shard not given back");
             }
@@ -297,7 +308,7 @@ impl Coordinator {
         let since = current.as_ref().map(joined_at);
         let spec = current.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         if let Intent::Write(spec) = self.membership.look(spec.as_ref(), now.into_std(), wall) {
-            let name = member_name(&self.controller, &self.config.identity);
+            let name = self.team.member(&self.config.identity);
             self.write(&name, "member", current, spec).await?;
         }
         Ok(since)
@@ -349,7 +360,9 @@ impl Coordinator {
     }
 
     async fn list(&self) -> Result<BTreeMap<String, Lease>, kube::Error> {
-        let params = ListParams::default().labels(&format!("{CONTROLLER_LABEL}={}", self.controller));
+        let Team { manager, controller } = &self.team;
+        let params =
+            ListParams::default().labels(&format!("{CONTROLLER_LABEL}={controller},{MANAGER_LABEL}={manager}"));
         let list = self.leases.list(&params).await?;
         Ok(list.items.into_iter().filter_map(|lease| Some((lease.metadata.name.clone()?, lease))).collect())
     }
@@ -364,7 +377,7 @@ impl Coordinator {
         };
         let wall = Timestamp::now();
         let released = (0..self.config.shards).filter_map(|shard| {
-            let name = shard_name(&self.controller, shard);
+            let name = self.team.shard(shard);
             let current = leases.get(&name)?.clone();
             let spec = self.shards[shard as usize].release(current.spec.as_ref()?, wall)?;
             Some(async move { self.write(&name, "shard", Some(current), spec).await.map(drop) })
@@ -374,7 +387,7 @@ impl Coordinator {
                 tracing::warn!(controller = %self.controller, %error, "shard not given back");
             }
         }
-        let member = member_name(&self.controller, &self.config.identity);
+        let member = self.team.member(&self.config.identity);
         let _ = self.leases.delete(&member, &DeleteParams::default()).await;
     }
 
@@ -391,7 +404,8 @@ impl Coordinator {
         let exists = lease.metadata.resource_version.is_some();
         lease.metadata.name = Some(name.to_owned());
         lease.metadata.labels.get_or_insert_default().extend([
-            (CONTROLLER_LABEL.to_owned(), self.controller.clone()),
+            (CONTROLLER_LABEL.to_owned(), self.team.controller.clone()),
+            (MANAGER_LABEL.to_owned(), self.team.manager.clone()),
             (ROLE_LABEL.to_owned(), role.to_owned()),
             (COUNT_LABEL.to_owned(), self.config.shards.to_string()),
         ]);
@@ -403,17 +417,6 @@ impl Coordinator {
         };
         Ok(lease.spec.unwrap_or_default())
     }
-}
-
-fn shard_name(controller: &str, shard: u32) -> String {
-    format!("{controller}-shard-{shard}")
-}
-
-/// Identities may hold characters that names may not.
-fn member_name(controller: &str, identity: &str) -> String {
-    let allowed = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-    let identity: String = identity.chars().map(allowed).collect();
-    format!("{controller}-member-{}", identity.trim_matches('-'))
 }
 
 fn label<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {

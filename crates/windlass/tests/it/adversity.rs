@@ -25,10 +25,10 @@ use windlass_store::{Durable, DurableOptions};
 
 use crate::bench::{Bench, Frozen, Log, Pet, Running, pet, wait_for, write_kubeconfig};
 
-type Answer = http::Response<http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, tower::BoxError>>;
+pub type Answer = http::Response<http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, tower::BoxError>>;
 
 /// A client whose requests pass through `meddle`, which answers itself or lets them go on.
-fn through<F, Fut>(bench: &Bench, meddle: F) -> kube::Client
+pub fn through<F, Fut>(bench: &Bench, meddle: F) -> kube::Client
 where
     F: Fn(http::Request<kube::client::Body>, windlass_server::Service) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Answer> + Send + 'static,
@@ -41,7 +41,7 @@ where
     kube::Client::new(meddling, "default")
 }
 
-async fn forward(request: http::Request<kube::client::Body>, service: windlass_server::Service) -> Answer {
+pub async fn forward(request: http::Request<kube::client::Body>, service: windlass_server::Service) -> Answer {
     let Ok(response) = service.oneshot(request).await;
     response.map(|body| body.map_err(tower::BoxError::from).boxed_unsync())
 }

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kube::Resource;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
+use tokio::sync::Notify;
+use windlass::events::Recorder;
 use windlass::finalizer::{Finalize, Finalizer};
-use windlass::{Context, Controller, Outcome};
+use windlass::{Context, Controller, ObjectKey, Outcome, Reconcile};
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
@@ -62,4 +65,54 @@ async fn an_object_stays_until_it_is_cleaned_up() {
     bench.pets().patch("thor", &params, &Patch::Merge(none)).await.expect("patched");
     assert!(bench.pets().get_opt("thor").await.expect("read").is_none());
     running.stop().await.expect("stopped");
+}
+
+/// Says when it begins to clean up, and waits until it may go on.
+struct Slow(Arc<Notify>, Arc<Notify>);
+
+impl Finalize<Pet> for Slow {
+    async fn reconcile(&self, _pet: Arc<Pet>, _ctx: &Context) -> windlass::Result {
+        Ok(Outcome::Done)
+    }
+
+    async fn cleanup(&self, _pet: Arc<Pet>, _ctx: &Context) -> windlass::Result {
+        self.0.notify_one();
+        self.1.notified().await;
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test]
+async fn an_object_made_anew_during_the_cleanup_keeps_its_finalizer() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let mut thor = pet("thor");
+    thor.metadata.finalizers = Some(vec![NAME.to_owned()]);
+    let old = bench.create(&thor).await;
+    bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
+    let pets = client.lister::<Pet>();
+    pets.wait_synced().await.expect("synced");
+    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let finalizer = Finalizer::new(NAME, Slow(Arc::clone(&begun), Arc::clone(&go_on)));
+    let context = Context::new("pet", client.clone(), Recorder::discard());
+    let key = ObjectKey::new("default", "thor");
+    let cleaning = tokio::spawn({
+        let key = key.clone();
+        async move { finalizer.reconcile(&key, &context).await.map_err(|error| error.to_string()) }
+    });
+    begun.notified().await;
+    // Somebody takes it away by hand and puts it back.
+    let none = json!({"metadata": {"finalizers": null}});
+    bench.pets().patch("thor", &PatchParams::default(), &Patch::Merge(none)).await.expect("patched");
+    let new = bench.create(&thor).await;
+    assert_ne!(new.metadata.uid, old.metadata.uid);
+    wait_for("the cache has the new one", async || {
+        pets.get(&key).is_some_and(|pet| pet.meta().uid == new.metadata.uid)
+    })
+    .await;
+    go_on.notify_one();
+    assert_eq!(cleaning.await.expect("no panic"), Ok(Outcome::Done));
+    let thor = bench.pets().get("thor").await.expect("there");
+    assert_eq!(thor.metadata.finalizers.as_deref(), Some(&[NAME.to_owned()][..]));
+    client.caches().stop().await;
 }

@@ -7,14 +7,21 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::Api;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tower::ServiceExt;
+use windlass::config::Loader;
 use windlass::controller::from_fn;
 use windlass::events::Recorder;
 use windlass::lease::{Elector, Fence, FenceClosed, LeaderElection};
 use windlass::{Client, Context, Controller, Manager, ObjectKey, Outcome};
+use windlass_server::Server;
+use windlass_server::authn::User;
+use windlass_server::pki::Authority;
 
-use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
+use crate::bench::{Bench, Log, Pet, Running, pet, wait_for, write_kubeconfig};
 
 fn quick(identity: &str) -> LeaderElection {
     LeaderElection {
@@ -40,6 +47,13 @@ pub fn switchable(bench: &Bench, cut: &Arc<AtomicBool>) -> kube::Client {
         }
     });
     kube::Client::new(service, "default")
+}
+
+fn map(name: &str) -> ConfigMap {
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some(name.into());
+    map.metadata.namespace = Some("default".into());
+    map
 }
 
 async fn holder(bench: &Bench) -> Option<String> {
@@ -108,18 +122,57 @@ async fn a_replica_cut_off_steps_down_and_rejoins() {
     first.stop().await.expect("stopped");
 }
 
+/// What a reconcile left to others: an event, and a write of a task of its own.
+#[tokio::test(start_paused = true)]
+async fn what_a_leader_began_when_it_was_cut_off_does_not_leave_when_the_network_is_back() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let (log, cut) = (Log::default(), Arc::new(AtomicBool::new(false)));
+    let builder = Manager::builder(switchable(&bench, &cut)).name("a").leader_election(quick("a"));
+    let mut manager = builder.build().expect("built");
+    let (outcomes, is_cut) = (Log::default(), Arc::clone(&cut));
+    let (told, begun) = (outcomes.clone(), AtomicBool::new(false));
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let begin = is_cut.load(Ordering::Relaxed) && !begun.swap(true, Ordering::Relaxed);
+        let told = told.clone();
+        async move {
+            if begin {
+                let thor = ctx.get::<Pet>(&key).await?.expect("there");
+                ctx.recorder().normal(&*thor, "Late", "written by the old leader");
+                let client = ctx.client().clone();
+                tokio::spawn(async move { told.push(client.create(&map("detached")).await.is_ok()) });
+            }
+            Ok(Outcome::RequeueAfter(Duration::from_millis(10)))
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let first = Running::ready(manager).await;
+    wait_for("a leads", async || holder(&bench).await.as_deref() == Some("a")).await;
+    let second = Running::start(replica(bench.kube.clone(), "b", &log));
+    cut.store(true, Ordering::Relaxed);
+    wait_for("b leads", async || log.contains(&"b")).await;
+    assert_eq!(outcomes.entries(), [false], "dropped with the lease");
+    cut.store(false, Ordering::Relaxed);
+    let events: Api<Event> = Api::namespaced(bench.kube.clone(), "default");
+    let notes = async || -> Vec<String> {
+        let events = events.list(&ListParams::default()).await.expect("listed").items;
+        events.into_iter().filter_map(|event| event.note).collect()
+    };
+    // Events are written in order: this one was reported after.
+    wait_for("a says that it stopped", async || notes().await.contains(&"a stopped leading".to_owned())).await;
+    assert!(!notes().await.contains(&"written by the old leader".to_owned()));
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    assert!(maps.get_opt("detached").await.expect("read").is_none());
+    second.stop().await.expect("stopped");
+    first.stop().await.expect("stopped");
+}
+
 #[tokio::test]
 async fn a_leader_that_was_stopped_and_wakes_up_writes_nothing() {
     let bench = Bench::start().await;
     let fence = Fence::closed();
     let mut elector = Elector::new(bench.kube.clone(), quick("a"), fence.clone(), Recorder::discard());
     let client = Client::standalone(fence.guard(bench.kube.clone()), "a");
-    let map = |name: &str| {
-        let mut map = ConfigMap::default();
-        map.metadata.name = Some(name.into());
-        map.metadata.namespace = Some("default".into());
-        map
-    };
     let refused = client.create(&map("early")).await.expect_err("not the leader yet");
     let mut cause = std::error::Error::source(&refused);
     let mut causes = Vec::new();
@@ -137,4 +190,53 @@ async fn a_leader_that_was_stopped_and_wakes_up_writes_nothing() {
     elector.acquire().await;
     client.create(&map("again")).await.expect("leading again");
     client.caches().stop().await;
+}
+
+/// The network is cut: a connection is accepted, and its handshake is answered only after the lease is
+/// lost.
+#[tokio::test]
+async fn a_write_that_waits_for_its_connection_does_not_leave_after_the_lease_is_lost() {
+    let server = Server::builder().token("replica", User::admin()).start().await.expect("started");
+    let authority = Authority::generate().expect("an authority");
+    let listener = server.listen("127.0.0.1:0".parse().expect("an address"), &authority).await.expect("listening");
+    let bench = Bench::of(server).await;
+    let losses: [fn(&Fence); 2] = [Fence::close, |fence| fence.open_until(Instant::now() + Duration::from_millis(30))];
+    for lose in losses {
+        let cut = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let files = tempfile::tempdir().expect("a directory");
+        let address = cut.local_addr().expect("an address");
+        let kubeconfig = write_kubeconfig(files.path(), address, &authority, "replica");
+        let kube = Loader::default().kubeconfig(kubeconfig).client().await.expect("a client");
+        let fence = Fence::closed();
+        let client = Client::standalone(fence.guard(kube), "a");
+        fence.open_until(Instant::now() + Duration::from_secs(60));
+        let late = tokio::spawn({
+            let client = client.clone();
+            async move { client.create(&map("late")).await }
+        });
+        let (mut waiting, _) = cut.accept().await.expect("a connection");
+        lose(&fence);
+        let error = late.await.expect("no panic").expect_err("the lease is lost");
+        let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        assert!(cause.contains(&FenceClosed.to_string()), "{cause}");
+        // The network is back, for the connection that waits and for others.
+        let upstream = listener.address();
+        tokio::spawn(async move {
+            loop {
+                tokio::spawn(async move {
+                    if let Ok(mut server) = TcpStream::connect(upstream).await {
+                        let _ = tokio::io::copy_bidirectional(&mut waiting, &mut server).await;
+                    }
+                });
+                (waiting, _) = cut.accept().await.expect("a connection");
+            }
+        });
+        fence.open_until(Instant::now() + Duration::from_secs(60));
+        client.create(&map("after")).await.expect("leading again");
+        let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+        assert!(maps.get_opt("late").await.expect("read").is_none());
+        maps.delete("after", &kube::api::DeleteParams::default()).await.expect("deleted");
+        client.caches().stop().await;
+    }
+    listener.stop().await;
 }

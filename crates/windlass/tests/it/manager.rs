@@ -203,3 +203,16 @@ async fn a_leader_task_that_ends_stops_the_manager() {
     let error = Running::start(manager).ended().await.expect_err("failed").to_string();
     assert_eq!(error, "task \"short\": ended before it was told to");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_panics_is_named() {
+    let bench = Bench::start().await;
+    let end = |stopped: Result<(), ManagerError>| stopped.expect_err("the task panicked").to_string();
+    let mut manager = bench.manager();
+    manager.add_task("report", |_| async { panic!("no paper") as Result<(), String> }).expect("added");
+    assert_eq!(end(Running::start(manager).ended().await), "task \"report\": panicked: no paper");
+    let mut manager = bench.manager();
+    let task = |_, _| -> std::future::Ready<Result<(), String>> { panic!("no ink") };
+    manager.add_leader_task("print", task).expect("added");
+    assert_eq!(end(Running::start(manager).ended().await), "task \"print\": panicked: no ink");
+}

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 
 use futures::StreamExt;
 use http_body_util::BodyExt;
+use k8s_openapi::api::autoscaling::{v1, v2};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PartialObjectMeta, Patch, PostParams,
@@ -14,9 +15,12 @@ use serde_json::json;
 use tokio::sync::watch;
 use tower::ServiceExt;
 use windlass::cache::Scope;
-use windlass::{Client, ObjectKey};
+use windlass::informer::Change;
+use windlass::patch::Draft;
+use windlass::{Client, ObjectKey, finalizer};
 
-use crate::bench::{Bench, wait_for};
+use crate::adversity::{forward, through};
+use crate::bench::{Bench, Log, wait_for};
 
 /// A client whose watches say nothing more once they are told to be silent.
 fn silenced(bench: &Bench) -> (Client, watch::Sender<bool>) {
@@ -188,5 +192,210 @@ async fn an_object_of_a_kind_known_at_run_time_says_what_it_is_wherever_it_comes
     for object in listed.iter().chain(&found).chain([&*cached]) {
         assert_eq!(object.types.as_ref().map(|types| types.kind.as_str()), Some("ConfigMap"));
     }
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn an_object_whose_last_finalizer_is_removed_is_gone_however_that_is_done() {
+    const HELD: &str = "example.com/held";
+    let bench = Bench::start().await;
+    let (client, silence) = silenced(&bench);
+    let maps = client.lister::<ConfigMap>();
+    maps.wait_synced().await.expect("synced");
+    let ways = ["modify", "patch", "draft", "remove"];
+    for way in ways {
+        let mut held = map("default", way);
+        held.metadata.finalizers = Some(vec![HELD.to_owned()]);
+        client.create(&held).await.expect("created");
+        client.delete::<ConfigMap>(&ObjectKey::new("default", way)).await.expect("deleted");
+    }
+    silence.send_replace(true);
+    for way in ways {
+        let key = ObjectKey::new("default", way);
+        let held = client.get::<ConfigMap>(&key).await.expect("read").expect("the finalizer holds it");
+        match way {
+            "modify" => drop(client.modify::<ConfigMap>(&key, |map| map.metadata.finalizers = None).await.expect(way)),
+            "patch" => {
+                let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                client.patch::<ConfigMap>(&key, &none).await.expect(way);
+            }
+            "draft" => {
+                let mut draft = Draft::new(held);
+                draft.metadata.finalizers = None;
+                draft.commit(&client).await.expect(way);
+            }
+            _ => finalizer::remove(&client, held, HELD).await.expect(way),
+        }
+        assert!(client.get::<ConfigMap>(&key).await.expect("read").is_none(), "{way}");
+    }
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_being_emptied_is_still_there() {
+    let bench = Bench::start().await;
+    with_namespaces(&bench).await;
+    let (client, silence) = silenced(&bench);
+    let namespaces = client.lister::<Namespace>();
+    namespaces.wait_synced().await.expect("synced");
+    silence.send_replace(true);
+    let key = ObjectKey::cluster("a");
+    client.delete::<Namespace>(&key).await.expect("deleted");
+    assert!(client.live().get::<Namespace>(&key).await.expect("read").is_some(), "nobody has emptied it");
+    let seen = client.get::<Namespace>(&key).await.expect("read").expect("there");
+    assert!(seen.metadata.deletion_timestamp.is_some());
+    client.caches().stop().await;
+}
+
+fn scaler(most: i32) -> v2::HorizontalPodAutoscaler {
+    let scaler = json!({
+        "metadata": {"name": "h", "namespace": "default"},
+        "spec": {"maxReplicas": most, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
+    });
+    serde_json::from_value(scaler).expect("a scaler")
+}
+
+#[tokio::test]
+async fn a_write_is_seen_in_every_version_of_its_kind() {
+    let bench = Bench::start().await;
+    let (client, silence) = silenced(&bench);
+    let key = ObjectKey::new("default", "h");
+    let cached = async || client.get::<v1::HorizontalPodAutoscaler>(&key).await.expect("read");
+    assert!(cached().await.is_none());
+    silence.send_replace(true);
+    client.create(&scaler(3)).await.expect("created");
+    assert_eq!(cached().await.map(|seen| seen.spec.max_replicas), Some(3));
+    client.modify::<v2::HorizontalPodAutoscaler>(&key, |h| h.spec.max_replicas = 9).await.expect("modified");
+    assert_eq!(cached().await.map(|seen| seen.spec.max_replicas), Some(9));
+    client.delete::<v2::HorizontalPodAutoscaler>(&key).await.expect("deleted");
+    assert!(cached().await.is_none());
+    client.caches().stop().await;
+}
+
+/// The read that would tell how a write looks in the other version fails.
+#[tokio::test]
+async fn a_version_that_cannot_be_told_is_read_live_and_never_older() {
+    let bench = Bench::start().await;
+    let (broken, is_broken) = watch::channel(false);
+    let kube = through(&bench, move |request, service| {
+        let is_broken = is_broken.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            if *is_broken.borrow() && path == "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers/h" {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError",
+                    "code": 500, "message": "conversion failed"});
+                let body = http_body_util::Full::from(status.to_string()).map_err(tower::BoxError::from);
+                return http::Response::builder().status(500).body(body.boxed_unsync()).expect("a response");
+            }
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            if watches && path.starts_with("/apis/autoscaling/v1/") && *is_broken.borrow() {
+                return std::future::pending().await;
+            }
+            let (parts, body) = forward(request, service).await.into_parts();
+            let frames = body.into_data_stream().then(move |data| {
+                let silent = watches && *is_broken.borrow();
+                async move { if silent { std::future::pending().await } else { data.map(http_body::Frame::data) } }
+            });
+            http::Response::from_parts(parts, http_body_util::StreamBody::new(frames.boxed()).boxed_unsync())
+        }
+    });
+    let client = Client::standalone(kube, "test");
+    let key = ObjectKey::new("default", "h");
+    let mut scaler = client.create(&scaler(3)).await.expect("created");
+    let cached = async || client.get::<v1::HorizontalPodAutoscaler>(&key).await;
+    assert_eq!(cached().await.expect("read").map(|seen| seen.spec.max_replicas), Some(3));
+    broken.send_replace(true);
+    scaler.spec.max_replicas = 9;
+    client.update(&scaler).await.expect("updated, in the version that works");
+    cached().await.expect_err("nobody can tell");
+    broken.send_replace(false);
+    assert_eq!(cached().await.expect("read").map(|seen| seen.spec.max_replicas), Some(9));
+    client.caches().stop().await;
+}
+
+/// A client that gets the answers to some requests only when it is allowed to, and tells of each that
+/// waits. Its lists do not stream, and a watch that is among those requests never says anything.
+fn delayed(
+    bench: &Bench,
+    slow: fn(&http::Request<kube::client::Body>) -> bool,
+) -> (Client, watch::Sender<bool>, Log<()>) {
+    let ((allow, allowed), waiting) = (watch::channel(false), Log::default());
+    let log = waiting.clone();
+    let kube = through(bench, move |request, service| {
+        let (mut allowed, log) = (allowed.clone(), log.clone());
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            if query.contains("sendInitialEvents=true") {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid",
+                    "code": 422, "message": "sendInitialEvents is forbidden"});
+                let body = http_body_util::Full::from(status.to_string()).map_err(tower::BoxError::from);
+                let response = http::Response::builder().status(422).body(body.boxed_unsync());
+                return response.expect("a response");
+            }
+            let (is_slow, watches) = (slow(&request), query.contains("watch=true"));
+            let (parts, body) = forward(request, service).await.into_parts();
+            if !is_slow {
+                return http::Response::from_parts(parts, body);
+            }
+            if watches {
+                return std::future::pending().await;
+            }
+            let body = body.collect().await.expect("an answer").to_bytes();
+            log.push(());
+            let _ = allowed.wait_for(|allowed| *allowed).await;
+            let body = http_body_util::Full::from(body).map_err(tower::BoxError::from);
+            http::Response::from_parts(parts, body.boxed_unsync())
+        }
+    });
+    (Client::standalone(kube, "test"), allow, waiting)
+}
+
+#[tokio::test]
+async fn a_write_that_is_answered_after_the_own_deletion_brings_nothing_back() {
+    let bench = Bench::start().await;
+    let (client, allow, waiting) = delayed(&bench, |request| {
+        request.method() == http::Method::PATCH || request.uri().query().is_some_and(|query| query.contains("watch="))
+    });
+    let key = ObjectKey::new("default", "x");
+    client.lister::<ConfigMap>().wait_synced().await.expect("synced");
+    client.create(&map("default", "x")).await.expect("created");
+    let late = tokio::spawn({
+        let (client, key) = (client.clone(), key.clone());
+        async move { client.patch::<ConfigMap>(&key, &Patch::Merge(json!({"data": {"a": "1"}}))).await }
+    });
+    wait_for("the patch is carried out", async || waiting.len() == 1).await;
+    client.delete::<ConfigMap>(&key).await.expect("deleted");
+    assert!(client.get::<ConfigMap>(&key).await.expect("read").is_none());
+    allow.send_replace(true);
+    late.await.expect("no panic").expect("patched before");
+    assert!(client.get::<ConfigMap>(&key).await.expect("read").is_none());
+    client.create(&map("default", "x")).await.expect("created");
+    assert!(client.get::<ConfigMap>(&key).await.expect("read").is_some(), "another one");
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn what_was_made_and_deleted_during_a_list_is_never_seen_again() {
+    let bench = Bench::start().await;
+    let (client, allow, waiting) = delayed(&bench, |request| {
+        request.method() == http::Method::GET && request.uri().query().is_some_and(|query| query.contains("limit=500"))
+    });
+    let (maps, key) = (client.lister::<ConfigMap>(), ObjectKey::new("default", "x"));
+    let seen: Log<(bool, bool)> = Log::default();
+    let (log, lister, own) = (seen.clone(), maps.clone(), key.clone());
+    let subscription = maps.subscribe(move |change| {
+        if ObjectKey::of(&**change.object()) == own {
+            log.push((matches!(change, Change::Deleted { .. }), lister.get(&own).is_some()));
+        }
+    });
+    wait_for("the list is made", async || waiting.len() == 1).await;
+    client.create(&map("default", "x")).await.expect("created");
+    assert!(maps.get(&key).is_some());
+    client.delete::<ConfigMap>(&key).await.expect("deleted");
+    assert!(maps.get(&key).is_none());
+    allow.send_replace(true);
+    wait_for("the watch tells of the deletion", async || seen.contains(&(true, false))).await;
+    assert_eq!(seen.entries(), [(false, false), (true, false)]);
+    drop(subscription);
     client.caches().stop().await;
 }

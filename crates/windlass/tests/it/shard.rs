@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, ListParams};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::controller::from_fn;
@@ -89,7 +90,7 @@ fn replica(client: kube::Client, identity: &'static str, watchman: &Watchman) ->
 
 fn replica_of(client: kube::Client, identity: &'static str, shards: u32, watchman: &Watchman) -> Manager {
     let watchman = watchman.clone();
-    let mut manager = Manager::builder(client).name(identity).build().expect("built");
+    let mut manager = Manager::builder(client).name("it").build().expect("built");
     let reconciler = from_fn(move |key: ObjectKey, _: Context| {
         let active = watchman.enter(identity, &key);
         async move {
@@ -124,7 +125,7 @@ async fn a_replica_with_another_number_of_shards_waits_until_the_others_are_gone
     watchman.shared_by(&["b"]).await;
     let other = Running::start(replica_of(bench.kube.clone(), "a", 12, &watchman));
     wait_for("the other joins", async || {
-        let waits = |lease: &Lease| lease.metadata.name.as_deref() == Some("pet-member-a");
+        let waits = |lease: &Lease| lease.metadata.name.as_deref() == Some("it.pet-member-a");
         leases(&bench).await.iter().any(waits)
     })
     .await;
@@ -147,7 +148,7 @@ async fn keys_of_other_replicas_are_not_taken_and_odd_names_are_refused() {
     for identity in ["a", "b"] {
         let controller = Controller::<Pet>::new("pet").sharding(quick(identity));
         wakers.push(controller.enqueuer());
-        let mut manager = Manager::builder(bench.kube.clone()).name(identity).build().expect("built");
+        let mut manager = Manager::builder(bench.kube.clone()).name("it").build().expect("built");
         let odd = Controller::<Pet>::new("My Pets").sharding(quick(identity)).complete(done());
         let error = manager.add(odd).expect_err("no name of a lease").to_string();
         assert!(error.contains("\"My Pets\"") && error.contains("lower-case"), "{error}");
@@ -226,12 +227,12 @@ async fn a_replica_that_was_stopped_and_wakes_up_writes_nothing() {
     let one = |identity: &str| Sharding { shards: 1, ..quick(identity) };
     let sharding = one("a");
     let mut frozen = Frozen::start(bench.kube.clone(), move |kube| {
-        let manager = Manager::builder(kube).name("a").build().expect("built");
+        let manager = Manager::builder(kube).name("it").build().expect("built");
         (manager, Controller::<Pet>::new("pet").sharding(sharding))
     });
     frozen.standing().await;
     let log: Log<&str> = Log::default();
-    let mut manager = Manager::builder(bench.kube.clone()).name("b").build().expect("built");
+    let mut manager = Manager::builder(bench.kube.clone()).name("it").build().expect("built");
     let seen = log.clone();
     let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
         let seen = seen.clone();
@@ -250,4 +251,39 @@ async fn a_replica_that_was_stopped_and_wakes_up_writes_nothing() {
     let live = bench.pets().get("thor").await.expect("there");
     assert_eq!(live.spec.tricks, ["by b"]);
     second.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn operators_whose_controllers_have_the_same_name_share_nothing() {
+    let bench = with_pets().await;
+    let watchman = Watchman::default();
+    let pets = Running::start(replica(bench.kube.clone(), "pets", &watchman));
+    let log: Log<String> = Log::default();
+    let mut manager = Manager::builder(bench.kube.clone()).name("another").build().expect("built");
+    let seen = log.clone();
+    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+        seen.push(key.name().to_owned());
+        async { Ok(Outcome::Done) }
+    });
+    let controller = Controller::<ConfigMap>::new("pet").sharding(quick("maps"));
+    manager.add(controller.complete(reconciler)).expect("added");
+    let maps = Running::start(manager);
+    wait_for("both hold all their shards", async || {
+        let held = |lease: &&Lease| {
+            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+            lease.metadata.name.as_deref().is_some_and(|name| name.contains("-shard-")) && holder.is_some()
+        };
+        leases(&bench).await.iter().filter(held).count() == 16
+    })
+    .await;
+    watchman.shared_by(&["pets"]).await;
+    let api: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    for n in 0..PETS {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(format!("map-{n}"));
+        api.create(&PostParams::default(), &map).await.expect("created");
+    }
+    wait_for("every map", async || (0..PETS).all(|n| log.contains(&format!("map-{n}")))).await;
+    pets.stop().await.expect("stopped");
+    maps.stop().await.expect("stopped");
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent, Service};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, ListParams, Patch};
+use kube::api::{Api, DeleteParams, ListParams, Patch};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::events::{Broadcaster, EventApi};
@@ -92,6 +92,52 @@ async fn a_draft_does_not_undo_what_another_added_to_a_list() {
     client.patch::<Pet>(&ObjectKey::new("default", "thor"), &label).await.expect("patched");
     draft.commit(&client).await.expect("committed");
     assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit", "roll"]);
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draft_changes_no_other_object_of_the_name() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let old = Arc::new(client.create(&pet("thor")).await.expect("created"));
+    bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
+    let new = bench.create(&pet("thor")).await;
+    let changes: [fn(&mut Pet); 4] = [
+        |pet| pet.spec.name = "odin".into(),
+        |pet| pet.spec.tricks.push("sit".into()),
+        |pet| pet.status.get_or_insert_default().id = Some("7".into()),
+        |pet| {
+            let condition = conditions::new("Fed", true, "Done", "");
+            conditions::set(&mut pet.status.get_or_insert_default().conditions, condition, Timestamp::now());
+        },
+    ];
+    for change in changes {
+        let mut draft = Draft::new(Arc::clone(&old));
+        change(&mut draft);
+        let error = draft.commit(&client).await.expect_err("another object");
+        assert!(error.is_conflict(), "{error}");
+    }
+    let live = bench.pets().get("thor").await.expect("there");
+    assert_eq!(live.metadata.resource_version, new.metadata.resource_version, "nothing was written");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draft_of_an_older_state_is_committed_where_it_is_in_nobodys_way() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let old = Arc::new(client.create(&pet("thor")).await.expect("created"));
+    client
+        .modify::<Pet>(&ObjectKey::new("default", "thor"), |pet| pet.spec.tricks.push("sit".into()))
+        .await
+        .expect("ok");
+    let mut draft = Draft::new(old);
+    draft.spec.name = "odin".into();
+    draft.status.get_or_insert_default().id = Some("7".into());
+    assert_eq!(draft.commit(&client).await.expect("committed"), Committed { object: true, status: true });
+    let live = bench.pets().get("thor").await.expect("there");
+    assert_eq!((live.spec.name.as_str(), live.spec.tricks), ("odin", vec!["sit".to_owned()]));
+    assert_eq!(live.status.and_then(|status| status.id).as_deref(), Some("7"));
     client.caches().stop().await;
 }
 

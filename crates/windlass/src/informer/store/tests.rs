@@ -176,6 +176,94 @@ fn a_note_of_a_deletion_the_watch_has_shown_is_ignored() {
 }
 
 #[test]
+fn the_answer_to_a_write_that_comes_after_the_own_deletion_brings_nothing_back() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.note_delete(&key("a"), Some("1"));
+    store.note_write(Arc::new(object("a", "1", 6)), true);
+    assert!(store.get(&key("a")).is_none());
+    // One of an earlier object of the name, which somebody else has deleted, does neither.
+    store.note_write(Arc::new(object("a", "2", 9)), true);
+    store.note_delete(&key("a"), None);
+    store.note_write(Arc::new(object("a", "0", 8)), true);
+    assert_eq!(store.len(), 0);
+    store.remove(&key("a"), Some(object("a", "1", 7)), "7");
+    store.upsert(object("a", "2", 9), false);
+    assert_eq!(store.len(), 0, "the watch is behind");
+    store.remove(&key("a"), Some(object("a", "2", 10)), "10");
+    assert!(store.writes.is_empty() && store.deleted.len() == 0);
+    store.note_write(Arc::new(object("a", "2", 9)), true);
+    assert_eq!(store.len(), 0, "older than what the watch has said");
+    store.note_write(Arc::new(object("a", "3", 11)), true);
+    assert_eq!(version(&store, "a"), Some(11));
+}
+
+#[test]
+fn what_was_made_and_deleted_during_a_list_is_not_seen_when_the_watch_gets_there() {
+    let mut store = Store::new(Arc::default());
+    store.begin_replace();
+    store.note_write(Arc::new(object("a", "1", 8)), true);
+    assert_eq!(store.len(), 1);
+    store.note_delete(&key("a"), Some("1"));
+    assert!(store.finish_replace("5").is_empty(), "the list is of before");
+    assert_eq!(upsert(&mut store, object("a", "1", 8), false), ["+a@8"]);
+    assert!(store.get(&key("a")).is_none() && store.len() == 0 && store.iter().next().is_none());
+    assert_eq!(show(&store.remove(&key("a"), Some(object("a", "1", 9)), "9")), ["-a@9"]);
+    assert!(store.writes.is_empty() && store.deleted.len() == 0);
+}
+
+#[test]
+fn what_was_written_in_another_version_is_behind_until_it_is_known_here() {
+    let mut store = listed(&[("a", "1", 1), ("b", "2", 2)], 5);
+    store.note_elsewhere(&key("a"), 5);
+    assert!(!store.is_behind(&key("a")), "the watch is there already");
+    store.note_elsewhere(&key("a"), 8);
+    store.note_elsewhere(&key("a"), 7);
+    store.note_elsewhere(&key("b"), 9);
+    store.note_write(Arc::new(object("a", "1", 7)), true);
+    assert!(store.is_behind(&key("a")), "read too early");
+    store.note_write(Arc::new(object("a", "1", 8)), true);
+    assert!(!store.is_behind(&key("a")) && store.is_behind(&key("b")));
+    store.upsert(object("c", "3", 9), false);
+    assert!(!store.is_behind(&key("b")));
+    store.note_elsewhere(&key("b"), 12);
+    store.note_delete(&key("b"), Some("2"));
+    assert!(!store.is_behind(&key("b")) && store.get(&key("b")).is_none());
+}
+
+#[test]
+fn a_list_of_before_does_not_show_what_was_there_before_the_own_write_and_deletion() {
+    let mut store = listed(&[], 3);
+    store.begin_replace();
+    store.note_write(Arc::new(object("a", "2", 10)), true);
+    store.note_delete(&key("a"), Some("2"));
+    store.upsert(object("a", "1", 5), true);
+    store.finish_replace("6");
+    assert!(store.get(&key("a")).is_none());
+    store.remove(&key("a"), Some(object("a", "1", 7)), "7");
+    store.upsert(object("a", "2", 10), false);
+    assert!(store.get(&key("a")).is_none());
+    store.remove(&key("a"), Some(object("a", "2", 11)), "11");
+    store.upsert(object("a", "3", 12), false);
+    assert_eq!(version(&store, "a"), Some(12));
+}
+
+#[test]
+fn a_deletion_of_something_unknown_is_remembered_until_a_list_that_began_after_it() {
+    let mut store = listed(&[], 5);
+    store.note_delete(&key("a"), Some("1"));
+    store.upsert(object("a", "1", 6), false);
+    assert_eq!(store.len(), 0, "made by another, and the watch is behind");
+    store.begin_replace();
+    store.note_delete(&key("b"), Some("2"));
+    store.finish_replace("9");
+    assert_eq!(store.deleted.len(), 1, "of the other the list may have been too early");
+    store.begin_replace();
+    store.finish_replace("12");
+    assert_eq!(store.deleted.len(), 0);
+    assert!(store.writes.is_empty());
+}
+
+#[test]
 fn a_write_that_leaves_the_selector_hides_the_object() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.note_write(Arc::new(object("a", "1", 8)), false);
