@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::Selector;
 use serde_json::json;
@@ -11,7 +12,8 @@ use tower::ServiceExt;
 use windlass::cache::Scope;
 use windlass::controller::{Watch, from_fn};
 use windlass::informer::Change;
-use windlass::prune::Children;
+use windlass::owner::OwnerError;
+use windlass::prune::{Children, PruneError};
 use windlass::{Client, Context, Controller, Manager, ObjectKey, Outcome, owner};
 use windlass_server::authn::User;
 
@@ -270,6 +272,8 @@ async fn a_child_that_another_controls_by_now_is_not_pruned() {
         let name = name.replace(' ', "-");
         Children::of(&first).apply(&client, secret(&name, &[])).await.expect("applied");
     }
+    let cluster_scoped = Children::of(&first).apply(&client, ClusterRole::default()).await;
+    assert!(matches!(cluster_scoped, Err(PruneError::Owner(OwnerError::NoNamespace { .. }))));
     wait_for("the watch", async || lister.owned_by(&first).len() == 3).await;
     silence.send_replace(true);
     // Somebody else's doing, of which the cache does not hear.
