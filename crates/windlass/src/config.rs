@@ -173,10 +173,16 @@ impl Loader {
             return self.read(path).await;
         }
         let failed = |source| ConfigError::Kubeconfig { origin: "$KUBECONFIG".to_owned(), source };
-        if let Some(file) = merged(&std::env::var_os("KUBECONFIG").unwrap_or_default()).map_err(failed)? {
-            return kube::Config::from_custom_kubeconfig(file, &self.options()).await.map_err(failed);
+        let in_pod = self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        match merged(&std::env::var_os("KUBECONFIG").unwrap_or_default()) {
+            Ok(Some(file)) => {
+                return kube::Config::from_custom_kubeconfig(file, &self.options()).await.map_err(failed);
+            }
+            // Files of which none is there say nothing.
+            Err(error) if !(in_pod && is_missing(&error)) => return Err(failed(error)),
+            _ => {}
         }
-        if self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        if in_pod {
             return kube::Config::incluster_env().map_err(ConfigError::InCluster);
         }
         let home = std::env::home_dir().unwrap_or_default();
@@ -207,9 +213,9 @@ fn merged(list: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
     for path in std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty()) {
         match Kubeconfig::read_from(&path) {
             Ok(file) => merged = Some(merged.unwrap_or_else(Kubeconfig::default).merge(file)?),
-            Err(KubeconfigError::ReadConfig(error, path)) if error.kind() == ErrorKind::NotFound => {
+            Err(error) if is_missing(&error) => {
                 tracing::warn!(path = %path.display(), "kubeconfig not found");
-                missing.get_or_insert(KubeconfigError::ReadConfig(error, path));
+                missing.get_or_insert(error);
             }
             Err(error) => return Err(error),
         }
@@ -218,6 +224,10 @@ fn merged(list: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
         (None, Some(error)) => Err(error),
         (merged, _) => Ok(merged),
     }
+}
+
+fn is_missing(error: &KubeconfigError) -> bool {
+    matches!(error, KubeconfigError::ReadConfig(error, _) if error.kind() == ErrorKind::NotFound)
 }
 
 /// The cluster of this pod, with the service account in a directory.
