@@ -4,11 +4,16 @@
 //! handlers and readers look at it. [`Lister`] reads one kind without asking the server: by key,
 //! by label, by owner, or by an index of one's own. What a lister returns is shared and never
 //! older than the process's own last write of that object.
+//!
+//! What a reader sees does not depend on what others watch. A cache that a [`Scope`] narrows
+//! answers for what it holds; of the rest it knows nothing, so whoever asks for more is answered by
+//! the server, or by a cache of all that was asked for.
 
+mod known;
 mod lister;
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,6 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use known::{Found, Known};
 pub use lister::Lister;
 
 use crate::informer::{ApiSource, Informer, ListWatch, Selection, SyncError, Transform};
@@ -175,29 +181,36 @@ impl<K: Object> AnyInformer for Registered<K> {
     }
 }
 
-/// Listers made so far, valid for one set of informers.
+/// By type: one [`Lister`] or [`Known`] each.
+type Readers = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
+
+/// Readers made so far, valid for one set of informers.
 #[derive(Default)]
-struct Listers {
+struct Made {
     generation: u64,
-    by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    /// Of all objects.
+    listers: Readers,
+    /// Of one object.
+    known: Readers,
 }
 
-impl Listers {
+impl Made {
     /// The set of informers changed: a lister made before may read too few, or stopped ones.
     fn invalidate(&mut self) {
         self.generation += 1;
-        self.by_type.clear();
+        self.listers.clear();
+        self.known.clear();
     }
 }
 
 struct CachesInner {
     client: kube::Client,
     informers: Mutex<HashMap<InformerKey, Arc<dyn AnyInformer>>>,
-    /// Listers of kinds known at compile time, by type, so that a cached read costs no search.
-    listers: RwLock<Listers>,
+    /// Readers of kinds known at compile time, by type, so that a cached read costs no search.
+    readers: RwLock<Made>,
     /// What is done to objects before they are kept: one [`Transform`] for a type and resource.
     transforms: Mutex<HashMap<(TypeId, ApiResource), Arc<dyn Any + Send + Sync>>>,
-    namespaces: Vec<String>,
+    namespaces: Arc<[String]>,
     resync: Option<Duration>,
     sync_timeout: Duration,
     tasks: TaskTracker,
@@ -265,14 +278,17 @@ impl Default for CacheOptions {
 
 impl Caches {
     /// Caches that read from a server. They watch nothing before they are started.
-    pub fn new(client: kube::Client, options: CacheOptions) -> Self {
+    pub fn new(client: kube::Client, mut options: CacheOptions) -> Self {
+        // Listers rely on it that no two of their informers know the same object.
+        let mut seen = HashSet::new();
+        options.namespaces.retain(|namespace| seen.insert(namespace.clone()));
         Self {
             inner: Arc::new(CachesInner {
                 client,
                 informers: Mutex::new(HashMap::new()),
-                listers: RwLock::default(),
+                readers: RwLock::default(),
                 transforms: Mutex::default(),
-                namespaces: options.namespaces,
+                namespaces: options.namespaces.into(),
                 resync: options.resync,
                 sync_timeout: options.sync_timeout,
                 tasks: TaskTracker::new(),
@@ -337,8 +353,10 @@ impl Caches {
         informers.values().map(|informer| informer.panics()).collect()
     }
 
-    /// Reads a kind: from the informers that exist for it, or, if there is none, from a new one
-    /// for all objects of the kind (in the manager's namespaces).
+    /// Reads all objects of a kind (in the manager's namespaces), whatever parts of them others
+    /// watch: from an informer that has them all, or, if there is none, from a new one. To read a
+    /// part only, as a controller that watches no more does, there is
+    /// [`lister_in`](Self::lister_in).
     pub fn lister<K: Object>(&self) -> Lister<K>
     where
         K::DynamicType: Default,
@@ -348,24 +366,40 @@ impl Caches {
 
     /// [`lister`](Self::lister) for a kind known only at run time.
     pub fn lister_with<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
+        self.remembered::<K, _>(|made| &mut made.listers, |made| &made.listers, || self.find_lister(dt))
+    }
+
+    /// All informers of a kind, for reads of one object; if there is none, a new one for all objects
+    /// of the kind (in the manager's namespaces).
+    pub(crate) fn known_with<K: Object>(&self, dt: &K::DynamicType) -> Known<K> {
+        self.remembered::<K, _>(|made| &mut made.known, |made| &made.known, || self.find_known(dt))
+    }
+
+    /// What was made before, if the type stands for one kind; otherwise, or the first time, it is made.
+    fn remembered<K: Object, R: Clone + Send + Sync + 'static>(
+        &self,
+        keep: impl FnOnce(&mut Made) -> &mut Readers,
+        look: impl FnOnce(&Made) -> &Readers,
+        make: impl FnOnce() -> R,
+    ) -> R {
         // A type that needs nothing at run time stands for one kind.
         let known = size_of::<K::DynamicType>() == 0;
         let id = TypeId::of::<K>();
         let generation = {
-            let listers = self.inner.listers.read();
-            if known && let Some(lister) = listers.by_type.get(&id).and_then(|any| any.downcast_ref()) {
-                return Lister::clone(lister);
+            let made = self.inner.readers.read();
+            if known && let Some(reader) = look(&made).get(&id).and_then(|any| any.downcast_ref::<R>()) {
+                return reader.clone();
             }
-            listers.generation
+            made.generation
         };
-        let lister = self.find_lister(dt);
+        let reader = make();
         if known {
-            let mut listers = self.inner.listers.write();
-            if listers.generation == generation {
-                listers.by_type.insert(id, Arc::new(lister.clone()));
+            let mut made = self.inner.readers.write();
+            if made.generation == generation {
+                keep(&mut made).insert(id, Arc::new(reader.clone()));
             }
         }
-        lister
+        reader
     }
 
     /// Has every object of a kind changed before it is kept: what nobody reads need not be in
@@ -411,7 +445,7 @@ impl Caches {
             }
             keep
         });
-        self.inner.listers.write().invalidate();
+        self.inner.readers.write().invalidate();
     }
 
     /// Stops one informer: what a scope selects of a kind. Others of the kind go on.
@@ -424,7 +458,7 @@ impl Caches {
         if let Some(informer) = self.inner.informers.lock().remove(&key) {
             informer.stop();
         }
-        self.inner.listers.write().invalidate();
+        self.inner.readers.write().invalidate();
     }
 
     /// The namespaces watched; all of them when there are none.
@@ -433,13 +467,46 @@ impl Caches {
     }
 
     fn find_lister<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
-        let resource = ApiResource::erase::<K>(dt);
-        let existing = self.existing::<K>(&resource);
-        if existing.is_empty() {
-            self.lister_in(dt, &Scope::default())
-        } else {
-            Lister::new(existing, self.inner.sync_timeout, self.inner.closing.clone())
+        // Of a kind that is known only at run time, an informer may know better that it is in no
+        // namespace.
+        let existing = self.existing::<K>(&ApiResource::erase::<K>(dt));
+        match existing.into_iter().find(|informer| informer.is_whole() && informer.namespace().is_none()) {
+            Some(everything) => self.lister_of(vec![everything]),
+            None => self.lister_in(dt, &Scope::default()),
         }
+    }
+
+    fn find_known<K: Object>(&self, dt: &K::DynamicType) -> Known<K> {
+        let resource = ApiResource::erase::<K>(dt);
+        let mut informers = self.existing::<K>(&resource);
+        if informers.is_empty() {
+            self.lister_in::<K>(dt, &Scope::default());
+            informers = self.existing(&resource);
+        }
+        let limited = !is_cluster_scoped::<K>() && !self.inner.namespaces.is_empty();
+        let reach = limited.then(|| Arc::clone(&self.inner.namespaces));
+        Known::new(informers, reach, self.inner.sync_timeout, self.inner.closing.clone())
+    }
+
+    /// Reads what there is of a kind in a namespace, leaving out nothing of it. Where only parts are
+    /// watched, the whole of that place is: what the operator may read does not change by that.
+    pub(crate) fn lister_covering<K: Object>(&self, dt: &K::DynamicType, namespace: &str) -> Lister<K> {
+        let known = self.known_with::<K>(dt);
+        let covering = || known.informers().iter().filter(|informer| informer.covers(Some(namespace)));
+        if let Some(whole) = covering().find(|informer| informer.is_whole() && informer.is_synced()) {
+            return self.lister_of(vec![Arc::clone(whole)]);
+        }
+        match covering().map(|informer| informer.namespace()).max() {
+            Some(place) => {
+                let scope = Scope { namespace: place.map(str::to_owned), ..Scope::default() };
+                self.lister_of(vec![self.informer(dt, &scope)])
+            }
+            None => self.lister_with(dt),
+        }
+    }
+
+    fn lister_of<K: Object>(&self, informers: Vec<Arc<Informer<K>>>) -> Lister<K> {
+        Lister::new(informers, self.inner.sync_timeout, self.inner.closing.clone())
     }
 
     /// Reads what a scope selects of a kind.
@@ -452,8 +519,7 @@ impl Caches {
             let spread = |namespace: &String| scope.clone().namespace(namespace);
             self.inner.namespaces.iter().map(spread).collect()
         };
-        let informers = scopes.iter().map(|scope| self.informer(dt, scope)).collect();
-        Lister::new(informers, self.inner.sync_timeout, self.inner.closing.clone())
+        self.lister_of(scopes.iter().map(|scope| self.informer(dt, scope)).collect())
     }
 
     fn informer<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Arc<Informer<K>> {
@@ -478,28 +544,16 @@ impl Caches {
             registered.start(&self.inner);
         }
         informers.insert(key, registered);
-        self.inner.listers.write().invalidate();
+        self.inner.readers.write().invalidate();
         informer
     }
 
-    /// The informers of a kind, without those that others make superfluous.
+    /// The informers of a kind.
     fn existing<K: Object>(&self, resource: &ApiResource) -> Vec<Arc<Informer<K>>> {
         let informers = self.inner.informers.lock();
-        let of_kind: Vec<_> = informers
-            .iter()
-            .filter(|(key, _)| key.object_type == TypeId::of::<K>() && key.resource == *resource)
-            .map(|(key, any)| (&key.selection, any))
-            .collect();
-        // An informer that is not narrowed knows everything that narrowed ones of its place do.
-        let covered = |selection: &Selection| {
-            of_kind.iter().any(|(other, _)| {
-                other.is_whole()
-                    && *other != selection
-                    && (other.namespace.is_none() || other.namespace == selection.namespace)
-            })
-        };
-        let needed = of_kind.iter().filter(|(selection, _)| !covered(selection));
-        needed.filter_map(|(_, any)| downcast(&***any)).collect()
+        let of_kind =
+            informers.iter().filter(|(key, _)| key.object_type == TypeId::of::<K>() && key.resource == *resource);
+        of_kind.filter_map(|(_, any)| downcast(&**any)).collect()
     }
 
     /// Makes a write visible to cached reads before the watch shows it, whatever types they use.

@@ -16,7 +16,7 @@ mod objects;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use kube::api::{DeleteParams, ListParams, Patch};
+use kube::api::{DeleteParams, ListParams, ObjectList, Patch};
 use serde::Serialize;
 
 pub use error::{ClientError, retry_on_conflict};
@@ -113,7 +113,8 @@ impl Client {
         Objects::new(self.clone(), dt)
     }
 
-    /// The lister of a kind, for reads that need no waiting.
+    /// The lister of a kind, for reads that need no waiting: of all its objects (in the manager's
+    /// namespaces). If nobody watches them all yet, that begins here; see [`Caches::lister`].
     pub fn lister<K: Object>(&self) -> Lister<K>
     where
         K::DynamicType: Default,
@@ -122,7 +123,9 @@ impl Client {
     }
 
     /// An object from the cache; `None` when it does not exist. The first read of a kind starts
-    /// watching it and waits for the list.
+    /// watching it and waits for the list. Where only a part of the kind is watched (a
+    /// [`Scope`](crate::cache::Scope) of labels, fields or a namespace), an object that is none of it
+    /// is read from the server. A namespace that the manager was not given is an error.
     pub async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError>
     where
         K::DynamicType: Default,
@@ -130,7 +133,9 @@ impl Client {
         self.objects().get(key).await
     }
 
-    /// All objects of a kind from the cache.
+    /// All objects of a kind from the cache (in the manager's namespaces), whatever parts of them
+    /// others watch: if nobody watches them all yet, that begins here. A part is read with
+    /// [`Caches::lister_in`].
     pub async fn list<K: Object>(&self) -> Result<Vec<Arc<K>>, ClientError>
     where
         K::DynamicType: Default,
@@ -282,11 +287,46 @@ impl Live<'_> {
         self.client.objects().get_live(key).await
     }
 
-    /// Objects as the server has them now; all namespaces without one.
+    /// Objects as the server has them now; all namespaces without one. With a limit, no more than
+    /// that; [`page`](Self::page) goes on where one ends.
     pub async fn list<K: Object>(&self, namespace: Option<&str>, params: &ListParams) -> Result<Vec<K>, ClientError>
     where
         K::DynamicType: Default,
     {
         self.client.objects().list_live(namespace, params).await
+    }
+
+    /// At most as many objects as the limit says, and where to go on.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = windlass_server::Server::builder().start().await?;
+    /// # let kube = kube::Client::new(server.service(), "default");
+    /// # let client = windlass::Client::standalone(kube, "example");
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use kube::api::ListParams;
+    ///
+    /// let (mut params, mut names) = (ListParams::default().limit(2), Vec::new());
+    /// loop {
+    ///     let page = client.live().page::<Namespace>(None, &params).await?;
+    ///     names.extend(page.items.into_iter().filter_map(|namespace| namespace.metadata.name));
+    ///     match page.metadata.continue_.filter(|token| !token.is_empty()) {
+    ///         Some(token) => params.continue_token = Some(token),
+    ///         None => break,
+    ///     }
+    /// }
+    /// assert!(names.len() > 2);
+    /// # client.caches().stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn page<K: Object>(
+        &self,
+        namespace: Option<&str>,
+        params: &ListParams,
+    ) -> Result<ObjectList<K>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.client.objects().list_page(namespace, params).await
     }
 }

@@ -1,12 +1,13 @@
 //! Which cluster to talk to, and as whom.
 //!
 //! In the order of controller-runtime: a file that was named, `$KUBECONFIG` (several files are
-//! merged), the service account of the pod this runs in, `~/.kube/config`. Asking for a context
-//! leaves the service account out.
+//! merged, and those that are not there are left out), the service account of the pod this runs in,
+//! `~/.kube/config`. Asking for a context leaves the service account out.
 //!
 //! Tokens that come from a file, as those of service accounts do, are read again once a minute, and
 //! at once when the server no longer takes them. A request that was refused so is sent again with
-//! the new one, so that a token that is replaced never stops an operator, however late.
+//! the new one, so that a token that is replaced never stops an operator, however late. Where a
+//! kubeconfig has both a token and a file, the file counts, and the token until it can be read.
 //!
 //! Clients made here [send again](connect) only what is safe to send again.
 //!
@@ -21,6 +22,8 @@
 
 mod token;
 
+use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -169,10 +172,16 @@ impl Loader {
             return self.read(path).await;
         }
         let failed = |source| ConfigError::Kubeconfig { origin: "$KUBECONFIG".to_owned(), source };
-        if let Some(file) = Kubeconfig::from_env().map_err(failed)? {
-            return kube::Config::from_custom_kubeconfig(file, &self.options()).await.map_err(failed);
+        let in_pod = self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        match merged(&std::env::var_os("KUBECONFIG").unwrap_or_default()) {
+            Ok(Some(file)) => {
+                return kube::Config::from_custom_kubeconfig(file, &self.options()).await.map_err(failed);
+            }
+            // Files of which none is there say nothing.
+            Err(error) if !(in_pod && is_missing(&error)) => return Err(failed(error)),
+            _ => {}
         }
-        if self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        if in_pod {
             return kube::Config::incluster_env().map_err(ConfigError::InCluster);
         }
         let home = std::env::home_dir().unwrap_or_default();
@@ -194,6 +203,30 @@ impl Loader {
         let file = Kubeconfig::read_from(path).map_err(failed)?;
         kube::Config::from_custom_kubeconfig(file, &self.options()).await.map_err(failed)
     }
+}
+
+/// The files of a list as one, if it names any. One that is not there is left out, as client-go does;
+/// if all are, that is the error.
+fn merged(list: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
+    let (mut merged, mut missing) = (None, None);
+    for path in std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty()) {
+        match Kubeconfig::read_from(&path) {
+            Ok(file) => merged = Some(merged.unwrap_or_else(Kubeconfig::default).merge(file)?),
+            Err(error) if is_missing(&error) => {
+                tracing::warn!(path = %path.display(), "kubeconfig not found");
+                missing.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match (merged, missing) {
+        (None, Some(error)) => Err(error),
+        (merged, _) => Ok(merged),
+    }
+}
+
+fn is_missing(error: &KubeconfigError) -> bool {
+    matches!(error, KubeconfigError::ReadConfig(error, _) if error.kind() == ErrorKind::NotFound)
 }
 
 /// The cluster of this pod, with the service account in a directory.
@@ -265,5 +298,19 @@ mod tests {
         assert!(error.contains("/does/not/exist"), "{error}");
         let error = Loader::default().in_cluster().load().await.unwrap_err().to_string();
         assert!(error.contains("service account"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn files_of_a_list_that_are_not_there_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (there, gone) = (file(dir.path()), dir.path().join("gone"));
+        let list = |paths: &[&Path]| std::env::join_paths(paths).unwrap();
+        let found = merged(&list(&[&gone, &there])).unwrap().unwrap();
+        assert_eq!(found.current_context.as_deref(), Some("one"));
+        let error = merged(&list(&[&gone, &gone])).unwrap_err();
+        assert!(error.to_string().contains("gone"), "{error}");
+        assert!(merged(&list(&[Path::new("")])).unwrap().is_none());
+        std::fs::write(&gone, "{").unwrap();
+        merged(&list(&[&there, &gone])).unwrap_err();
     }
 }

@@ -33,6 +33,7 @@
 
 mod context;
 mod enqueue;
+mod permits;
 mod reconcile;
 mod source;
 mod worker;
@@ -44,7 +45,7 @@ use std::time::Duration;
 use futures::Stream;
 use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::ApiResource;
+use kube::api::{ApiResource, PartialObjectMeta};
 use tokio_util::sync::CancellationToken;
 
 pub use context::{Context, ReconcileId};
@@ -64,6 +65,7 @@ use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
 use crate::rbac::{OWN, READ, Rules, WRITE};
 use crate::shard::Sharding;
+use permits::Permits;
 use source::{KindSource, Source, StreamSource};
 
 /// Which objects of a kind a controller watches, and which changes count.
@@ -132,7 +134,8 @@ impl<K: Object> Watch<K> {
         self
     }
 
-    /// Only objects that a scope selects. The server filters, and nothing else is cached.
+    /// Only objects that a scope selects. The server filters, and nothing else is cached. Others who
+    /// read the kind still see all of it: see [`Client::get`] and [`Client::list`].
     #[must_use]
     pub fn scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
@@ -212,17 +215,6 @@ pub struct Controller<K: Object> {
     seen_cluster_scoped: Arc<AtomicBool>,
 }
 
-/// What a controller does besides watching.
-#[derive(Debug, Clone, Default)]
-struct Permits {
-    /// What follows from owning: not all of it used by all, so not asked for at the start.
-    derived: Rules,
-    /// How what is owned is written: one of these ways, at least.
-    owned: Rules,
-    /// What the user says.
-    said: Rules,
-}
-
 impl<K: Object> std::fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Controller").field("name", &self.name).field("options", &self.options).finish_non_exhaustive()
@@ -280,10 +272,9 @@ impl<K: Object> Controller<K> {
         let owner = ApiResource::erase::<K>(&self.primary.dt);
         let cluster_scoped = self.primary.is_cluster_scoped();
         if watch.caches.is_none() {
-            let owned = ApiResource::erase::<O>(&watch.dt);
-            let (namespace, plural) = (watch.scope.in_namespace(), owned.plural.as_str());
-            self.permits.derived.allow(namespace, &owned.group, [plural], OWN);
-            self.permits.owned.allow(namespace, &owned.group, [plural], WRITE);
+            let plural = O::plural(&watch.dt);
+            self.permits.derived.allow(&watch, &plural, OWN);
+            self.permits.owned.allow(&watch, &plural, WRITE);
         }
         let seen = Arc::clone(&self.seen_cluster_scoped);
         self.sources.push(Box::new(KindSource::new(watch, move |object: &O| {
@@ -303,6 +294,25 @@ impl<K: Object> Controller<K> {
         F: Fn(&O) -> Vec<ObjectKey> + Send + Sync + 'static,
     {
         self.watches_with(Watch::<O>::default(), map)
+    }
+
+    /// [`watches`](Self::watches) of metadata only: nothing else of the objects is sent or kept. What
+    /// a [`Watch`] selects is watched so with
+    /// [`watches_with(Watch::<PartialObjectMeta<O>>::default(), …)`](Self::watches_with).
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    /// # use windlass::Controller;
+    /// // A Secret wakes the ConfigMap of its name, and what is in it is nobody's business.
+    /// let controller = Controller::<ConfigMap>::new("settings")
+    ///     .watches_metadata::<Secret, _>(|secret| vec![secret.into()]);
+    /// ```
+    pub fn watches_metadata<O, F>(self, map: F) -> Self
+    where
+        O: Object<DynamicType: Default>,
+        F: Fn(&PartialObjectMeta<O>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    {
+        self.watches_with(Watch::<PartialObjectMeta<O>>::default(), map)
     }
 
     /// [`watches`](Self::watches) for what a [`Watch`] selects.
@@ -406,12 +416,10 @@ impl<K: Object> Controller<K> {
 
     /// The controller with its reconciler, ready for [`Manager::add`](crate::Manager::add).
     pub fn complete<R: Reconcile>(mut self, reconciler: R) -> CompleteController {
-        let kind = ApiResource::erase::<K>(&self.primary.dt);
-        let (namespace, plural) = (self.primary.scope.in_namespace(), kind.plural);
-        let derived = &mut self.permits.derived;
-        derived.allow(namespace, &kind.group, [plural.as_str()], ["get", "list", "watch", "update", "patch"]);
-        derived.allow(namespace, &kind.group, [format!("{plural}/status")], ["get", "update", "patch"]);
-        derived.allow(namespace, &kind.group, [format!("{plural}/finalizers")], ["update"]);
+        let (derived, plural) = (&mut self.permits.derived, K::plural(&self.primary.dt));
+        derived.allow(&self.primary, &plural, ["get", "list", "watch", "update", "patch"]);
+        derived.allow(&self.primary, &format!("{plural}/status"), ["get", "update", "patch"]);
+        derived.allow(&self.primary, &format!("{plural}/finalizers"), ["update"]);
         let seen = self.seen_cluster_scoped;
         let own_key = move |object: &K| {
             if object.meta().namespace.is_none() {
@@ -493,7 +501,7 @@ impl CompleteController {
 
     /// The ways to write what the controller owns in the manager's own cluster.
     pub(crate) fn owned(&self, namespaces: &[String]) -> Rules {
-        if self.cluster.is_some() { Rules::default() } else { self.permits.owned.spread(namespaces) }
+        if self.cluster.is_some() { Rules::default() } else { self.permits.owned.within(namespaces) }
     }
 
     /// Makes sure that everything the controller reads is being watched.
@@ -530,7 +538,7 @@ impl CompleteController {
         }
         needed.extend(&self.permits.said);
         let mut all = needed.clone();
-        all.extend(&self.permits.derived.spread(namespaces));
+        all.extend(&self.permits.derived.within(namespaces));
         (all, needed)
     }
 

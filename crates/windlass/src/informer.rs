@@ -128,6 +128,15 @@ impl<K: Object> Informer<K> {
         self.selection.is_whole()
     }
 
+    /// Whether an object, if there is one, is part of what is watched, whatever it is like.
+    pub(crate) fn decides(&self, key: &ObjectKey) -> bool {
+        let named = || {
+            let fields = self.selection.fields.as_ref().filter(|_| self.labels.is_none());
+            fields.is_some_and(|fields| fields::selects_key(fields, key))
+        };
+        self.covers(key.namespace()) && (self.is_whole() || named())
+    }
+
     pub(crate) fn namespace(&self) -> Option<&str> {
         self.selection.namespace.as_deref()
     }
@@ -203,6 +212,12 @@ impl<K: Object> Informer<K> {
                 (object, false)
             }
         }
+    }
+
+    /// An object that the server sent, as it would be kept.
+    pub(crate) fn as_kept(&self, mut object: K) -> K {
+        object.meta_mut().managed_fields = None;
+        self.transformed(object).0
     }
 
     pub(crate) fn note_write(&self, object: K) {

@@ -49,12 +49,12 @@ pub(crate) fn describe(resource: &ApiResource) -> String {
 }
 
 /// Whether a type says that its objects are in no namespace. Dynamic types do not say.
-pub(crate) fn is_cluster_scoped<K: Object>() -> bool {
+pub(crate) fn is_cluster_scoped<K: Resource<Scope: 'static>>() -> bool {
     TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
 }
 
 /// Whether a type says that its objects are in namespaces.
-pub(crate) fn is_namespaced<K: Object>() -> bool {
+pub(crate) fn is_namespaced<K: Resource<Scope: 'static>>() -> bool {
     TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::NamespaceResourceScope>()
 }
 

@@ -15,6 +15,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
+use crate::object::{is_cluster_scoped, is_namespaced};
+
 /// Why an object cannot be given an owner.
 ///
 /// ```
@@ -54,11 +56,21 @@ pub enum OwnerError {
         /// The object's namespace; empty when it has none.
         object: String,
     },
+    /// A namespaced owner cannot own what is in no namespace: whoever looks for the owner, as the
+    /// garbage collector does, looks where the object is.
+    #[error("owner in namespace {owner:?} cannot own {object:?}, which is in no namespace")]
+    NoNamespace {
+        /// The owner's namespace.
+        owner: String,
+        /// The object.
+        object: String,
+    },
 }
 
 /// Makes `owner` the controller of `object`: the one owner that looks after it. Fails when
-/// another one does.
-pub fn set_controller<K: Resource, O: Resource>(object: &mut K, owner: &O) -> Result<(), OwnerError>
+/// another one does, and when the owner is in another namespace, or in one while the object is in
+/// none.
+pub fn set_controller<K: Resource<Scope: 'static>, O: Resource>(object: &mut K, owner: &O) -> Result<(), OwnerError>
 where
     O::DynamicType: Default,
 {
@@ -78,8 +90,9 @@ where
     Ok(())
 }
 
-/// Makes `owner` one of the owners of `object`.
-pub fn add<K: Resource, O: Resource>(object: &mut K, owner: &O) -> Result<(), OwnerError>
+/// Makes `owner` one of the owners of `object`. Fails when the owner is in another namespace, or in
+/// one while the object is in none.
+pub fn add<K: Resource<Scope: 'static>, O: Resource>(object: &mut K, owner: &O) -> Result<(), OwnerError>
 where
     O::DynamicType: Default,
 {
@@ -116,7 +129,7 @@ pub fn controller<K: Resource>(object: &K) -> Option<&OwnerReference> {
     references.iter().find(|reference| reference.controller == Some(true))
 }
 
-fn reference<K: Resource, O: Resource>(object: &K, owner: &O) -> Result<OwnerReference, OwnerError>
+fn reference<K: Resource<Scope: 'static>, O: Resource>(object: &K, owner: &O) -> Result<OwnerReference, OwnerError>
 where
     O::DynamicType: Default,
 {
@@ -129,6 +142,12 @@ where
             owner: namespace.clone(),
             object: child.namespace.clone().unwrap_or_default(),
         });
+    }
+    // Types known only at run time do not say where their objects are; these do.
+    let nowhere = is_cluster_scoped::<K>() || (!is_namespaced::<K>() && child.namespace.is_none());
+    if let Some(namespace) = own.namespace.as_ref().filter(|_| nowhere) {
+        let object = child.name.clone().unwrap_or_default();
+        return Err(OwnerError::NoNamespace { owner: namespace.clone(), object });
     }
     owner.owner_ref(&dt).ok_or_else(|| OwnerError::NotStored {
         kind: O::kind(&dt).into_owned(),
@@ -146,7 +165,9 @@ fn upsert<K: Resource>(object: &mut K, reference: OwnerReference) {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+    use k8s_openapi::api::rbac::v1::ClusterRole;
+    use kube::api::{ApiResource, DynamicObject};
 
     use super::*;
 
@@ -181,5 +202,26 @@ mod tests {
         assert!(matches!(add(&mut child, &ConfigMap::default()), Err(OwnerError::NotStored { .. })));
         child.metadata.namespace = Some("b".into());
         assert!(matches!(add(&mut child, &parent("x")), Err(OwnerError::OtherNamespace { .. })));
+    }
+
+    #[test]
+    fn what_is_in_no_namespace_cannot_be_owned_from_one() {
+        let mut role = ClusterRole::default();
+        role.metadata.name = Some("reader".into());
+        let refused = OwnerError::NoNamespace { owner: "a".into(), object: "reader".into() };
+        assert_eq!(set_controller(&mut role, &parent("x")), Err(refused.clone()));
+        assert_eq!(add(&mut role, &parent("x")), Err(refused));
+        assert_eq!(role.metadata.owner_references, None);
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some("b".into());
+        namespace.metadata.uid = Some("uid-b".into());
+        set_controller(&mut role, &namespace).expect("both are in none");
+        set_controller(&mut Secret::default(), &namespace).expect("from no namespace into one");
+
+        let kind = ApiResource::erase::<ClusterRole>(&());
+        let mut dynamic = DynamicObject::new("reader", &kind);
+        assert!(matches!(add(&mut dynamic, &parent("x")), Err(OwnerError::NoNamespace { .. })));
+        dynamic.metadata.namespace = Some("a".into());
+        add(&mut dynamic, &parent("x")).expect("in the same namespace");
     }
 }

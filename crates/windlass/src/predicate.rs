@@ -87,28 +87,33 @@ impl<K> Predicate<K> {
         Self::new(Rule::Or(self, other))
     }
 
-    /// The opposite. Still never swallows a deletion.
+    /// The opposite. Still never swallows a deletion, nor an object that enters the opposite
+    /// selection or leaves it: `object(f).not()` is `object(|o| !f(o))`.
     #[must_use]
     #[expect(clippy::should_implement_trait, reason = "reads like `and` and `or`")]
     pub fn not(self) -> Self {
         Self::new(Rule::Not(self))
     }
 
-    /// `None` when there is no opinion: there is nothing to compare with.
-    fn opinion(&self, old: Option<&K>, new: &K) -> Option<bool> {
-        match &*self.rule {
+    /// `None` when there is no opinion: there is nothing to compare with. `negated` asks for that of
+    /// the opposite, which is not always the opposite of the opinion: an object may leave a selection
+    /// and enter its opposite, and both count.
+    fn opinion(&self, old: Option<&K>, new: &K, negated: bool) -> Option<bool> {
+        let both = |left: &Self, right: &Self| (left.opinion(old, new, negated), right.opinion(old, new, negated));
+        let (all, parts) = match &*self.rule {
             // An object that leaves the selection is as interesting as one that enters it.
-            Rule::Object(accepts) => Some(accepts(new) || old.is_some_and(accepts)),
-            Rule::Change(changed) => old.map(|old| changed(old, new)),
-            Rule::And(left, right) => match (left.opinion(old, new), right.opinion(old, new)) {
-                (Some(left), Some(right)) => Some(left && right),
-                (left, right) => left.or(right),
-            },
-            Rule::Or(left, right) => match (left.opinion(old, new), right.opinion(old, new)) {
-                (Some(left), Some(right)) => Some(left || right),
-                (left, right) => left.or(right),
-            },
-            Rule::Not(inner) => inner.opinion(old, new).map(|opinion| !opinion),
+            Rule::Object(accepts) => {
+                return Some(accepts(new) != negated || old.is_some_and(|old| accepts(old) != negated));
+            }
+            Rule::Change(changed) => return old.map(|old| changed(old, new) != negated),
+            Rule::Not(inner) => return inner.opinion(old, new, !negated),
+            // Not both is one of both not.
+            Rule::And(left, right) => (!negated, both(left, right)),
+            Rule::Or(left, right) => (negated, both(left, right)),
+        };
+        match parts {
+            (Some(left), Some(right)) => Some(if all { left && right } else { left || right }),
+            (left, right) => left.or(right),
         }
     }
 }
@@ -124,7 +129,7 @@ impl<K: Resource> Predicate<K> {
         if is_ending(old.map(Resource::meta), new.meta()) {
             return true;
         }
-        self.opinion(old, new).unwrap_or(true)
+        self.opinion(old, new, false).unwrap_or(true)
     }
 }
 
@@ -235,5 +240,22 @@ mod tests {
         assert!(second.accepts(&updated(at(2), at(3))));
         assert!(second.accepts(&updated(at(1), at(2))));
         assert!(!second.accepts(&updated(at(3), at(4))));
+    }
+
+    #[test]
+    fn a_negated_selection_is_entered_and_left_like_any_other() {
+        let second = || object(|o: &ConfigMap| o.metadata.generation == Some(2));
+        for not in [second().not(), second().not().not().not(), never().or(second()).not()] {
+            assert!(not.accepts(&updated(at(2), at(3))), "entered");
+            assert!(not.accepts(&updated(at(1), at(2))), "left");
+            assert!(not.accepts(&updated(at(3), at(4))), "stayed in");
+            assert!(!not.accepts(&updated(at(2), at(2))), "stayed out");
+            assert!(!not.accepts(&added(at(2))) && not.accepts(&added(at(1))));
+        }
+        let neither = second().or(generation_changed()).not();
+        assert!(neither.accepts(&updated(at(1), at(1))));
+        assert!(!neither.accepts(&updated(at(1), at(3))));
+        let not_both = second().and(generation_changed()).not();
+        assert!(not_both.accepts(&updated(at(2), at(2))) && not_both.accepts(&updated(at(1), at(3))));
     }
 }

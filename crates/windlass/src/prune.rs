@@ -21,7 +21,11 @@
 //! ```
 //!
 //! Only kinds that were applied or [named](Children::kind) are pruned, and only objects that the
-//! owner controls. A set that failed half-way must not be pruned: `?` sees to that.
+//! owner controls at the moment they are deleted, whatever the cache says. A set that failed half-way
+//! must not be pruned: `?` sees to that.
+//!
+//! No child is overlooked because a controller watches only some: children of an owner in a namespace
+//! are looked for in all of that namespace, those of any other in all that the manager watches.
 
 use std::any::TypeId;
 use std::collections::HashSet;
@@ -30,8 +34,9 @@ use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use parking_lot::Mutex;
 
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, retry_on_conflict};
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::owner::{self, OwnerError};
@@ -188,29 +193,68 @@ where
     K: Object<DynamicType: Default>,
     O: Resource + Sync,
 {
-    let lister = client.lister::<K>();
+    // What is in a namespace has its children there.
+    let namespace = owner.meta().namespace.as_deref();
+    let lister = match namespace {
+        Some(namespace) => client.caches().lister_covering::<K>(&K::DynamicType::default(), namespace),
+        None => client.lister(),
+    };
+    if namespace.is_some() {
+        lister.check_covers(namespace)?;
+    }
     lister.wait_synced().await?;
-    let in_set =
-        |meta: &ObjectMeta| meta.labels.as_ref().and_then(|labels| labels.get(SET_LABEL)).map(String::as_str) == set;
     let mut gone = Vec::new();
     for child in lister.owned_by(owner) {
-        let (key, meta) = (ObjectKey::of(&*child), child.meta());
-        let surplus = owner::is_controlled_by(&*child, owner) && in_set(meta) && meta.deletion_timestamp.is_none();
-        if !surplus || wanted.contains(&(TypeId::of::<K>(), key.clone())) {
+        let key = ObjectKey::of(&*child);
+        if !is_surplus(&*child, owner, set) || wanted.contains(&(TypeId::of::<K>(), key.clone())) {
             continue;
         }
-        let params = DeleteParams {
-            // Not one of the same name that somebody made meanwhile.
-            preconditions: Some(Preconditions { uid: meta.uid.clone(), resource_version: None }),
-            propagation_policy: Some(PropagationPolicy::Background),
-            ..DeleteParams::default()
-        };
-        match client.objects::<K>().delete(&key, &params).await {
-            Ok(true) => gone.push(key),
-            Ok(false) => {}
-            Err(error) if error.is_conflict() => {}
-            Err(error) => return Err(error),
+        if delete_surplus::<K, O>(client, &key, child.meta(), owner, set).await? {
+            gone.push(key);
         }
     }
     Ok(gone)
+}
+
+/// Whether a child belongs to the set, and to nobody else by now.
+fn is_surplus<K: Object, O: Resource>(child: &K, owner: &O, set: Option<&str>) -> bool {
+    let meta = child.meta();
+    let label = meta.labels.as_ref().and_then(|labels| labels.get(SET_LABEL)).map(String::as_str);
+    owner::is_controlled_by(child, owner) && label == set && meta.deletion_timestamp.is_none()
+}
+
+/// Deletes a child as it was looked at. If it has changed since, it may be somebody else's by now, so
+/// it is looked at again, on the server.
+async fn delete_surplus<K, O>(
+    client: &Client,
+    key: &ObjectKey,
+    seen: &ObjectMeta,
+    owner: &O,
+    set: Option<&str>,
+) -> Result<bool, ClientError>
+where
+    K: Object<DynamicType: Default>,
+    O: Resource + Sync,
+{
+    let objects = &client.objects::<K>();
+    let first = &Mutex::new(Some((seen.uid.clone(), seen.resource_version.clone())));
+    retry_on_conflict(|| async move {
+        let remembered = first.lock().take();
+        let (uid, resource_version) = match remembered {
+            Some(seen) => seen,
+            None => match objects.get_live(key).await? {
+                Some(child) if child.meta().uid == seen.uid && is_surplus(&child, owner, set) => {
+                    (child.meta().uid.clone(), child.meta().resource_version.clone())
+                }
+                _ => return Ok(false),
+            },
+        };
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid, resource_version }),
+            propagation_policy: Some(PropagationPolicy::Background),
+            ..DeleteParams::default()
+        };
+        objects.delete(key, &params).await
+    })
+    .await
 }

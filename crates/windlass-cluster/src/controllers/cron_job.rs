@@ -187,7 +187,7 @@ impl Run<'_> {
             self.ctx.recorder().warning(&self.cron, "TooManyMissedTimes", note);
         }
         if let Some(time) = missed.latest {
-            self.start(&spec, &schedule, time).await?;
+            Box::pin(self.start(&spec, &schedule, time)).await?;
         }
         Ok(self.until_next(&schedule))
     }

@@ -42,7 +42,7 @@ impl Reconcile for RootCa {
         if !is_active(&namespace) {
             return Ok(Outcome::Done);
         }
-        let known = ctx.client().lister::<ConfigMap>().get(&ObjectKey::new(key.name(), NAME));
+        let known = ctx.get::<ConfigMap>(&ObjectKey::new(key.name(), NAME)).await?;
         let mut map = match known {
             None => {
                 let mut map = ConfigMap { data: Some(self.data.clone()), ..ConfigMap::default() };

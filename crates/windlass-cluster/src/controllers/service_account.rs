@@ -34,7 +34,7 @@ impl Reconcile for ServiceAccounts {
     async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
         let Some(namespace) = ctx.get::<Namespace>(key).await? else { return Ok(Outcome::Done) };
         let account = ObjectKey::new(key.name(), NAME);
-        if !is_active(&namespace) || ctx.client().lister::<Account>().get(&account).is_some() {
+        if !is_active(&namespace) || ctx.get::<Account>(&account).await?.is_some() {
             return Ok(Outcome::Done);
         }
         let mut account = ServiceAccount::default();

@@ -1,6 +1,6 @@
 //! Reading one kind from the cache.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use crate::object::Object;
 /// # }
 /// ```
 pub struct Lister<K: Object> {
+    /// Each of another namespace, or one: no two know the same object.
     informers: Arc<[Arc<Informer<K>>]>,
     sync_timeout: Duration,
     /// Cancelled when nobody may wait any more.
@@ -57,17 +58,8 @@ impl<K: Object> Lister<K> {
 
     /// One object; `None` also when it is outside of what is watched.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        let covering = || self.informers.iter().filter(|informer| informer.covers(key.namespace()));
-        match covering().find(|informer| informer.is_whole()) {
-            Some(whole) => whole.read(|store| store.get(key)),
-            None => covering().find_map(|informer| informer.read(|store| store.get(key))),
-        }
-    }
-
-    /// Whether this process wrote an object in another version of the kind, and what is cached may
-    /// be older.
-    pub(crate) fn is_behind(&self, key: &ObjectKey) -> bool {
-        self.informers.iter().any(|informer| informer.read(|store| store.is_behind(key)))
+        let informer = self.informers.iter().find(|informer| informer.covers(key.namespace()))?;
+        informer.read(|store| store.get(key))
     }
 
     /// Whether a namespace (`None`: objects of no namespace) is watched; the error names what is.
@@ -93,11 +85,6 @@ impl<K: Object> Lister<K> {
         let mut keys: Vec<ObjectKey> = Vec::new();
         for informer in &*self.informers {
             keys.extend(informer.read(|store| store.keys().cloned().collect::<Vec<_>>()));
-        }
-        if self.informers.len() > 1 {
-            // Informers with different selectors may both know an object.
-            let mut seen = HashSet::new();
-            keys.retain(|key| seen.insert(key.clone()));
         }
         keys
     }
@@ -158,11 +145,7 @@ impl<K: Object> Lister<K> {
 
     /// Number of objects.
     pub fn len(&self) -> usize {
-        match &*self.informers {
-            [only] => only.read(Store::len),
-            // Informers with different selectors may both know an object.
-            _ => self.keys().len(),
-        }
+        self.informers.iter().map(|informer| informer.read(Store::len)).sum()
     }
 
     /// Whether there are no objects.
@@ -180,11 +163,7 @@ impl<K: Object> Lister<K> {
     /// waiting.
     pub async fn wait_synced(&self) -> Result<(), SyncError> {
         for informer in &*self.informers {
-            if !informer.is_synced() && !informer.is_started() {
-                return Err(SyncError::NotStarted { kind: informer.describe() });
-            }
-            let waited = self.closing.run_until_cancelled(informer.wait_readable(self.sync_timeout)).await;
-            waited.unwrap_or_else(|| Err(SyncError::Stopped { kind: informer.describe() }))?;
+            informer.wait_for_reader(self.sync_timeout, &self.closing).await?;
         }
         Ok(())
     }
@@ -220,11 +199,6 @@ impl<K: Object> Lister<K> {
         let mut found: Vec<Arc<K>> = Vec::new();
         for informer in &*self.informers {
             found.extend(informer.read(&read));
-        }
-        if self.informers.len() > 1 {
-            // Informers with different selectors may both know an object.
-            let mut seen = HashSet::new();
-            found.retain(|object| seen.insert(ObjectKey::of(&**object)));
         }
         found
     }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Client, ClientError};
-use crate::cache::Lister;
+use crate::cache::{Found, Lister};
 use crate::key::ObjectKey;
 use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill, version_of};
 
@@ -50,23 +50,21 @@ impl<K: Object> Objects<K> {
         Self { client, dt, kind: PhantomData }
     }
 
-    /// The lister of the kind.
+    /// The lister of the kind. See [`Client::lister`].
     pub fn lister(&self) -> Lister<K> {
         self.client.inner.caches.lister_with(&self.dt)
     }
 
-    /// An object from the cache. Fails if no cache covers its namespace.
+    /// An object from the cache. See [`Client::get`].
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError> {
-        let lister = self.lister();
-        lister.check_covers(key.namespace())?;
-        lister.wait_synced().await?;
-        if lister.is_behind(key) {
-            return Ok(self.get_live(key).await?.map(Arc::new));
+        let known = self.client.inner.caches.known_with(&self.dt);
+        match known.get(key).await? {
+            Found::Told(object) => Ok(object),
+            Found::Unknown => Ok(Box::pin(self.get_live(key)).await?.map(|object| Arc::new(known.as_kept(object)))),
         }
-        Ok(lister.get(key))
     }
 
-    /// All objects from the cache.
+    /// All objects from the cache. See [`Client::list`].
     pub async fn list(&self) -> Result<Vec<Arc<K>>, ClientError> {
         let lister = self.lister();
         lister.wait_synced().await?;
@@ -91,8 +89,13 @@ impl<K: Object> Objects<K> {
         }
     }
 
-    /// Objects as the server has them now.
+    /// Objects as the server has them now. See [`Live::list`](super::Live::list).
     pub async fn list_live(&self, namespace: Option<&str>, params: &ListParams) -> Result<Vec<K>, ClientError> {
+        Ok(self.list_page(namespace, params).await?.items)
+    }
+
+    /// One page of the objects as the server has them now. See [`Live::page`](super::Live::page).
+    pub async fn list_page(&self, namespace: Option<&str>, params: &ListParams) -> Result<ObjectList<K>, ClientError> {
         let request = self.request(namespace);
         let request = if K::metadata_api() { request.list_metadata(params) } else { request.list(params) };
         let place = namespace.unwrap_or("in all namespaces");
@@ -100,7 +103,7 @@ impl<K: Object> Objects<K> {
         if let Some(types) = types_to_fill::<K>(&self.dt) {
             list.items.iter_mut().for_each(|object| fill_types(object, &types));
         }
-        Ok(list.items)
+        Ok(list)
     }
 
     /// See [`Client::create`].
@@ -253,7 +256,7 @@ impl<K: Object> Objects<K> {
         for other in caches.note_elsewhere(resource, key, version_of(object)) {
             let request = Request::new(DynamicObject::url_path(&other, key.namespace()));
             let request = request.get(key.name(), &GetParams::default());
-            match self.send_text("get", key, request).await {
+            match Box::pin(self.send_text("get", key, request)).await {
                 Ok(text) => caches.note_read(&other, text.as_bytes()),
                 Err(error) if error.is_not_found() => {
                     caches.note_delete(resource, key, object.meta().uid.as_deref());

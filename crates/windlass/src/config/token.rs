@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use kube::config::AuthInfo;
 use parking_lot::Mutex;
+use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 
 use super::ConfigError;
@@ -30,23 +31,39 @@ struct Known {
 }
 
 impl TokenFile {
-    /// The token file that an identity has, if that is what it is known by. The identity has none afterwards.
+    /// The token file that an identity has, if that is what it is known by. The identity has none
+    /// afterwards, and no token, which is what counts only until the file can be read.
     pub(super) fn take(identity: &mut AuthInfo) -> Result<Option<Self>, ConfigError> {
         let password = identity.username.is_some() && identity.password.is_some();
         // These go first, wherever they come from.
-        let other = password || identity.token.is_some() || identity.auth_provider.is_some();
-        if other || identity.exec.is_some() {
+        if password || identity.auth_provider.is_some() || identity.exec.is_some() {
             return Ok(None);
         }
-        identity.token_file.take().map(Self::open).transpose()
+        let Some(path) = identity.token_file.take() else { return Ok(None) };
+        match identity.token.take() {
+            Some(token) => Self::open_or(path.into(), token.expose_secret()).map(Some),
+            None => Self::open(path).map(Some),
+        }
     }
 
     pub(crate) fn open(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
         let path = path.into();
         match read(&path) {
-            Ok(header) => Ok(Self { known: Mutex::new(Known { header, read: Instant::now() }), path }),
+            Ok(header) => Ok(Self::known(path, header)),
             Err(source) => Err(ConfigError::Token { path, source }),
         }
+    }
+
+    /// With a token for as long as the file cannot be read.
+    fn open_or(path: PathBuf, token: &str) -> Result<Self, ConfigError> {
+        match read(&path).or_else(|_| header(token)) {
+            Ok(header) => Ok(Self::known(path, header)),
+            Err(source) => Err(ConfigError::Token { path, source }),
+        }
+    }
+
+    fn known(path: PathBuf, header: HeaderValue) -> Self {
+        Self { known: Mutex::new(Known { header, read: Instant::now() }), path }
     }
 
     /// The token to send.
@@ -78,9 +95,44 @@ impl TokenFile {
 }
 
 fn read(path: &Path) -> std::io::Result<HeaderValue> {
-    let token = std::fs::read_to_string(path)?;
+    header(&std::fs::read_to_string(path)?)
+}
+
+fn header(token: &str) -> std::io::Result<HeaderValue> {
     let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
     let mut header = header.map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))?;
     header.set_sensitive(true);
     Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn identity(token: Option<&str>, file: &Path) -> AuthInfo {
+        let fields = serde_json::json!({"token": token, "tokenFile": file});
+        serde_json::from_value(fields).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_file_counts_and_the_token_until_it_can_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let mut known = identity(Some("stale"), &path);
+        let token = TokenFile::take(&mut known).unwrap().unwrap();
+        assert!(known.token.is_none() && known.token_file.is_none());
+        assert_eq!(token.header(), "Bearer stale");
+        std::fs::write(&path, "fresh\n").unwrap();
+        tokio::time::advance(REREAD).await;
+        assert_eq!(token.header(), "Bearer fresh");
+
+        let token = TokenFile::take(&mut identity(Some("stale"), &path)).unwrap().unwrap();
+        assert_eq!(token.header(), "Bearer fresh");
+        TokenFile::take(&mut identity(None, &dir.path().join("gone"))).unwrap_err();
+        let mut only = identity(Some("known"), &path);
+        only.token_file = None;
+        assert!(TokenFile::take(&mut only).unwrap().is_none() && only.token.is_some());
+    }
 }

@@ -1,10 +1,12 @@
 //! What a reconciler is given besides the key.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::cache::Lister;
 use crate::client::{Client, ClientError, Live};
 use crate::events::Recorder;
 use crate::key::ObjectKey;
@@ -39,6 +41,8 @@ pub(super) struct Shared {
     pub(super) client: Client,
     /// The manager's other clusters, by name.
     pub(super) clusters: Vec<(Arc<str>, Client)>,
+    /// The [`Lister`] of what the controller looks after, if that is only a part of its kind.
+    pub(super) own: Option<Arc<dyn Any + Send + Sync>>,
     pub(super) recorder: Recorder,
     pub(super) shutdown: CancellationToken,
 }
@@ -51,6 +55,7 @@ impl Shared {
             controller: Arc::clone(&self.controller),
             client: fenced(&self.client),
             clusters: self.clusters.iter().map(|(name, client)| (Arc::clone(name), fenced(client))).collect(),
+            own: self.own.clone(),
             recorder: self.recorder.fenced(fence),
             shutdown: self.shutdown.clone(),
         }
@@ -65,7 +70,7 @@ impl Context {
     /// A context of one's own, to call a reconciler from a test.
     pub fn new(controller: &str, client: Client, recorder: Recorder) -> Self {
         let (clusters, shutdown) = (Vec::new(), CancellationToken::new());
-        let shared = Shared { controller: controller.into(), client, clusters, recorder, shutdown };
+        let shared = Shared { controller: controller.into(), client, clusters, own: None, recorder, shutdown };
         Self::of(Arc::new(shared), 0)
     }
 
@@ -80,20 +85,40 @@ impl Context {
         self.shared.clusters.iter().find(|(known, _)| **known == *name).map(|(_, client)| client)
     }
 
-    /// An object from the cache; `None` when it does not exist.
+    /// An object from the cache; `None` when it does not exist. See [`Client::get`].
+    ///
+    /// A controller that looks after a part of its kind ([`Watch::scope`](super::Watch::scope) of
+    /// [`Controller::for_`](super::Controller::for_)) sees that part of it: an object that has left it
+    /// is gone, as far as the controller is concerned. The [client](Self::client) sees all.
     pub async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError>
     where
         K::DynamicType: Default,
     {
+        if let Some(own) = self.own::<K>()
+            && own.check_covers(key.namespace()).is_ok()
+        {
+            own.wait_synced().await?;
+            return Ok(own.get(key));
+        }
         self.shared.client.get(key).await
     }
 
-    /// All objects of a kind from the cache.
+    /// All objects of a kind from the cache. See [`Client::list`]. Of its own kind, a controller sees
+    /// those that it looks after.
     pub async fn list<K: Object>(&self) -> Result<Vec<Arc<K>>, ClientError>
     where
         K::DynamicType: Default,
     {
-        self.shared.client.list().await
+        let Some(own) = self.own::<K>() else { return self.shared.client.list().await };
+        own.wait_synced().await?;
+        Ok(own.list())
+    }
+
+    /// What the controller looks after, if that is a part of a kind: of this one, which a type stands
+    /// for if it needs nothing at run time.
+    fn own<K: Object>(&self) -> Option<&Lister<K>> {
+        let own = self.shared.own.as_ref().filter(|_| size_of::<K::DynamicType>() == 0)?;
+        own.downcast_ref()
     }
 
     /// Reads that ask the server.

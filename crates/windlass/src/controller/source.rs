@@ -1,5 +1,6 @@
 //! What wakes a controller: changes of a kind, filtered, mapped to keys, put in its queue.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use futures::{Stream, StreamExt};
 use kube::api::ApiResource;
 
 use super::{Watch, keys_of};
-use crate::cache::{Caches, Lister};
+use crate::cache::{Caches, Lister, Scope};
 use crate::informer::{Change, Subscription, SyncError};
 use crate::key::ObjectKey;
 use crate::object::{Object, describe};
@@ -45,6 +46,11 @@ pub(super) struct Watched {
 pub(super) trait Source: Send + Sync {
     /// What must be readable.
     fn watched(&self) -> Option<Watched> {
+        None
+    }
+    /// The [`Lister`] of what is watched, if that is only a part of a kind in the controller's own
+    /// cluster.
+    fn part(&self, _caches: &Caches) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
     /// Makes sure that the kind is being watched; the error names a kind that is already watched
@@ -111,12 +117,18 @@ impl<K: Object> KindSource<K> {
 impl<K: Object> Source for KindSource<K> {
     fn watched(&self) -> Option<Watched> {
         let resource = ApiResource::erase::<K>(&self.watch.dt);
+        let namespaced = !self.watch.is_cluster_scoped();
         self.watch.caches.is_none().then(|| Watched {
             group: resource.group,
             plural: resource.plural,
-            namespace: self.watch.scope.in_namespace().map(str::to_owned),
-            namespaced: !self.watch.is_cluster_scoped(),
+            namespace: self.watch.scope.in_namespace().filter(|_| namespaced).map(str::to_owned),
+            namespaced,
         })
+    }
+
+    fn part(&self, caches: &Caches) -> Option<Arc<dyn Any + Send + Sync>> {
+        let narrowed = self.watch.caches.is_none() && self.watch.scope != Scope::default();
+        narrowed.then(|| Arc::new(self.lister(caches)) as _)
     }
 
     fn register(&self, caches: &Caches) -> Result<(), String> {

@@ -83,6 +83,7 @@ impl Run {
                 .iter()
                 .map(|cluster| (Arc::clone(&cluster.name), cluster.client.clone()))
                 .collect(),
+            own: self.sources.first().and_then(|primary| primary.part(&caches)),
             recorder: self.environment.recorder.clone(),
             shutdown: self.shutdown.clone(),
         };

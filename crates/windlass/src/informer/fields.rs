@@ -5,7 +5,9 @@
 //! says. Of one that is not there nothing is known: it may have a default, or be no field at all.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::key::ObjectKey;
 
 /// Whether a selector selects an object; `None` if that cannot be told.
 pub(super) fn selects(selector: &str, object: &impl Serialize) -> Option<bool> {
@@ -24,6 +26,12 @@ pub(super) fn selects(selector: &str, object: &impl Serialize) -> Option<bool> {
         }
     }
     told
+}
+
+/// Whether a selector selects an object by its name and namespace alone.
+pub(super) fn selects_key(selector: &str, key: &ObjectKey) -> bool {
+    let object = json!({"metadata": {"name": key.name(), "namespace": key.namespace()}});
+    selects(selector, &object) == Some(true)
 }
 
 fn is_met(requirement: &str, object: &Value) -> Option<bool> {
@@ -68,6 +76,20 @@ mod tests {
             ("", Some(true)),
         ] {
             assert_eq!(selects(selector, &object), told, "{selector}");
+        }
+    }
+
+    #[test]
+    fn a_name_decides_where_nothing_else_is_asked_for() {
+        let key = ObjectKey::new("n", "a");
+        for (selector, decides) in [
+            ("metadata.name=a", true),
+            ("metadata.name=a,metadata.namespace=n", true),
+            ("metadata.name=b", false),
+            ("metadata.name=a,type=Opaque", false),
+            ("type!=Opaque", false),
+        ] {
+            assert_eq!(selects_key(selector, &key), decides, "{selector}");
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::Informer;
 use crate::object::Object;
 use crate::rbac::{READ, Rules};
@@ -92,8 +94,22 @@ impl<K: Object> Informer<K> {
         self.wait_until(timeout, |state| state.synced || state.stopped).await
     }
 
+    /// Waits for a reader: until the first list is complete, or the server refuses, or nobody may wait
+    /// any more.
+    pub(crate) async fn wait_for_reader(
+        &self,
+        timeout: Duration,
+        closing: &CancellationToken,
+    ) -> Result<(), SyncError> {
+        if !self.is_synced() && !self.is_started() {
+            return Err(SyncError::NotStarted { kind: self.describe() });
+        }
+        let waited = closing.run_until_cancelled(self.wait_readable(timeout)).await;
+        waited.unwrap_or_else(|| Err(SyncError::Stopped { kind: self.describe() }))
+    }
+
     /// Waits until the first list is complete, or the server refuses.
-    pub(crate) async fn wait_readable(&self, timeout: Duration) -> Result<(), SyncError> {
+    async fn wait_readable(&self, timeout: Duration) -> Result<(), SyncError> {
         self.wait_until(timeout, |state| state.synced || state.stopped || state.refused).await
     }
 

@@ -47,11 +47,11 @@ impl Access {
     /// `None` when the caller may go on, otherwise what to answer.
     pub(super) async fn refuse(&self, request: &Head) -> Option<Answer> {
         let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let Some(token) = header.and_then(|value| value.strip_prefix("Bearer ")) else {
+        let Some(token) = header.and_then(bearer) else {
             return Some(text(StatusCode::UNAUTHORIZED, "Unauthorized\n"));
         };
         let path = request.uri().path();
-        match self.verdict(token.trim(), path).await {
+        match self.verdict(token, path).await {
             Ok(Verdict::Allowed) => None,
             Ok(Verdict::Unknown) => Some(text(StatusCode::UNAUTHORIZED, "Unauthorized\n")),
             Ok(Verdict::Forbidden) => Some(text(StatusCode::FORBIDDEN, "Forbidden\n")),
@@ -117,4 +117,10 @@ impl Access {
         let answer = reviews.create(&PostParams::default(), &review).await?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
+}
+
+/// The token of an `Authorization` header. Schemes are the same in all cases (RFC 9110, section 11.1).
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

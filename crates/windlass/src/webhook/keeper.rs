@@ -61,7 +61,8 @@ impl Keeper {
         let secret = loop {
             match self.secure().await {
                 Ok(secret) => break secret,
-                // Waiting does not help against a missing permission or namespace.
+                // Waiting does not help against a missing permission or namespace, nor with a Secret
+                // that may not be changed.
                 Err(WebhookError::Secret { source, .. }) if is_final(&source) => return Err(self.failed(*source)),
                 Err(error) => tracing::warn!(%error, "no certificate yet"),
             }
@@ -233,5 +234,5 @@ impl Keeper {
 }
 
 fn is_final(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403 | 404))
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403 | 404 | 422))
 }

@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, Secret};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::{Api, Patch, PostParams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::ServiceExt;
-use windlass::controller::from_fn;
+use windlass::cache::Scope;
+use windlass::controller::{Watch, from_fn};
 use windlass::lease::LeaderElection;
 use windlass::manager::ManagerError;
 use windlass::rbac::Rules;
@@ -61,6 +63,38 @@ async fn rules_follow_from_what_controllers_declare() {
     assert!(own.contains(&format!("{lease}resourceNames: [lock]\n  verbs: [get, update]\n")), "{own}");
     let everywhere = format!("{:?}", rules.cluster_rules());
     assert!(everywhere.contains("nodes") && !everywhere.contains("\"pets\""), "{everywhere}");
+}
+
+/// A Role grants nothing on what is in no namespace.
+#[tokio::test(start_paused = true)]
+async fn rules_about_cluster_scoped_kinds_are_not_spread_over_namespaces() {
+    let bench = Bench::start().await;
+    let mut manager = Manager::builder(bench.kube.clone()).namespaces(["a", "b"]).build().expect("built");
+    let misplaced = Watch::<Node>::default().scope(Scope::default().namespace("a"));
+    let volumes = Controller::<PersistentVolume>::new("volume")
+        .owns::<ClusterRole>()
+        .owns::<Secret>()
+        .watches_with(misplaced, |_| Vec::new());
+    manager.add(volumes.complete(from_fn(|_, _| async { Ok(Outcome::Done) }))).expect("added");
+    let rules = manager.rules();
+    let text = |rules: &[PolicyRule]| serde_json::to_string(rules).expect("encoded");
+    let everywhere = text(&rules.cluster_rules());
+    for rule in [
+        r#""resources":["persistentvolumes"],"verbs":["get","list","patch","update","watch"]"#,
+        r#""resources":["persistentvolumes/status"],"verbs":["get","patch","update"]"#,
+        r#""resources":["persistentvolumes/finalizers"],"verbs":["update"]"#,
+        r#""resources":["clusterroles"],"verbs":["create","delete","get","list","patch","update","watch"]"#,
+        r#""resources":["nodes"],"verbs":["get","list","watch"]"#,
+    ] {
+        assert!(everywhere.contains(rule), "{rule}\nnot in\n{everywhere}");
+    }
+    assert!(!everywhere.contains("secrets"), "{everywhere}");
+    let placed = rules.namespaced_rules();
+    assert_eq!(placed.keys().copied().collect::<Vec<_>>(), ["a", "b"]);
+    for rules in placed.values() {
+        let own = r#"[{"apiGroups":[""],"resources":["secrets"],"verbs":["create","delete","get","list","patch","update","watch"]}]"#;
+        assert_eq!(text(rules), own);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,13 +244,22 @@ async fn metrics_are_for_those_whom_the_api_server_lets() {
     for _ in 0..2 {
         assert!(ask(address, Some("prometheus")).await.starts_with("HTTP/1.1 200"));
     }
+    for (header, code) in
+        [("bearer prometheus", 200), ("BEARER  prometheus", 200), ("Basic prometheus", 401), ("x", 401)]
+    {
+        assert!(ask_as(address, Some(header)).await.starts_with(&format!("HTTP/1.1 {code}")), "{header}");
+    }
     running.stop().await.expect("stopped");
 }
 
 async fn ask(address: SocketAddr, token: Option<&str>) -> String {
+    ask_as(address, token.map(|token| format!("Bearer {token}")).as_deref()).await
+}
+
+async fn ask_as(address: SocketAddr, header: Option<&str>) -> String {
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("connected");
-    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{token}Connection: close\r\n\r\n");
+    let header = header.map(|value| format!("Authorization: {value}\r\n")).unwrap_or_default();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{header}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("received");

@@ -12,7 +12,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams,
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams,
+    PostParams,
 };
 use serde_json::json;
 use tower::ServiceExt;
@@ -301,5 +302,27 @@ async fn objects_are_kept_as_a_transform_leaves_them() {
     let late = Controller::with_watch("late", watch).complete(from_fn(|_, _| async { Ok(Outcome::Done) }));
     let error = manager.add(late).expect_err("watched already").to_string();
     assert_eq!(error, "controller \"late\": secrets/v1 are watched already, without this transform");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_live_list_goes_on_where_a_page_ends() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    for n in 0..7 {
+        bench.create(&pet(&format!("pet-{n}"))).await;
+    }
+    let (mut params, mut pages) = (ListParams::default().limit(3), Vec::new());
+    loop {
+        let page = client.live().page::<Pet>(Some("default"), &params).await.expect("listed");
+        pages.push(page.items.len());
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, [3, 3, 1]);
+    let first = client.live().list::<Pet>(Some("default"), &ListParams::default().limit(3)).await.expect("listed");
+    assert_eq!(first.len(), 3);
     client.caches().stop().await;
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tower::ServiceExt;
@@ -79,6 +80,7 @@ async fn owned_and_mapped_objects_wake_their_key() {
         .add(
             Controller::<Pet>::new("pet")
                 .owns::<ConfigMap>()
+                .watches_metadata::<Namespace, _>(|namespace| vec![ObjectKey::new("default", namespace.name_any())])
                 .watches(|secret: &Secret| {
                     let meta = &secret.metadata;
                     let target = meta.annotations.as_ref().and_then(|a| a.get("pet")).cloned();
@@ -95,6 +97,8 @@ async fn owned_and_mapped_objects_wake_their_key() {
     create_owned(&bench, &thor).await;
     wait_for("the owner", async || log.len() > before).await;
     assert_eq!(log.entries().last().map(String::as_str), Some("default/thor"));
+
+    wait_for("metadata", async || log.contains(&"default/kube-system".into())).await;
 
     let mut secret = Secret::default();
     secret.metadata.name = Some("chip".into());

@@ -14,6 +14,7 @@ mod lease;
 mod manager;
 mod own_writes;
 mod process;
+mod scopes;
 mod shard;
 mod webhook;
 mod writes;

@@ -274,10 +274,12 @@ async fn the_cluster_is_found_where_others_look_for_it() {
     // The first of several files says which context is the current one; a file goes before the pod.
     found(&[("KUBECONFIG", &both), pod], "https://one:6443/ of-one").await;
     found(&[("KUBECONFIG", &both), ("WINDLASS_IT_CONTEXT", "two")], "https://two:6443/ of-two").await;
+    found(&[("KUBECONFIG", &format!("/nowhere:{two}")), pod], "https://two:6443/ of-two").await;
     // There is no service account here, which is what would be used.
     let missing =
         "service account of this pod: failed to read an incluster environment variable: environment variable not found";
     found(&[("KUBECONFIG", ""), pod], missing).await;
+    found(&[("KUBECONFIG", "/nowhere"), pod], missing).await;
     found(&[("KUBECONFIG", ""), pod, ("WINDLASS_IT_CONTEXT", "home")], "https://home:6443/ of-home").await;
     found(&[("KUBECONFIG", "")], "https://home:6443/ of-home").await;
 }

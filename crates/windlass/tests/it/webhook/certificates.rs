@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -127,6 +128,19 @@ async fn certificates_and_authorities_rotate_under_load_and_no_request_fails() {
         worker.expect("no request has failed");
     }
     running.stop().await.expect("stopped");
+}
+
+/// No time helps against a Secret that may not be changed.
+#[tokio::test]
+async fn a_secret_that_cannot_be_written_fails_the_start() {
+    let bench = Bench::start().await;
+    let mut secret = Secret { immutable: Some(true), ..Secret::default() };
+    secret.metadata.name = Some("webhook-server-cert".into());
+    let secrets: Api<Secret> = Api::namespaced(bench.kube.clone(), "default");
+    secrets.create(&PostParams::default(), &secret).await.expect("created");
+    let (manager, _) = manager(&bench, webhooks(&Rules::default(), certificates(settings())));
+    let error = Running::start(manager).ended().await.expect_err("no certificate").to_string();
+    assert!(error.contains("default/webhook-server-cert") && error.contains("immutable"), "{error}");
 }
 
 #[tokio::test]

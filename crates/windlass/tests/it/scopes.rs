@@ -1,0 +1,297 @@
+//! Watches that are narrowed to a part of a kind leave nobody else's reads incomplete.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::core::Selector;
+use serde_json::json;
+use tower::ServiceExt;
+use windlass::cache::Scope;
+use windlass::controller::{Watch, from_fn};
+use windlass::informer::Change;
+use windlass::owner::OwnerError;
+use windlass::prune::{Children, PruneError};
+use windlass::{Client, Context, Controller, Manager, ObjectKey, Outcome, owner};
+use windlass_server::authn::User;
+
+use crate::bench::{Bench, Log, Running, wait_for};
+use crate::own_writes::{map, silenced, with_namespaces};
+
+fn labelled(label: &str) -> Scope {
+    Scope::default().labels(Selector::from_iter([(label.to_owned(), "1".to_owned())]))
+}
+
+fn secret(name: &str, labels: &[&str]) -> Secret {
+    let mut secret = Secret::default();
+    secret.metadata.namespace = Some("default".into());
+    secret.metadata.name = Some(name.into());
+    secret.metadata.labels = Some(labels.iter().map(|&label| (label.to_owned(), "1".to_owned())).collect());
+    secret
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+/// A client that counts its reads of single objects.
+fn counted(bench: &Bench) -> (Client, Arc<AtomicUsize>) {
+    let (service, gets) = (bench.server.service(), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&gets);
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let single = request.method() == http::Method::GET && request.uri().path().contains("/secrets/");
+        counter.fetch_add(usize::from(single), Ordering::Relaxed);
+        service.clone().oneshot(request)
+    });
+    (Client::standalone(kube::Client::new(service, "default"), "it"), gets)
+}
+
+#[tokio::test]
+async fn what_a_narrowed_cache_does_not_hold_is_read_from_the_server() {
+    let bench = Bench::start().await;
+    let secrets: Api<Secret> = Api::namespaced(bench.kube.clone(), "default");
+    for object in [secret("plain", &[]), secret("ours", &["a"])] {
+        secrets.create(&PostParams::default(), &object).await.expect("created");
+    }
+    let (client, gets) = counted(&bench);
+    let narrow = client.caches().lister_in::<Secret>(&(), &labelled("a"));
+    narrow.wait_synced().await.expect("synced");
+    assert!(client.get::<Secret>(&key("ours")).await.expect("read").is_some());
+    assert_eq!(gets.load(Ordering::Relaxed), 0, "what is held is not asked for");
+    let plain = client.get::<Secret>(&key("plain")).await.expect("read").expect("there");
+    assert_eq!(plain.metadata.managed_fields, None, "as the cache would have it");
+    assert!(client.get::<Secret>(&key("none")).await.expect("read").is_none());
+    assert_eq!(gets.load(Ordering::Relaxed), 2);
+
+    // One's own writes, also those that take an object out of what is held.
+    client.create(&secret("made", &[])).await.expect("created");
+    assert!(client.get::<Secret>(&key("made")).await.expect("read").is_some());
+    let unlabel = Patch::Merge(json!({"metadata": {"labels": null}}));
+    client.patch::<Secret>(&key("ours"), &unlabel).await.expect("patched");
+    assert!(narrow.get(&key("ours")).is_none());
+    let ours = client.get::<Secret>(&key("ours")).await.expect("read").expect("there");
+    assert_eq!(ours.metadata.labels, None);
+    client.delete::<Secret>(&key("ours")).await.expect("deleted");
+    assert!(client.get::<Secret>(&key("ours")).await.expect("read").is_none());
+
+    // Nor is anything left out of a list, and from then on all is known.
+    let (narrow, before) = (narrow.len(), gets.load(Ordering::Relaxed));
+    assert_eq!((narrow, client.list::<Secret>().await.expect("listed").len()), (0, 2));
+    assert!(client.get::<Secret>(&key("plain")).await.expect("read").is_some());
+    assert!(client.get::<Secret>(&key("none")).await.expect("read").is_none());
+    assert_eq!(gets.load(Ordering::Relaxed), before);
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn a_cache_of_one_name_decides_about_that_name() {
+    let bench = Bench::start().await;
+    let (client, gets) = counted(&bench);
+    let named = client.caches().lister_in::<Secret>(&(), &Scope::default().fields("metadata.name=x"));
+    named.wait_synced().await.expect("synced");
+    assert!(client.get::<Secret>(&key("x")).await.expect("read").is_none());
+    assert_eq!(gets.load(Ordering::Relaxed), 0);
+    client.create(&secret("x", &[])).await.expect("created");
+    client.create(&secret("y", &[])).await.expect("created");
+    assert!(client.get::<Secret>(&key("x")).await.expect("read").is_some());
+    assert_eq!(gets.load(Ordering::Relaxed), 0);
+    assert!(client.get::<Secret>(&key("y")).await.expect("read").is_some());
+    assert_eq!(gets.load(Ordering::Relaxed), 1);
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn what_another_namespace_holds_is_read_although_one_is_watched() {
+    let bench = Bench::start().await;
+    with_namespaces(&bench).await;
+    let client = bench.client();
+    let in_a = client.caches().lister_in::<ConfigMap>(&(), &Scope::default().namespace("a"));
+    in_a.wait_synced().await.expect("synced");
+    for namespace in ["a", "b"] {
+        client.create(&map(namespace, "own")).await.expect("created");
+    }
+    assert!(client.get::<ConfigMap>(&ObjectKey::new("b", "own")).await.expect("read").is_some());
+    assert!(client.get::<ConfigMap>(&ObjectKey::new("b", "none")).await.expect("read").is_none());
+    assert_eq!((client.list::<ConfigMap>().await.expect("listed").len(), in_a.len()), (2, 1));
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_controllers_narrowed_watch_hides_nothing_from_another() {
+    let bench = Bench::start().await;
+    let secrets: Api<Secret> = Api::namespaced(bench.kube.clone(), "default");
+    secrets.create(&PostParams::default(), &secret("plain", &[])).await.expect("created");
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    maps.create(&PostParams::default(), &map("default", "owner")).await.expect("created");
+    let mut manager = bench.manager();
+    let narrow = Watch::<Secret>::default().scope(labelled("a"));
+    manager
+        .add(Controller::with_watch("narrow", narrow).complete(from_fn(|_, _| async { Ok(Outcome::Done) })))
+        .expect("added");
+    let log: Log<Vec<bool>> = Log::default();
+    let seen = log.clone();
+    let reader = from_fn(move |owner: ObjectKey, ctx: Context| {
+        let seen = seen.clone();
+        async move {
+            let owner = ctx.get::<ConfigMap>(&owner).await?.ok_or("gone")?;
+            let plain = ctx.get::<Secret>(&key("plain")).await?.is_some();
+            ctx.client().create(&secret("made", &[])).await?;
+            let made = ctx.get::<Secret>(&key("made")).await?.is_some();
+            Children::of(&*owner).apply(ctx.client(), secret("child", &[])).await?;
+            let gone = Children::of(&*owner).kind::<Secret>().prune(ctx.client()).await?;
+            seen.push(vec![plain, made, gone == [key("child")]]);
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<ConfigMap>::new("reader").complete(reader)).expect("added");
+    let running = Running::start(manager);
+    wait_for("the reader", async || log.len() > 0).await;
+    assert_eq!(log.entries(), [vec![true, true, true]]);
+    assert!(secrets.get_opt("child").await.expect("read").is_none());
+    running.stop().await.expect("stopped");
+}
+
+/// What has left the part of its kind that a controller looks after is gone for it, and for nobody else.
+#[tokio::test(start_paused = true)]
+async fn a_controller_sees_of_its_own_kind_what_it_looks_after() {
+    let bench = Bench::start().await;
+    let secrets: Api<Secret> = Api::namespaced(bench.kube.clone(), "default");
+    for object in [secret("stays", &["a"]), secret("leaves", &["a"]), secret("plain", &[])] {
+        secrets.create(&PostParams::default(), &object).await.expect("created");
+    }
+    let log: Log<(String, bool, bool, usize)> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |own: ObjectKey, ctx: Context| {
+        let seen = seen.clone();
+        async move {
+            let looked_after = ctx.get::<Secret>(&own).await?.is_some();
+            let there = ctx.client().get::<Secret>(&own).await?.is_some();
+            seen.push((own.name().to_owned(), looked_after, there, ctx.list::<Secret>().await?.len()));
+            Ok(Outcome::Done)
+        }
+    });
+    let watch = Watch::<Secret>::default().scope(labelled("a"));
+    manager.add(Controller::with_watch("narrow", watch).complete(reconciler)).expect("added");
+    let running = Running::start(manager);
+    wait_for("both", async || log.contains(&("leaves".into(), true, true, 2)) && log.len() == 2).await;
+    let unlabel = Patch::Merge(json!({"metadata": {"labels": null}}));
+    secrets.patch("leaves", &PatchParams::default(), &unlabel).await.expect("patched");
+    wait_for("the leave", async || log.contains(&("leaves".into(), false, true, 1))).await;
+    running.stop().await.expect("stopped");
+}
+
+/// With the rules that its controllers yield, an operator of one namespace reads what it does not watch
+/// there, and is told what is missing where it may not look.
+#[tokio::test(start_paused = true)]
+async fn reading_past_a_scope_needs_no_more_than_the_scope_did() {
+    let bench = Bench::start().await;
+    with_namespaces(&bench).await;
+    let user = User { name: "operator".into(), groups: vec!["system:authenticated".into()], ..User::anonymous() };
+    let kube = kube::Client::new(bench.server.service_as(user), "default");
+    let log: Log<String> = Log::default();
+    let build = || {
+        let mut manager = Manager::builder(kube.clone()).name("operator").build().expect("built");
+        let watch = Watch::<ConfigMap>::default().scope(Scope::default().namespace("a"));
+        let owned = Watch::<Secret>::default().scope(labelled("a").namespace("a"));
+        let seen = log.clone();
+        let reconciler = from_fn(move |owner: ObjectKey, ctx: Context| {
+            let seen = seen.clone();
+            async move {
+                let owner = ctx.get::<ConfigMap>(&owner).await?.ok_or("gone")?;
+                let mut child = secret("child", &[]);
+                child.metadata.namespace = Some("a".into());
+                Children::of(&*owner).apply(ctx.client(), child).await?;
+                assert!(ctx.get::<Secret>(&ObjectKey::new("a", "child")).await?.is_some());
+                let gone = Children::of(&*owner).kind::<Secret>().prune(ctx.client()).await?;
+                assert_eq!(gone, [ObjectKey::new("a", "child")]);
+                assert!(ctx.get::<Secret>(&ObjectKey::new("a", "child")).await?.is_none());
+                seen.push(ctx.list::<Secret>().await.expect_err("not allowed").to_string());
+                // What failed for one reader is in nobody else's way.
+                assert!(ctx.get::<Secret>(&ObjectKey::new("a", "child")).await?.is_none());
+                assert!(Children::of(&*owner).kind::<Secret>().prune(ctx.client()).await?.is_empty());
+                seen.push("done".to_owned());
+                Ok(Outcome::Done)
+            }
+        });
+        manager.add(Controller::with_watch("maps", watch).owns_with(owned).complete(reconciler)).expect("added");
+        manager
+    };
+    bench.grant("operator", &build().rules()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "a");
+    maps.create(&PostParams::default(), &map("a", "owner")).await.expect("created");
+    let running = Running::ready(build()).await;
+    wait_for("the reconciler", async || log.contains(&"done".to_owned())).await;
+    let error = log.entries().remove(0);
+    assert!(error.contains("resources: [secrets]\n  verbs: [get, list, watch]"), "{error}");
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn overlapping_scopes_tell_of_an_object_once() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    for label in ["a", "b"] {
+        client.caches().lister_in::<Secret>(&(), &labelled(label)).wait_synced().await.expect("synced");
+    }
+    let lister = client.lister::<Secret>();
+    lister.wait_synced().await.expect("synced");
+    let told: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let log = Arc::clone(&told);
+    let subscription = lister.subscribe(move |change| {
+        log.lock().expect("not poisoned").push(match change {
+            Change::Added { .. } => "added",
+            Change::Updated { .. } => "updated",
+            Change::Deleted { .. } => "deleted",
+            Change::Resync { .. } => "resync",
+        });
+    });
+    let secrets: Api<Secret> = Api::namespaced(bench.kube.clone(), "default");
+    secrets.create(&PostParams::default(), &secret("s", &["a", "b"])).await.expect("created");
+    let unlabel = Patch::Merge(json!({"metadata": {"labels": {"b": null}}}));
+    secrets.patch("s", &PatchParams::default(), &unlabel).await.expect("patched");
+    secrets.create(&PostParams::default(), &secret("last", &[])).await.expect("created");
+    wait_for("the last", async || lister.get(&key("last")).is_some()).await;
+    assert_eq!(*told.lock().expect("not poisoned"), ["added", "updated", "added"]);
+    assert_eq!((lister.len(), lister.list().len(), lister.keys().len()), (2, 2, 2));
+    drop(subscription);
+    client.caches().stop().await;
+}
+
+#[tokio::test]
+async fn a_child_that_another_controls_by_now_is_not_pruned() {
+    let bench = Bench::start().await;
+    let (client, silence) = silenced(&bench);
+    let first = client.create(&map("default", "first")).await.expect("created");
+    let second = client.create(&map("default", "second")).await.expect("created");
+    let lister = client.lister::<Secret>();
+    lister.wait_synced().await.expect("synced");
+    for name in ["adopted", "changed", "made anew"] {
+        let name = name.replace(' ', "-");
+        Children::of(&first).apply(&client, secret(&name, &[])).await.expect("applied");
+    }
+    let cluster_scoped = Children::of(&first).apply(&client, ClusterRole::default()).await;
+    assert!(matches!(cluster_scoped, Err(PruneError::Owner(OwnerError::NoNamespace { .. }))));
+    wait_for("the watch", async || lister.owned_by(&first).len() == 3).await;
+    silence.send_replace(true);
+    // Somebody else's doing, of which the cache does not hear.
+    let secrets: Api<Secret> = Api::namespaced(bench.kube.clone(), "default");
+    let mut adopted = secrets.get("adopted").await.expect("there");
+    owner::remove(&mut adopted, &first);
+    owner::set_controller(&mut adopted, &second).expect("nobody else's");
+    secrets.replace("adopted", &PostParams::default(), &adopted).await.expect("replaced");
+    let label = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    secrets.patch("changed", &PatchParams::default(), &label).await.expect("patched");
+    secrets.delete("made-anew", &kube::api::DeleteParams::default()).await.expect("deleted");
+    let mut anew = secret("made-anew", &[]);
+    owner::set_controller(&mut anew, &first).expect("nobody else's");
+    secrets.create(&PostParams::default(), &anew).await.expect("created");
+
+    let gone = Children::of(&first).kind::<Secret>().prune(&client).await.expect("pruned");
+    assert_eq!(gone, [key("changed")]);
+    assert!(secrets.get_opt("adopted").await.expect("read").is_some());
+    assert!(secrets.get_opt("made-anew").await.expect("read").is_some(), "looked at with the next change");
+    client.caches().stop().await;
+}
