@@ -133,7 +133,7 @@ pub(crate) async fn authenticate(api: &Api, headers: &HeaderMap, peer: Option<&U
                 return Err(Status::unauthorized());
             }
         },
-        (None, None) if headers.contains_key(http::header::AUTHORIZATION) => return Err(Status::unauthorized()),
+        // Whoever shows something else than a token shows nothing.
         (None, None) => User::anonymous(),
     };
     impersonation::impersonate(api, user, headers)
@@ -149,9 +149,9 @@ pub(crate) async fn token_user(api: &Api, token: &str, audiences: &[String]) -> 
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
+    let mut parts = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?.trim().split(' ');
+    let is_bearer = parts.next()?.eq_ignore_ascii_case("bearer");
+    parts.next().filter(|token| is_bearer && !token.is_empty())
 }
 
 #[cfg(test)]

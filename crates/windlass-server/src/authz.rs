@@ -55,8 +55,14 @@ pub(crate) fn path(api: &Api, user: &User, verb: &str, path: &str) -> Result<(),
     check(api, &Attributes { user, verb, target: Target::Path(path) })
 }
 
-/// Checks a request for a resource.
-pub(crate) fn resource(api: &Api, user: &User, verb: Verb, path: &ResourcePath, query: &Query) -> Result<(), Status> {
+/// Checks a request for a resource; one whose method says nothing is one without a verb.
+pub(crate) fn resource(
+    api: &Api,
+    user: &User,
+    verb: Option<Verb>,
+    path: &ResourcePath,
+    query: &Query,
+) -> Result<(), Status> {
     if user.is_master() {
         return Ok(());
     }
@@ -74,12 +80,13 @@ pub(crate) fn resource(api: &Api, user: &User, verb: Verb, path: &ResourcePath, 
         namespace,
         name,
     };
-    check(api, &Attributes { user, verb: verb.as_str(), target: Target::Resource(target) })
+    let verb = verb.map_or("", Verb::as_str);
+    check(api, &Attributes { user, verb, target: Target::Resource(target) })
 }
 
 /// The one name that a collection request selects, which then counts as the request's.
-fn selected_name(verb: Verb, query: &Query) -> Option<String> {
-    if !matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection) {
+fn selected_name(verb: Option<Verb>, query: &Query) -> Option<String> {
+    if !matches!(verb, Some(Verb::List | Verb::Watch | Verb::DeleteCollection)) {
         return None;
     }
     let selector = field::FieldSelector::parse(query.get("fieldSelector")?).ok()?;

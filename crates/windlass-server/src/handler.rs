@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
-use http::header::ACCEPT;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -28,6 +28,8 @@ use crate::request::{Query, ResourcePath, Target, Verb};
 use crate::status::Status;
 use crate::{authn, authz, documents, health, table};
 
+/// How patches that are applied say so.
+const APPLY_TYPE: &[u8] = b"application/apply-patch+";
 /// Bodies may be this large.
 const BODY_LIMIT: usize = 3 << 20;
 /// Of larger ones this much more is read, for no longer than this.
@@ -99,8 +101,9 @@ async fn resource(
     let started = Instant::now();
     let query = Query::parse(request.uri().query());
     let watch = query.flag("watch").unwrap_or(false);
-    let verb = path.verb(request.method(), watch).ok_or_else(Status::method_not_allowed)?;
+    let verb = path.verb(request.method(), watch);
     authz::resource(api, &user, verb, &path, &query)?;
+    let verb = verb.ok_or_else(Status::method_not_allowed)?;
     let snapshot = api.catalog.snapshot();
     let served = match find(&snapshot, &path, verb, request.method()) {
         Ok(served) => served,
@@ -111,7 +114,7 @@ async fn resource(
     };
     drop(snapshot);
     path.name.as_deref().map_or(Ok(()), check_name)?;
-    let labels = labels(&path, verb);
+    let labels = labels(&path, verb, request.headers(), &query);
     let changes_policy = path.group == authz::GROUP && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
     let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
     let warnings: Vec<String> = deprecation.into_iter().map(Into::into).collect();
@@ -300,9 +303,15 @@ async fn drain(mut body: Payload) {
     }
 }
 
-fn labels(path: &ResourcePath, verb: Verb) -> RequestLabels {
+/// What a request counts as, in upstream's words.
+fn labels(path: &ResourcePath, verb: Verb, headers: &HeaderMap, query: &Query) -> RequestLabels {
+    let applies = || headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(APPLY_TYPE));
+    let connects = matches!(path.subresource.as_deref(), Some("exec" | "attach" | "portforward" | "proxy"));
     RequestLabels {
+        dry_run: if query.get("dryRun") == Some("All") { "All" } else { "" },
         verb: match verb {
+            _ if connects => "CONNECT",
+            Verb::Patch if applies() => "APPLY",
             Verb::Get => "GET",
             Verb::List => "LIST",
             Verb::Watch => "WATCH",

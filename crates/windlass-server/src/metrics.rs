@@ -15,6 +15,8 @@ const BUCKETS: [f64; 21] =
 pub struct RequestLabels {
     /// The verb, upper case as upstream has it: `GET`, `LIST`, `WATCH`, `POST`, …
     pub verb: &'static str,
+    /// `All`, or nothing.
+    pub dry_run: &'static str,
     /// The API group.
     pub group: String,
     /// The API version.
@@ -106,8 +108,8 @@ impl std::fmt::Display for RequestLabels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "component=\"apiserver\",group=\"{}\",resource=\"{}\",scope=\"{}\",subresource=\"{}\",verb=\"{}\",version=\"{}\"",
-            self.group, self.resource, self.scope, self.subresource, self.verb, self.version
+            "component=\"apiserver\",dry_run=\"{}\",group=\"{}\",resource=\"{}\",scope=\"{}\",subresource=\"{}\",verb=\"{}\",version=\"{}\"",
+            self.dry_run, self.group, self.resource, self.scope, self.subresource, self.verb, self.version
         )
     }
 }
@@ -121,6 +123,7 @@ mod tests {
         let metrics = Metrics::default();
         let labels = RequestLabels {
             verb: "GET",
+            dry_run: "",
             group: String::new(),
             version: "v1".into(),
             resource: "pods".into(),
@@ -129,9 +132,9 @@ mod tests {
         };
         metrics.answered(&labels, 200, Duration::from_millis(30));
         let text = metrics.render(7);
-        assert!(
-            text.contains("apiserver_request_total{code=\"200\",component=\"apiserver\",group=\"\",resource=\"pods\"")
-        );
+        assert!(text.contains(
+            "apiserver_request_total{code=\"200\",component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"pods\""
+        ));
         assert!(text.contains("le=\"0.025\"} 0") && text.contains("le=\"0.05\"} 1"));
     }
 }

@@ -42,6 +42,8 @@ use crate::{admission, bootstrap, kubernetes_service, status};
 
 /// How long a stop waits for requests that are under way.
 const DRAIN: Duration = Duration::from_millis(500);
+/// Headers may be this large, as upstream's.
+const HEADER_LIMIT: u32 = 1 << 20;
 /// How long a client may take for its TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -324,7 +326,8 @@ async fn serve(
         handle(api, request.map(payload)).map(Ok::<_, Infallible>)
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http2().max_concurrent_streams(1000);
+    builder.http2().max_concurrent_streams(1000).max_header_list_size(HEADER_LIMIT);
+    builder.http1().max_buf_size(HEADER_LIMIT as usize);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
         tracing::debug!(%error, "a connection ended early");

@@ -38,7 +38,8 @@ impl Matcher {
     pub(super) fn new(served: &Arc<Served>, labels: LabelSelector, fields: FieldSelector) -> Result<Self, Status> {
         let custom = served.custom().and_then(|kind| kind.version(&served.version));
         let known = |field: &str| {
-            matches!(field, "metadata.name" | "metadata.namespace")
+            field == "metadata.name"
+                || (field == "metadata.namespace" && (served.namespaced || served.custom || !has_own_fields(served)))
                 || served.strategy().selectable_fields().contains(&field)
                 || custom.is_some_and(|version| version.selectable_fields.iter().any(|known| &**known == field))
         };
@@ -134,9 +135,16 @@ impl Matcher {
     }
 }
 
+/// Whether a kind has selectable fields beyond those that all have.
+fn has_own_fields(served: &Served) -> bool {
+    !served.strategy().selectable_fields().is_empty()
+}
+
 /// Kinds that have selectable fields of their own word the refusal differently from those without.
 fn unknown_field(served: &Served, field: &str) -> String {
-    if served.custom || !served.strategy().selectable_fields().is_empty() {
+    if &*served.kind == "ResourceSlice" {
+        format!("field label not supported for {}, Kind=ResourceSlice: {field}", served.api_version())
+    } else if served.custom || has_own_fields(served) {
         format!("field label not supported: {field}")
     } else {
         let field = quote(field);

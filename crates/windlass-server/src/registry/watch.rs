@@ -41,6 +41,10 @@ const BATCH: usize = 256;
 pub(super) async fn watch(context: &Context) -> Result<Answer, Status> {
     let mut options = ListOptions::parse(&context.query, true)?;
     if let Some(name) = &context.path.name {
+        let selected = options.fields.requires("metadata.name");
+        if !options.fields.is_empty() && selected != Some(name) {
+            return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
         let selector = format!("metadata.name={name}");
         options.fields = crate::selector::FieldSelector::parse(&selector).map_err(Status::bad_request)?;
     }

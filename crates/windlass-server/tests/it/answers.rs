@@ -151,6 +151,26 @@ async fn metadata_is_asked_for_as_what_it_is() {
     server.stop().await.unwrap();
 }
 
+/// Which fields objects can be selected by.
+#[tokio::test]
+async fn a_field_selector_names_fields_that_there_are() {
+    let server = start().await;
+    let get = |path: &'static str| send_bytes(server.service(), Method::GET, path, "", Vec::new());
+    assert_eq!(get("/api/v1/pods?fieldSelector=spec.host=n1").await.code, 200);
+    assert_eq!(
+        get("/apis/rbac.authorization.k8s.io/v1/clusterroles?fieldSelector=metadata.namespace=").await.code,
+        200
+    );
+    for path in ["/api/v1/namespaces", "/api/v1/nodes", "/apis/certificates.k8s.io/v1/certificatesigningrequests"] {
+        let path = format!("{path}?fieldSelector=metadata.namespace=");
+        let answer = send_bytes(server.service(), Method::GET, &path, "", Vec::new()).await;
+        assert_eq!((answer.code, answer.message()), (400, "field label not supported: metadata.namespace"));
+    }
+    let other = get("/api/v1/watch/namespaces/default/configmaps/a?fieldSelector=metadata.name=b").await;
+    assert_eq!((other.code, other.message()), (400, "fieldSelector metadata.name doesn't match requested name"));
+    server.stop().await.unwrap();
+}
+
 /// Names and methods that lead nowhere are refused as such.
 #[tokio::test]
 async fn a_name_that_is_no_part_of_a_path_is_refused() {

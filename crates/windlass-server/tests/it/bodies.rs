@@ -101,6 +101,22 @@ async fn a_client_that_sends_too_much_over_http2_is_told() {
         .body(Full::<bytes::Bytes>::from(map.to_string()))
         .unwrap();
     assert_eq!(sender.send_request(request).await.unwrap().status(), 201);
+
+    // So does a long selector, and what else stands in a header.
+    let request = Request::get(format!("https://localhost{MAPS}?labelSelector=a+in+({})", "value,".repeat(8_000)))
+        .header("authorization", "Bearer secret")
+        .header("x-long", "x".repeat(500_000))
+        .body(Full::<bytes::Bytes>::default())
+        .unwrap();
+    assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
+    // What is no token is nothing: the health of a server is for everybody.
+    for (authorization, path, code) in
+        [("Basic YTpi", "/healthz", 200), ("Bearer  x", MAPS, 403), ("Bearer x", MAPS, 401)]
+    {
+        let request = Request::get(format!("https://localhost{path}")).header("authorization", authorization);
+        let answer = sender.send_request(request.body(Full::<bytes::Bytes>::default()).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), code, "{authorization}");
+    }
     drop(sender);
     connection.await.unwrap().unwrap();
     listener.stop().await;

@@ -164,6 +164,8 @@ impl Strategy for Pod {
     fn selectable_fields(&self) -> &'static [&'static str] {
         &[
             "spec.nodeName",
+            // The name it had once.
+            "spec.host",
             "spec.restartPolicy",
             "spec.schedulerName",
             "spec.serviceAccountName",
@@ -177,6 +179,7 @@ impl Strategy for Pod {
 
     fn field_value(&self, object: &Value, field: &str) -> String {
         match field {
+            "spec.host" => super::field_text(object, "spec.nodeName"),
             "spec.hostNetwork" => object.at("spec").flag("hostNetwork").to_string(),
             "status.podIP" | "status.podIPs" => {
                 object.at("status").list("podIPs").first().map_or_else(String::new, |ip| ip.text("ip").to_owned())
