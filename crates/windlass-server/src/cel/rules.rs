@@ -12,6 +12,7 @@ use serde_json::Value as Json;
 
 use super::declare::{Declared, declare};
 use super::escape::escape;
+use super::meter::Allowance;
 use super::types::Type;
 use super::value::{Error, Outcome, Shape, Value, adapt};
 use super::{CALL_LIMIT, CompileError, Environment, Globals, Program, compile};
@@ -219,7 +220,7 @@ impl Rules {
         errors: &mut FieldErrors,
         warnings: &mut Vec<String>,
     ) {
-        let mut check = Check { budget: OBJECT_BUDGET, errors, warnings, compared: None };
+        let mut check = Check { budget: OBJECT_BUDGET, allowance: Allowance::OBJECT, errors, warnings, compared: None };
         let same = Same { own: old.map(|value| Old { value, schema }), parent: None };
         // It makes no difference here whether the budget was used up.
         let _ = check.node(self, schema, object, old, same, &Path::root());
@@ -236,7 +237,8 @@ impl Rules {
         budget: i64,
         errors: &mut FieldErrors,
     ) -> i64 {
-        let mut check = Check { budget, errors, warnings: &mut Vec::new(), compared: None };
+        let mut check =
+            Check { budget, allowance: Allowance::OBJECT, errors, warnings: &mut Vec::new(), compared: None };
         let same = Same { own: None, parent: None };
         match check.node(self, schema, default, old, same, path) {
             Flow::Continue(()) => check.budget,
@@ -355,6 +357,7 @@ impl<'a> Same<'a> {
 
 struct Check<'c> {
     budget: i64,
+    allowance: Allowance,
     errors: &'c mut FieldErrors,
     warnings: &'c mut Vec<String>,
     /// Where two values are that were compared last, and whether they are equal: the items of a list may all ask
@@ -502,7 +505,7 @@ impl Check<'_> {
     ) -> Flow {
         let mut globals =
             Selves { value, old, shape: Shape::Schema(schema), optional: rule.validation.optional_old_self };
-        let (outcome, cost) = program.eval(&mut globals, CALL_LIMIT);
+        let (outcome, cost) = program.eval_within(&mut globals, CALL_LIMIT, &mut self.allowance);
         if cost as i64 > self.budget {
             self.out_of_budget(schema, path);
             return BREAK;
@@ -555,7 +558,7 @@ impl Check<'_> {
         let mut detail = None;
         let mut flow = CONTINUE;
         if let Some(message) = &rule.compiled.message {
-            let (outcome, cost) = message.eval(globals, CALL_LIMIT);
+            let (outcome, cost) = message.eval_within(globals, CALL_LIMIT, &mut self.allowance);
             let source = rule.validation.message_expression.as_deref().unwrap_or_default();
             let exhausted = if cost as i64 > self.budget {
                 Some("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned())

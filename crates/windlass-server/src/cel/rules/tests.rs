@@ -285,3 +285,20 @@ fn costs_are_upstreams() {
         assert_eq!(costs(rule, &schema, &object), expected, "{rule}");
     }
 }
+
+#[test]
+fn work_that_costs_leave_out_is_limited_for_the_whole_object() {
+    let list = json!({"type": "array", "items": {"type": "integer"}});
+    let rules: Vec<Json> = (0..10).map(|_| json!({"rule": "self.all(a, (self + self).size() > a)"})).collect();
+    let spec = |rules: &[Json]| {
+        let mut list = list.clone();
+        list["x-kubernetes-validations"] = rules.into();
+        list
+    };
+    let numbers: Vec<i64> = (0..1_500).collect();
+    check(&spec(&rules[..1]), &json!(numbers), None, &[]);
+    let schema = json!({"type": "object", "properties": {"spec": spec(&rules)}});
+    let (errors, _) = run(&schema, &json!({"spec": numbers}), None);
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].contains("no further validation rules will be run"), "{errors:?}");
+}
