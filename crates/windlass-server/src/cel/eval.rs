@@ -420,7 +420,7 @@ impl<'a, 'v> Evaluator<'a, 'v> {
         if let Map::Made(made) = &map {
             self.shared(made, made.len())?;
         }
-        self.meter.work(entries.len())?;
+        self.meter.inserted(entries.len())?;
         for (key, value) in entries {
             if let Err(error) = map.insert(&key, value) {
                 self.meter.failed(&error)?;

@@ -12,9 +12,13 @@ use crate::schema::pattern::{self, Machine};
 /// How much uncharged work one evaluation may do.
 const FUEL: u64 = 20_000_000;
 /// So many bytes that are counted or compared are one unit of work.
-const READ: usize = 64;
-/// So many bytes that are copied or decoded are one.
-const WRITTEN: usize = 16;
+const READ: usize = 512;
+/// The work of putting an entry into a map.
+const ENTRY: usize = 8;
+/// So many bytes that are copied are one.
+const WRITTEN: usize = 128;
+/// So many bytes that are decoded are one.
+const DECODED: usize = 16;
 
 /// How much uncharged work several evaluations may do together.
 #[derive(Clone, Copy, Debug)]
@@ -63,9 +67,14 @@ impl Meter {
     /// Getting a value out of an object: bytes are decoded each time.
     pub(super) fn decoded(&mut self, value: &Value<'_>) -> Result<(), Error> {
         match value {
-            Value::Bytes(bytes) => self.work(bytes.len() / WRITTEN),
+            Value::Bytes(bytes) => self.work(bytes.len() / DECODED),
             _ => Ok(()),
         }
+    }
+
+    /// Putting entries into a map, which takes longer than items into a list.
+    pub(super) fn inserted(&mut self, count: usize) -> Result<(), Error> {
+        self.work(count.saturating_mul(ENTRY))
     }
 
     /// Failing: what the message is about may be long.

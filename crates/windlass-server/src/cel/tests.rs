@@ -258,7 +258,7 @@ fn what_costs_leave_out_is_limited() {
         "x.l.all(v, (x.l + x.l).size() > 0)",
         "x.l.all(v, x.l.all(w, x.t != 'u'))",
         "x.l.exists(v, x[x.t] == v)",
-        "x.l.all(v, size(x.t) > v)",
+        "x.l.all(v, x.l.all(w, size(x.t) > w))",
     ] {
         let program = compile(text, &environment()).unwrap();
         let (outcome, cost) = program.eval(&mut One(&x), CALL_LIMIT);
