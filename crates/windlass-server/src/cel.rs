@@ -24,6 +24,7 @@ mod lexer;
 mod library;
 mod literals;
 mod macros;
+mod meter;
 mod parser;
 mod plan;
 pub(crate) mod rules;
@@ -37,6 +38,7 @@ pub(crate) mod value;
 use declare::Declared;
 use eval::Evaluator;
 pub(crate) use eval::Globals;
+use meter::Allowance;
 use types::Type;
 use value::Outcome;
 
@@ -138,7 +140,20 @@ impl Program {
 
     /// Evaluates; says what it cost too. Ends when that exceeds `limit`.
     pub(crate) fn eval<'a>(&'a self, globals: &mut dyn Globals<'a>, limit: u64) -> (Outcome<'a>, u64) {
-        Evaluator::new(globals, limit).run(&self.plan)
+        let mut allowance = Allowance::ONE;
+        self.eval_within(globals, limit, &mut allowance)
+    }
+
+    /// The same, where the work that costs do not count comes out of what several evaluations may do together.
+    pub(crate) fn eval_within<'a>(
+        &'a self,
+        globals: &mut dyn Globals<'a>,
+        limit: u64,
+        allowance: &mut Allowance,
+    ) -> (Outcome<'a>, u64) {
+        let (outcome, cost, left) = Evaluator::new(globals, limit, *allowance).run(&self.plan);
+        *allowance = left;
+        (outcome, cost)
     }
 }
 

@@ -89,7 +89,7 @@ pub struct CustomVersion {
     pub deprecation: Option<Box<str>>,
     /// The CEL rules, compiled when they are first needed.
     rules: OnceLock<Option<Rules>>,
-    /// How long checking an object may take, found out with the first one.
+    /// How long checking an object against the schema may take, rules apart; found out with the first one.
     growth: OnceLock<Growth>,
 }
 
@@ -218,18 +218,15 @@ impl CustomVersion {
     /// Whether checking an object may take long. Nobody knows before the first one has been checked.
     fn is_long(&self, object: &Value, old: Option<&Value>) -> bool {
         let Some(growth) = self.growth.get() else { return true };
-        growth.is_long(effort::size(object) + old.map_or(0, effort::size))
+        let schema = growth.nanoseconds(effort::size(object) + old.map_or(0, effort::size));
+        effort::is_long(schema + self.rules().map_or(0.0, |rules| rules.nanoseconds(object, old)))
     }
 
     /// Finds out how long checking an object may take.
     fn find_growth(&self) {
-        self.growth.get_or_init(|| {
-            let mut growth = validate::growth(&self.schema);
-            if let Some(rules) = self.rules() {
-                growth.join(&rules.growth());
-            }
-            growth
-        });
+        // Who knows the one has the other, too.
+        self.rules();
+        self.growth.get_or_init(|| validate::growth(&self.schema));
     }
 
     /// The compiled CEL rules, if the schema has any.

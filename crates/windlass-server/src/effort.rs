@@ -2,7 +2,8 @@
 //!
 //! Expressions and patterns are written by users, and the longest that is allowed takes seconds. Requests are
 //! served by a few threads that must not be held up, so what may take long is done on others: no more at once
-//! than leave a core to everybody else. What is quick, and nearly everything is, stays where it is.
+//! than leave a core to everybody else, and fairly among resources: see [`Turns`]. What is quick, and nearly
+//! everything is, stays where it is.
 //!
 //! Where a whole request is long, as it is about much data, it goes [aside](Sidings::aside) as a whole.
 //!
@@ -10,15 +11,16 @@
 //! to work out. It decides where work is done and nothing else; what it may cost is bounded elsewhere.
 
 mod shunting;
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::status::Status;
+use self::turns::Turns;
+use crate::status::{Qualified, Status};
 
 pub(crate) use shunting::Shunting;
 
@@ -63,9 +65,19 @@ impl Growth {
 
     /// Whether the work may take long for something of this size.
     pub(crate) fn is_long(&self, size: usize) -> bool {
-        let values = (size / NODE) as f64;
-        self.0.iter().rev().fold(0.0, |sum, factor| sum * values + factor) > LONG
+        is_long(self.nanoseconds(size))
     }
+
+    /// How long the work may take for something of this size.
+    pub(crate) fn nanoseconds(&self, size: usize) -> f64 {
+        let values = (size / NODE) as f64;
+        self.0.iter().rev().fold(0.0, |sum, factor| sum * values + factor)
+    }
+}
+
+/// Whether work that may take so many nanoseconds is long.
+pub(crate) fn is_long(nanoseconds: f64) -> bool {
+    nanoseconds > LONG
 }
 
 /// The size of a value: what [`Growth`] is about.
@@ -91,23 +103,24 @@ pub(crate) fn is_large_read(bytes: usize) -> bool {
 /// Where long work is done.
 pub(crate) struct Sidings {
     /// Turns for checks, whose time is bounded by budgets of seconds.
-    free: Arc<Semaphore>,
+    checks: Arc<Turns>,
     /// Turns for steps of large requests, whose time is bounded by what they are about: they do not wait for checks.
-    steps: Arc<Semaphore>,
+    steps: Arc<Turns>,
 }
 
 impl Sidings {
     /// As many of each as there are cores, but for one.
     pub(crate) fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let turns = || Arc::new(Semaphore::new(cores.saturating_sub(1).max(1)));
-        Self { free: turns(), steps: turns() }
+        let turns = || Turns::new(cores.saturating_sub(1).max(1));
+        Self { checks: turns(), steps: turns() }
     }
 
-    /// Does `work` here, or elsewhere if it may take `long`. Once begun it goes on, even if nobody waits any more,
-    /// and keeps its place until it is done.
+    /// Does `work` about a `resource` here, or elsewhere if it may take `long`. Once begun it goes on, even if nobody
+    /// waits any more, and keeps its place until it is done.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        resource: Qualified<'_>,
         long: bool,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
@@ -115,11 +128,15 @@ impl Sidings {
             return Ok(work());
         }
         // Boxed: few requests wait here, and all would be as large as one that does.
-        Box::pin(self.elsewhere(work)).await
+        Box::pin(self.elsewhere(resource, work)).await
     }
 
-    async fn elsewhere<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
-        let turn = tokio::time::timeout(PATIENCE, Arc::clone(&self.free).acquire_owned()).await;
+    async fn elsewhere<T: Send + 'static>(
+        &self,
+        resource: Qualified<'_>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let turn = tokio::time::timeout(PATIENCE, self.checks.turn(resource)).await;
         let turn = turn.map_err(|_| Status::timed_out())?.map_err(Status::internal)?;
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -175,7 +192,8 @@ mod tests {
         let sidings = Sidings::new();
         let here = std::thread::current().id();
         let at = || std::thread::current().id();
-        assert_eq!(sidings.run(false, at).await.expect("a turn"), here);
-        assert_ne!(sidings.run(true, at).await.expect("a turn"), here);
+        let pods = Qualified { group: "", name: "pods" };
+        assert_eq!(sidings.run(pods, false, at).await.expect("a turn"), here);
+        assert_ne!(sidings.run(pods, true, at).await.expect("a turn"), here);
     }
 }

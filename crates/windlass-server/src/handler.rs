@@ -25,7 +25,7 @@ use crate::metrics::RequestLabels;
 use crate::registry::{self, Context};
 use crate::render::{self, RenderContext};
 use crate::request::{Query, ResourcePath, Target, Verb};
-use crate::status::Status;
+use crate::status::{Qualified, Status};
 use crate::{authn, authz, documents, health, table};
 
 /// How patches that are applied say so.
@@ -86,7 +86,7 @@ async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Resp
                 return Ok(response);
             }
             // The first to ask after a change waits for a document about everything to be written and compressed.
-            api.sidings.aside(path.starts_with("/openapi/")).await;
+            api.sidings.aside(Qualified { group: "", name: "openapi" }, path.starts_with("/openapi/")).await;
             documents::answer(api, &target, request.method(), path, &query, request.headers())
         }
     }
@@ -123,7 +123,7 @@ async fn resource(
     let fallback = accepted.clone();
     let result = async {
         let body = if matches!(verb, Verb::Get | Verb::List | Verb::Watch) { Bytes::new() } else { read(body).await? };
-        api.sidings.aside(effort::is_large_write(body.len())).await;
+        api.sidings.aside(served.qualified(), effort::is_large_write(body.len())).await;
         let context = Context {
             api: Arc::clone(api),
             served,

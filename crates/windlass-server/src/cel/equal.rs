@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::Value as Json;
 
-use super::eval::Meter;
+use super::meter::Meter;
 use super::value::{Error, Key, List, Map, Shape, Value};
 use crate::schema::ListType;
 
@@ -23,7 +23,12 @@ pub(super) fn equal<'a>(left: &Value<'a>, right: &Value<'a>, meter: &mut Meter) 
             meter.work(a.len().min(b.len()) / 64)?;
             a == b
         }
-        (Value::Bytes(a), Value::Bytes(b)) => a == b,
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            // They may have been decoded for this.
+            meter.decoded(left)?;
+            meter.decoded(right)?;
+            a == b
+        }
         (Value::Timestamp(a), Value::Timestamp(b)) => a.key() == b.key(),
         (Value::Duration(a), Value::Duration(b)) => a == b,
         (Value::Type(a), Value::Type(b)) => a == b,
@@ -185,6 +190,8 @@ fn maps<'a>(a: &Map<'a>, b: &Map<'a>, meter: &mut Meter) -> Result<bool, Error> 
         }
         return Ok(true);
     }
+    // The cost of comparing maps pays for as many entries as fuel lasts for: this is for those that differ at once.
+    meter.work(a.len() / 2)?;
     for key in a.keys() {
         let (Some(value), Some(other)) = (a.find(&key)?, b.find(&key)?) else { return Ok(false) };
         match equal(&value, &other, meter) {

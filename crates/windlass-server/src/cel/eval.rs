@@ -1,21 +1,19 @@
 //! Evaluation. Every step is charged as cel-go charges it; beyond the limit evaluation ends.
 //!
-//! Besides that official cost there is fuel: it counts the work the official cost leaves out, such as
-//! copying a long list or comparing deep values, so that no expression runs long.
+//! What takes more than a fixed time for a unit of that cost uses fuel besides: see [`Meter`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::ast::Const;
 use super::charge::equality;
 use super::cost::{LIST, MAP, OBJECT};
 use super::equal::{Order, equal, numbers};
-use super::plan::{Attribute, Base, Call, Fixed, FoldNode, Node, Qualifier, QualifierKey};
+use super::meter::{Allowance, Meter};
+use super::plan::{Attribute, Base, Call, Entry, Fixed, FoldNode, Node, Qualifier, QualifierKey};
 use super::value::{Error, Key, List, Made, Map, Outcome, Text, Value};
 use crate::schema::pattern::Machine;
-
-/// How much uncharged work one evaluation may do.
-const FUEL: u64 = 20_000_000;
 
 /// One evaluation.
 pub(super) struct Evaluator<'a, 'v> {
@@ -32,40 +30,6 @@ pub(crate) trait Globals<'a> {
     fn get(&mut self, index: usize) -> Outcome<'a>;
 }
 
-/// Work that is not charged, and patterns that were compiled on the way.
-pub(super) struct Meter {
-    fuel: u64,
-    regexes: HashMap<Box<str>, Result<Machine, String>>,
-}
-
-impl Meter {
-    pub(super) fn new() -> Self {
-        Self { fuel: FUEL, regexes: HashMap::new() }
-    }
-
-    /// Uses up fuel.
-    pub(super) fn work(&mut self, amount: usize) -> Result<(), Error> {
-        if let Some(left) = self.fuel.checked_sub(amount as u64) {
-            self.fuel = left;
-            Ok(())
-        } else {
-            self.fuel = 0;
-            Err(Error::Exhausted)
-        }
-    }
-
-    /// A pattern that an expression computed.
-    pub(super) fn regex(&mut self, source: &str) -> Result<Result<Machine, String>, Error> {
-        if let Some(known) = self.regexes.get(source) {
-            return Ok(known.clone());
-        }
-        self.work(20_000 + source.len() * 100)?;
-        let compiled = crate::schema::pattern::compile(source);
-        self.regexes.insert(source.into(), compiled.clone());
-        Ok(compiled)
-    }
-}
-
 /// A local variable.
 enum Slot<'a> {
     /// Not computed yet.
@@ -74,14 +38,14 @@ enum Slot<'a> {
 }
 
 impl<'a, 'v> Evaluator<'a, 'v> {
-    pub(super) fn new(globals: &'v mut dyn Globals<'a>, limit: u64) -> Self {
-        Self { globals, locals: Vec::new(), cost: 0, limit, meter: Meter::new() }
+    pub(super) fn new(globals: &'v mut dyn Globals<'a>, limit: u64, allowance: Allowance) -> Self {
+        Self { globals, locals: Vec::new(), cost: 0, limit, meter: Meter::new(allowance) }
     }
 
-    /// Evaluates, and says what it cost.
-    pub(super) fn run(mut self, node: &'a Node) -> (Outcome<'a>, u64) {
+    /// Evaluates, and says what it cost and what is left of the allowance.
+    pub(super) fn run(mut self, node: &'a Node) -> (Outcome<'a>, u64, Allowance) {
         let outcome = self.eval(node);
-        (outcome, self.cost)
+        (outcome, self.cost, self.meter.allowance)
     }
 
     fn charge(&mut self, cost: u64) -> Result<(), Error> {
@@ -127,12 +91,17 @@ impl<'a, 'v> Evaluator<'a, 'v> {
             Node::Object(name, fields) => self.object(name, fields),
             Node::Fold(fold) => self.fold(fold),
             Node::Append(slot, item, fixed) => self.append(*slot, item, *fixed),
+            Node::Insert(slot, entry) => self.insert(*slot, entry),
         }
     }
 
     fn fixed(&mut self, fixed: &'a Fixed) -> Outcome<'a> {
         Ok(match fixed {
-            Fixed::Const(value) => Value::constant(value),
+            Fixed::Const(value) => {
+                let value = Value::constant(value);
+                self.meter.decoded(&value)?;
+                value
+            }
             Fixed::Timestamp(time) => Value::Timestamp(*time),
             Fixed::Duration(nanos) => Value::Duration(*nanos),
             Fixed::Type(name) => Value::Type((&**name).into()),
@@ -177,7 +146,11 @@ impl<'a, 'v> Evaluator<'a, 'v> {
 
     fn base(&mut self, base: &'a Base) -> Outcome<'a> {
         match base {
-            Base::Global(index) => self.globals.get(*index),
+            Base::Global(index) => {
+                let value = self.globals.get(*index)?;
+                self.meter.decoded(&value)?;
+                Ok(value)
+            }
             Base::Local(slot) => self.local(*slot),
             Base::Operand(node) => self.eval(node),
             Base::Choice(choice) => {
@@ -206,15 +179,14 @@ impl<'a, 'v> Evaluator<'a, 'v> {
             match lookup(&value, &key) {
                 Ok(Some(found)) => {
                     self.charge(1)?;
+                    self.meter.decoded(&found)?;
                     value = found;
                 }
                 Ok(None) if optional => return Ok(Value::Optional(None)),
-                Ok(None) => {
+                other => {
                     self.charge(1)?;
-                    return Err(missing(&value, &key));
-                }
-                Err(error) => {
-                    self.charge(1)?;
+                    let error = other.err().unwrap_or_else(|| missing(&value, &key));
+                    self.meter.failed(&error)?;
                     return Err(error);
                 }
             }
@@ -281,6 +253,7 @@ impl<'a, 'v> Evaluator<'a, 'v> {
                 return Err(left.err().or(right.err()).unwrap_or_else(Error::no_overload));
             }
         };
+        self.meter.read([&left, &right])?;
         self.charge(equality(&left, &right, wanted))?;
         match equal(&left, &right, &mut self.meter) {
             Ok(same) => Ok(Value::Bool(same == wanted)),
@@ -314,6 +287,7 @@ impl<'a, 'v> Evaluator<'a, 'v> {
             self.charge(1)?;
             return Err(error);
         }
+        self.meter.read(&args)?;
         // Arguments that make a call too expensive are charged before the work is done.
         if self.cost.saturating_add(call.charge.cost(&args, None)?) > self.limit {
             return self.charge(self.limit).and(Err(Error::Exhausted));
@@ -325,8 +299,8 @@ impl<'a, 'v> Evaluator<'a, 'v> {
             regex: call.regex.as_ref(),
         };
         let outcome = (call.builtin)(&mut context, &args);
-        if matches!(outcome, Err(Error::Exhausted)) {
-            return outcome;
+        if let Err(error) = &outcome {
+            self.meter.failed(error)?;
         }
         self.charge(call.charge.cost(&args, outcome.as_ref().ok())?)?;
         outcome
@@ -407,8 +381,70 @@ impl<'a, 'v> Evaluator<'a, 'v> {
         // Only the slot and `before` hold the list now; drop the slot's to append in place.
         self.locals[slot] = Slot::Known(Ok(Value::Null));
         let Value::List(List::Made(mut items)) = before else { return Err(Error::no_overload()) };
+        self.shared(&items, items.len())?;
         Rc::make_mut(&mut items).push(item);
         Ok(Value::List(List::Made(items)))
+    }
+
+    /// The accumulator with more entries; charged like a call that has it for an argument.
+    fn insert(&mut self, slot: usize, entry: &'a Entry) -> Outcome<'a> {
+        self.charge(1)?;
+        let before = self.local(slot);
+        let entries = match entry {
+            Entry::One(key, value) => {
+                before.as_ref().map_err(Clone::clone)?;
+                vec![(self.eval(key)?, self.eval(value)?)]
+            }
+            Entry::All(more) => match (self.eval(more), &before) {
+                (Err(Error::Exhausted), _) => return Err(Error::Exhausted),
+                (_, Err(error)) => {
+                    self.charge(1)?;
+                    return Err(error.clone());
+                }
+                (Err(error), _) => {
+                    self.charge(1)?;
+                    return Err(error);
+                }
+                (Ok(Value::Map(more)), _) => self.entries(&more)?,
+                (Ok(other), _) => {
+                    self.charge(1)?;
+                    let given = other.type_name();
+                    return Err(Error::new(format!("no such overload: cel.@mapInsert(map, {given})")));
+                }
+            },
+        };
+        self.charge(1)?;
+        // As for lists, nobody but this holds the map now. If inserting fails the loop has no use for it any more.
+        self.locals[slot] = Slot::Known(Ok(Value::Null));
+        let Value::Map(mut map @ Map::Made(_)) = before? else { return Err(Error::no_overload()) };
+        if let Map::Made(made) = &map {
+            self.shared(made, made.len())?;
+        }
+        self.meter.inserted(entries.len())?;
+        for (key, value) in entries {
+            if let Err(error) = map.insert(&key, value) {
+                self.meter.failed(&error)?;
+                return Err(error);
+            }
+        }
+        Ok(Value::Map(map))
+    }
+
+    fn entries(&mut self, map: &Map<'a>) -> Result<Vec<(Value<'a>, Value<'a>)>, Error> {
+        self.meter.work(map.len())?;
+        let mut entries = Vec::with_capacity(map.len());
+        for key in map.keys() {
+            if let Some(value) = map.find(&key)? {
+                self.meter.decoded(&value)?;
+                entries.push((key, value));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// What others hold too is copied before it is changed.
+    fn shared<T>(&mut self, held: &Rc<T>, size: usize) -> Result<(), Error> {
+        if Rc::strong_count(held) > 1 { self.meter.work(size) } else { Ok(()) }
     }
 
     fn fold(&mut self, fold: &'a FoldNode) -> Outcome<'a> {
@@ -460,6 +496,9 @@ impl<'a, 'v> Evaluator<'a, 'v> {
     /// One turn of a loop. Says whether there is another.
     fn turn(&mut self, fold: &'a FoldNode, first: Outcome<'a>, second: Option<Outcome<'a>>) -> Result<bool, Error> {
         self.meter.work(1)?;
+        for value in [&first].into_iter().chain(&second).flatten() {
+            self.meter.decoded(value)?;
+        }
         self.locals[fold.slot + 1] = Slot::Known(first);
         if let Some(second) = second {
             self.locals[fold.slot + 2] = Slot::Known(second);
@@ -486,7 +525,7 @@ pub(super) struct Context<'c> {
     pub(super) overload: &'static str,
     pub(super) meter: &'c mut Meter,
     /// The pattern, if it is known.
-    pub(super) regex: Option<&'c Machine>,
+    pub(super) regex: Option<&'c Arc<Machine>>,
 }
 
 /// What is at a key, index or field.

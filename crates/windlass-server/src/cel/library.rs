@@ -105,7 +105,13 @@ fn items<'a>(context: &mut Context<'_>, list: &List<'a>) -> Result<Vec<Value<'a>
         return Err(Error::Exhausted);
     }
     context.meter.work(list.len())?;
-    list.iter().collect()
+    list.iter()
+        .map(|item| {
+            let item = item?;
+            context.meter.decoded(&item)?;
+            Ok(item)
+        })
+        .collect()
 }
 
 fn strings<'a>(context: &mut Context<'_>, texts: Vec<String>) -> Outcome<'a> {

@@ -2,6 +2,8 @@
 //! selections become one attribute, constants are folded, patterns are compiled once. What each step
 //! costs at run time is fixed here too, since it depends on which form a step takes.
 
+use std::sync::Arc;
+
 use super::ast::{ACCUMULATOR, Const, Expr, Fold, Id, Kind};
 use super::charge::Charge;
 use super::check::Checked;
@@ -32,6 +34,15 @@ pub(super) enum Node {
     Fold(Box<FoldNode>),
     /// The accumulator in this slot with one more item; the flag says whether the item is constant.
     Append(usize, Box<Node>, bool),
+    /// The accumulator in this slot with one more entry, or with those of a map.
+    Insert(usize, Box<Entry>),
+}
+
+/// What is put into a map.
+#[derive(Debug)]
+pub(super) enum Entry {
+    One(Node, Node),
+    All(Node),
 }
 
 /// A value that is known when the expression is compiled.
@@ -88,7 +99,7 @@ pub(super) struct Call {
     pub(super) charge: Charge,
     pub(super) args: Vec<Node>,
     /// The pattern of a `matches`, `find` or `findAll`, if it is constant.
-    pub(super) regex: Option<pattern::Machine>,
+    pub(super) regex: Option<Arc<pattern::Machine>>,
     /// Whether errors are arguments like any other.
     pub(super) lenient: bool,
 }
@@ -114,7 +125,7 @@ struct Planner<'a> {
     checked: &'a Checked,
     globals: &'a [&'a str],
     locals: Vec<String>,
-    /// The slots of accumulators that start as an empty list.
+    /// The slots of accumulators that start as an empty list or map.
     accumulators: Vec<usize>,
 }
 
@@ -231,6 +242,7 @@ impl Planner<'_> {
                     return Ok(append);
                 }
             }
+            ("cel.@mapInsert", [accumulator, entry @ ..]) => return self.insert(accumulator, entry),
             _ => {}
         }
         let args = target.into_iter().chain(args).map(|arg| self.node(arg)).collect::<Result<Vec<Node>, String>>()?;
@@ -245,21 +257,40 @@ impl Planner<'_> {
     fn append(&mut self, left: &Expr, right: &Expr) -> Result<Option<Node>, String> {
         let (Kind::Ident(name), Kind::List(items)) = (&left.kind, &right.kind) else { return Ok(None) };
         let [item] = items.as_slice() else { return Ok(None) };
-        let slot = self.locals.iter().rposition(|local| local == name);
-        let Some(slot) = slot.filter(|slot| name == ACCUMULATOR && self.accumulators.contains(slot)) else {
-            return Ok(None);
-        };
+        let Some(slot) = self.accumulator(name) else { return Ok(None) };
         let item = self.node(&item.value)?;
         let fixed = matches!(item, Node::Fixed(_));
         Ok(Some(Node::Append(slot, Box::new(item), fixed)))
+    }
+
+    /// What `transformMap` and `transformMapEntry` do, the only ones who can call this: inserts in place.
+    fn insert(&mut self, accumulator: &Expr, entry: &[Expr]) -> Result<Node, String> {
+        let slot = match &accumulator.kind {
+            Kind::Ident(name) => self.accumulator(name),
+            _ => None,
+        };
+        let entry = match entry {
+            [key, value] => Entry::One(self.node(key)?, self.node(value)?),
+            [all] => Entry::All(self.node(all)?),
+            _ => return Err("no such overload".to_owned()),
+        };
+        Ok(Node::Insert(slot.ok_or("no such overload")?, Box::new(entry)))
+    }
+
+    /// The slot of the innermost accumulator, if that is one of those that grow.
+    fn accumulator(&self, name: &str) -> Option<usize> {
+        let slot = self.locals.iter().rposition(|local| local == name)?;
+        (name == ACCUMULATOR && self.accumulators.contains(&slot)).then_some(slot)
     }
 
     fn fold(&mut self, fold: &Fold) -> Result<Node, String> {
         let init = self.node(&fold.init)?;
         let range = self.node(&fold.range)?;
         let slot = self.locals.len();
-        if matches!(&init, Node::Fixed(Fixed::List(items)) if items.is_empty()) {
-            self.accumulators.push(slot);
+        match &init {
+            Node::Fixed(Fixed::List(items)) if items.is_empty() => self.accumulators.push(slot),
+            Node::Fixed(Fixed::Map(entries)) if entries.is_empty() => self.accumulators.push(slot),
+            _ => {}
         }
         self.locals.push(fold.accu.clone());
         self.locals.push(fold.var.clone());
@@ -302,7 +333,7 @@ fn optimized(function: &str, overload: &'static str, mut args: Vec<Node>) -> Res
     }
     let regex = match (function, args.get(1)) {
         ("matches" | "find" | "findAll", Some(Node::Fixed(Fixed::Const(Const::String(source))))) => {
-            Some(pattern::compile(source)?)
+            Some(Arc::new(pattern::compile(source)?))
         }
         _ => None,
     };

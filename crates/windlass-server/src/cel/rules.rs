@@ -12,11 +12,12 @@ use serde_json::Value as Json;
 
 use super::declare::{Declared, declare};
 use super::escape::escape;
+use super::meter::Allowance;
 use super::types::Type;
 use super::value::{Error, Outcome, Shape, Value, adapt};
 use super::{CALL_LIMIT, CompileError, Environment, Globals, Program, compile};
 use crate::crd::validation::field_path;
-use crate::effort::Growth;
+use crate::effort::{self, Growth};
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
 use crate::schema::validate::{Correlation, Old, OldItems};
 use crate::schema::{Schema, SchemaRef, Type as JsonType, Validation};
@@ -36,6 +37,8 @@ pub(crate) struct Rules {
     properties: BTreeMap<Box<str>, Rules>,
     additional: Option<Box<Rules>>,
     all_of: Vec<Rules>,
+    /// How long checking a value may take, its properties' own rules apart.
+    growth: Growth,
 }
 
 /// One rule.
@@ -182,24 +185,72 @@ impl Rules {
         if let Some(own) = own {
             rules.all_of = own.all_of.iter().filter_map(|source| Self::build(source, schema, declared)).collect();
         }
+        rules.growth = rules.growth_here();
         (!rules.is_empty()).then_some(rules)
     }
 
-    /// How long checking an object may take.
-    pub(crate) fn growth(&self) -> Growth {
+    fn growth_here(&self) -> Growth {
         let mut growth = Growth::default();
         for rule in &self.own {
             for program in [&rule.compiled.program, &rule.compiled.message].into_iter().flatten() {
                 growth.join(&program.growth);
             }
         }
-        for below in self.properties.values().chain(&self.all_of) {
-            growth.join(&below.growth());
+        for below in &self.all_of {
+            growth.join(&below.growth_in_all());
         }
         for below in [&self.items, &self.additional].into_iter().flatten() {
-            growth.join(&below.growth().for_each());
+            growth.join(&below.growth_in_all().for_each());
         }
         growth
+    }
+
+    /// How long checking a value may take if nobody looks which of its properties are large.
+    fn growth_in_all(&self) -> Growth {
+        let mut growth = self.growth;
+        self.properties.values().for_each(|below| growth.join(&below.growth_in_all()));
+        growth
+    }
+
+    /// How many nanoseconds checking an object may take, by the size of what each rule sees: the value it is about,
+    /// and of an object's metadata the names.
+    pub(crate) fn nanoseconds(&self, object: &Json, old: Option<&Json>) -> f64 {
+        let mut sum = 0.0;
+        self.estimate(object, old, true, &mut sum);
+        sum
+    }
+
+    /// Adds what checking a value may take. Returns the size of what there is to see, looking at each part once.
+    fn estimate(&self, value: &Json, old: Option<&Json>, is_root: bool, sum: &mut f64) -> usize {
+        let mut size = 0;
+        let all = |value: Option<&Json>| value.map_or(0, effort::size);
+        if let (Json::Object(map), false) = (value, self.properties.is_empty() && !is_root) {
+            let old = old.and_then(Json::as_object);
+            for (name, field) in map {
+                let old = old.and_then(|old| old.get(name));
+                let below = self.properties.get(name.as_str());
+                size += name.len()
+                    + match below {
+                        _ if is_root && name == "metadata" => {
+                            let names = ["name", "generateName"];
+                            let size = names
+                                .iter()
+                                .map(|name| all(field.get(name)) + all(old.and_then(|old| old.get(name))))
+                                .sum();
+                            *sum += below.map_or(0.0, |below| below.growth_in_all().nanoseconds(size));
+                            size
+                        }
+                        Some(below) => below.estimate(field, old, false, sum),
+                        None => effort::size(field) + all(old),
+                    };
+            }
+            let gone = old.into_iter().flatten().filter(|(name, _)| !map.contains_key(*name));
+            size += gone.map(|(name, field)| name.len() + effort::size(field)).sum::<usize>();
+        } else {
+            size = effort::size(value) + all(old);
+        }
+        *sum += self.growth.nanoseconds(size);
+        size
     }
 
     fn is_empty(&self) -> bool {
@@ -219,7 +270,7 @@ impl Rules {
         errors: &mut FieldErrors,
         warnings: &mut Vec<String>,
     ) {
-        let mut check = Check { budget: OBJECT_BUDGET, errors, warnings, compared: None };
+        let mut check = Check { budget: OBJECT_BUDGET, allowance: Allowance::OBJECT, errors, warnings, compared: None };
         let same = Same { own: old.map(|value| Old { value, schema }), parent: None };
         // It makes no difference here whether the budget was used up.
         let _ = check.node(self, schema, object, old, same, &Path::root());
@@ -236,7 +287,8 @@ impl Rules {
         budget: i64,
         errors: &mut FieldErrors,
     ) -> i64 {
-        let mut check = Check { budget, errors, warnings: &mut Vec::new(), compared: None };
+        let mut check =
+            Check { budget, allowance: Allowance::OBJECT, errors, warnings: &mut Vec::new(), compared: None };
         let same = Same { own: None, parent: None };
         match check.node(self, schema, default, old, same, path) {
             Flow::Continue(()) => check.budget,
@@ -355,6 +407,7 @@ impl<'a> Same<'a> {
 
 struct Check<'c> {
     budget: i64,
+    allowance: Allowance,
     errors: &'c mut FieldErrors,
     warnings: &'c mut Vec<String>,
     /// Where two values are that were compared last, and whether they are equal: the items of a list may all ask
@@ -502,7 +555,7 @@ impl Check<'_> {
     ) -> Flow {
         let mut globals =
             Selves { value, old, shape: Shape::Schema(schema), optional: rule.validation.optional_old_self };
-        let (outcome, cost) = program.eval(&mut globals, CALL_LIMIT);
+        let (outcome, cost) = program.eval_within(&mut globals, CALL_LIMIT, &mut self.allowance);
         if cost as i64 > self.budget {
             self.out_of_budget(schema, path);
             return BREAK;
@@ -555,7 +608,7 @@ impl Check<'_> {
         let mut detail = None;
         let mut flow = CONTINUE;
         if let Some(message) = &rule.compiled.message {
-            let (outcome, cost) = message.eval(globals, CALL_LIMIT);
+            let (outcome, cost) = message.eval_within(globals, CALL_LIMIT, &mut self.allowance);
             let source = rule.validation.message_expression.as_deref().unwrap_or_default();
             let exhausted = if cost as i64 > self.budget {
                 Some("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned())

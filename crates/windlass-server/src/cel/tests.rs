@@ -191,6 +191,82 @@ fn libraries() {
     ]);
 }
 
+/// What an evaluation costs, and the work it does besides, for a list of so many items.
+fn effort(text: &str, items: usize) -> (u64, u64) {
+    let x = json!({"l": (0..items).collect::<Vec<_>>(), "s": (0..items).map(|i| format!("n{i}")).collect::<Vec<_>>(),
+        "m": (0..items).map(|i| (format!("n{i}"), json!(i))).collect::<serde_json::Map<_, _>>()});
+    let program = compile(text, &environment()).unwrap();
+    let mut left = Allowance::ONE;
+    let (outcome, cost) = program.eval_within(&mut One(&x), CALL_LIMIT, &mut left);
+    assert!(outcome.is_ok(), "{text}: {outcome:?}");
+    (cost, Allowance::ONE.worked(left))
+}
+
+#[test]
+fn what_accumulates_grows_in_place() {
+    for text in [
+        "x.l.transformMap(i, v, v)",
+        "x.l.transformMap(i, v, v % 2 == 0, v)",
+        "x.m.transformMap(k, v, v)",
+        "x.l.transformMapEntry(i, v, {v: i})",
+        "x.l.transformMap(i, v, {'a': v}.transformMap(k, w, w))",
+        "x.l.transformList(i, v, v)",
+        "x.l.map(v, v)",
+        "x.l.map(v, [v].map(w, w))",
+        "x.l.filter(v, v % 2 == 0)",
+        "x.l + x.l",
+        "[x.l, x.l].flatten()",
+        "x.s.join('-')",
+        "x.l.reverse()",
+        "x.l.slice(1, 5)",
+        "x.s.map(v, v + v)",
+        "'%s'.format([x.s])",
+        "x.l.sort()",
+        "x.s.sortBy(v, v)",
+    ] {
+        let ((_, small), (_, large)) = (effort(text, 500), effort(text, 5_000));
+        assert!(large < small * 12, "{text}: {small} for 500, {large} for 5,000");
+    }
+    // Those that compare all with all are charged for it.
+    for text in ["x.l.distinct()", "sets.contains(x.l, x.l)"] {
+        let (cost, work) = effort(text, 500);
+        assert!(work < cost * 2, "{text}: {work} for {cost}");
+    }
+}
+
+#[test]
+fn inserting_in_place_changes_nothing_else() {
+    check(&[
+        ("x.l.transformMap(i, v, v * 2)", "{0: 2, 1: 4, 2: 6}"),
+        ("x.l.transformMap(i, v, i > 0, v)", "{1: 2, 2: 3}"),
+        ("x.m.transformMap(k, v, v + k)", "{k: vk}"),
+        ("x.l.transformMapEntry(i, v, {v: i})", "{1: 0, 2: 1, 3: 2}"),
+        ("x.l.transformMapEntry(i, v, {'a': i})", "error: insert failed: key a already exists"),
+        ("x.l.transformMapEntry(i, v, dyn(v))", "error: no such overload: cel.@mapInsert(map, int)"),
+        ("x.l.transformMap(i, v, 1 / (v - 2))", "error: division by zero"),
+        ("x.l.transformMap(i, v, [v].transformMap(j, w, w + i))", "{0: {0: 1}, 1: {0: 3}, 2: {0: 5}}"),
+        ("[1].transformMapEntry(i, v, x.m)", "{k: v}"),
+    ]);
+    // As cel-go charges them: the range, then in each turn the accumulator, the key, the value and the call.
+    assert_eq!(effort("x.l.transformMap(i, v, v)", 10).0, 2 + 10 * 4 + 1);
+}
+
+#[test]
+fn what_costs_leave_out_is_limited() {
+    let x = json!({"l": (0..5_000).collect::<Vec<_>>(), "t": "t".repeat(1_000_000)});
+    for text in [
+        "x.l.all(v, (x.l + x.l).size() > 0)",
+        "x.l.all(v, x.l.all(w, x.t != 'u'))",
+        "x.l.exists(v, x[x.t] == v)",
+        "x.l.all(v, x.l.all(w, size(x.t) > w))",
+    ] {
+        let program = compile(text, &environment()).unwrap();
+        let (outcome, cost) = program.eval(&mut One(&x), CALL_LIMIT);
+        assert!(matches!(outcome, Err(value::Error::Exhausted)), "{text}: {outcome:?}");
+        assert!(cost < CALL_LIMIT, "{text}: {cost}");
+    }
+}
+
 #[test]
 fn wrong_expressions_are_explained() {
     check(&[

@@ -447,6 +447,21 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// Puts a new entry into a map that the expression made. Others that hold the map too keep it as it is.
+    pub(super) fn insert(&mut self, key: &Value<'a>, value: Value<'a>) -> Result<(), Error> {
+        if self.find(key)?.is_some() {
+            let key = library::format_string::go_value(key);
+            return Err(Error::new(format!("insert failed: key {key} already exists")));
+        }
+        match (self, Key::of(key)) {
+            (Self::Made(map), Some(key)) => {
+                Rc::make_mut(map).insert(key, value);
+                Ok(())
+            }
+            _ => Err(Error::no_overload()),
+        }
+    }
+
     pub(crate) fn keys(&self) -> Vec<Value<'a>> {
         match self {
             Self::Json(map, shape) => map

@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures::future::BoxFuture;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
+use super::turns::Turns;
 use super::{PATIENCE, Sidings, done};
+use crate::status::Qualified;
 
 thread_local! {
     /// Whose step this thread is making.
@@ -28,9 +30,16 @@ enum Step {
     /// Of a [`Shunting`] on a thread that serves.
     Serving,
     /// The same, which waits to go on elsewhere, in turns of these.
-    Leaving(Arc<Semaphore>),
+    Leaving(Turnout),
     /// Of a [`Shunting`] that has left.
     Aside,
+}
+
+/// Where a request goes on: in whose turns, and for the sake of which resource.
+struct Turnout {
+    turns: Arc<Turns>,
+    group: Box<str>,
+    plural: Box<str>,
 }
 
 /// Puts back what this thread did before, also if the step panics.
@@ -56,9 +65,9 @@ impl Drop for Before {
 }
 
 impl Sidings {
-    /// What follows in this request is done elsewhere, if it may take `long`. Does nothing in a task that is no
-    /// request.
-    pub(crate) async fn aside(&self, long: bool) {
+    /// What follows in this request about a `resource` is done elsewhere, if it may take `long`. Does nothing in a
+    /// task that is no request.
+    pub(crate) async fn aside(&self, resource: Qualified<'_>, long: bool) {
         if !long {
             return;
         }
@@ -67,7 +76,8 @@ impl Sidings {
             let leaves = !std::mem::replace(&mut asked, true)
                 && STEP.with_borrow_mut(|step| match step {
                     Step::Serving => {
-                        *step = Step::Leaving(Arc::clone(&self.steps));
+                        let (group, plural) = (resource.group.into(), resource.name.into());
+                        *step = Step::Leaving(Turnout { turns: Arc::clone(&self.steps), group, plural });
                         true
                     }
                     Step::Leaving(_) => true,
@@ -111,12 +121,12 @@ impl<T: Send + 'static> Future for Shunting<T> {
         if let Place::Here(future) = &mut self.place {
             let before = Before::begin(Step::Serving);
             let poll = future.as_mut().poll(context);
-            let Step::Leaving(turns) = before.end() else { return poll };
+            let Step::Leaving(turnout) = before.end() else { return poll };
             if poll.is_ready() {
                 return poll;
             }
             let future = std::mem::replace(future, Box::pin(std::future::pending()));
-            self.place = Place::Elsewhere(Box::pin(elsewhere(future, turns)));
+            self.place = Place::Elsewhere(Box::pin(elsewhere(future, turnout)));
         }
         let late = self.late;
         match &mut self.place {
@@ -127,10 +137,11 @@ impl<T: Send + 'static> Future for Shunting<T> {
 }
 
 /// Carries a future out elsewhere, step by step. `None` if there is no turn for a step.
-async fn elsewhere<T: Send + 'static>(mut future: BoxFuture<'static, T>, turns: Arc<Semaphore>) -> Option<T> {
+async fn elsewhere<T: Send + 'static>(mut future: BoxFuture<'static, T>, turnout: Turnout) -> Option<T> {
     let alarm = Arc::new(Alarm(Notify::new()));
     loop {
-        let turn = tokio::time::timeout(PATIENCE, Arc::clone(&turns).acquire_owned()).await.ok()?.ok()?;
+        let resource = Qualified { group: &turnout.group, name: &turnout.plural };
+        let turn = tokio::time::timeout(PATIENCE, turnout.turns.turn(resource)).await.ok()?.ok()?;
         let waker = Waker::from(Arc::clone(&alarm));
         let step = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -164,7 +175,11 @@ impl Wake for Alarm {
 mod tests {
     use std::thread::{ThreadId, current};
 
+    use futures::FutureExt;
+
     use super::*;
+
+    const PODS: Qualified<'_> = Qualified { group: "", name: "pods" };
 
     type Threads = Vec<ThreadId>;
 
@@ -178,20 +193,20 @@ mod tests {
         let here = current().id();
         let threads = run(async move {
             let mut threads = vec![current().id()];
-            sidings.aside(false).await;
+            sidings.aside(PODS, false).await;
             threads.push(current().id());
-            sidings.aside(true).await;
+            sidings.aside(PODS, true).await;
             threads.push(current().id());
             // Waiting gives up the turn, the only one there may be.
             let other = Arc::clone(&sidings);
             let other = run(async move {
-                other.aside(true).await;
+                other.aside(PODS, true).await;
                 vec![current().id()]
             });
             threads.extend(tokio::spawn(other).await.expect("a task"));
             threads.push(current().id());
-            sidings.aside(true).await;
-            threads.push(sidings.run(true, || current().id()).await.expect("a turn"));
+            sidings.aside(PODS, true).await;
+            threads.push(sidings.run(PODS, true, || current().id()).await.expect("a turn"));
             threads
         })
         .await;
@@ -207,7 +222,7 @@ mod tests {
         let here = current().id();
         let threads = run(async move {
             let part = |_| async {
-                sidings.aside(true).await;
+                sidings.aside(PODS, true).await;
                 tokio::task::yield_now().await;
                 current().id()
             };
@@ -221,7 +236,7 @@ mod tests {
     #[tokio::test]
     async fn other_tasks_stay() {
         let here = current().id();
-        Sidings::new().aside(true).await;
+        Sidings::new().aside(PODS, true).await;
         assert_eq!(current().id(), here);
     }
 
@@ -229,9 +244,9 @@ mod tests {
     async fn nobody_waits_forever() {
         let sidings = Arc::new(Sidings::new());
         let turns = Arc::clone(&sidings.steps);
-        let _all = turns.acquire_many(u32::try_from(turns.available_permits()).expect("few")).await.expect("turns");
+        let _all: Vec<_> = std::iter::from_fn(|| turns.turn(PODS).now_or_never()).collect();
         let threads = run(async move {
-            sidings.aside(true).await;
+            sidings.aside(PODS, true).await;
             vec![current().id()]
         });
         assert!(threads.await.is_empty());
@@ -241,7 +256,7 @@ mod tests {
     async fn a_panic_is_one_of_the_request() {
         let sidings = Arc::new(Sidings::new());
         let task = tokio::spawn(run(async move {
-            sidings.aside(true).await;
+            sidings.aside(PODS, true).await;
             panic!("as tests do");
         }));
         assert!(task.await.expect_err("a panic").is_panic());

@@ -187,7 +187,7 @@ async fn validate(context: &Context, object: &mut Value) -> Result<(), Status> {
         let errors = find_errors(served.strategy(), metadata_rules, &checked);
         (checked, errors)
     };
-    let (checked, errors) = context.api.sidings.run(long, work).await?;
+    let (checked, errors) = context.api.sidings.run(context.qualified(), long, work).await?;
     *object = checked;
     if errors.is_empty() {
         return Ok(());

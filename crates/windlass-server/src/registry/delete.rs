@@ -89,7 +89,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
-        context.api.sidings.aside(effort::is_large_write(entry.value.len())).await;
+        context.api.sidings.aside(context.qualified(), effort::is_large_write(entry.value.len())).await;
         let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
         let live = versions::into_handled(&context.served, live);
         check_preconditions(context, options, &live)?;

@@ -115,7 +115,7 @@ where
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
-        context.api.sidings.aside(effort::is_large_write(entry.value.len())).await;
+        context.api.sidings.aside(context.qualified(), effort::is_large_write(entry.value.len())).await;
         let live = versions::to_served(&context.api, &context.served, &entry.value).await?;
         let object = ownership::settled(context, |context| (change.transform)(context, &live)).await?;
         let mut object = versions::into_handled(&context.served, object);
@@ -350,7 +350,7 @@ async fn validate(context: &Context, live: &mut Value, object: &mut Value) -> Re
         compile_expressions(strategy, &new, Some(&old), &mut errors);
         (old, new, errors, warnings)
     };
-    let (old, new, errors, warnings) = context.api.sidings.run(long, work).await?;
+    let (old, new, errors, warnings) = context.api.sidings.run(context.qualified(), long, work).await?;
     (*live, *object) = (old, new);
     if errors.is_empty() {
         return Ok(warnings);

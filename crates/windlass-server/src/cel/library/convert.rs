@@ -3,7 +3,8 @@
 use super::format_string::{go_float, go_value};
 use super::{Builtin, Value, no_overload};
 use crate::cel::ast::Const;
-use crate::cel::eval::{Context, Meter};
+use crate::cel::eval::Context;
+use crate::cel::meter::{Allowance, Meter};
 use crate::cel::plan::Fixed;
 use crate::cel::time::{self, Timestamp};
 use crate::cel::value::{Error, Outcome};
@@ -41,7 +42,7 @@ pub(in crate::cel) fn fixed(function: &str, value: &Fixed) -> Result<Option<Fixe
         Fixed::List(_) | Fixed::Map(_) => return Ok(None),
     };
     let Some((name, builtin)) = find_static(function) else { return Ok(None) };
-    let mut meter = Meter::new();
+    let mut meter = Meter::new(Allowance::ONE);
     let mut context = Context { function: name, overload: "", meter: &mut meter, regex: None };
     let converted = builtin(&mut context, &[constant]).map_err(|error| error.to_string())?;
     Ok(Some(match converted {

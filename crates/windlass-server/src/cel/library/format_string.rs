@@ -97,6 +97,7 @@ pub(super) fn format<'a>(context: &mut Context<'_>, format: &str, values: &List<
             return Err(Error::Exhausted);
         }
     }
+    context.meter.work(out.len())?;
     text(context, out)
 }
 

@@ -219,6 +219,10 @@ fn sort<'a>(context: &mut Context<'_>, values: &List<'a>, keys: &List<'a>) -> Ou
     let keys = items(context, keys)?;
     let mut pairs: Vec<(Value<'a>, Value<'a>)> = keys.into_iter().zip(items(context, values)?).collect();
     context.meter.work(pairs.len() * 20)?;
+    // Each text is compared as often as the list can be halved.
+    for _ in 0..pairs.len().checked_ilog2().unwrap_or(0) {
+        context.meter.read(pairs.iter().map(|(key, _)| key))?;
+    }
     if let Some(((first, _), rest)) = pairs.split_first() {
         let comparable = matches!(
             first,

@@ -31,7 +31,6 @@ pub(super) fn find(name: &str) -> Option<Builtin> {
         "_>=_" => |context, args| order(context, args, Ordering::is_ge),
         "@in" => contains,
         "size" => size,
-        "cel.@mapInsert" => insert,
         _ => return None,
     })
 }
@@ -231,33 +230,4 @@ fn size<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
         _ => return Err(Error::new(format!("no such overload: {}", context.function))),
     };
     Ok(Value::Int(size as i64))
-}
-
-fn insert<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
-    use crate::cel::value::{Key, Map};
-    let (map, entries) = match args {
-        [Value::Map(map), key, value] => (map, vec![(key.clone(), value.clone())]),
-        [Value::Map(map), Value::Map(more)] => {
-            let mut entries = Vec::new();
-            for key in more.keys() {
-                if let Some(value) = more.find(&key)? {
-                    entries.push((key, value));
-                }
-            }
-            (map, entries)
-        }
-        _ => return Err(no_overload(context, args)),
-    };
-    let Map::Made(made) = map else { return Err(no_overload(context, args)) };
-    context.meter.work(made.len() / 8 + entries.len())?;
-    let mut made = (**made).clone();
-    for (key, value) in entries {
-        if map.find(&key)?.is_some() {
-            let key = super::format_string::go_value(&key);
-            return Err(Error::new(format!("insert failed: key {key} already exists")));
-        }
-        let Some(key) = Key::of(&key) else { return Err(no_overload(context, args)) };
-        made.insert(key, value);
-    }
-    Ok(Value::Map(Map::Made(Rc::new(made))))
 }

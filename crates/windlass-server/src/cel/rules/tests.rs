@@ -285,3 +285,46 @@ fn costs_are_upstreams() {
         assert_eq!(costs(rule, &schema, &object), expected, "{rule}");
     }
 }
+
+#[test]
+fn work_that_costs_leave_out_is_limited_for_the_whole_object() {
+    let list = json!({"type": "array", "items": {"type": "integer"}});
+    let rules: Vec<Json> = (0..10).map(|_| json!({"rule": "self.all(a, (self + self).size() > a)"})).collect();
+    let spec = |rules: &[Json]| {
+        let mut list = list.clone();
+        list["x-kubernetes-validations"] = rules.into();
+        list
+    };
+    let numbers: Vec<i64> = (0..1_500).collect();
+    check(&spec(&rules[..1]), &json!(numbers), None, &[]);
+    let schema = json!({"type": "object", "properties": {"spec": spec(&rules)}});
+    let (errors, _) = run(&schema, &json!({"spec": numbers}), None);
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].contains("no further validation rules will be run"), "{errors:?}");
+}
+
+/// Whether checking an object with so many names, and metadata as servers keep it, may take long.
+fn is_long(rule: &str, at_root: bool, names: usize) -> bool {
+    let rule = json!([{"rule": rule}]);
+    let mut schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "names": {"type": "array", "items": {"type": "string"}}}}}});
+    let at = if at_root { &mut schema } else { &mut schema["properties"]["spec"] };
+    at["x-kubernetes-validations"] = rule;
+    let names: Vec<String> = (0..names).map(|i| format!("n{i}")).collect();
+    let fields: serde_json::Map<_, _> = (0..100).map(|i| (format!("f:field-{i}"), json!({}))).collect();
+    let object = json!({"apiVersion": "test.io/v1", "kind": "Good", "spec": {"names": names}, "metadata": {
+        "name": "a", "uid": "5b0c5b8e-7b5c-4a53-8d3c-0f6d0e2b7f10", "creationTimestamp": "2026-01-02T03:04:05Z",
+        "managedFields": [{"manager": "kubectl", "operation": "Update", "fieldsV1": fields}]}});
+    let rules = Rules::new(&structural::root(&schema)).unwrap();
+    crate::effort::is_long(rules.nanoseconds(&object, Some(&object)))
+}
+
+#[test]
+fn rules_are_long_by_what_they_see() {
+    let below = "self.names.all(x, self.names.exists_one(y, x == y))";
+    let root = "self.spec.names.all(x, self.spec.names.exists_one(y, x == y))";
+    for (rule, at_root) in [(below, false), (root, true)] {
+        assert!(!is_long(rule, at_root, 5), "{rule}");
+        assert!(is_long(rule, at_root, 2_000), "{rule}");
+    }
+}
