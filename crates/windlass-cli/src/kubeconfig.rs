@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
-use windlass_server::pki::write_private;
 
 use crate::args::{Format, Kubeconfig};
 use crate::home::Home;
-use crate::output;
+use crate::{output, private};
 
 const SECTIONS: [&str; 3] = ["clusters", "contexts", "users"];
 
@@ -57,7 +56,7 @@ pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
     }
     // A link stays one: what it leads to is written.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    Ok(write_private(&path, &to_yaml(config)?)?)
+    private::write(&path, &to_yaml(config)?)
 }
 
 /// A kubeconfig as kubectl writes it.
@@ -65,15 +64,10 @@ pub(crate) fn to_yaml(config: &Value) -> Result<String> {
     serde_saphyr::to_string(config).context("the kubeconfig cannot be written as YAML")
 }
 
-/// Where a cluster was added.
-pub(crate) struct Merged {
-    pub file: PathBuf,
-    /// The context that was current before.
-    pub previous: Option<String>,
-}
-
-/// Adds a cluster to the user's kubeconfig and makes its context current.
-pub(crate) fn merge(ours: &Value) -> Result<Merged> {
+/// Adds a cluster to the user's kubeconfig and makes its context current. Returns the file.
+///
+/// Before the file is edited, `record` is told which context was current: whatever happens then, it can be again.
+pub(crate) fn merge(ours: &Value, record: impl FnOnce(Option<String>) -> Result<()>) -> Result<PathBuf> {
     let file = path()?;
     let _lock = Lock::take(&file)?;
     let mut config = if file.exists() { read(&file)? } else { json!({"apiVersion": "v1", "kind": "Config"}) };
@@ -85,9 +79,25 @@ pub(crate) fn merge(ours: &Value) -> Result<Merged> {
         }
     }
     let current = std::mem::replace(&mut config["current-context"], ours["current-context"].clone());
-    write(&file, &config)?;
     let previous = current.as_str().filter(|name| !name.is_empty() && ours["current-context"] != *name);
-    Ok(Merged { file, previous: previous.map(str::to_owned) })
+    record(previous.map(str::to_owned))?;
+    write(&file, &config)?;
+    Ok(file)
+}
+
+/// Whether the user's kubeconfig knows a cluster.
+pub(crate) fn names(name: &str) -> Result<bool> {
+    let file = path()?;
+    if !file.exists() {
+        return Ok(false);
+    }
+    let mut config = read(&file)?;
+    for section in SECTIONS {
+        if section_of(&mut config, section, &file)?.iter().any(|entry| entry["name"] == name) {
+            return Ok(true);
+        }
+    }
+    Ok(config["current-context"] == name)
 }
 
 /// Takes a cluster out of the user's kubeconfig. If its context was current, the one before it is again.
