@@ -15,7 +15,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Only its owner can read a temporary file, and it is removed if it gets no other name.
     let mut file = tempfile::Builder::new().prefix(".windlass-").tempfile_in(dir)?;
-    file.write_all(text.as_bytes())?;
+    file.as_file_mut().write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())
