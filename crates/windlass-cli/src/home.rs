@@ -184,8 +184,22 @@ impl Home {
 
 /// Whether the process is there and is a windlass, not one that got the number later.
 fn is_windlass(pid: i32) -> bool {
-    std::fs::read(format!("/proc/{pid}/cmdline"))
-        .is_ok_and(|line| line.split(|b| *b == 0).any(|arg| arg == b"--foreground") && !is_zombie(pid))
+    match std::fs::read(format!("/proc/{pid}/cmdline")) {
+        Err(_) => false,
+        // The command line goes first, and files may stay open for long after it: a disk may be slow.
+        Ok(line) if line.is_empty() => is_ending(pid) && !is_zombie(pid),
+        Ok(line) => line.split(|b| *b == 0).any(|arg| arg == b"--foreground") && !is_zombie(pid),
+    }
+}
+
+/// Whether the process is on its way out, unlike a thread of the kernel, which has no command line either.
+fn is_ending(pid: i32) -> bool {
+    /// `PF_EXITING` of the kernel's `sched.h`.
+    const EXITING: u32 = 0x4;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // After the name, which may have anything in it: state, parent, group, session, terminal, its group, flags.
+    let flags = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(6)?.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & EXITING != 0)
 }
 
 /// Whether the process has a file open.
