@@ -1,6 +1,7 @@
 //! `up` that is interrupted or killed before it is done, and clusters that nobody recorded.
 
 use std::path::PathBuf;
+use std::process::ExitStatus;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -38,20 +39,33 @@ impl Moment {
     }
 }
 
+/// Starts a cluster while somebody edits the kubeconfig, so that the command does not get to its end, and sends it a
+/// signal at a moment of the start. Returns how it ended.
+fn up_until(sandbox: &Sandbox, moment: Moment, signal: Signal) -> ExitStatus {
+    let lock = sandbox.path("user-kubeconfig.lock");
+    // It waits for the kubeconfig for some seconds only, and the machine may be busy for longer.
+    eventually("a command gets the signal in time", || {
+        std::fs::write(&lock, "").unwrap();
+        let up = Running::spawn(&mut sandbox.command("up --name one"));
+        eventually("the start gets there", || (moment.has_come(sandbox) || up.has_ended()).then_some(()));
+        up.signal(signal);
+        std::fs::remove_file(&lock).unwrap();
+        let status = up.wait();
+        (!status.success() && status.code() != Some(1)).then_some(status).or_else(|| {
+            sandbox.succeeds("down --name one --purge");
+            None
+        })
+    })
+}
+
 #[test]
 fn an_up_that_is_killed_leaves_no_server() {
     for moment in [Moment::Spawned, Moment::Opened, Moment::Served] {
         let sandbox = Sandbox::new();
-        // Somebody edits the kubeconfig, so that the command never gets to its end.
-        std::fs::write(sandbox.path("user-kubeconfig.lock"), "").unwrap();
-        let up = Running::spawn(&mut sandbox.command("up --name one"));
-        eventually("the start gets there", || moment.has_come(&sandbox).then_some(()));
-        up.signal(Signal::KILL);
-        assert_eq!(up.wait().code(), None, "{moment:?}");
+        assert_eq!(up_until(&sandbox, moment, Signal::KILL).code(), None, "{moment:?}");
         no_server(&sandbox);
         assert_eq!(parsed(&sandbox, "status --name one -o json")["running"], false, "{moment:?}");
 
-        std::fs::remove_file(sandbox.path("user-kubeconfig.lock")).unwrap();
         sandbox.succeeds("up --name one");
         assert_eq!(parsed(&sandbox, "status --name one -o json")["healthy"], true, "{moment:?}");
         sandbox.succeeds("down --name one");
@@ -91,13 +105,7 @@ fn an_up_that_is_interrupted_at_its_end_takes_the_context_back() {
     let sandbox = Sandbox::new();
     let theirs = "apiVersion: v1\ncontexts: [{name: prod, context: {}}]\ncurrent-context: prod\n";
     std::fs::write(sandbox.user_kubeconfig(), theirs).unwrap();
-    let lock = sandbox.path("user-kubeconfig.lock");
-    std::fs::write(&lock, "").unwrap();
-    let up = Running::spawn(&mut sandbox.command("up --name one"));
-    eventually("it serves", || Moment::Served.has_come(&sandbox).then_some(()));
-    up.signal(Signal::INT);
-    std::fs::remove_file(&lock).unwrap();
-    assert_eq!(up.wait().code(), Some(130));
+    assert_eq!(up_until(&sandbox, Moment::Served, Signal::INT).code(), Some(130));
     assert!(sandbox.processes().is_empty());
     assert!(!sandbox.path("clusters/one").exists());
     let left = std::fs::read_to_string(sandbox.user_kubeconfig()).unwrap();

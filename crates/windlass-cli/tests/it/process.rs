@@ -74,6 +74,12 @@ impl Running {
         kill_process(pid, signal).expect("the program runs");
     }
 
+    /// Whether it has ended; nobody has waited for it yet.
+    pub(crate) fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it is there until waited for");
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+    }
+
     /// Waits for the program's end.
     pub(crate) fn wait(mut self) -> ExitStatus {
         eventually("the program ends", || self.child.try_wait().expect("the program can be waited for"))

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::process::{Running, Said};
+use crate::process::{Running, Said, eventually};
 use crate::windlass::Sandbox;
 
 /// Runs `windlass` where files can be made but nothing can be written to them, as on a full disk.
@@ -78,6 +78,30 @@ fn a_cluster_that_never_was_asks_nothing_of_the_kubeconfig() {
     let said = down();
     let text = "error: cluster \"one\" was not running; your kubeconfig cannot be looked at: ";
     assert!(said.stderr.starts_with(text), "{}", said.stderr);
+}
+
+#[test]
+fn a_lock_that_a_killed_windlass_left_is_taken_over() {
+    let sandbox = Sandbox::new();
+    let lock = sandbox.path("user-kubeconfig.lock");
+    // The command may be done before it is killed.
+    let left = eventually("a lock is left behind", || {
+        let up = Running::spawn(&mut sandbox.command("up --name one"));
+        let run = sandbox.path("clusters/one/run.json");
+        eventually("it edits the kubeconfig, or has", || run.exists().then_some(()));
+        up.signal(Signal::KILL);
+        up.wait();
+        let left = std::fs::read_to_string(&lock).ok();
+        if left.is_none() {
+            sandbox.succeeds("down --name one");
+        }
+        left
+    });
+    assert_eq!(left, "windlass\n");
+    eventually("its server has stopped", || sandbox.processes().is_empty().then_some(()));
+    sandbox.succeeds("up --name one");
+    sandbox.succeeds("down --name one");
+    assert!(!lock.exists());
 }
 
 #[test]
