@@ -55,6 +55,9 @@ pub(crate) struct Up {
     /// Serve in this process until SIGINT or SIGTERM instead of in the background
     #[arg(long)]
     pub foreground: bool,
+    /// Stop if standard input ends before anything is read from it: whoever started this is gone
+    #[arg(long, hide = true, requires = "foreground")]
+    pub watched: bool,
     /// Keep everything in memory; nothing is left when the cluster stops
     #[arg(long, conflicts_with = "data_dir")]
     pub ephemeral: bool,

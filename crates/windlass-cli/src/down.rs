@@ -1,52 +1,108 @@
-//! `windlass down`: stops a cluster that runs in the background.
+//! `windlass down`: stops a cluster that runs, in the background or in another terminal.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::args::{Down, Format};
-use crate::home::Home;
+use crate::home::{Home, Run};
 use crate::{kubeconfig, output};
 
 /// How long a cluster may take to stop.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &Down) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
     let started = home.started();
     let run = home.running();
-    if let Some(run) = &run {
-        let pid = Pid::from_raw(run.pid).context("the recorded process id is not one")?;
-        kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop process {}", run.pid))?;
-        let started = Instant::now();
-        while home.running().is_some() {
-            if started.elapsed() > PATIENCE {
-                bail!("process {} does not stop; look at {}", run.pid, home.log().display());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-    let forgotten = match started.as_ref().and_then(|run| run.kubeconfig.as_ref()) {
-        // A file that was made for this cluster alone is of no use any more.
-        Some(file) => {
-            let _ = std::fs::remove_file(file);
-            Ok(())
-        }
-        None => kubeconfig::forget(&home.context(), started.as_ref().and_then(|run| run.previous_context.as_deref())),
+    let killed = match &run {
+        Some(run) => stop(run, &home)?,
+        None => false,
     };
+    let forgotten = forget(&home, started.as_ref(), run.is_some());
     // Whatever is wrong with the user's file, the cluster is gone.
     home.clear_run();
     if args.purge {
         home.purge()?;
     }
-    forgotten.with_context(|| format!("cluster {:?} stopped, but stays in your kubeconfig", home.name))?;
-    match (args.output, run.is_some()) {
-        (Format::Json, stopped) => output::json(&json!({"name": home.name, "stopped": stopped, "purged": args.purge})),
-        (Format::Text, true) => output::line(format_args!("cluster {:?} stopped", home.name)),
-        (Format::Text, false) => output::line(format_args!("cluster {:?} was not running", home.name)),
+    forgotten?;
+    let stopped = run.is_some();
+    let kept = run.is_some_and(|run| !run.ephemeral) && !args.purge;
+    match args.output {
+        Format::Json => {
+            output::json(&json!({"name": home.name, "stopped": stopped, "killed": killed, "purged": args.purge}));
+        }
+        Format::Text if killed => output::line(format_args!(
+            "cluster {:?} did not stop within {} seconds and was killed{}",
+            home.name,
+            PATIENCE.as_secs(),
+            if kept { "; what it had acknowledged is on disk" } else { "" }
+        )),
+        Format::Text if stopped => output::line(format_args!("cluster {:?} stopped", home.name)),
+        Format::Text => output::line(format_args!("cluster {:?} was not running", home.name)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends a cluster's process. Returns whether it had to be killed.
+fn stop(run: &Run, home: &Home) -> Result<bool> {
+    let pid = Pid::from_raw(run.pid).context("the recorded process id is not one")?;
+    terminate(pid).with_context(|| format!("cannot stop process {}", run.pid))?;
+    if ended(run) {
+        return Ok(false);
+    }
+    // It may have ended in this moment.
+    let _ = kill_process(pid, Signal::KILL);
+    if !ended(run) {
+        bail!("process {} cannot be killed; look at {}", run.pid, home.log().display());
+    }
+    Ok(true)
+}
+
+/// Asks a process to stop, also one that is suspended.
+pub(crate) fn terminate(pid: Pid) -> rustix::io::Result<()> {
+    [Signal::TERM, Signal::CONT].into_iter().try_for_each(|signal| match kill_process(pid, signal) {
+        // It has ended meanwhile.
+        Err(Errno::SRCH) => Ok(()),
+        sent => sent,
+    })
+}
+
+/// Waits for a cluster's end, as long as it may take.
+fn ended(run: &Run) -> bool {
+    let asked = Instant::now();
+    while run.runs() {
+        if asked.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// Takes a cluster out of the kubeconfig it was put in.
+pub(crate) fn forget(home: &Home, started: Option<&Run>, stopped: bool) -> Result<()> {
+    if let Some(file) = started.and_then(|run| run.kubeconfig.as_ref()) {
+        // A file that was made for this cluster alone is of no use any more.
+        let _ = std::fs::remove_file(file);
+        return Ok(());
+    }
+    let context = home.context();
+    let what = if stopped { "stopped" } else { "was not running" };
+    match kubeconfig::names(&context) {
+        Ok(false) => return Ok(()),
+        Ok(true) => {}
+        Err(error) if started.is_none() => {
+            return Err(error.context(format!("cluster {:?} {what}; your kubeconfig cannot be looked at", home.name)));
+        }
+        Err(error) => {
+            return Err(error.context(format!("cluster {:?} {what}, but stays in your kubeconfig", home.name)));
+        }
+    }
+    kubeconfig::forget(&context, started.and_then(|run| run.previous_context.as_deref()))
+        .with_context(|| format!("cluster {:?} {what}, but stays in your kubeconfig", home.name))
 }

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
-use windlass_server::pki::write_private;
+
+use crate::{kubeconfig, private};
 
 /// The directory of one cluster.
 pub(crate) struct Home {
@@ -22,17 +23,30 @@ pub(crate) struct Home {
     pub dir: PathBuf,
 }
 
-/// What is known about a cluster that was started in the background.
+/// What is known about a cluster that runs, or that was started in the background.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Run {
     pub pid: i32,
-    pub server: String,
+    /// Where it serves; not known of every cluster that nobody recorded.
+    pub server: Option<String>,
     pub ephemeral: bool,
     /// Where its kubeconfig went, if not into the user's own.
     pub kubeconfig: Option<PathBuf>,
     /// The context that was current in the user's kubeconfig before.
     #[serde(default)]
     pub previous_context: Option<String>,
+}
+
+impl Run {
+    /// Whether its process is there.
+    pub(crate) fn runs(&self) -> bool {
+        is_windlass(self.pid)
+    }
+
+    /// Where it serves, for people: ` at https://…`, or nothing where that is not known.
+    pub(crate) fn at(&self) -> String {
+        self.server.as_ref().map(|server| format!(" at {server}")).unwrap_or_default()
+    }
 }
 
 /// What clusters leave; one that ran has at least one of them.
@@ -135,14 +149,28 @@ impl Home {
         serde_json::from_str(&text).ok()
     }
 
-    /// The cluster that runs in the background, if one does.
+    /// The cluster that runs, if one does.
     pub(crate) fn running(&self) -> Option<Run> {
-        self.started().filter(|run| is_windlass(run.pid))
+        self.started().filter(Run::runs).or_else(|| self.unrecorded())
+    }
+
+    /// A cluster that runs and that nobody recorded, such as one in the foreground: its store says which process has it
+    /// open.
+    fn unrecorded(&self) -> Option<Run> {
+        let lock = self.data().join("store").join("LOCK");
+        let pid = std::fs::read_to_string(&lock).ok()?.trim().parse().ok()?;
+        let config = kubeconfig::read(&self.kubeconfig()).unwrap_or_default();
+        let server = config["clusters"][0]["cluster"]["server"].as_str().map(str::to_owned);
+        let run = Run { pid, server, ephemeral: false, kubeconfig: None, previous_context: None };
+        // The number stays in the file when the process ends, and another may get it.
+        (run.runs() && has_open(pid, &lock)).then_some(run)
     }
 
     pub(crate) fn write_run(&self, run: &Run) -> Result<()> {
-        write_private(&self.address_file(), run.server.trim_start_matches("https://"))?;
-        Ok(write_private(&self.run_file(), &serde_json::to_string_pretty(run)?)?)
+        if let Some(server) = &run.server {
+            private::write(&self.address_file(), server.trim_start_matches("https://"))?;
+        }
+        private::write(&self.run_file(), &serde_json::to_string_pretty(run)?)
     }
 
     /// Forgets the cluster that ran.
@@ -156,8 +184,29 @@ impl Home {
 
 /// Whether the process is there and is a windlass, not one that got the number later.
 fn is_windlass(pid: i32) -> bool {
-    std::fs::read(format!("/proc/{pid}/cmdline"))
-        .is_ok_and(|line| line.split(|b| *b == 0).any(|arg| arg == b"--foreground") && !is_zombie(pid))
+    match std::fs::read(format!("/proc/{pid}/cmdline")) {
+        Err(_) => false,
+        // The command line goes first, and files may stay open for long after it: a disk may be slow.
+        Ok(line) if line.is_empty() => is_ending(pid) && !is_zombie(pid),
+        Ok(line) => line.split(|b| *b == 0).any(|arg| arg == b"--foreground") && !is_zombie(pid),
+    }
+}
+
+/// Whether the process is on its way out, unlike a thread of the kernel, which has no command line either.
+fn is_ending(pid: i32) -> bool {
+    /// `PF_EXITING` of the kernel's `sched.h`.
+    const EXITING: u32 = 0x4;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // After the name, which may have anything in it: state, parent, group, session, terminal, its group, flags.
+    let flags = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(6)?.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & EXITING != 0)
+}
+
+/// Whether the process has a file open.
+fn has_open(pid: i32, file: &Path) -> bool {
+    let Ok(file) = file.canonicalize() else { return false };
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
+    open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|opened| opened == file)
 }
 
 /// Whether nothing is left of the process but its number. While one of its threads is, so are its files.

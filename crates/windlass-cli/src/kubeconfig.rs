@@ -2,18 +2,20 @@
 //!
 //! The user's file is edited as a document: what is not ours is written back as it was read.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
-use windlass_server::pki::write_private;
 
 use crate::args::{Format, Kubeconfig};
 use crate::home::Home;
-use crate::output;
+use crate::{output, private};
 
 const SECTIONS: [&str; 3] = ["clusters", "contexts", "users"];
 
@@ -57,7 +59,7 @@ pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
     }
     // A link stays one: what it leads to is written.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    Ok(write_private(&path, &to_yaml(config)?)?)
+    private::write(&path, &to_yaml(config)?)
 }
 
 /// A kubeconfig as kubectl writes it.
@@ -65,15 +67,10 @@ pub(crate) fn to_yaml(config: &Value) -> Result<String> {
     serde_saphyr::to_string(config).context("the kubeconfig cannot be written as YAML")
 }
 
-/// Where a cluster was added.
-pub(crate) struct Merged {
-    pub file: PathBuf,
-    /// The context that was current before.
-    pub previous: Option<String>,
-}
-
-/// Adds a cluster to the user's kubeconfig and makes its context current.
-pub(crate) fn merge(ours: &Value) -> Result<Merged> {
+/// Adds a cluster to the user's kubeconfig and makes its context current. Returns the file.
+///
+/// Before the file is edited, `record` is told which context was current: whatever happens then, it can be again.
+pub(crate) fn merge(ours: &Value, record: impl FnOnce(Option<String>) -> Result<()>) -> Result<PathBuf> {
     let file = path()?;
     let _lock = Lock::take(&file)?;
     let mut config = if file.exists() { read(&file)? } else { json!({"apiVersion": "v1", "kind": "Config"}) };
@@ -85,9 +82,25 @@ pub(crate) fn merge(ours: &Value) -> Result<Merged> {
         }
     }
     let current = std::mem::replace(&mut config["current-context"], ours["current-context"].clone());
-    write(&file, &config)?;
     let previous = current.as_str().filter(|name| !name.is_empty() && ours["current-context"] != *name);
-    Ok(Merged { file, previous: previous.map(str::to_owned) })
+    record(previous.map(str::to_owned))?;
+    write(&file, &config)?;
+    Ok(file)
+}
+
+/// Whether the user's kubeconfig knows a cluster.
+pub(crate) fn names(name: &str) -> Result<bool> {
+    let file = path()?;
+    if !file.exists() {
+        return Ok(false);
+    }
+    let mut config = read(&file)?;
+    for section in SECTIONS {
+        if section_of(&mut config, section, &file)?.iter().any(|entry| entry["name"] == name) {
+            return Ok(true);
+        }
+    }
+    Ok(config["current-context"] == name)
 }
 
 /// Takes a cluster out of the user's kubeconfig. If its context was current, the one before it is again.
@@ -111,11 +124,20 @@ pub(crate) fn forget(name: &str, previous: Option<&str>) -> Result<()> {
 }
 
 /// The lock that kubectl takes too before it edits a kubeconfig: a file beside it. Given back when dropped.
-struct Lock(PathBuf);
+///
+/// A file of ours says so and is locked by the system too, which gives that back however a process ends: one that was
+/// left behind can be told from one that is in use.
+struct Lock {
+    path: PathBuf,
+    _held: File,
+}
 
 impl Lock {
     /// How long another program may take for its edit.
     const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// What a file of ours holds; kubectl's are empty.
+    const OURS: &str = "windlass\n";
 
     fn take(file: &Path) -> Result<Self> {
         let mut path = file.as_os_str().to_owned();
@@ -126,23 +148,43 @@ impl Lock {
         }
         let started = Instant::now();
         loop {
-            match std::fs::File::create_new(&path) {
-                Ok(_) => return Ok(Self(path)),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && started.elapsed() < Self::PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(5));
+            match File::create_new(&path) {
+                Ok(mut held) => {
+                    // Whoever holds it in this moment looks whether it was left behind, and must not find that it says
+                    // so. Where neither can be done, the file is a lock all the same.
+                    let _ = flock(&held, FlockOperation::LockExclusive)
+                        .map_err(io::Error::from)
+                        .and_then(|()| held.write_all(Self::OURS.as_bytes()));
+                    return Ok(Self { path, _held: held });
                 }
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    bail!("another program is editing {}; if none is, delete {}", file.display(), path.display())
-                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot create {}", path.display())),
             }
+            if let Some(held) = Self::left_behind(&path) {
+                return Ok(Self { path, _held: held });
+            }
+            if started.elapsed() >= Self::PATIENCE {
+                bail!("another program is editing {}; if none is, delete {}", file.display(), path.display());
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Takes over the lock of a windlass that was killed.
+    fn left_behind(path: &Path) -> Option<File> {
+        let mut file = File::open(path).ok()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).ok()?;
+        // Its owner may have removed it since it was opened, and another one may be there.
+        let (opened, there) = (file.metadata().ok()?, path.metadata().ok()?);
+        (text == Self::OURS && (opened.dev(), opened.ino()) == (there.dev(), there.ino())).then_some(file)
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 

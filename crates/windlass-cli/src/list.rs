@@ -17,7 +17,7 @@ pub(crate) fn run(args: &List) -> Result<ExitCode> {
                 .iter()
                 .map(|home| {
                     let run = home.running();
-                    json!({"name": home.name, "running": run.is_some(), "server": run.map(|run| run.server)})
+                    json!({"name": home.name, "running": run.is_some(), "server": run.and_then(|run| run.server)})
                 })
                 .collect();
             output::json(&json!(clusters));
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &List) -> Result<ExitCode> {
                 output::line(format_args!(
                     "{:<20} {state:<9} {}",
                     home.name,
-                    run.map(|r| r.server).unwrap_or_default()
+                    run.and_then(|run| run.server).unwrap_or_default()
                 ));
             }
         }

@@ -11,6 +11,8 @@ pub(crate) fn init() {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // What cannot be logged, as on a full disk, cannot be complained about in the log: that would be a panic.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .try_init();
 }

@@ -12,6 +12,8 @@ mod logging;
 mod manifests;
 mod memory;
 mod output;
+mod private;
+mod signals;
 mod status;
 mod up;
 

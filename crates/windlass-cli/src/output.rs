@@ -1,5 +1,4 @@
 //! What people and programs read: plain lines on a terminal, JSON for programs.
-#![allow(clippy::print_stderr)]
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +17,7 @@ pub(crate) fn line(text: impl std::fmt::Display) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         Err(error) => {
             if !LOST.swap(true, Ordering::Relaxed) {
-                eprintln!("error: cannot write to standard output: {error}");
+                note(format_args!("error: cannot write to standard output: {error}"));
             }
         }
     }
@@ -37,11 +36,16 @@ pub(crate) fn json(value: &Value) {
 /// What went wrong, with its causes, and on a terminal in colour.
 pub(crate) fn error(error: &anyhow::Error) {
     let (on, off) = if std::io::stderr().is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    eprintln!("{on}error:{off} {}", with_causes(error));
+    note(format_args!("{on}error:{off} {}", with_causes(error)));
+}
+
+/// A line beside the result. Where it cannot be written, there is nobody to tell.
+pub(crate) fn note(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// An error and its causes, without those that an error above them has quoted.
-fn with_causes(error: &anyhow::Error) -> String {
+pub(crate) fn with_causes(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
         "" => cause,
         said if said.contains(&cause) => said.to_owned(),

@@ -32,16 +32,16 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
             "ephemeral": run.ephemeral, "context": home.context(), "version": version.ok(),
         })),
         (Format::Text, Ok(version)) => output::line(format_args!(
-            "cluster {:?} runs at {} (pid {}, Kubernetes {version}, context {:?})",
+            "cluster {:?} runs{} (pid {}, Kubernetes {version}, context {:?})",
             home.name,
-            run.server,
+            run.at(),
             run.pid,
             home.context()
         )),
         (Format::Text, Err(error)) => output::line(format_args!(
-            "cluster {:?} runs at {} (pid {}) but does not answer: {error:#}; see {}",
+            "cluster {:?} runs{} (pid {}) but does not answer: {error:#}; see {}",
             home.name,
-            run.server,
+            run.at(),
             run.pid,
             home.log().display()
         )),

@@ -43,8 +43,8 @@ fn certificates_and_objects_are_only_for_their_owner() {
 }
 
 #[tokio::test]
-async fn it_stops_on_either_signal_with_watches_open() {
-    for signal in [Signal::INT, Signal::TERM] {
+async fn it_stops_on_each_signal_with_watches_open() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let cluster = Cluster::ephemeral();
         let client = client(&cluster).await;
         let params = WatchParams::default().timeout(290);
@@ -74,4 +74,19 @@ fn ephemeral_leaves_nothing_behind() {
     assert!(process.wait().success());
     assert!(!sandbox.path("clusters").exists());
     assert!(!sandbox.user_kubeconfig().exists());
+}
+
+#[test]
+fn nohup_keeps_it_running() {
+    let sandbox = Sandbox::new();
+    let windlass = sandbox.command("up --foreground --ephemeral --kubeconfig kubeconfig");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(windlass.get_program()).args(windlass.get_args());
+    let process = crate::process::Running::spawn(command.current_dir(sandbox.path("")));
+    process.line_with("ready");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored.trim(), 16).unwrap() & 1, 1, "{ignored}");
+    process.signal(Signal::TERM);
+    assert!(process.wait().success());
 }

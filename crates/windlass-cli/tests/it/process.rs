@@ -65,9 +65,19 @@ impl Running {
         panic!("no line has {text:?}; seen: {seen:#?}");
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap()).unwrap();
         kill_process(pid, signal).expect("the program runs");
+    }
+
+    /// Whether it has ended; nobody has waited for it yet.
+    pub(crate) fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it is there until waited for");
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
     }
 
     /// Waits for the program's end.

@@ -1,0 +1,201 @@
+//! A cluster in a process of its own, and the command that starts it.
+//!
+//! The process stops when this command ends before it has recorded the cluster: see [`super::starter`].
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::Pid;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use super::{ANYWHERE, starter};
+use crate::args::{Format, Up};
+use crate::home::{Home, Run};
+use crate::signals::Signals;
+use crate::{down, kubeconfig, output};
+
+/// How a start ended that did not fail.
+enum Started {
+    /// The cluster serves and is recorded.
+    Ready,
+    /// A signal came first; the command exits with this.
+    Interrupted(u8),
+}
+
+/// Starts a process of its own that serves, and returns when it does.
+pub(super) fn run(args: &Up, home: &Home) -> Result<ExitCode> {
+    let new = home.create()?;
+    // Two commands at once would start two clusters of one name, and `down` would find only one of them.
+    let _starting = home.lock()?;
+    if let Some(run) = home.running() {
+        bail!(
+            "cluster {:?} already runs{} (pid {}); stop it with `windlass down --name {}`",
+            home.name,
+            run.at(),
+            run.pid,
+            home.name
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let started = runtime.block_on(start(args, home));
+    if new && !matches!(started, Ok(Started::Ready)) {
+        // A cluster that never ran is not one to be listed.
+        home.purge()?;
+    }
+    Ok(match started? {
+        Started::Ready => ExitCode::SUCCESS,
+        Started::Interrupted(code) => {
+            output::note(format_args!("interrupted: cluster {:?} was not started", home.name));
+            ExitCode::from(code)
+        }
+    })
+}
+
+async fn start(args: &Up, home: &Home) -> Result<Started> {
+    let mut signals = Signals::new()?;
+    let mut process = Process::spawn(args, home)?;
+    let ready = tokio::select! {
+        ready = process.ready(home) => ready,
+        code = signals.recv() => {
+            process.stop(&mut signals).await;
+            return Ok(Started::Interrupted(code));
+        }
+    };
+    let server = ready?;
+    let published = publish(args, home, &server, process.pid);
+    if let Some(code) = signals.pending().await {
+        process.stop(&mut signals).await;
+        let forgotten = down::forget(home, home.started().as_ref(), true);
+        home.clear_run();
+        return forgotten.map(|()| Started::Interrupted(code));
+    }
+    let published = match published {
+        Ok(file) => process.recorded().await.map(|()| file),
+        Err(error) => Err(error),
+    };
+    let file = match published {
+        Ok(file) => file,
+        Err(error) => {
+            // A cluster that nobody can find is not left running.
+            process.stop(&mut signals).await;
+            home.clear_run();
+            return Err(error);
+        }
+    };
+    match args.output {
+        Format::Json => output::json(&json!({
+            "name": home.name, "server": server, "context": home.context(), "kubeconfig": file, "pid": process.pid,
+        })),
+        Format::Text => {
+            output::line(format_args!("cluster {:?} is ready at {server}", home.name));
+            output::line(format_args!("context {:?} is now current in {}", home.context(), file.display()));
+            output::line("");
+            output::line("  kubectl get namespaces");
+            output::line(format_args!("  windlass down --name {}", home.name));
+        }
+    }
+    Ok(Started::Ready)
+}
+
+/// Where to serve: where clients already know the cluster, unless something else is there by now.
+fn address(args: &Up, home: &Home) -> SocketAddr {
+    let last = || home.last_address().filter(|address| TcpListener::bind(address).is_ok());
+    args.listen.or_else(last).unwrap_or(ANYWHERE)
+}
+
+/// Lets clients and later commands find a cluster that serves. Returns the kubeconfig that names it.
+fn publish(args: &Up, home: &Home, server: &str, pid: i32) -> Result<PathBuf> {
+    let config = kubeconfig::read(&home.kubeconfig())?;
+    let record = |previous: Option<String>| {
+        home.write_run(&Run {
+            pid,
+            server: Some(server.to_owned()),
+            ephemeral: args.ephemeral,
+            kubeconfig: args.kubeconfig.clone(),
+            previous_context: previous.or_else(|| home.started()?.previous_context),
+        })
+    };
+    match &args.kubeconfig {
+        Some(file) => {
+            record(None)?;
+            kubeconfig::write(file, &config)?;
+            Ok(file.clone())
+        }
+        None => kubeconfig::merge(&config, record),
+    }
+}
+
+/// The process that serves, while this command has it in its hands.
+struct Process {
+    child: Child,
+    pid: i32,
+    /// As soon as this is closed without a word, the process stops.
+    leash: Option<ChildStdin>,
+    said: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn spawn(args: &Up, home: &Home) -> Result<Self> {
+        let log = File::create(home.log()).with_context(|| format!("cannot write {}", home.log().display()))?;
+        let mut command = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
+        command.args(["up", "--foreground", "--watched", "--name", &home.name]);
+        command.args(["--listen", &address(args, home).to_string()]);
+        command.arg("--kubeconfig").arg(home.kubeconfig());
+        if args.ephemeral {
+            command.arg("--ephemeral");
+        } else {
+            command.arg("--data-dir").arg(args.data_dir.clone().unwrap_or_else(|| home.data()));
+        }
+        // A group of its own: what is typed at this command's terminal is not meant for it.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
+        let mut child = command.spawn().context("cannot start the cluster's process")?;
+        let pid = i32::try_from(child.id().context("the cluster's process has no id")?)?;
+        let leash = child.stdin.take();
+        let stdout = child.stdout.take().context("the cluster's process has no output")?;
+        Ok(Self { child, pid, leash, said: BufReader::new(stdout) })
+    }
+
+    /// Waits until it serves. Returns where.
+    async fn ready(&mut self, home: &Home) -> Result<String> {
+        let mut said = String::new();
+        self.said.read_line(&mut said).await?;
+        if let Some(server) = said.strip_prefix("ready ").and_then(|rest| rest.split_whitespace().next()) {
+            return Ok(server.to_owned());
+        }
+        self.said.read_to_string(&mut said).await?;
+        let status = self.child.wait().await?;
+        if said.trim().is_empty() {
+            said = std::fs::read_to_string(home.log()).unwrap_or_default();
+        }
+        match said.trim().trim_start_matches("error: ") {
+            "" => bail!("the cluster did not start: its process said nothing ({status})"),
+            said => bail!("the cluster did not start: {said}"),
+        }
+    }
+
+    /// Lets it go: from here on it runs whether this command does or not.
+    async fn recorded(&mut self) -> Result<()> {
+        let mut leash = self.leash.take().context("the cluster's process has no input")?;
+        leash.write_all(starter::RECORDED).await.context("the cluster stopped as soon as it had started")
+    }
+
+    /// Stops it, and kills it if that takes too long or a signal says so.
+    async fn stop(&mut self, signals: &mut Signals) {
+        self.leash = None;
+        if let Some(pid) = Pid::from_raw(self.pid) {
+            // It may have ended already, and then it is only to be waited for.
+            let _ = down::terminate(pid);
+        }
+        tokio::select! {
+            _ = self.child.wait() => return,
+            () = tokio::time::sleep(down::PATIENCE) => {}
+            _ = signals.recv() => {}
+        }
+        let _ = self.child.kill().await;
+    }
+}

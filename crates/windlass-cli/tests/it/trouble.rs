@@ -1,0 +1,136 @@
+//! Full disks, kubeconfigs that cannot be written, and processes that do not answer.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::process::{Running, Said, eventually};
+use crate::windlass::Sandbox;
+
+/// Runs `windlass` where files can be made but nothing can be written to them, as on a full disk.
+fn on_a_full_disk(sandbox: &Sandbox, args: &str) -> Said {
+    let windlass = sandbox.command(args);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]);
+    command.arg(windlass.get_program()).args(windlass.get_args()).stdin(Stdio::null());
+    command.envs(windlass.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.output().unwrap().into()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn pid(said: &Value) -> Pid {
+    Pid::from_raw(i32::try_from(said["pid"].as_i64().unwrap()).unwrap()).unwrap()
+}
+
+#[test]
+fn what_could_not_be_written_on_a_full_disk_is_said() {
+    let sandbox = Sandbox::new();
+    for (args, file) in [("up --name one", "data/store/LOCK"), ("up --name one --ephemeral", "kubeconfig")] {
+        let said = on_a_full_disk(&sandbox, args);
+        assert_eq!(said.status.code(), Some(1), "{args}");
+        assert!(said.stderr.starts_with("error: the cluster did not start: "), "{args}: {}", said.stderr);
+        let file = sandbox.path("clusters/one").join(file);
+        assert!(said.stderr.contains(&format!("write {}", file.display())), "{args}: {}", said.stderr);
+        assert!(said.stderr.contains("File too large"), "{args}: {}", said.stderr);
+        assert_eq!(names(&sandbox.path("clusters")), [""; 0], "{args}");
+    }
+}
+
+#[test]
+fn a_kubeconfig_on_a_full_disk_stays_as_it_was() {
+    let sandbox = Sandbox::new();
+    sandbox.succeeds("up --name one");
+    let before = std::fs::read_to_string(sandbox.user_kubeconfig()).unwrap();
+    let said = on_a_full_disk(&sandbox, "down --name one");
+    assert!(said.stderr.contains("cluster \"one\" stopped, but stays in your kubeconfig"), "{}", said.stderr);
+    assert!(said.stderr.contains(&format!("cannot write {}", sandbox.user_kubeconfig().display())), "{}", said.stderr);
+    assert_eq!(std::fs::read_to_string(sandbox.user_kubeconfig()).unwrap(), before);
+    assert_eq!(names(&sandbox.path("")), ["clusters", "user-kubeconfig"]);
+    sandbox.succeeds("down --name one");
+}
+
+#[test]
+fn a_cluster_that_never_was_asks_nothing_of_the_kubeconfig() {
+    let sandbox = Sandbox::new();
+    // There cannot be a lock beside a file with a name as long as this, so nobody can edit it.
+    let file = sandbox.path(&"k".repeat(253));
+    std::fs::write(&file, "apiVersion: v1\ncontexts: []\n").unwrap();
+    let down = || -> Said { sandbox.command("down --name one").env("KUBECONFIG", &file).output().unwrap().into() };
+    let said = down();
+    assert_eq!((said.status.code(), said.stderr.as_str()), (Some(0), ""));
+    assert_eq!(said.stdout, "cluster \"one\" was not running\n");
+
+    std::fs::write(&file, "contexts: [{name: windlass-one}]\n").unwrap();
+    let said = down();
+    let text = "error: cluster \"one\" was not running, but stays in your kubeconfig: cannot create ";
+    assert!(said.stderr.starts_with(text), "{}", said.stderr);
+
+    std::fs::write(&file, "contexts: [").unwrap();
+    let said = down();
+    let text = "error: cluster \"one\" was not running; your kubeconfig cannot be looked at: ";
+    assert!(said.stderr.starts_with(text), "{}", said.stderr);
+}
+
+#[test]
+fn a_lock_that_a_killed_windlass_left_is_taken_over() {
+    let sandbox = Sandbox::new();
+    let lock = sandbox.path("user-kubeconfig.lock");
+    // The command may be done before it is killed.
+    let left = eventually("a lock is left behind", || {
+        let up = Running::spawn(&mut sandbox.command("up --name one"));
+        let run = sandbox.path("clusters/one/run.json");
+        eventually("it edits the kubeconfig, or has", || run.exists().then_some(()));
+        up.signal(Signal::KILL);
+        up.wait();
+        let left = std::fs::read_to_string(&lock).ok();
+        if left.is_none() {
+            sandbox.succeeds("down --name one");
+        }
+        left
+    });
+    assert_eq!(left, "windlass\n");
+    eventually("its server has stopped", || sandbox.processes().is_empty().then_some(()));
+    sandbox.succeeds("up --name one");
+    sandbox.succeeds("down --name one");
+    assert!(!lock.exists());
+}
+
+#[test]
+fn a_cluster_that_is_suspended_is_stopped() {
+    let sandbox = Sandbox::new();
+    let said: Value = serde_json::from_str(&sandbox.succeeds("up --name one -o json")).unwrap();
+    kill_process(pid(&said), Signal::STOP).unwrap();
+    let down: Value = serde_json::from_str(&sandbox.succeeds("down --name one -o json")).unwrap();
+    assert_eq!(down, json!({"name": "one", "stopped": true, "killed": false, "purged": false}));
+}
+
+#[test]
+fn a_process_that_does_not_stop_is_killed_and_that_is_said() {
+    let sandbox = Sandbox::new();
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "trap '' TERM; echo deaf; kill -STOP $$; while :; do kill -STOP $$; done",
+        "sh",
+        "--foreground",
+    ]);
+    let deaf = Running::spawn(&mut command);
+    deaf.line_with("deaf");
+    std::fs::create_dir_all(sandbox.path("clusters/one")).unwrap();
+    let mut run = std::fs::File::create(sandbox.path("clusters/one/run.json")).unwrap();
+    let record = json!({"pid": deaf.pid(), "server": "https://127.0.0.1:1", "ephemeral": false});
+    run.write_all(record.to_string().as_bytes()).unwrap();
+    let said = sandbox.succeeds("down --name one");
+    let text = "cluster \"one\" did not stop within 10 seconds and was killed; what it had acknowledged is on disk\n";
+    assert_eq!(said, text);
+    assert_eq!(deaf.wait().code(), None);
+}
