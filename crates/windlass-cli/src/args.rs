@@ -52,7 +52,7 @@ pub(crate) struct Name {
 pub(crate) struct Up {
     #[command(flatten)]
     pub name: Name,
-    /// Serve in this process until SIGINT or SIGTERM instead of in the background
+    /// Serve in this process until SIGINT, SIGTERM or SIGHUP instead of in the background
     #[arg(long)]
     pub foreground: bool,
     /// Stop if standard input ends before anything is read from it: whoever started this is gone
