@@ -81,11 +81,12 @@ async fn endpoints_written_by_hand_are_mirrored() {
     let services: Api<Service> = namespaced(&client, "default");
     let slices: Api<EndpointSlice> = namespaced(&client, "default");
     let by_hand: Api<Endpoints> = namespaced(&client, "default");
-    create(&services, json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})).await;
     let address = |ip: &str| json!({"subsets": [{"addresses": [{"ip": ip}], "ports": [{"name": "x", "port": 81, "protocol": "TCP"}]}]});
     let mut written = address("10.9.8.7");
     written["metadata"] = json!({"name": "s"});
+    // They may be there before their service, as manifests often have it.
     create(&by_hand, written).await;
+    create(&services, json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})).await;
     let made = until_slices(&slices, |slices| endpoints(slices).len() == 1).await;
     assert_eq!(made[0].labels()["endpointslice.kubernetes.io/managed-by"], "endpointslicemirroring-controller.k8s.io");
     by_hand.patch("s", &PatchParams::default(), &Patch::Merge(address("10.9.8.8"))).await.unwrap();

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use windlass::controller::Watch;
 use windlass::manager::ManagerError;
-use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile};
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, predicate};
 
 use super::{
     HEADLESS, addresses, hostname, is_headless, node_name, pod_reference, pods_of, ports, selector, services_of, spec,
@@ -23,13 +24,21 @@ const FULL: usize = 1000;
 
 pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
     let services = manager.lister::<Service>();
+    // Endpoints that somebody else wrote are theirs, with a service or without. Those of this controller that outlived
+    // their service are found at the start, and all come back when they are deleted.
+    let left_over = predicate::object(is_own).and(predicate::change(|_, _| false));
     manager.add(
         Controller::<Service>::new("endpoint-controller")
             .watches::<Pod, _>(move |pod: &Pod| services_of(pod, &services))
-            .watches::<Endpoints, _>(|endpoints: &Endpoints| vec![ObjectKey::of(endpoints)])
+            .watches_with(Watch::default().predicate(left_over), |endpoints: &Endpoints| vec![ObjectKey::of(endpoints)])
             .concurrency(5)
             .complete(Legacy),
     )
+}
+
+fn is_own(endpoints: &Endpoints) -> bool {
+    let labels = endpoints.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|manager| manager == CONTROLLER)
 }
 
 struct Legacy;
@@ -78,7 +87,8 @@ impl Reconcile for Legacy {
             None => ctx.client().create(&wanted).await,
         };
         match written {
-            Err(error) if !is_expected(&error) => Err(error.into()),
+            // What was there already is taken over the next time.
+            Err(error) if error.is_already_exists() || !is_expected(&error) => Err(error.into()),
             _ => Ok(Outcome::Done),
         }
     }
