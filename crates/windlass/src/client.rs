@@ -4,7 +4,9 @@
 //! last write of it, nor one that it has seen deleted; [`Client::live`] asks the server. Writes go
 //! to the server, and what it answers is visible to cached reads at once: of every type and, where
 //! several versions of a kind are watched, of each of them, for which the object is read once more
-//! (if that fails, [`Client::get`] asks the server until the watch has passed the write).
+//! (if that fails, [`Client::get`] asks the server until the watch has passed the write). A write
+//! whose answer nobody waited for, because its future was dropped as a reconcile timeout does it, may
+//! have been carried out or not, or may be yet: like another's it is known when the watch shows it.
 //!
 //! A [`Client`] wraps a [`kube::Client`]; [`Client::kube`] gives it back for everything else
 //! (logs, exec, discovery). Writes made that way are not visible to cached reads before the watch

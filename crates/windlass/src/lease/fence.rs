@@ -124,7 +124,8 @@ impl Fence {
         let service = tower::service_fn(move |request: Request<Body>| {
             let (fence, client) = (fence.clone(), client.clone());
             async move {
-                if is_read(request.method()) {
+                // What asks for another protocol, as `exec` does, may change anything, whatever its method.
+                if is_read(request.method()) && !request.headers().contains_key(http::header::UPGRADE) {
                     return client.send(request).await.map_err(BoxError::from);
                 }
                 fence.while_open(client.send(request)).await?.map_err(BoxError::from)
@@ -209,6 +210,17 @@ mod tests {
     use tokio::sync::{Notify, oneshot};
 
     use super::*;
+
+    #[tokio::test]
+    async fn who_asks_for_a_stream_does_not_pass_as_a_reader() {
+        let (client, connected, arrivals) = far();
+        connected.notify_one();
+        let fenced = Fence::closed().guard(client);
+        let exec = Request::get("/api/v1/namespaces/default/pods/p/exec?command=rm").header("upgrade", "websocket");
+        let error = fenced.send(exec.body(Body::empty()).unwrap()).await.unwrap_err();
+        assert!(error.to_string().contains(&FenceClosed.to_string()), "{error}");
+        assert_eq!(*arrivals.borrow(), 0);
+    }
 
     /// A server to which the connection takes until it is told to be there; and what arrived.
     fn far() -> (kube::Client, Arc<Notify>, watch::Receiver<u32>) {
