@@ -4,7 +4,7 @@
 //! date (names, establishment), and that of those which wait for one of its names, and installs the
 //! resulting resources in the catalog. A handler that wrote a CRD waits for [`Progress`] to pass its
 //! revision, so that a new kind is served when the client hears of it. The objects of a CRD that is being
-//! deleted are [cleaned up](super::cleanup) beside it.
+//! deleted are cleaned up beside it, in `cleanup`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
