@@ -51,6 +51,7 @@ pub mod lease;
 pub mod namespace;
 pub mod networking;
 pub mod node;
+pub mod persistent_volume;
 pub mod persistent_volume_claim;
 pub mod pod;
 pub mod quota;
@@ -395,7 +396,7 @@ pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
         ("node.k8s.io", "RuntimeClass") => &disruption::RuntimeClass,
         ("autoscaling", "HorizontalPodAutoscaler") => &autoscaler::HorizontalPodAutoscaler,
         ("", "Node") => &node::Node,
-        ("", "PersistentVolume") => &storage::PersistentVolume,
+        ("", "PersistentVolume") => &persistent_volume::PersistentVolume,
         ("", "Endpoints") => &endpoints::Endpoints,
         ("discovery.k8s.io", "EndpointSlice") => &endpoints::EndpointSlice,
         ("storage.k8s.io", "StorageClass") => &storage::StorageClass,

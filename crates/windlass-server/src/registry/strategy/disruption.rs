@@ -137,7 +137,11 @@ impl Strategy for RuntimeClass {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        values::immutable(object, old, "handler", &Path::root(), errors);
+        self.validate(object, errors);
+        let handler = object.text("handler");
+        if handler != old.text("handler") {
+            errors.push(FieldError::invalid(&Path::new("handler"), handler, values::IMMUTABLE));
+        }
     }
 }
 
@@ -194,6 +198,19 @@ mod tests {
             create_errors(&PriorityClass, &json!({"metadata": {"name": "system-x"}, "value": 1})),
             "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. \
              error: system-x is not a known system priority class"
+        );
+    }
+
+    #[test]
+    fn changed_runtime_classes_are_checked_like_new_ones() {
+        let class = |tolerations: Value| json!({"handler": "h", "scheduling": {"tolerations": tolerations}});
+        assert_eq!(update_errors(&RuntimeClass, &class(json!([])), &class(json!([{"operator": "Exists"}]))), "[]");
+        let invalid = class(json!([{"operator": "Exists", "value": "v"}]));
+        assert_ne!(create_errors(&RuntimeClass, &invalid), "[]");
+        assert_eq!(update_errors(&RuntimeClass, &class(json!([])), &invalid), create_errors(&RuntimeClass, &invalid));
+        assert_eq!(
+            update_errors(&RuntimeClass, &class(json!([])), &json!({})),
+            "[handler: Required value, handler: Invalid value: \"\": field is immutable]"
         );
     }
 }

@@ -76,9 +76,11 @@ impl Strategy for Job {
         completions_change(spec, old_spec, &path, errors);
         super::deployment::immutable_selector(object, old, errors);
         template_change(object, old, &path, errors);
-        for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
-            values::immutable(spec, old_spec, field, &path, errors);
-        }
+        values::immutable(spec, old_spec, "completionMode", &path, errors);
+        policies::immutable(spec, old_spec, "podFailurePolicy", &path, errors);
+        values::immutable(spec, old_spec, "backoffLimitPerIndex", &path, errors);
+        values::immutable(spec, old_spec, "managedBy", &path, errors);
+        policies::immutable(spec, old_spec, "successPolicy", &path, errors);
     }
 
     fn validate_status_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
@@ -528,6 +530,27 @@ mod tests {
         assert_eq!(update_errors(&Job, &old, &new), "[]");
         new["spec"]["template"]["spec"]["containers"][0]["image"] = "other".into();
         assert!(update_errors(&Job, &old, &new).starts_with("spec.template: Invalid value:"));
+    }
+
+    #[test]
+    fn the_policies_of_a_job_stay() {
+        let old = created(&Job, &job());
+        let mut new = old.clone();
+        new["spec"]["podReplacementPolicy"] = "Failed".into();
+        new["spec"]["podFailurePolicy"] = json!({"rules": []});
+        let immutable = |shown: &str| format!("spec.podFailurePolicy: Invalid value: {shown}: field is immutable");
+        assert_eq!(update_errors(&Job, &old, &new), immutable(r#"{"Rules":[]}"#));
+        assert_eq!(update_errors(&Job, &new, &new), "[]");
+        assert_eq!(update_errors(&Job, &new, &old), immutable("null"));
+        new["spec"]["podFailurePolicy"] = json!({"rules": [
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1, 2]}}]});
+        assert_eq!(
+            update_errors(&Job, &old, &new),
+            immutable(
+                r#"{"Rules":[{"Action":"Ignore","OnExitCodes":null,"OnPodConditions":[{"Type":"DisruptionTarget","Status":"True"}]},{"Action":"FailJob","OnExitCodes":{"ContainerName":null,"Operator":"In","Values":[1,2]},"OnPodConditions":null}]}"#
+            )
+        );
     }
 
     #[test]

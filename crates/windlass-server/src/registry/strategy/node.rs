@@ -8,6 +8,8 @@ use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
 use crate::validation::access::{Access, AccessMut, in_order};
 use crate::validation::{names, net, values};
 
+mod annotations;
+
 const POD_CIDR: &str = "node updates may not change podCIDR except from \"\" to valid";
 
 const LONGEST_FEATURE: usize = 253;
@@ -25,12 +27,13 @@ impl Strategy for Node {
             status.put("allocatable", capacity);
         }
         let Some(spec) = object.child_mut("spec") else { return };
-        // The single and the plural form are one field upstream.
+        // The single and the plural form are one field upstream; where they differ, the single one
+        // counts, because older clients know no other.
         let first = spec.texts("podCIDRs").first().map(|cidr| (*cidr).to_owned());
         let cidr = spec.text("podCIDR").to_owned();
-        match (cidr.is_empty(), first) {
-            (true, Some(first)) => spec.put("podCIDR", first),
-            (false, None) => spec.put("podCIDRs", vec![cidr]),
+        match first {
+            Some(first) if cidr.is_empty() => spec.put("podCIDR", first),
+            first if !cidr.is_empty() && first.as_ref() != Some(&cidr) => spec.put("podCIDRs", vec![cidr]),
             _ => {}
         }
     }
@@ -64,9 +67,10 @@ impl Strategy for Node {
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
-        // Below the metadata: upstream's path.
         let metadata = Path::new("metadata");
-        taints(object.at("spec"), &metadata.child("taints"), errors);
+        annotations::validate(object.at("metadata"), &metadata, errors);
+        // Below the metadata: upstream's path.
+        taints(object.at("spec").list("taints"), &metadata.child("taints"), errors);
         amounts(object, errors);
         declared_features(object.at("status"), &Path::new("status"), errors);
         let path = Path::new("spec");
@@ -95,9 +99,13 @@ impl Strategy for Node {
             let detail = "node updates may not change providerID except from \"\" to valid";
             errors.push(FieldError::forbidden(&path.child("providerID"), detail));
         }
+        if spec.text("externalID") != old_spec.text("externalID") {
+            errors.push(FieldError::forbidden(&path.child("externalID"), "may not be updated"));
+        }
     }
 
     fn validate_status_update(&self, object: &Value, _old: &Value, errors: &mut FieldErrors) {
+        annotations::validate(object.at("metadata"), &Path::new("metadata"), errors);
         amounts(object, errors);
         let status = Path::new("status");
         declared_features(object.at("status"), &status, errors);
@@ -118,8 +126,7 @@ impl Strategy for Node {
     }
 }
 
-fn taints(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    let list = spec.list("taints");
+fn taints(list: &[Value], path: &Path<'_>, errors: &mut FieldErrors) {
     for (i, taint) in list.iter().enumerate() {
         let path = path.index(i);
         let key = taint.text("key");
@@ -237,5 +244,28 @@ mod tests {
             "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid"
         );
         assert_eq!(Node.field_value(&node, "spec.unschedulable"), "false");
+    }
+
+    #[test]
+    fn the_single_pod_cidr_counts() {
+        let node = |cidr: &str, cidrs: &[&str]| json!({"spec": {"podCIDR": cidr, "podCIDRs": cidrs}});
+        let made = created(&Node, &node("10.0.0.0/24", &["10.1.0.0/24", "fd00::/64"]));
+        assert_eq!(made["spec"], json!({"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]}));
+        let made = created(&Node, &node("", &["10.1.0.0/24", "fd00::/64"]));
+        assert_eq!(made["spec"], json!({"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "fd00::/64"]}));
+        let old = node("10.0.0.0/24", &["10.0.0.0/24"]);
+        assert_eq!(
+            update_errors(&Node, &old, &node("10.1.0.0/24", &["10.0.0.0/24"])),
+            "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid"
+        );
+        assert_eq!(update_errors(&Node, &old, &node("10.0.0.0/24", &["10.1.0.0/24"])), "[]");
+    }
+
+    #[test]
+    fn the_external_id_stays() {
+        assert_eq!(
+            update_errors(&Node, &json!({"spec": {"externalID": "a"}}), &json!({"spec": {"externalID": "b"}})),
+            "spec.externalID: Forbidden: may not be updated"
+        );
     }
 }

@@ -1,40 +1,15 @@
-//! StorageClass, CSIDriver, CSINode, VolumeAttachment and PersistentVolume.
+//! StorageClass, CSIDriver, CSINode, VolumeAttachment, VolumeAttributesClass and CSIStorageCapacity.
 
 use serde_json::{Value, json};
 
-use super::persistent_volume_claim::access_modes;
-use super::pod::{defaults, scheduling, volumes};
+use super::pod::volumes;
 use super::{Strategy, keep_all_but_status, keep_metadata};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut, semantically_equal};
 use crate::validation::quantity::Quantity;
-use crate::validation::{difference, names, selector, values};
+use crate::validation::{names, selector, values};
 
 const PARAMETERS_MAX: usize = 256 * 1024;
-const SOURCES: &[&str] = &[
-    "hostPath",
-    "gcePersistentDisk",
-    "awsElasticBlockStore",
-    "glusterfs",
-    "flocker",
-    "nfs",
-    "rbd",
-    "quobyte",
-    "cephfs",
-    "iscsi",
-    "cinder",
-    "fc",
-    "flexVolume",
-    "azureFile",
-    "vsphereVolume",
-    "photonPersistentDisk",
-    "portworxVolume",
-    "azureDisk",
-    "scaleIO",
-    "local",
-    "storageos",
-    "csi",
-];
 
 /// The strategy of StorageClasses.
 pub struct StorageClass;
@@ -53,9 +28,6 @@ pub struct VolumeAttributesClass;
 
 /// The strategy of CSIStorageCapacities.
 pub struct CsiStorageCapacity;
-
-/// The strategy of PersistentVolumes.
-pub struct PersistentVolume;
 
 impl Strategy for StorageClass {
     fn default(&self, object: &mut Value) {
@@ -106,6 +78,7 @@ impl Strategy for CsiDriver {
                 errors.push(FieldError::not_supported(&modes_path, mode, &["Persistent", "Ephemeral"]));
             }
         }
+        token_requests(spec, &path, errors);
         if let Some(seconds) = spec.int_opt("nodeAllocatableUpdatePeriodSeconds")
             && seconds < 10
         {
@@ -242,79 +215,24 @@ impl Strategy for VolumeAttachment {
     }
 }
 
-impl Strategy for PersistentVolume {
-    fn default(&self, object: &mut Value) {
-        object.struct_mut("status").fill_text("phase", "Pending");
-        let spec = object.struct_mut("spec");
-        spec.fill_text("persistentVolumeReclaimPolicy", "Retain");
-        spec.fill("volumeMode", "Filesystem");
-        defaults::round_list(spec, "capacity");
-        if let Some(host_path) = spec.child_mut("hostPath") {
-            host_path.fill("type", "");
+fn token_requests(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    let path = path.child("tokenRequests");
+    let requests = spec.list("tokenRequests");
+    for (i, request) in requests.iter().enumerate() {
+        let path = path.index(i);
+        let audience = request.text("audience");
+        if requests[..i].iter().any(|before| before.text("audience") == audience) {
+            errors.push(FieldError::duplicate(&path.child("audience"), audience));
+            continue;
         }
-        defaults::default_legacy_volume(spec);
+        let detail = match request.int_opt("expirationSeconds") {
+            Some(seconds) if seconds < 600 => "may not specify a duration less than 10 minutes",
+            Some(seconds) if seconds > 1 << 32 => "may not specify a duration larger than 2^32 seconds",
+            _ => continue,
+        };
+        let seconds = request.int("expirationSeconds");
+        errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
     }
-
-    fn prepare_create(&self, object: &mut Value) {
-        object.put("status", json!({"phase": "Pending"}));
-    }
-
-    fn validate(&self, object: &Value, errors: &mut FieldErrors) {
-        let path = Path::new("spec");
-        let spec = object.at("spec");
-        let modes = spec.texts("accessModes");
-        let modes_path = path.child("accessModes");
-        if modes.is_empty() {
-            errors.push(FieldError::required(&modes_path, ""));
-        }
-        access_modes(&modes, &modes_path, errors);
-        capacity(spec, &path, errors);
-        let policies = ["Delete", "Recycle", "Retain"];
-        values::optional_one_of(spec, "persistentVolumeReclaimPolicy", &policies, &path, errors);
-        let affinity = spec.at("nodeAffinity");
-        let affinity_path = path.child("nodeAffinity");
-        if !affinity.is_null() {
-            let required = affinity_path.child("required");
-            if affinity.has("required") {
-                scheduling::node_selector(affinity.at("required"), &required, errors);
-            } else {
-                errors.push(FieldError::required(&required, "must specify required node constraints"));
-            }
-        }
-        volume_source(spec, &path, errors);
-        values::optional_text(spec, "storageClassName", names::subdomain, &path, errors);
-        if spec.has("volumeMode") {
-            values::one_of(spec, "volumeMode", &["Block", "Filesystem"], &path, errors);
-        }
-    }
-
-    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        self.validate(object, errors);
-        let (spec, old_spec) = (object.at("spec"), old.at("spec"));
-        let (mut new_source, old_source) = (source_of(spec), source_of(old_spec));
-        if !old_source.at("csi").has("controllerExpandSecretRef")
-            && old_source.has("csi")
-            && let Some(csi) = new_source.child_mut("csi")
-        {
-            csi.drop_field("controllerExpandSecretRef");
-        }
-        if !semantically_equal(&new_source, &old_source) {
-            let path = Path::new("spec");
-            let changes = difference::lines(&old_source, &new_source);
-            let detail = format!("spec.persistentvolumesource is immutable after creation\n{changes}");
-            errors.push(FieldError::forbidden(&path.child("persistentvolumesource"), detail));
-        }
-        values::immutable(spec, old_spec, "volumeMode", &Path::root(), errors);
-        if old_spec.has("nodeAffinity") {
-            values::immutable(spec, old_spec, "nodeAffinity", &Path::root(), errors);
-        }
-    }
-}
-
-/// The part of a spec that says where the volume is.
-fn source_of(spec: &Value) -> Value {
-    let fields = SOURCES.iter().filter_map(|field| Some(((*field).to_owned(), spec.get(*field)?.clone())));
-    fields.collect::<serde_json::Map<_, _>>().into()
 }
 
 fn provisioner(object: &Value, field: &str, errors: &mut FieldErrors) {
@@ -381,60 +299,6 @@ fn topologies(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-fn capacity(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    let path = path.child("capacity");
-    let entries = spec.entries("capacity");
-    if entries.is_empty() {
-        errors.push(FieldError::required(&path, ""));
-    }
-    if !spec.at("capacity").has("storage") || entries.len() > 1 {
-        errors.push(FieldError::not_supported(&path, spec.at("capacity").clone(), &["storage"]));
-    }
-    for (name, value) in entries {
-        let quantity = Quantity::from_value(value).unwrap_or(Quantity::ZERO);
-        if quantity.sign() <= 0 {
-            errors.push(FieldError::invalid(&path.key(name), quantity.to_string(), "must be greater than zero"));
-        }
-    }
-}
-
-fn volume_source(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    let mut found = false;
-    for kind in SOURCES {
-        let source = spec.at(kind);
-        if source.is_null() {
-            continue;
-        }
-        let path = path.child(kind);
-        if found {
-            errors.push(FieldError::forbidden(&path, "may not specify more than 1 volume type"));
-            continue;
-        }
-        found = true;
-        match *kind {
-            "hostPath" | "local" => {
-                let directory = source.text("path");
-                if values::required(source, "path", &path, errors) && directory.split('/').any(|part| part == "..") {
-                    errors.push(FieldError::invalid(&path.child("path"), directory, "must not contain '..'"));
-                }
-                if *kind == "local" && !spec.has("nodeAffinity") {
-                    let detail = "Local volume requires node affinity";
-                    errors.push(FieldError::required(&Path::new("metadata").child("annotations"), detail));
-                }
-            }
-            "nfs" => volumes::nfs(source, &path, errors),
-            "csi" => {
-                volumes::driver_name(source, "driver", &path, errors);
-                values::required(source, "volumeHandle", &path, errors);
-            }
-            other => volumes::driver(other, source, &path, errors),
-        }
-    }
-    if !found {
-        errors.push(FieldError::required(path, "must specify a volume type"));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::{create_errors, created, update_errors};
@@ -455,18 +319,15 @@ mod tests {
     }
 
     #[test]
-    fn volumes_have_one_source_and_a_capacity() {
-        let volume = json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": "/x"}}});
-        assert_eq!(create_errors(&PersistentVolume, &volume), "[]");
-        let mut none = volume.clone();
-        none["spec"].drop_field("hostPath");
-        assert_eq!(create_errors(&PersistentVolume, &none), "spec: Required value: must specify a volume type");
-        let mut other = volume.clone();
-        other["spec"]["hostPath"]["path"] = "/y".into();
-        assert!(
-            update_errors(&PersistentVolume, &volume, &other)
-                .starts_with("spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable")
+    fn drivers_ask_for_one_token_of_each_audience() {
+        let check = |requests: Value, expected: &str| {
+            assert_eq!(create_errors(&CsiDriver, &json!({"spec": {"tokenRequests": requests}})), expected);
+        };
+        check(json!([{"audience": "a", "expirationSeconds": 600}, {"audience": ""}]), "[]");
+        check(
+            json!([{"audience": "a", "expirationSeconds": 1}, {"audience": "a", "expirationSeconds": 1}]),
+            "[spec.tokenRequests[0].expirationSeconds: Invalid value: 1: may not specify a duration less than 10 \
+             minutes, spec.tokenRequests[1].audience: Duplicate value: \"a\"]",
         );
     }
 }

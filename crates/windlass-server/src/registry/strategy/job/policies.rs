@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
-use crate::validation::access::Access;
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path, go_json, quote};
+use crate::validation::access::{Access, semantically_equal};
 use crate::validation::{names, values};
 
 const ACTIONS: &[&str] = &["Count", "FailIndex", "FailJob", "Ignore"];
@@ -26,6 +26,46 @@ pub(super) fn validate(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) 
         let supported: &[&str] =
             if spec.has("podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
         values::one_of(spec, "podReplacementPolicy", supported, path, errors);
+    }
+}
+
+/// A policy that must stay as it is. An empty one is not the same as none.
+pub(super) fn immutable(spec: &Value, old: &Value, field: &str, path: &Path<'_>, errors: &mut FieldErrors) {
+    let policy = spec.at(field);
+    if spec.has(field) != old.has(field) || !semantically_equal(policy, old.at(field)) {
+        let shown = if spec.has(field) { in_go(policy) } else { Value::Null.to_string() };
+        errors.push(FieldError::shown(ErrorKind::Invalid, &path.child(field), shown, values::IMMUTABLE));
+    }
+}
+
+/// Either policy as Go prints its own form of it: every field, in its order and under the name it has there.
+fn in_go(policy: &Value) -> String {
+    let condition = |condition: &Value| {
+        let (kind, status) = (go_json(&condition.text("type").into()), go_json(&condition.text("status").into()));
+        format!(r#"{{"Type":{kind},"Status":{status}}}"#)
+    };
+    let exit_codes = |codes: &Value| {
+        let (name, operator) = (go_json(codes.at("containerName")), go_json(&codes.text("operator").into()));
+        format!(r#"{{"ContainerName":{name},"Operator":{operator},"Values":{}}}"#, codes.at("values"))
+    };
+    let rule = |rule: &Value| {
+        if rule.has("succeededIndexes") || rule.has("succeededCount") {
+            let (indexes, count) = (go_json(rule.at("succeededIndexes")), rule.at("succeededCount"));
+            return format!(r#"{{"SucceededIndexes":{indexes},"SucceededCount":{count}}}"#);
+        }
+        let codes = rule.at("onExitCodes");
+        let codes = if codes.is_null() { codes.to_string() } else { exit_codes(codes) };
+        let (action, conditions) =
+            (go_json(&rule.text("action").into()), go_list(rule.at("onPodConditions"), condition));
+        format!(r#"{{"Action":{action},"OnExitCodes":{codes},"OnPodConditions":{conditions}}}"#)
+    };
+    format!(r#"{{"Rules":{}}}"#, go_list(policy.at("rules"), rule))
+}
+
+fn go_list(list: &Value, item: impl Fn(&Value) -> String) -> String {
+    match list.as_array() {
+        Some(items) => format!("[{}]", items.iter().map(item).collect::<Vec<_>>().join(",")),
+        None => Value::Null.to_string(),
     }
 }
 

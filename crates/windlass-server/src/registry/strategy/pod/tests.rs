@@ -257,3 +257,25 @@ fn warnings_are_for_new_pods() {
     );
     assert!(Pod.warnings(&object, Some(&object)).is_empty());
 }
+
+#[test]
+fn volumes_of_drivers_are_checked_in_pods_and_templates() {
+    let portal = "p".repeat(63);
+    let spec = json!({"containers": [{"name": "c", "image": "img:1"}], "volumes": [
+        {"name": "f", "fc": {}},
+        {"name": "i", "nfs": {"server": "s", "path": "/"}, "iscsi": {"targetPortal": portal, "initiatorName": "x"}}]});
+    let expected = |at: &str| {
+        format!(
+            "[{at}.volumes[0].fc.targetWWNs: Required value: must specify either targetWWNs or wwids, but not both, \
+             {at}.volumes[1].iscsi: Forbidden: may not specify more than 1 volume type, {at}.volumes[1].name: Invalid \
+             value: \"i\": Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
+             iscsi.initiatorName is specified.]"
+        )
+    };
+    assert_eq!(create_errors(&Pod, &pod(spec.clone())), expected("spec"));
+    let labels = json!({"a": "b"});
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": spec}}});
+    let strategy = super::super::of("apps", "Deployment");
+    assert_eq!(create_errors(strategy, &deployment), expected("spec.template.spec"));
+}

@@ -2,12 +2,15 @@
 
 use serde_json::Value;
 
-use super::env::{VOLUME_FIELDS, field_selector, local_path, local_unreserved_path, no_backsteps, resource_selector};
+use self::drivers::Owner;
+use super::env::{VOLUME_FIELDS, field_selector, local_path, local_unreserved_path, resource_selector};
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path};
 use crate::registry::strategy::persistent_volume_claim;
 use crate::validation::access::Access;
 use crate::validation::quantity::Quantity;
 use crate::validation::{names, selector, values};
+
+pub(crate) mod drivers;
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
@@ -98,17 +101,15 @@ fn source(volume: &Value, pod_name: &str, path: &Path<'_>, errors: &mut FieldErr
                 other => other,
             };
             errors.push(FieldError::forbidden(&path.child(shown), "may not specify more than 1 volume type"));
-            continue;
-        }
-        found = true;
-        one_source(kind, value, &path.child(kind), errors);
-        if *kind == "ephemeral" && !pod_name.is_empty() && !volume.text("name").is_empty() {
-            let name = volume.text("name");
-            let claim = format!("{pod_name}-{name}");
-            for reason in names::subdomain(&claim) {
-                let detail = format!("PVC name {}: {reason}", crate::field::quote(&claim));
-                errors.push(FieldError::invalid(&path.child("name"), name, detail));
+        } else {
+            found = true;
+            one_source(kind, value, path, errors);
+            if *kind == "ephemeral" {
+                claim_name(volume.text("name"), pod_name, path, errors);
             }
+        }
+        if *kind == "iscsi" {
+            drivers::iscsi_name(value, volume.text("name"), path, errors);
         }
     }
     if !found {
@@ -116,7 +117,20 @@ fn source(volume: &Value, pod_name: &str, path: &Path<'_>, errors: &mut FieldErr
     }
 }
 
-fn one_source(kind: &str, value: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+/// The claim that is created for an ephemeral volume must have a name that can be.
+fn claim_name(name: &str, pod_name: &str, path: &Path<'_>, errors: &mut FieldErrors) {
+    if pod_name.is_empty() || name.is_empty() {
+        return;
+    }
+    let claim = format!("{pod_name}-{name}");
+    for reason in names::subdomain(&claim) {
+        let detail = format!("PVC name {}: {reason}", crate::field::quote(&claim));
+        errors.push(FieldError::invalid(&path.child("name"), name, detail));
+    }
+}
+
+fn one_source(kind: &str, value: &Value, volume_path: &Path<'_>, errors: &mut FieldErrors) {
+    let path = &volume_path.child(kind);
     match kind {
         "emptyDir" => {
             if Quantity::from_value(value.at("sizeLimit")).is_some_and(|limit| limit.sign() < 0) {
@@ -124,7 +138,6 @@ fn one_source(kind: &str, value: &Value, path: &Path<'_>, errors: &mut FieldErro
                 errors.push(FieldError::forbidden(&path.child("sizeLimit"), detail));
             }
         }
-        "hostPath" => host_path(value, path, errors),
         "gitRepo" => {
             values::required(value, "repository", path, errors);
             local_path(value.text("directory"), &path.child("directory"), errors);
@@ -147,57 +160,13 @@ fn one_source(kind: &str, value: &Value, path: &Path<'_>, errors: &mut FieldErro
         "persistentVolumeClaim" => {
             values::required(value, "claimName", path, errors);
         }
-        "nfs" => nfs(value, path, errors),
         "csi" => csi(value, path, errors),
         "ephemeral" => ephemeral(value, path, errors),
         "image" => {
             values::required(value, "reference", path, errors);
             values::required_one_of(value, "pullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
         }
-        _ => driver(kind, value, path, errors),
-    }
-}
-
-fn host_path(value: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    const TYPES: &[&str] =
-        &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
-    if values::required(value, "path", path, errors) {
-        no_backsteps(value.text("path"), &path.child("path"), errors);
-        values::one_of(value, "type", TYPES, path, errors);
-    }
-}
-
-/// Volumes of other drivers: what each must name.
-pub(crate) fn driver(kind: &str, value: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    let required: &[&str] = match kind {
-        "gcePersistentDisk" => &["pdName"],
-        "awsElasticBlockStore" | "cinder" | "portworxVolume" => &["volumeID"],
-        "iscsi" => &["targetPortal", "iqn"],
-        "glusterfs" => &["endpoints", "path"],
-        "rbd" => &["image"],
-        "flexVolume" => &["driver"],
-        "azureFile" => &["secretName", "shareName"],
-        "azureDisk" => &["diskName", "diskURI"],
-        "vsphereVolume" => &["volumePath"],
-        "photonPersistentDisk" => &["pdID"],
-        "scaleIO" => &["gateway", "system", "volumeName"],
-        "quobyte" => &["registry", "volume"],
-        _ => &[],
-    };
-    for field in required {
-        values::required(value, field, path, errors);
-    }
-    if ["rbd", "cephfs"].contains(&kind) && value.list("monitors").is_empty() {
-        errors.push(FieldError::required(&path.child("monitors"), ""));
-    }
-}
-
-pub(crate) fn nfs(value: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    values::required(value, "server", path, errors);
-    values::required(value, "path", path, errors);
-    let directory = value.text("path");
-    if !directory.starts_with('/') {
-        errors.push(FieldError::invalid(&path.child("path"), directory, "must be an absolute path"));
+        _ => drivers::driver(kind, value, Owner::Pod, volume_path, errors),
     }
 }
 
