@@ -16,5 +16,6 @@ mod own_writes;
 mod process;
 mod scopes;
 mod shard;
+mod shard_writes;
 mod webhook;
 mod writes;
