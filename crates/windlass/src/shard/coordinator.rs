@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Plan, Sharding, Slots, Team, plan, quota};
+use crate::key::ObjectKey;
 use crate::lease::{Election, Intent, LeaderElection};
 
 /// Says of which controller a lease is part.
@@ -34,8 +35,20 @@ const ROLE_LABEL: &str = "windlass.dev/shard-role";
 /// Says into how many shards the writer of a lease divides the keys.
 const COUNT_LABEL: &str = "windlass.dev/shards";
 
-/// Called with shards that were taken: their keys are to be put in the queue.
-type Taken = Box<dyn Fn(&BTreeSet<u32>) + Send + Sync>;
+/// Keys that a replica had not done with when it gave the shard back, and that are in no cache.
+const LEFT_ANNOTATION: &str = "windlass.dev/left-keys";
+/// How long that may be. All annotations of an object together may have 256 KiB.
+const LONGEST_LEFT: usize = 200 * 1024;
+
+/// The keys of shards.
+pub(crate) trait Keys: Send + Sync {
+    /// The shards were taken: puts all their keys in the queue.
+    fn taken(&self, shards: &BTreeSet<u32>);
+    /// The keys in the queue, and those being worked on.
+    fn pending(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey>;
+    /// The keys that any replica finds in its caches.
+    fn known(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey>;
+}
 
 /// Takes, renews and gives back the shards of one controller.
 pub(crate) struct Coordinator {
@@ -45,7 +58,7 @@ pub(crate) struct Coordinator {
     team: Team,
     config: Sharding,
     slots: Slots,
-    taken: Taken,
+    keys: Box<dyn Keys>,
     shards: Vec<Election>,
     held: BTreeSet<u32>,
     draining: BTreeSet<u32>,
@@ -64,7 +77,8 @@ type Written = Result<LeaseSpec, kube::Error>;
 /// An answer to one of the writes of a round. Times are those before it was sent.
 enum Answer {
     Renewed(u32, Instant, Written),
-    Taken(u32, Instant, Written),
+    /// With the keys that the former holder left.
+    Taken(u32, Instant, Vec<ObjectKey>, Written),
     GivenBack(u32, Written),
     Joined(Written),
     /// The lease of a replica that is gone was deleted, by this one or another.
@@ -114,7 +128,7 @@ impl Coordinator {
         (manager, controller): (&str, &str),
         config: Sharding,
         slots: Slots,
-        taken: Taken,
+        keys: Box<dyn Keys>,
     ) -> Self {
         let team = Team::new(manager, controller);
         let namespace = config.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
@@ -137,7 +151,7 @@ impl Coordinator {
             team,
             config,
             slots,
-            taken,
+            keys,
             held: BTreeSet::new(),
             draining: BTreeSet::new(),
             seen: HashMap::new(),
@@ -239,6 +253,10 @@ impl Coordinator {
                 }
                 Intent::Wait { .. } => {}
             }
+            let looked_after = wait || self.held.contains(&shard) || !changes.contains_key(&shard);
+            if let Some(before) = now.checked_sub(2 * self.config.lease_duration).filter(|_| looked_after) {
+                self.slots.slot(shard).forget(before);
+            }
         }
         let keep: BTreeSet<u32> = self.held.difference(&self.draining).copied().collect();
         let share = match (wait, seen_by_others) {
@@ -268,6 +286,8 @@ impl Coordinator {
         let idle = |shard: &u32| self.draining.contains(shard) && self.slots.slot(*shard).is_idle();
         for &shard in self.held.iter().filter(|shard| !idle(shard)) {
             if let Some((current, spec)) = changes.remove(&shard) {
+                // What was left has been put in the queue.
+                let current = current.map(|current| with_left(current, &[]));
                 let (sent, write) = (Instant::now(), self.write(&self.team.shard(shard), "shard", current, spec));
                 writes.push(write.map(move |written| Answer::Renewed(shard, sent, written)).boxed());
             }
@@ -278,8 +298,10 @@ impl Coordinator {
     fn take(&self, shards: Vec<u32>, changes: &mut BTreeMap<u32, Change>, writes: &Writes) {
         for shard in shards {
             if let Some((current, spec)) = changes.remove(&shard) {
+                // Stays in the lease until it is renewed, in case that the answer is lost.
+                let left = current.as_ref().map(left_in).unwrap_or_default();
                 let (sent, write) = (Instant::now(), self.write(&self.team.shard(shard), "shard", current, spec));
-                writes.push(write.map(move |written| Answer::Taken(shard, sent, written)).boxed());
+                writes.push(write.map(move |written| Answer::Taken(shard, sent, left, written)).boxed());
             }
         }
     }
@@ -294,8 +316,10 @@ impl Coordinator {
                 continue;
             };
             let spec = current.spec.clone().unwrap_or_default();
+            let left = self.left_over(&BTreeSet::from([shard]));
             if let Some(released) = self.shards[shard as usize].release(&spec, wall) {
-                let write = self.write(&self.team.shard(shard), "shard", Some(current), released);
+                let current = Some(with_left(current, &left));
+                let write = self.write(&self.team.shard(shard), "shard", current, released);
                 writes.push(write.map(move |written| Answer::GivenBack(shard, written)).boxed());
             }
         }
@@ -331,16 +355,19 @@ impl Coordinator {
                         taken.insert(shard);
                     }
                 }
-                Answer::Taken(shard, sent, Ok(spec)) => {
+                Answer::Taken(shard, sent, left, Ok(spec)) => {
+                    for key in &left {
+                        self.slots.depart(key);
+                    }
                     self.extend(shard, spec, sent);
                     self.held.insert(shard);
                     self.slots.slot(shard).open();
                     tracing::info!(%controller, shard, "took a shard");
                     taken.insert(shard);
                 }
-                Answer::Taken(_, _, Err(kube::Error::Api(status)))
+                Answer::Taken(_, _, _, Err(kube::Error::Api(status)))
                     if status.is_conflict() || status.is_already_exists() => {}
-                Answer::Taken(shard, _, Err(error)) => tracing::warn!(%controller, shard, %error, "shard not taken"),
+                Answer::Taken(shard, _, _, Err(error)) => tracing::warn!(%controller, shard, %error, "shard not taken"),
                 Answer::Renewed(shard, _, Err(error)) => {
                     tracing::warn!(%controller, shard, %error, "shard not renewed");
                 }
@@ -353,7 +380,7 @@ impl Coordinator {
             }
         }
         if !taken.is_empty() {
-            (self.taken)(&taken);
+            self.keys.taken(&taken);
         }
     }
 
@@ -362,9 +389,24 @@ impl Coordinator {
         self.slots.slot(shard).extend(sent + self.config.renew_deadline);
     }
 
+    /// Keys of shards that this replica has not done with and others cannot know of.
+    fn left_over(&self, shards: &BTreeSet<u32>) -> Vec<ObjectKey> {
+        let mut left = self.keys.pending(shards);
+        left.extend(shards.iter().flat_map(|shard| self.slots.slot(*shard).refused()));
+        if !left.is_empty() {
+            let known = self.keys.known(shards);
+            left.retain(|key| !known.contains(key));
+        }
+        left.into_iter().collect()
+    }
+
     fn lose(&mut self, shard: u32, why: &'static str) {
         tracing::debug!(controller = %self.controller, shard, why, "shard closed");
         self.slots.slot(shard).close();
+        // Nobody may have seen to it when the shard is this replica's again.
+        for key in self.keys.pending(&BTreeSet::from([shard])) {
+            self.slots.depart(&key);
+        }
         self.shards[shard as usize].step_down();
         self.held.remove(&shard);
         self.draining.remove(&shard);
@@ -454,11 +496,14 @@ impl Coordinator {
             }
         };
         let wall = Timestamp::now();
+        let left = self.left_over(&self.held);
         let released = (0..self.config.shards).filter_map(|shard| {
             let name = self.team.shard(shard);
             let current = leases.get(&name)?.clone();
             let spec = self.shards[shard as usize].release(current.spec.as_ref()?, wall)?;
-            Some(self.write(&name, "shard", Some(current), spec))
+            let of_shard = |key: &&ObjectKey| super::shard_of(key, self.config.shards) == shard;
+            let left: Vec<ObjectKey> = left.iter().filter(of_shard).cloned().collect();
+            Some(self.write(&name, "shard", Some(with_left(current, &left)), spec))
         });
         let member = self.team.member(&self.config.identity);
         let params = DeleteParams::default();
@@ -492,6 +537,36 @@ impl Coordinator {
         }
         .boxed()
     }
+}
+
+/// The keys that the last holder left.
+fn left_in(lease: &Lease) -> Vec<ObjectKey> {
+    let left = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(LEFT_ANNOTATION));
+    let names: Vec<String> = left.and_then(|left| serde_json::from_str(left).ok()).unwrap_or_default();
+    let key = |name: &String| match name.split_once('/') {
+        Some((namespace, name)) => ObjectKey::new(namespace, name),
+        None => ObjectKey::cluster(name),
+    };
+    names.iter().map(key).collect()
+}
+
+/// Leaves keys to the next holder, instead of those that were left before.
+fn with_left(mut lease: Lease, keys: &[ObjectKey]) -> Lease {
+    let mut length = 0;
+    let fitting = keys.iter().map(ToString::to_string).take_while(|name| {
+        length += name.len() + "\"\",".len();
+        length < LONGEST_LEFT
+    });
+    let names: Vec<String> = fitting.collect();
+    if names.len() < keys.len() {
+        tracing::error!(keys = keys.len(), left = names.len(), "too many deleted keys to leave to the next replica");
+    }
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    match serde_json::to_string(&names) {
+        Ok(left) if !names.is_empty() => annotations.insert(LEFT_ANNOTATION.to_owned(), left),
+        _ => annotations.remove(LEFT_ANNOTATION),
+    };
+    lease
 }
 
 fn label<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {
