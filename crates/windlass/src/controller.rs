@@ -38,6 +38,7 @@ mod reconcile;
 mod source;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -515,9 +516,14 @@ impl CompleteController {
     }
 
     /// What the controller needs in the manager's own cluster: all of it, and the part without
-    /// which it cannot start.
-    pub(crate) fn rules(&self, namespaces: &[String]) -> (Rules, Rules) {
+    /// which it cannot start. `home` is the namespace that leases are in unless another is said.
+    pub(crate) fn rules(&self, namespaces: &[String], home: &str) -> (Rules, Rules) {
         let mut needed = Rules::default();
+        if let Some(sharding) = &self.options.sharding {
+            // There whatever cluster the controller works in.
+            let namespace = Some(sharding.namespace.as_deref().unwrap_or(home));
+            needed.allow(namespace, "coordination.k8s.io", ["leases"], ["get", "list", "create", "update", "delete"]);
+        }
         if self.cluster.is_some() {
             return (needed.clone(), needed);
         }
@@ -532,14 +538,23 @@ impl CompleteController {
                 needed.allow(place, &watched.group, [watched.plural.as_str()], READ);
             }
         }
-        if let Some(sharding) = &self.options.sharding {
-            let namespace = sharding.namespace.as_deref();
-            needed.allow(namespace, "coordination.k8s.io", ["leases"], ["get", "list", "create", "update", "delete"]);
-        }
         needed.extend(&self.permits.said);
         let mut all = needed.clone();
         all.extend(&self.permits.derived.within(namespaces));
         (all, needed)
+    }
+
+    /// Where events about what the controller watches in the manager's own cluster are written, in
+    /// a manager of these namespaces: those about what is in no namespace are in `default`.
+    pub(crate) fn event_namespaces(&self, namespaces: &[String]) -> BTreeSet<String> {
+        let watched = self.sources.iter().filter(|_| self.cluster.is_none()).filter_map(|source| source.watched());
+        watched
+            .flat_map(|watched| match watched.namespace {
+                Some(namespace) => vec![namespace],
+                None if watched.namespaced => namespaces.to_vec(),
+                None => vec!["default".to_owned()],
+            })
+            .collect()
     }
 
     /// Waits for the caches, then works until the token is cancelled and what was being worked on

@@ -73,7 +73,15 @@ pub enum PruneError {
     Client(#[from] ClientError),
 }
 
-type Wanted = HashSet<(TypeId, ObjectKey)>;
+/// By the resource, not by the type: several types may stand for one kind, as those of its versions
+/// do, and all of them find the same objects.
+type Wanted = HashSet<(String, String, ObjectKey)>;
+
+fn wanted<K: Object<DynamicType: Default>>(key: ObjectKey) -> (String, String, ObjectKey) {
+    let dt = K::DynamicType::default();
+    (K::group(&dt).into_owned(), K::plural(&dt).into_owned(), key)
+}
+
 type PruneFn<O> = for<'a> fn(&'a Client, &'a O, Option<&'a str>, &'a Wanted) -> Pruning<'a>;
 type Pruning<'a> = BoxFuture<'a, Result<Vec<ObjectKey>, ClientError>>;
 
@@ -155,14 +163,14 @@ where
         owner::set_controller(&mut child, self.owner)?;
         let applied = client.apply(&child).await?;
         self.note_kind::<K>();
-        self.wanted.insert((TypeId::of::<K>(), ObjectKey::of(&applied)));
+        self.wanted.insert(wanted::<K>(ObjectKey::of(&applied)));
         Ok(applied)
     }
 
     /// Keeps a child that is written elsewhere.
     pub fn keep<K: Object<DynamicType: Default>>(&mut self, key: ObjectKey) {
         self.note_kind::<K>();
-        self.wanted.insert((TypeId::of::<K>(), key));
+        self.wanted.insert(wanted::<K>(key));
     }
 
     /// Deletes what the owner controls and nobody asked for, and says what that was.
@@ -187,7 +195,7 @@ async fn prune_kind<K, O>(
     client: &Client,
     owner: &O,
     set: Option<&str>,
-    wanted: &Wanted,
+    kept: &Wanted,
 ) -> Result<Vec<ObjectKey>, ClientError>
 where
     K: Object<DynamicType: Default>,
@@ -206,7 +214,7 @@ where
     let mut gone = Vec::new();
     for child in lister.owned_by(owner) {
         let key = ObjectKey::of(&*child);
-        if !is_surplus(&*child, owner, set) || wanted.contains(&(TypeId::of::<K>(), key.clone())) {
+        if !is_surplus(&*child, owner, set) || kept.contains(&wanted::<K>(key.clone())) {
             continue;
         }
         if delete_surplus::<K, O>(client, &key, child.meta(), owner, set).await? {

@@ -430,6 +430,11 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         self.entries.get(key).map_or(0, |entry| entry.failures)
     }
 
+    /// All keys that are ready, waiting or being worked on.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().filter(|(_, entry)| !matches!(entry.place, Place::Idle)).map(|(key, _)| key)
+    }
+
     /// Numbers for metrics. Walks over all keys that are known.
     pub fn stats(&self, now: Instant) -> QueueStats {
         let mut stats = QueueStats {

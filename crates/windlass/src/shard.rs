@@ -15,7 +15,12 @@
 //!   when its fence closes, which is before anybody may take its shards.
 //!
 //! So a key is never reconciled by two replicas at once, and none writes after its time. A replica
-//! that takes a shard reconciles all its keys.
+//! that takes a shard reconciles all its keys. These are those of everything that exists, of what
+//! it has seen deleted in the last two lease durations (or, if longer, since nobody held the shard),
+//! and those of what is gone that the former holder had not done with when it gave the shard back:
+//! it leaves them in an annotation of the lease, 200 KiB of them at most. Not known to anybody is
+//! what was deleted longer ago and kept failing in a replica that crashed: as for one that is
+//! restarted, what must not be missed needs a [finalizer](crate::finalizer).
 //!
 //! All replicas must run with the same number of shards. One that finds others with another number
 //! says so and waits until they are gone, as in an update that changes it.
@@ -35,7 +40,7 @@ mod slots;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(crate) use coordinator::Coordinator;
+pub(crate) use coordinator::{Coordinator, Keys};
 pub(crate) use slots::{Claim, Slot, Slots};
 
 use crate::key::ObjectKey;

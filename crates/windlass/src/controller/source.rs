@@ -15,7 +15,7 @@ use crate::informer::{Change, Subscription, SyncError};
 use crate::key::ObjectKey;
 use crate::object::{Object, describe};
 use crate::queue::{Priority, Queue};
-use crate::shard::shard_of;
+use crate::shard::{Slots, shard_of};
 
 /// Where sources put keys: a controller's queue, or the part of it that some shards make up.
 #[derive(Clone)]
@@ -23,9 +23,27 @@ pub(super) struct Sink {
     pub(super) queue: Queue<ObjectKey>,
     /// Of how many shards which.
     pub(super) shards: Option<(u32, BTreeSet<u32>)>,
+    /// Where keys are remembered that may be in no cache any more.
+    pub(super) departed: Option<Slots>,
 }
 
 impl Sink {
+    /// Remembers the keys that a change leaves without what led to them. To be done before they are
+    /// added: whoever takes their shard meanwhile must find them.
+    fn depart<K>(&self, change: &Change<K>, keys: &[ObjectKey], map: &(dyn Fn(&K) -> Vec<ObjectKey> + Send + Sync)) {
+        let Some(slots) = &self.departed else {
+            return;
+        };
+        let remaining = match change {
+            Change::Added { .. } | Change::Resync { .. } => return,
+            Change::Updated { new, .. } => map(new),
+            Change::Deleted { .. } => Vec::new(),
+        };
+        for key in keys.iter().filter(|key| !remaining.contains(key)) {
+            slots.depart(key);
+        }
+    }
+
     fn add(&self, key: ObjectKey, priority: Priority) {
         if self.shards.as_ref().is_none_or(|(count, shards)| shards.contains(&shard_of(&key, *count))) {
             self.queue.add(key, priority);
@@ -148,7 +166,9 @@ impl<K: Object> Source for KindSource<K> {
         self.lister(caches).subscribe(move |change| {
             if predicate.as_ref().is_none_or(|predicate| predicate.accepts(change)) {
                 let priority = priority(change);
-                for key in keys_of(change, &*map) {
+                let keys = keys_of(change, &*map);
+                sink.depart(change, &keys, &*map);
+                for key in keys {
                     sink.add(key, priority);
                 }
             }

@@ -3,6 +3,7 @@
 //! Every worker belongs to the run: cancelling the token lets them finish what they are doing,
 //! dropping the run's future aborts them.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +26,8 @@ use crate::informer::SyncError;
 use crate::key::ObjectKey;
 use crate::metrics::{Counter, Gauge, Histogram, QUEUE_BOUNDS, RECONCILE_BOUNDS, Registry, Scrape};
 use crate::object::panic_message;
-use crate::queue::{Item, Queue, Verdict};
-use crate::shard::{Claim, Coordinator, Sharding, Slots};
+use crate::queue::{Item, Priority, Queue, Verdict};
+use crate::shard::{Claim, Coordinator, Keys, Sharding, Slots, shard_of};
 
 /// Everything one run of a controller needs.
 pub(super) struct Run {
@@ -61,7 +62,8 @@ impl Run {
         let metrics = Metrics::new(&self.environment.metrics, &self.name, &queue, &self.options);
         // Subscribed before the lists are complete, so that nothing is missed; worked on after,
         // so that the first reconcile sees all kinds.
-        let sink = Sink { queue: queue.clone(), shards: None };
+        let slots = self.options.sharding.as_ref().map(|sharding| Slots::new(sharding.shards));
+        let sink = Sink { queue: queue.clone(), shards: None, departed: slots.clone() };
         let subscriptions: Vec<_> = self.sources.iter().map(|source| source.subscribe(&caches, sink.clone())).collect();
         for source in &*self.sources {
             match self.shutdown.run_until_cancelled(source.wait_synced(&caches)).await {
@@ -93,10 +95,9 @@ impl Run {
         };
         let coordinated = CancellationToken::new();
         let mut coordination = JoinSet::new();
-        let domain = match &self.options.sharding {
+        let domain = match self.options.sharding.as_ref().zip(slots) {
             None => Domain::Whole(Arc::new(shared)),
-            Some(sharding) => {
-                let slots = Slots::new(sharding.shards);
+            Some((sharding, slots)) => {
                 let coordinator = self.coordinator(sharding, &slots, &caches, &queue);
                 coordination.spawn(coordinator.run(coordinated.clone()));
                 Domain::sharded(slots, &shared)
@@ -147,15 +148,7 @@ impl Run {
         queue: &Queue<ObjectKey>,
     ) -> Coordinator {
         let (sources, caches, queue) = (Arc::clone(&self.sources), caches.clone(), queue.clone());
-        let count = sharding.shards;
-        let taken = move |shards: &std::collections::BTreeSet<u32>| {
-            let sink = Sink { queue: queue.clone(), shards: Some((count, shards.clone())) };
-            // A subscription hears of everything known before it hears of changes; those come
-            // through the other one.
-            for source in &*sources {
-                drop(source.subscribe(&caches, sink.clone()));
-            }
-        };
+        let keys = ShardKeys { sources, caches, queue, slots: slots.clone() };
         let (watched, label) = (slots.clone(), self.name.to_string());
         self.environment.metrics.replace_collector(&format!("shards/{label}"), move |scrape| {
             let (help, labels) = ("Shards that this replica holds", [("controller", label.as_str())]);
@@ -163,7 +156,48 @@ impl Run {
         });
         let client = &self.environment.client;
         let names = (client.field_manager(), &*self.name);
-        Coordinator::new(client.kube().clone(), names, sharding.clone(), slots.clone(), Box::new(taken))
+        Coordinator::new(client.kube().clone(), names, sharding.clone(), slots.clone(), Box::new(keys))
+    }
+}
+
+/// The keys of shards: in the queue, and in the caches.
+struct ShardKeys {
+    sources: Arc<[Box<dyn Source>]>,
+    caches: Caches,
+    queue: Queue<ObjectKey>,
+    slots: Slots,
+}
+
+impl ShardKeys {
+    /// Puts everything that the caches know in a queue.
+    fn fill(&self, queue: &Queue<ObjectKey>, shards: &BTreeSet<u32>) {
+        let shards = Some((self.slots.count(), shards.clone()));
+        let sink = Sink { queue: queue.clone(), shards, departed: None };
+        // A subscription hears of everything known before it hears of changes; those come through
+        // the other one.
+        for source in &*self.sources {
+            drop(source.subscribe(&self.caches, sink.clone()));
+        }
+    }
+}
+
+impl Keys for ShardKeys {
+    fn taken(&self, shards: &BTreeSet<u32>) {
+        self.fill(&self.queue, shards);
+        for key in shards.iter().flat_map(|shard| self.slots.departed(*shard)) {
+            self.queue.add(key, Priority::NORMAL);
+        }
+    }
+
+    fn pending(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
+        let count = self.slots.count();
+        self.queue.pending(|key| shards.contains(&shard_of(key, count))).into_iter().collect()
+    }
+
+    fn known(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
+        let known = Queue::default();
+        self.fill(&known, shards);
+        known.pending(|_| true).into_iter().collect()
     }
 }
 
@@ -239,6 +273,10 @@ impl<R: Reconcile> Worker<R> {
     async fn work(&self) {
         while let Some(item) = self.queue.next().await {
             let Some((context, claim)) = self.domain.enter(&item.key) else {
+                // Told first: it must not be in neither place.
+                if let Some(slots) = self.domain.slots() {
+                    slots.refuse(&item.key);
+                }
                 self.queue.finish(&item.key, Verdict::Done);
                 tokio::task::coop::consume_budget().await;
                 continue;
@@ -277,6 +315,9 @@ impl<R: Reconcile> Worker<R> {
             }
         };
         let ended = called.instrument(span.clone()).await;
+        if let (Ended::Lost, Some(slots)) = (&ended, self.domain.slots()) {
+            slots.depart(&item.key);
+        }
         span.in_scope(|| self.judge(ended))
     }
 

@@ -1,5 +1,7 @@
 //! What everything in a manager needs to be allowed, and whether it is.
 
+use std::collections::BTreeSet;
+
 use super::Manager;
 use crate::events::EventApi;
 use crate::rbac::Rules;
@@ -34,8 +36,9 @@ impl Manager {
     /// All rules, and those without which the manager cannot start.
     fn needs(&self) -> (Rules, Rules) {
         let (mut all, mut needed) = (Rules::default(), Rules::default());
+        let namespaces = self.client.caches().namespaces();
         for controller in &self.controllers {
-            let (more, must) = controller.rules(self.client.caches().namespaces());
+            let (more, must) = controller.rules(namespaces, self.client.kube().default_namespace());
             all.extend(&more);
             needed.extend(&must);
         }
@@ -53,7 +56,13 @@ impl Manager {
         }
         all.extend(&needed);
         let group = if self.event_api == EventApi::EventsV1 { "events.k8s.io" } else { "" };
-        all.allow(None, group, ["events"], ["create", "patch"]);
+        let mut events = Rules::default();
+        events.allow(None, group, ["events"], ["create", "patch"]);
+        let mut places: BTreeSet<String> = namespaces.iter().cloned().collect();
+        if !namespaces.is_empty() {
+            places.extend(self.controllers.iter().flat_map(|controller| controller.event_namespaces(namespaces)));
+        }
+        all.extend(&events.spread(&places.into_iter().collect::<Vec<_>>()));
         (all, needed)
     }
 }

@@ -130,6 +130,11 @@ impl<T: Hash + Eq + Clone> Queue<T> {
         self.len() == 0
     }
 
+    /// Those of the keys that are ready, waiting or being worked on that are asked for.
+    pub(crate) fn pending(&self, wanted: impl Fn(&T) -> bool) -> Vec<T> {
+        self.shared.state.lock().queue.pending().filter(|key| wanted(key)).cloned().collect()
+    }
+
     /// Numbers for metrics.
     pub fn stats(&self) -> QueueStats {
         self.shared.state.lock().queue.stats(now())

@@ -2,12 +2,18 @@
 //!
 //! One round is one list of all leases of the controller, followed by the writes that the
 //! [plan](super::plan) asks for. Every write carries the version that was read, so of two replicas
-//! that reach for a shard one fails. When a round takes too long the fences close by themselves.
+//! that reach for a shard one fails.
+//!
+//! Writes are sent together and each counts as soon as it is answered, whatever becomes of the
+//! others: one that hangs costs its own shard, whose fence closes by itself. Between an answer and
+//! all that follows from it nothing waits, so that a round may be dropped at any time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -17,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Plan, Sharding, Slots, Team, plan, quota};
+use crate::key::ObjectKey;
 use crate::lease::{Election, Intent, LeaderElection};
 
 /// Says of which controller a lease is part.
@@ -28,8 +35,20 @@ const ROLE_LABEL: &str = "windlass.dev/shard-role";
 /// Says into how many shards the writer of a lease divides the keys.
 const COUNT_LABEL: &str = "windlass.dev/shards";
 
-/// Called with shards that were taken: their keys are to be put in the queue.
-type Taken = Box<dyn Fn(&BTreeSet<u32>) + Send + Sync>;
+/// Keys that a replica had not done with when it gave the shard back, and that are in no cache.
+const LEFT_ANNOTATION: &str = "windlass.dev/left-keys";
+/// How long that may be. All annotations of an object together may have 256 KiB.
+const LONGEST_LEFT: usize = 200 * 1024;
+
+/// The keys of shards.
+pub(crate) trait Keys: Send + Sync {
+    /// The shards were taken: puts all their keys in the queue.
+    fn taken(&self, shards: &BTreeSet<u32>);
+    /// The keys in the queue, and those being worked on.
+    fn pending(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey>;
+    /// The keys that any replica finds in its caches.
+    fn known(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey>;
+}
 
 /// Takes, renews and gives back the shards of one controller.
 pub(crate) struct Coordinator {
@@ -39,7 +58,7 @@ pub(crate) struct Coordinator {
     team: Team,
     config: Sharding,
     slots: Slots,
-    taken: Taken,
+    keys: Box<dyn Keys>,
     shards: Vec<Election>,
     held: BTreeSet<u32>,
     draining: BTreeSet<u32>,
@@ -49,6 +68,28 @@ pub(crate) struct Coordinator {
     /// Whether others divide the keys otherwise, and this replica waits for them.
     waiting: bool,
 }
+
+/// A lease as it was read, and what to write.
+type Change = (Option<Lease>, LeaseSpec);
+/// A lease as it was written.
+type Written = Result<LeaseSpec, kube::Error>;
+
+/// An answer to one of the writes of a round. Times are those before it was sent.
+enum Answer {
+    Renewed(u32, Instant, Written),
+    /// With the keys that the former holder left.
+    Taken(u32, Instant, Vec<ObjectKey>, Written),
+    GivenBack(u32, Written),
+    Joined(Written),
+    /// The lease of a replica that is gone was deleted, by this one or another.
+    Cleared,
+}
+
+/// The writes of a round that are under way.
+type Writes = FuturesUnordered<BoxFuture<'static, Answer>>;
+
+/// Answers looked at together: whatever there is.
+const BATCH: usize = 64;
 
 /// The other replicas, as a round finds them.
 struct Others {
@@ -87,7 +128,7 @@ impl Coordinator {
         (manager, controller): (&str, &str),
         config: Sharding,
         slots: Slots,
-        taken: Taken,
+        keys: Box<dyn Keys>,
     ) -> Self {
         let team = Team::new(manager, controller);
         let namespace = config.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
@@ -110,7 +151,7 @@ impl Coordinator {
             team,
             config,
             slots,
-            taken,
+            keys,
             held: BTreeSet::new(),
             draining: BTreeSet::new(),
             seen: HashMap::new(),
@@ -122,14 +163,17 @@ impl Coordinator {
     /// any shard by then. Dropping the future leaves the leases to run out.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         while !shutdown.is_cancelled() {
-            let limit = self.round_limit();
-            match tokio::time::timeout(limit, self.round()).await {
+            let started = Instant::now();
+            // Dropping a round drops what is not answered yet, and nothing else.
+            match tokio::time::timeout(self.round_limit(), self.round()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!(controller = %self.controller, %error, "shards not renewed"),
                 Err(_) => tracing::warn!(controller = %self.controller, "shards not renewed in time"),
             }
             self.drop_expired();
-            let pause = self.config.retry_period.mul_f64(1.0 + 0.2 * fastrand::f64());
+            // From start to start: a round in which one write hangs must not delay the next renewals.
+            let period = self.config.retry_period.mul_f64(1.0 + 0.2 * fastrand::f64());
+            let pause = period.saturating_sub(started.elapsed());
             // A shard that is being drained is given back as soon as its last key is finished.
             let drained = async {
                 let slots = self.draining.iter().map(|shard| Box::pin(self.slots.slot(*shard).idle()));
@@ -157,16 +201,28 @@ impl Coordinator {
     async fn round(&mut self) -> Result<(), kube::Error> {
         let mut leases = self.list().await?;
         let (now, wall) = (Instant::now(), Timestamp::now());
+        let mut writes = Writes::new();
         let own = self.team.member(&self.config.identity);
         let member = leases.remove(&own);
-        let is_new = member.is_none();
-        let joined = self.join(member, now, wall).await?;
+        let (is_new, joined) = (member.is_none(), member.as_ref().map(joined_at));
+        let mut seen_by_others = true;
+        if let Some(join) = self.join(member, now, wall) {
+            if !is_new {
+                writes.push(join.map(Answer::Joined).boxed());
+            } else if self.held.is_empty() {
+                join.await?;
+            } else {
+                // What is held is renewed all the same.
+                seen_by_others = matches!(tokio::time::timeout(self.round_limit() / 4, join).await, Ok(Ok(_)));
+            }
+        }
         if is_new {
             // Of two that join at the same time one at least must see the other.
             leases = self.list().await?;
             leases.remove(&own);
         }
-        let others = self.others(&leases, joined, now).await;
+        let (others, gone) = self.others(&leases, joined, now);
+        writes.extend(gone.into_iter().map(|(name, version)| self.clear(name, version)));
         let wait = others.must_wait(!self.held.is_empty());
         if wait && !self.waiting {
             let (controller, shards) = (&self.controller, self.config.shards);
@@ -175,14 +231,14 @@ impl Coordinator {
         self.waiting = wait;
         let mut currents: Vec<Option<Lease>> =
             (0..self.config.shards).map(|shard| leases.remove(&self.team.shard(shard))).collect();
-        let mut writes: BTreeMap<u32, (Option<Lease>, LeaseSpec)> = BTreeMap::new();
+        let mut changes: BTreeMap<u32, Change> = BTreeMap::new();
         let mut free = BTreeSet::new();
         for (shard, current) in (0u32..).zip(&mut currents) {
             let spec = current.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
             let ours = spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()) == Some(&self.config.identity);
             match self.shards[shard as usize].look(spec.as_ref(), now.into_std(), wall) {
                 Intent::Write(spec) => {
-                    writes.insert(shard, (current.take(), spec));
+                    changes.insert(shard, (current.take(), spec));
                     // One that a former round took without hearing of it counts as free.
                     if !self.held.contains(&shard) {
                         free.insert(shard);
@@ -197,9 +253,17 @@ impl Coordinator {
                 }
                 Intent::Wait { .. } => {}
             }
+            let looked_after = wait || self.held.contains(&shard) || !changes.contains_key(&shard);
+            if let Some(before) = now.checked_sub(2 * self.config.lease_duration).filter(|_| looked_after) {
+                self.slots.slot(shard).forget(before);
+            }
         }
         let keep: BTreeSet<u32> = self.held.difference(&self.draining).copied().collect();
-        let share = if wait { 0 } else { quota(&others.members, &self.config.identity, self.config.shards) };
+        let share = match (wait, seen_by_others) {
+            (true, _) => 0,
+            (false, true) => quota(&others.members, &self.config.identity, self.config.shards),
+            (false, false) => keep.len() as u32,
+        };
         let turn = super::shard_of(&crate::ObjectKey::cluster(&self.config.identity), u32::MAX);
         let Plan { take, give } = plan(&keep, &free, share, turn);
         for shard in give {
@@ -207,71 +271,116 @@ impl Coordinator {
             self.slots.slot(shard).drain();
             self.draining.insert(shard);
         }
-        self.renew(&mut writes).await;
-        self.give_back_drained(&mut writes, wall).await;
-        self.take(take, &mut writes).await;
+        self.renew(&mut changes, &writes);
+        self.give_back_drained(&mut changes, &writes, wall);
+        self.take(take, &mut changes, &writes);
+        let mut answers = writes.ready_chunks(BATCH);
+        while let Some(answers) = answers.next().await {
+            self.settle(answers);
+        }
         Ok(())
     }
 
-    /// Renews everything held, at the same time.
-    async fn renew(&mut self, writes: &mut BTreeMap<u32, (Option<Lease>, LeaseSpec)>) {
+    /// Sends the renewals of everything held.
+    fn renew(&self, changes: &mut BTreeMap<u32, Change>, writes: &Writes) {
         let idle = |shard: &u32| self.draining.contains(shard) && self.slots.slot(*shard).is_idle();
-        let due: Vec<u32> = self.held.iter().filter(|shard| !idle(shard)).copied().collect();
-        let requests = due.into_iter().filter_map(|shard| Some((shard, writes.remove(&shard)?)));
-        let sent = Instant::now();
-        let this = &*self;
-        let requests = requests.map(|(shard, (current, spec))| {
-            let name = this.team.shard(shard);
-            async move { (shard, this.write(&name, "shard", current, spec).await) }
-        });
-        for (shard, written) in join_all(requests).await {
-            match written {
-                Ok(spec) => self.extend(shard, spec, sent),
-                Err(error) => tracing::warn!(controller = %self.controller, shard, %error, "shard not renewed"),
+        for &shard in self.held.iter().filter(|shard| !idle(shard)) {
+            if let Some((current, spec)) = changes.remove(&shard) {
+                // What was left has been put in the queue.
+                let current = current.map(|current| with_left(current, &[]));
+                let (sent, write) = (Instant::now(), self.write(&self.team.shard(shard), "shard", current, spec));
+                writes.push(write.map(move |written| Answer::Renewed(shard, sent, written)).boxed());
             }
         }
     }
 
-    async fn take(&mut self, shards: Vec<u32>, writes: &mut BTreeMap<u32, (Option<Lease>, LeaseSpec)>) {
-        let mut taken = BTreeSet::new();
+    /// Reaches for shards.
+    fn take(&self, shards: Vec<u32>, changes: &mut BTreeMap<u32, Change>, writes: &Writes) {
         for shard in shards {
-            let Some((current, spec)) = writes.remove(&shard) else {
-                continue;
-            };
-            let sent = Instant::now();
-            match self.write(&self.team.shard(shard), "shard", current, spec).await {
-                Ok(spec) => {
-                    self.extend(shard, spec, sent);
-                    self.held.insert(shard);
-                    self.slots.slot(shard).open();
-                    tracing::info!(controller = %self.controller, shard, "took a shard");
-                    taken.insert(shard);
-                }
-                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {}
-                Err(error) => tracing::warn!(controller = %self.controller, shard, %error, "shard not taken"),
+            if let Some((current, spec)) = changes.remove(&shard) {
+                // Stays in the lease until it is renewed, in case that the answer is lost.
+                let left = current.as_ref().map(left_in).unwrap_or_default();
+                let (sent, write) = (Instant::now(), self.write(&self.team.shard(shard), "shard", current, spec));
+                writes.push(write.map(move |written| Answer::Taken(shard, sent, left, written)).boxed());
             }
-        }
-        if !taken.is_empty() {
-            (self.taken)(&taken);
         }
     }
 
-    async fn give_back_drained(&mut self, writes: &mut BTreeMap<u32, (Option<Lease>, LeaseSpec)>, wall: Timestamp) {
+    /// Closes the shards that are drained and lets go of them.
+    fn give_back_drained(&mut self, changes: &mut BTreeMap<u32, Change>, writes: &Writes, wall: Timestamp) {
         let drained: Vec<u32> =
             self.draining.iter().filter(|shard| self.slots.slot(**shard).is_idle()).copied().collect();
         for shard in drained {
             self.lose(shard, "shard given back");
-            let Some((Some(current), _)) = writes.remove(&shard) else {
+            let Some((Some(current), _)) = changes.remove(&shard) else {
                 continue;
             };
             let spec = current.spec.clone().unwrap_or_default();
-            let Some(released) = self.shards[shard as usize].release(&spec, wall) else {
-                continue;
-            };
-            if let Err(error) = self.write(&self.team.shard(shard), "shard", Some(current), released).await {
-                // It runs out by itself, or is ours again in the next round.
-                tracing::warn!(controller = %self.controller, shard, %error, "shard not given back");
+            let left = self.left_over(&BTreeSet::from([shard]));
+            if let Some(released) = self.shards[shard as usize].release(&spec, wall) {
+                let current = Some(with_left(current, &left));
+                let write = self.write(&self.team.shard(shard), "shard", current, released);
+                writes.push(write.map(move |written| Answer::GivenBack(shard, written)).boxed());
             }
+        }
+    }
+
+    /// Deletes the lease of a replica that is gone, as it was seen.
+    fn clear(&self, name: String, resource_version: Option<String>) -> BoxFuture<'static, Answer> {
+        let leases = self.leases.clone();
+        async move {
+            let preconditions = Some(Preconditions { resource_version, uid: None });
+            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            // Another replica may be faster.
+            let _ = leases.delete(&name, &params).await;
+            Answer::Cleared
+        }
+        .boxed()
+    }
+
+    /// Does what follows from answers. A shard is opened and its keys are put in the queue in one
+    /// go: nothing can come between.
+    fn settle(&mut self, answers: Vec<Answer>) {
+        let controller = self.controller.clone();
+        let mut taken = BTreeSet::new();
+        for answer in answers {
+            match answer {
+                Answer::Renewed(shard, sent, Ok(spec)) => {
+                    let until = self.shards[shard as usize].valid_until();
+                    self.extend(shard, spec, sent);
+                    // Answered too late: work has been dropped, so it starts over. Looked at after
+                    // the extension, so that no worker finds the time up later than this.
+                    let lapsed = until.is_none_or(|until| until <= Instant::now().into_std());
+                    if lapsed && !self.draining.contains(&shard) {
+                        taken.insert(shard);
+                    }
+                }
+                Answer::Taken(shard, sent, left, Ok(spec)) => {
+                    for key in &left {
+                        self.slots.depart(key);
+                    }
+                    self.extend(shard, spec, sent);
+                    self.held.insert(shard);
+                    self.slots.slot(shard).open();
+                    tracing::info!(%controller, shard, "took a shard");
+                    taken.insert(shard);
+                }
+                Answer::Taken(_, _, _, Err(kube::Error::Api(status)))
+                    if status.is_conflict() || status.is_already_exists() => {}
+                Answer::Taken(shard, _, _, Err(error)) => tracing::warn!(%controller, shard, %error, "shard not taken"),
+                Answer::Renewed(shard, _, Err(error)) => {
+                    tracing::warn!(%controller, shard, %error, "shard not renewed");
+                }
+                Answer::GivenBack(shard, Err(error)) => {
+                    // It runs out by itself, or is ours again in the next round.
+                    tracing::warn!(%controller, shard, %error, "shard not given back");
+                }
+                Answer::Joined(Err(error)) => tracing::warn!(%controller, %error, "membership not renewed"),
+                Answer::GivenBack(_, Ok(_)) | Answer::Joined(Ok(_)) | Answer::Cleared => {}
+            }
+        }
+        if !taken.is_empty() {
+            self.keys.taken(&taken);
         }
     }
 
@@ -280,9 +389,24 @@ impl Coordinator {
         self.slots.slot(shard).extend(sent + self.config.renew_deadline);
     }
 
+    /// Keys of shards that this replica has not done with and others cannot know of.
+    fn left_over(&self, shards: &BTreeSet<u32>) -> Vec<ObjectKey> {
+        let mut left = self.keys.pending(shards);
+        left.extend(shards.iter().flat_map(|shard| self.slots.slot(*shard).refused()));
+        if !left.is_empty() {
+            let known = self.keys.known(shards);
+            left.retain(|key| !known.contains(key));
+        }
+        left.into_iter().collect()
+    }
+
     fn lose(&mut self, shard: u32, why: &'static str) {
         tracing::debug!(controller = %self.controller, shard, why, "shard closed");
         self.slots.slot(shard).close();
+        // Nobody may have seen to it when the shard is this replica's again.
+        for key in self.keys.pending(&BTreeSet::from([shard])) {
+            self.slots.depart(&key);
+        }
         self.shards[shard as usize].step_down();
         self.held.remove(&shard);
         self.draining.remove(&shard);
@@ -298,24 +422,26 @@ impl Coordinator {
         }
     }
 
-    /// Says that this replica is there, and since when.
-    async fn join(
-        &mut self,
-        current: Option<Lease>,
-        now: Instant,
-        wall: Timestamp,
-    ) -> Result<Option<Joined>, kube::Error> {
-        let since = current.as_ref().map(joined_at);
+    /// Says that this replica is there.
+    fn join(&mut self, current: Option<Lease>, now: Instant, wall: Timestamp) -> Option<BoxFuture<'static, Written>> {
         let spec = current.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
-        if let Intent::Write(spec) = self.membership.look(spec.as_ref(), now.into_std(), wall) {
-            let name = self.team.member(&self.config.identity);
-            self.write(&name, "member", current, spec).await?;
+        match self.membership.look(spec.as_ref(), now.into_std(), wall) {
+            Intent::Write(spec) => {
+                let name = self.team.member(&self.config.identity);
+                Some(self.write(&name, "member", current, spec))
+            }
+            Intent::Wait { .. } => None,
         }
-        Ok(since)
     }
 
-    /// The replicas that have been heard of within the lease duration.
-    async fn others(&mut self, leases: &BTreeMap<String, Lease>, joined: Option<Joined>, now: Instant) -> Others {
+    /// The replicas that have been heard of within the lease duration, and the leases of those that
+    /// have not.
+    fn others(
+        &mut self,
+        leases: &BTreeMap<String, Lease>,
+        joined: Option<Joined>,
+        now: Instant,
+    ) -> (Others, Vec<(String, Option<String>)>) {
         let members = BTreeSet::from([self.config.identity.clone()]);
         let mut others = Others { members, joined, peer_holds: false, rival_joined: None, rival_holds: false };
         let mut gone = Vec::new();
@@ -345,13 +471,7 @@ impl Coordinator {
                 }
             }
         }
-        for (name, resource_version) in gone {
-            let preconditions = Some(Preconditions { resource_version, uid: None });
-            let params = DeleteParams { preconditions, ..DeleteParams::default() };
-            // Another replica may be faster.
-            let _ = self.leases.delete(&name, &params).await;
-        }
-        others
+        (others, gone)
     }
 
     /// Whether whoever wrote a lease divides the keys otherwise.
@@ -376,30 +496,25 @@ impl Coordinator {
             }
         };
         let wall = Timestamp::now();
+        let left = self.left_over(&self.held);
         let released = (0..self.config.shards).filter_map(|shard| {
             let name = self.team.shard(shard);
             let current = leases.get(&name)?.clone();
             let spec = self.shards[shard as usize].release(current.spec.as_ref()?, wall)?;
-            Some(async move { self.write(&name, "shard", Some(current), spec).await.map(drop) })
+            let of_shard = |key: &&ObjectKey| super::shard_of(key, self.config.shards) == shard;
+            let left: Vec<ObjectKey> = left.iter().filter(of_shard).cloned().collect();
+            Some(self.write(&name, "shard", Some(with_left(current, &left)), spec))
         });
-        for result in join_all(released).await {
-            if let Err(error) = result {
-                tracing::warn!(controller = %self.controller, %error, "shard not given back");
-            }
-        }
         let member = self.team.member(&self.config.identity);
-        let _ = self.leases.delete(&member, &DeleteParams::default()).await;
+        let params = DeleteParams::default();
+        let (released, _) = futures::join!(join_all(released), self.leases.delete(&member, &params));
+        for error in released.into_iter().filter_map(Result::err) {
+            tracing::warn!(controller = %self.controller, %error, "shard not given back");
+        }
     }
 
     /// Writes a lease, provided that it is as it was read (or not there).
-    async fn write(
-        &self,
-        name: &str,
-        role: &str,
-        current: Option<Lease>,
-        spec: LeaseSpec,
-    ) -> Result<LeaseSpec, kube::Error> {
-        let params = PostParams::default();
+    fn write(&self, name: &str, role: &str, current: Option<Lease>, spec: LeaseSpec) -> BoxFuture<'static, Written> {
         let mut lease = current.unwrap_or_default();
         let exists = lease.metadata.resource_version.is_some();
         lease.metadata.name = Some(name.to_owned());
@@ -410,13 +525,48 @@ impl Coordinator {
             (COUNT_LABEL.to_owned(), self.config.shards.to_string()),
         ]);
         lease.spec = Some(spec);
-        let lease = if exists {
-            self.leases.replace(name, &params, &lease).await?
-        } else {
-            self.leases.create(&params, &lease).await?
-        };
-        Ok(lease.spec.unwrap_or_default())
+        let (leases, name) = (self.leases.clone(), name.to_owned());
+        async move {
+            let params = PostParams::default();
+            let lease = if exists {
+                leases.replace(&name, &params, &lease).await?
+            } else {
+                leases.create(&params, &lease).await?
+            };
+            Ok(lease.spec.unwrap_or_default())
+        }
+        .boxed()
     }
+}
+
+/// The keys that the last holder left.
+fn left_in(lease: &Lease) -> Vec<ObjectKey> {
+    let left = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(LEFT_ANNOTATION));
+    let names: Vec<String> = left.and_then(|left| serde_json::from_str(left).ok()).unwrap_or_default();
+    let key = |name: &String| match name.split_once('/') {
+        Some((namespace, name)) => ObjectKey::new(namespace, name),
+        None => ObjectKey::cluster(name),
+    };
+    names.iter().map(key).collect()
+}
+
+/// Leaves keys to the next holder, instead of those that were left before.
+fn with_left(mut lease: Lease, keys: &[ObjectKey]) -> Lease {
+    let mut length = 0;
+    let fitting = keys.iter().map(ToString::to_string).take_while(|name| {
+        length += name.len() + "\"\",".len();
+        length < LONGEST_LEFT
+    });
+    let names: Vec<String> = fitting.collect();
+    if names.len() < keys.len() {
+        tracing::error!(keys = keys.len(), left = names.len(), "too many deleted keys to leave to the next replica");
+    }
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    match serde_json::to_string(&names) {
+        Ok(left) if !names.is_empty() => annotations.insert(LEFT_ANNOTATION.to_owned(), left),
+        _ => annotations.remove(LEFT_ANNOTATION),
+    };
+    lease
 }
 
 fn label<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {

@@ -1,5 +1,10 @@
 //! The shards as workers see them: which are held, until when, and what runs in each.
+//!
+//! Whoever takes a shard finds what exists in its cache, but not what was deleted while the shard
+//! changed hands. So every replica remembers the deletions it has heard of lately, in whosever
+//! shard: those that the former holder may not have got to.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -19,6 +24,8 @@ pub(crate) struct Slot {
     work: Mutex<Work>,
     /// Told whenever a key is finished.
     idle: tokio::sync::Notify,
+    /// Keys that may be in nobody's cache any more, and since when, in this order.
+    departed: Mutex<VecDeque<(Instant, ObjectKey)>>,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +33,8 @@ struct Work {
     /// Whether new keys may be taken up.
     open: bool,
     running: usize,
+    /// Keys that were not taken up since the shard is being drained.
+    refused: BTreeSet<ObjectKey>,
 }
 
 /// All shards of a controller. Clones share them.
@@ -41,6 +50,7 @@ impl Slots {
             until: watch::Sender::new(None),
             work: Mutex::default(),
             idle: tokio::sync::Notify::new(),
+            departed: Mutex::default(),
         };
         Self { slots: (0..shards).map(slot).collect() }
     }
@@ -60,6 +70,27 @@ impl Slots {
 
     pub(super) fn slot(&self, shard: u32) -> &Slot {
         &self.slots[shard as usize]
+    }
+
+    /// Remembers a key that may be in no cache by the time its shard is taken.
+    pub(crate) fn depart(&self, key: &ObjectKey) {
+        let slot = self.slot(shard_of(key, self.count()));
+        slot.departed.lock().push_back((Instant::now(), key.clone()));
+    }
+
+    /// The keys remembered of a shard.
+    pub(crate) fn departed(&self, shard: u32) -> Vec<ObjectKey> {
+        self.slot(shard).departed.lock().iter().map(|(_, key)| key.clone()).collect()
+    }
+
+    /// A worker could not [enter](Self::enter): whoever takes the shard that is being drained is
+    /// told.
+    pub(crate) fn refuse(&self, key: &ObjectKey) {
+        let slot = self.slot(shard_of(key, self.count()));
+        let mut work = slot.work.lock();
+        if !work.open && slot.fence.is_open() {
+            work.refused.insert(key.clone());
+        }
     }
 
     /// Claims a key for working on it; `None` when its shard is not (or not for long) this
@@ -86,7 +117,21 @@ impl Slot {
 
     /// Lets workers take up keys of the shard.
     pub(super) fn open(&self) {
-        self.work.lock().open = true;
+        let mut work = self.work.lock();
+        work.open = true;
+        work.refused.clear();
+    }
+
+    /// Keys that were not taken up since the shard is being drained, until it is opened again.
+    pub(super) fn refused(&self) -> BTreeSet<ObjectKey> {
+        self.work.lock().refused.clone()
+    }
+
+    /// Somebody looks after the shard: what it has had the time for need not be remembered.
+    pub(super) fn forget(&self, before: Instant) {
+        let mut departed = self.departed.lock();
+        let old = departed.partition_point(|(since, _)| *since < before);
+        departed.drain(..old);
     }
 
     /// Lets workers take up no more keys; what is running goes on.
@@ -178,6 +223,27 @@ mod tests {
         assert!(!slot.is_idle());
         drop(claim);
         slot.idle().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_while_draining_and_what_departed_is_remembered() {
+        let slots = Slots::new(1);
+        let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
+        slots.refuse(&key);
+        assert!(slot.refused().is_empty(), "another replica's");
+        slot.extend(Instant::now() + Duration::from_secs(10));
+        slot.open();
+        slot.drain();
+        slots.refuse(&key);
+        slot.close();
+        assert_eq!(slot.refused(), [key.clone()].into(), "until the shard is this replica's again");
+        slot.open();
+        assert!(slot.refused().is_empty());
+        slots.depart(&key);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        slots.depart(&ObjectKey::cluster("odin"));
+        slot.forget(Instant::now());
+        assert_eq!(slots.departed(0), [ObjectKey::cluster("odin")]);
     }
 
     #[tokio::test(start_paused = true)]

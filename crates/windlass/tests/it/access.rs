@@ -14,6 +14,7 @@ use windlass::controller::{Watch, from_fn};
 use windlass::lease::LeaderElection;
 use windlass::manager::ManagerError;
 use windlass::rbac::Rules;
+use windlass::shard::Sharding;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
 use windlass_server::authn::User;
@@ -56,13 +57,66 @@ async fn rules_follow_from_what_controllers_declare() {
     manager.add(pets.complete(from_fn(|_, _| async { Ok(Outcome::Done) }))).expect("added");
     let rules = manager.rules();
     let places: Vec<&str> = rules.namespaced_rules().into_keys().collect();
-    assert_eq!(places, ["a", "b", "ops"], "narrowed to the namespaces watched");
+    assert_eq!(places, ["a", "b", "default", "ops"], "narrowed to the namespaces watched");
     let own = rules.to_string();
     let lease = "- apiGroups: [coordination.k8s.io]  # in namespace ops\n  resources: [leases]\n  ";
     assert!(own.contains(&format!("{lease}verbs: [create]\n")), "{own}");
     assert!(own.contains(&format!("{lease}resourceNames: [lock]\n  verbs: [get, update]\n")), "{own}");
     let everywhere = format!("{:?}", rules.cluster_rules());
     assert!(everywhere.contains("nodes") && !everywhere.contains("\"pets\""), "{everywhere}");
+    assert!(!everywhere.contains("events"), "{everywhere}");
+    for place in ["a", "b", "default"] {
+        let events = format!("- apiGroups: [events.k8s.io]  # in namespace {place}\n  resources: [events]\n");
+        assert!(own.contains(&events), "{own}");
+    }
+}
+
+/// The leases of shards are in one namespace of the manager's own cluster, whatever is watched.
+#[tokio::test(start_paused = true)]
+async fn sharded_controllers_need_leases_in_the_namespace_these_are_in_only() {
+    let bench = Bench::start().await;
+    let elsewhere = Sharding { namespace: Some("ops".into()), ..Sharding::new(4) };
+    for (sharding, place) in [(Sharding::new(4), "default"), (elsewhere, "ops")] {
+        for in_edge in [false, true] {
+            let mut manager = Manager::builder(bench.kube.clone()).namespaces(["a"]).build().expect("built");
+            let edge = manager.add_cluster("edge", bench.kube.clone()).expect("added");
+            let pets = Controller::<Pet>::new("pet").sharding(sharding.clone());
+            let pets = if in_edge { pets.cluster(&edge) } else { pets };
+            manager.add(pets.complete(from_fn(|_, _| async { Ok(Outcome::Done) }))).expect("added");
+            let rules = manager.rules();
+            assert_eq!(rules.cluster_rules(), [], "nothing needs more than a namespace");
+            let lease = format!(
+                "- apiGroups: [coordination.k8s.io]  # in namespace {place}\n  resources: [leases]\n  \
+                 verbs: [create, delete, get, list, update]\n"
+            );
+            let own = rules.to_string();
+            assert!(own.contains(&lease), "{own}");
+            assert_eq!(own.matches("leases").count(), 1, "{own}");
+        }
+    }
+}
+
+/// What the rules allow is enough to start with.
+#[tokio::test(start_paused = true)]
+async fn a_sharded_controller_of_one_namespace_runs_with_its_rules() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let client = kube::Client::new(bench.server.service_as(user("operator")), "default");
+    let log: Log<String> = Log::default();
+    let build = || {
+        let mut manager = Manager::builder(client.clone()).name("it").namespaces(["default"]).build().expect("built");
+        let seen = log.clone();
+        let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+            seen.push(key.name().to_owned());
+            async { Ok(Outcome::Done) }
+        });
+        manager.add(Controller::<Pet>::new("pet").sharding(4).complete(reconciler)).expect("added");
+        manager
+    };
+    bench.grant("operator", &build().rules()).await;
+    let running = Running::start(build());
+    wait_for("the pet", async || log.contains(&"thor".to_owned())).await;
+    running.stop().await.expect("stopped");
 }
 
 /// A Role grants nothing on what is in no namespace.
@@ -90,10 +144,12 @@ async fn rules_about_cluster_scoped_kinds_are_not_spread_over_namespaces() {
     }
     assert!(!everywhere.contains("secrets"), "{everywhere}");
     let placed = rules.namespaced_rules();
-    assert_eq!(placed.keys().copied().collect::<Vec<_>>(), ["a", "b"]);
-    for rules in placed.values() {
-        let own = r#"[{"apiGroups":[""],"resources":["secrets"],"verbs":["create","delete","get","list","patch","update","watch"]}]"#;
-        assert_eq!(text(rules), own);
+    assert_eq!(placed.keys().copied().collect::<Vec<_>>(), ["a", "b", "default"]);
+    let events = r#"{"apiGroups":["events.k8s.io"],"resources":["events"],"verbs":["create","patch"]}"#;
+    for (place, rules) in placed {
+        let own = r#"{"apiGroups":[""],"resources":["secrets"],"verbs":["create","delete","get","list","patch","update","watch"]}"#;
+        let expected = if place == "default" { format!("[{events}]") } else { format!("[{own},{events}]") };
+        assert_eq!(text(&rules), expected);
     }
 }
 

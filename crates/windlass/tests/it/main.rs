@@ -16,5 +16,7 @@ mod own_writes;
 mod process;
 mod scopes;
 mod shard;
+mod shard_handover;
+mod shard_writes;
 mod webhook;
 mod writes;

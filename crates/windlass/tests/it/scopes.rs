@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use k8s_openapi::api::autoscaling;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::Selector;
 use serde_json::json;
 use tower::ServiceExt;
@@ -293,5 +294,28 @@ async fn a_child_that_another_controls_by_now_is_not_pruned() {
     assert_eq!(gone, [key("changed")]);
     assert!(secrets.get_opt("adopted").await.expect("read").is_some());
     assert!(secrets.get_opt("made-anew").await.expect("read").is_some(), "looked at with the next change");
+    client.caches().stop().await;
+}
+
+/// Two types may stand for one kind: what is wanted as one is not pruned as the other.
+#[tokio::test]
+async fn a_child_that_is_wanted_as_another_type_is_not_pruned() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let owner = client.create(&map("default", "owner")).await.expect("created");
+    let mut children = Children::of(&owner).kind::<PartialObjectMeta<Secret>>();
+    children.apply(&client, secret("child", &[])).await.expect("applied");
+    assert_eq!(children.prune(&client).await.expect("pruned"), []);
+
+    let scaler = json!({
+        "metadata": {"name": "child"},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
+    });
+    let scaler: autoscaling::v2::HorizontalPodAutoscaler = serde_json::from_value(scaler).expect("a scaler");
+    let named = || Children::of(&owner).kind::<autoscaling::v1::HorizontalPodAutoscaler>();
+    let mut children = named();
+    children.apply(&client, scaler).await.expect("applied");
+    assert_eq!(children.prune(&client).await.expect("pruned"), []);
+    assert_eq!(named().prune(&client).await.expect("pruned"), [key("child")], "not wanted any more");
     client.caches().stop().await;
 }

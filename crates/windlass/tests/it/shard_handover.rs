@@ -1,0 +1,127 @@
+//! Sharded controllers: what is deleted while its shard changes hands is seen to by whoever takes it.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use tokio::sync::watch;
+use windlass::controller::{Enqueuer, from_fn};
+use windlass::shard::Sharding;
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
+
+use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
+
+const PETS: usize = 20;
+
+fn names(kind: &str) -> Vec<String> {
+    (0..PETS).map(|n| format!("{kind}-{n}")).collect()
+}
+
+/// What happens to the pets of a replica.
+#[derive(Clone)]
+struct Rules {
+    /// Pets that exist and are called busy are worked on until then.
+    done: watch::Receiver<bool>,
+    /// Whether pets that are gone are to be looked at again much later, by a.
+    waits: bool,
+    /// Who found which pet gone.
+    gone: Log<(&'static str, String)>,
+}
+
+fn replica(bench: &Bench, identity: &'static str, rules: &Rules) -> (Running, Enqueuer) {
+    let rules = rules.clone();
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let mut rules = rules.clone();
+        async move {
+            if ctx.get::<Pet>(&key).await?.is_none() {
+                rules.gone.push((identity, key.name().to_owned()));
+                if rules.waits && identity == "a" {
+                    return Ok(Outcome::RequeueAfter(Duration::from_secs(3600)));
+                }
+            } else if key.name().starts_with("busy") {
+                let _ = rules.done.wait_for(|done| *done).await;
+            }
+            Ok(Outcome::Done)
+        }
+    });
+    let sharding = Sharding {
+        identity: identity.to_owned(),
+        lease_duration: Duration::from_secs(2),
+        renew_deadline: Duration::from_millis(1200),
+        retry_period: Duration::from_millis(100),
+        ..Sharding::new(4)
+    };
+    let controller = Controller::<Pet>::new("pet").concurrency(2 * PETS).sharding(sharding);
+    let enqueuer = controller.enqueuer();
+    let mut manager = Manager::builder(bench.kube.clone()).name("it").build().expect("built");
+    manager.add(controller.complete(reconciler)).expect("added");
+    (Running::start(manager), enqueuer)
+}
+
+/// The pets that a replica does not take up.
+fn refused(enqueuer: &Enqueuer, kind: &str) -> HashSet<String> {
+    let later = Duration::from_secs(7200);
+    names(kind).into_iter().filter(|name| !enqueuer.enqueue_after(ObjectKey::new("default", name), later)).collect()
+}
+
+async fn create(bench: &Bench, kind: &str) {
+    for name in names(kind) {
+        bench.create(&pet(&name)).await;
+    }
+}
+
+async fn delete(bench: &Bench, kind: &str) {
+    for name in names(kind) {
+        bench.pets().delete(&name, &DeleteParams::default()).await.expect("deleted");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_while_its_shard_is_drained_is_not_forgotten() {
+    let bench = Bench::start().await;
+    create(&bench, "busy").await;
+    create(&bench, "idle").await;
+    let (finish, done) = watch::channel(false);
+    let rules = Rules { done, waits: false, gone: Log::default() };
+    let (first, waker) = replica(&bench, "a", &rules);
+    wait_for("a holds everything", async || refused(&waker, "idle").is_empty()).await;
+    let (second, _) = replica(&bench, "b", &rules);
+    wait_for("a drains", async || !refused(&waker, "idle").is_empty()).await;
+    delete(&bench, "idle").await;
+    let drained = refused(&waker, "idle");
+    let found = |who: &[&'static str], name: &String| who.iter().any(|who| rules.gone.contains(&(*who, name.clone())));
+    wait_for("a finds gone what it keeps", async || {
+        names("idle").iter().all(|name| drained.contains(name) || found(&["a"], name))
+    })
+    .await;
+    assert!(!drained.iter().any(|name| found(&["a", "b"], name)), "nobody may work on these now");
+    finish.send_replace(true);
+    wait_for("b finds gone what it was given", async || drained.iter().all(|name| found(&["b"], name))).await;
+    first.stop().await.expect("stopped");
+    second.stop().await.expect("stopped");
+}
+
+/// The second replica has never heard of what was deleted.
+#[tokio::test(start_paused = true)]
+async fn deleted_keys_that_still_wait_are_handed_over() {
+    let bench = Bench::start().await;
+    create(&bench, "gone").await;
+    let (_finish, done) = watch::channel(true);
+    let rules = Rules { done, waits: true, gone: Log::default() };
+    let (first, waker) = replica(&bench, "a", &rules);
+    wait_for("a holds everything", async || refused(&waker, "gone").is_empty()).await;
+    delete(&bench, "gone").await;
+    let found = |who: &'static str, name: &String| rules.gone.contains(&(who, name.clone()));
+    wait_for("a finds all gone", async || names("gone").iter().all(|name| found("a", name))).await;
+    let (second, _) = replica(&bench, "b", &rules);
+    wait_for("b is given some", async || {
+        let given = refused(&waker, "gone");
+        !given.is_empty() && given.iter().all(|name| found("b", name))
+    })
+    .await;
+    let kept: Vec<String> = names("gone").into_iter().filter(|name| !found("b", name)).collect();
+    assert!(!kept.is_empty(), "two share them");
+    first.stop().await.expect("stopped");
+    wait_for("b is given the rest", async || kept.iter().all(|name| found("b", name))).await;
+    second.stop().await.expect("stopped");
+}
