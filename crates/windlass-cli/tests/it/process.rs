@@ -94,6 +94,13 @@ impl Drop for Running {
     }
 }
 
+/// Whether processes heed a signal. Under `nohup`, as tests may run, they do not heed hangups, on purpose.
+pub(crate) fn is_heeded(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+    signal != Signal::HUP || u64::from_str_radix(ignored, 16).unwrap() & 1 == 0
+}
+
 /// Asks until there is an answer.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
