@@ -16,6 +16,7 @@ use http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
@@ -26,7 +27,7 @@ use windlass_store::{Memory, Store, StoreError};
 use crate::admission::Webhooks;
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::Policies;
-use crate::api::Api;
+use crate::api::{Api, Clock};
 use crate::authn::{TokenKey, Tokens, User};
 use crate::authz::{self, Rbac};
 use crate::body::Body;
@@ -76,6 +77,7 @@ pub struct ServerBuilder {
     store: Option<Arc<dyn Store>>,
     tokens: Tokens,
     token_key: Option<TokenKey>,
+    clock: Clock,
 }
 
 impl ServerBuilder {
@@ -94,6 +96,24 @@ impl ServerBuilder {
     /// Signs the tokens of service accounts with `key` instead of one made for this run.
     pub fn token_key(mut self, key: TokenKey) -> Self {
         self.token_key = Some(key);
+        self
+    }
+
+    /// Takes the time from `clock` instead of the system: when a request came, which is what the objects it makes
+    /// are dated with, and whether a service account's token is still good. So a test need not wait until one
+    /// has run out.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let tomorrow = || Timestamp::now() + SignedDuration::from_hours(24);
+    /// let server = windlass_server::Server::builder().clock(tomorrow).start().await?;
+    /// # server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        self.clock = Box::new(clock);
         self
     }
 
@@ -121,6 +141,7 @@ impl ServerBuilder {
             rbac: Rbac::default(),
             metrics: Metrics::default(),
             crds: CrdController::progress(),
+            clock: self.clock,
             address: OnceLock::new(),
         });
         bootstrap::create_defaults(&api).await?;
@@ -164,7 +185,7 @@ pub struct Server {
 impl Server {
     /// A server that keeps its objects in memory, unless told otherwise.
     pub fn builder() -> ServerBuilder {
-        ServerBuilder { store: None, tokens: Tokens::default(), token_key: None }
+        ServerBuilder { store: None, tokens: Tokens::default(), token_key: None, clock: Box::new(Timestamp::now) }
     }
 
     /// The server's shared state.
