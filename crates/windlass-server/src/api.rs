@@ -16,6 +16,7 @@ use crate::catalog::Catalog;
 use crate::crd::controller::Progress;
 use crate::effort::Sidings;
 use crate::metrics::Metrics;
+use crate::registry::contention::Contention;
 use crate::watch::Hub;
 use crate::webhook::Clients;
 
@@ -52,6 +53,8 @@ pub struct Api {
     pub(crate) webhook_clients: Clients,
     /// Where work is done that may take long.
     pub(crate) sidings: Sidings,
+    /// Who writes an object next when several have met.
+    pub(crate) contention: Contention,
     /// What requests are dated with and tokens judged by.
     pub(crate) clock: Clock,
     /// Where the server is reached by others, once it listens.

@@ -37,6 +37,7 @@ use crate::effort::Sidings;
 use crate::handler::{Peer, handle, payload};
 use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
+use crate::registry::contention::Contention;
 use crate::watch::Hub;
 use crate::webhook::Clients;
 use crate::{admission, bootstrap, kubernetes_service, status};
@@ -133,6 +134,7 @@ impl ServerBuilder {
             policies: Policies::new(),
             restrictions: Restrictions::new(),
             sidings: Sidings::new(),
+            contention: Contention::new(),
             store,
             hub: Arc::clone(&hub),
             catalog: Catalog::new(),
