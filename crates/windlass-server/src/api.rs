@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use jiff::Timestamp;
 use serde_json::Value;
 use windlass_store::Store;
 
@@ -15,10 +16,14 @@ use crate::catalog::Catalog;
 use crate::crd::controller::Progress;
 use crate::effort::Sidings;
 use crate::metrics::Metrics;
+use crate::registry::contention::Contention;
 use crate::watch::Hub;
 use crate::webhook::Clients;
 
 pub use crate::admission::policy::type_check::ExpressionWarning;
+
+/// What tells the time.
+pub(crate) type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Everything a request may need. One per server.
 pub struct Api {
@@ -48,6 +53,10 @@ pub struct Api {
     pub(crate) webhook_clients: Clients,
     /// Where work is done that may take long.
     pub(crate) sidings: Sidings,
+    /// Who writes an object next when several have met.
+    pub(crate) contention: Contention,
+    /// What requests are dated with and tokens judged by.
+    pub(crate) clock: Clock,
     /// Where the server is reached by others, once it listens.
     pub(crate) address: OnceLock<SocketAddr>,
 }
@@ -56,6 +65,11 @@ pub struct Api {
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6443);
 
 impl Api {
+    /// What time it is.
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
     /// Where clients are told to reach this server, `address:port`.
     pub(crate) fn advertised(&self) -> String {
         self.address.get().unwrap_or(&NOWHERE).to_string()

@@ -12,7 +12,6 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
-use jiff::Timestamp;
 
 use crate::api::Api;
 use crate::authn::User;
@@ -134,7 +133,7 @@ async fn resource(
             headers: parts.headers,
             accepted,
             body,
-            now: Timestamp::now(),
+            now: api.now(),
             warnings,
             conversions: registry::Conversions::default(),
         };

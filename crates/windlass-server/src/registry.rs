@@ -11,6 +11,7 @@
 mod allocation;
 mod binding;
 mod connect;
+pub(crate) mod contention;
 mod context;
 mod create;
 mod decode;

@@ -424,7 +424,7 @@ impl EventWriter {
     /// error.
     pub(crate) async fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) -> bool {
         // Ages in a table are those at the moment of the event, not of the watch.
-        self.table.now = jiff::Timestamp::now();
+        self.table.now = self.api.now();
         match object(&self.api, &self.served, &self.accepted, stored, &self.table).await {
             Ok(object) => {
                 self.frame(change.as_str(), &object, out);

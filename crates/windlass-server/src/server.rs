@@ -16,6 +16,7 @@ use http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
@@ -26,7 +27,7 @@ use windlass_store::{Memory, Store, StoreError};
 use crate::admission::Webhooks;
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::Policies;
-use crate::api::Api;
+use crate::api::{Api, Clock};
 use crate::authn::{TokenKey, Tokens, User};
 use crate::authz::{self, Rbac};
 use crate::body::Body;
@@ -36,6 +37,7 @@ use crate::effort::Sidings;
 use crate::handler::{Peer, handle, payload};
 use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
+use crate::registry::contention::Contention;
 use crate::watch::Hub;
 use crate::webhook::Clients;
 use crate::{admission, bootstrap, kubernetes_service, status};
@@ -76,6 +78,7 @@ pub struct ServerBuilder {
     store: Option<Arc<dyn Store>>,
     tokens: Tokens,
     token_key: Option<TokenKey>,
+    clock: Clock,
 }
 
 impl ServerBuilder {
@@ -97,6 +100,24 @@ impl ServerBuilder {
         self
     }
 
+    /// Takes the time from `clock` instead of the system: when a request came, which is what the objects it makes
+    /// are dated with, and whether a service account's token is still good. So a test need not wait until one
+    /// has run out.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let tomorrow = || Timestamp::now() + SignedDuration::from_hours(24);
+    /// let server = windlass_server::Server::builder().clock(tomorrow).start().await?;
+    /// # server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        self.clock = Box::new(clock);
+        self
+    }
+
     /// Starts the server's tasks; when this returns it can answer.
     pub fn start(self) -> BoxFuture<'static, Result<Server, ServerError>> {
         // Boxed: it is compiled here and not into each crate that starts a server.
@@ -113,6 +134,7 @@ impl ServerBuilder {
             policies: Policies::new(),
             restrictions: Restrictions::new(),
             sidings: Sidings::new(),
+            contention: Contention::new(),
             store,
             hub: Arc::clone(&hub),
             catalog: Catalog::new(),
@@ -121,6 +143,7 @@ impl ServerBuilder {
             rbac: Rbac::default(),
             metrics: Metrics::default(),
             crds: CrdController::progress(),
+            clock: self.clock,
             address: OnceLock::new(),
         });
         bootstrap::create_defaults(&api).await?;
@@ -164,7 +187,7 @@ pub struct Server {
 impl Server {
     /// A server that keeps its objects in memory, unless told otherwise.
     pub fn builder() -> ServerBuilder {
-        ServerBuilder { store: None, tokens: Tokens::default(), token_key: None }
+        ServerBuilder { store: None, tokens: Tokens::default(), token_key: None, clock: Box::new(Timestamp::now) }
     }
 
     /// The server's shared state.

@@ -101,9 +101,13 @@ pub async fn client() -> Result<kube::Client, ConfigError> {
 pub fn connect(mut config: kube::Config) -> Result<kube::Client, ConfigError> {
     config.default_retry = false;
     let token = TokenFile::take(&mut config.auth_info)?;
-    let host = config.cluster_url.authority().map(|authority| authority.as_str().into()).unwrap_or_default();
+    // Without a name and password that may stand before it.
+    let host = config.cluster_url.authority().map(|authority| {
+        let host = authority.as_str();
+        host.rsplit_once('@').map_or(host, |(_, host)| host).into()
+    });
     let client = kube::Client::try_from(config).map_err(|error| ConfigError::Client(Box::new(error)))?;
-    Ok(retry::with_retries(client, host, token))
+    Ok(retry::with_retries(client, host.unwrap_or_default(), token))
 }
 
 /// Finds a configuration. See the [module documentation](self).

@@ -11,10 +11,11 @@ mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 pub use writer::{Broadcaster, EventApi};
 
@@ -99,6 +100,17 @@ pub struct Record {
     pub reporter: Arc<str>,
 }
 
+/// What waits for the writer.
+#[derive(Debug)]
+enum Item {
+    Event(Box<(Record, Fences)>),
+    /// Somebody wants to know when everything before is written.
+    Flush(oneshot::Sender<()>),
+}
+
+/// How long events that wait may take to be written when there is no more time.
+const DRAIN: Duration = Duration::from_secs(2);
+
 /// Events that may wait to be written; what comes on top is dropped and counted.
 const BUFFER: usize = 1000;
 
@@ -125,7 +137,7 @@ pub struct Recorder {
 /// Where a recorder's events go.
 #[derive(Debug, Clone)]
 enum Buffer {
-    Written(mpsc::Sender<(Record, Fences)>),
+    Written(mpsc::Sender<Item>),
     Captured(mpsc::Sender<Record>),
 }
 
@@ -143,6 +155,13 @@ impl Recorder {
     /// The same, with all events behind a fence.
     pub(crate) fn fenced(&self, fence: &Fence) -> Self {
         Self { fences: self.fences.and(fence), ..self.clone() }
+    }
+
+    /// Waits until what was reported is written, or until that has taken too long.
+    pub(crate) async fn flush(&self) {
+        if let Buffer::Written(buffer) = &self.buffer {
+            flush(buffer).await;
+        }
     }
 
     /// A recorder whose events go nowhere.
@@ -171,7 +190,9 @@ impl Recorder {
         let record = Record { regarding, event, reporter: Arc::clone(&self.reporter) };
         let sent = self.fences.pass().is_ok()
             && match &self.buffer {
-                Buffer::Written(buffer) => buffer.try_send((record, self.fences.clone())).is_ok(),
+                Buffer::Written(buffer) => {
+                    buffer.try_send(Item::Event(Box::new((record, self.fences.clone())))).is_ok()
+                }
                 Buffer::Captured(buffer) => buffer.try_send(record).is_ok(),
             };
         if !sent {
@@ -189,5 +210,19 @@ impl Recorder {
             regarding,
             Event { event_type, reason: reason.to_owned(), action: reason.to_owned(), note, related: None },
         );
+    }
+}
+
+/// Waits until everything that is in a buffer is written, for as long as [`DRAIN`].
+async fn flush(buffer: &mpsc::Sender<Item>) {
+    let (done, written) = oneshot::channel();
+    let flushing = async {
+        // Without a writer there is nothing to wait for.
+        if buffer.send(Item::Flush(done)).await.is_ok() {
+            let _ = written.await;
+        }
+    };
+    if tokio::time::timeout(DRAIN, flushing).await.is_err() {
+        tracing::warn!("events not written in time");
     }
 }

@@ -116,9 +116,10 @@ where
         let uid = object.meta().uid.clone();
         let outcome = self.inner.cleanup(object, ctx).await?;
         if outcome == Outcome::Done {
-            // `cleanup` may have written the object: start from the latest state. Another object of
-            // the name has not been cleaned up.
-            if let Some(latest) = ctx.get::<K>(key).await?.filter(|latest| latest.meta().uid == uid) {
+            // `cleanup` may have written the object: start from the latest state, also when it is no
+            // longer part of what the controller selects. Another object of the name has not been
+            // cleaned up.
+            if let Some(latest) = ctx.client().get::<K>(key).await?.filter(|latest| latest.meta().uid == uid) {
                 remove(ctx.client(), latest, &self.name).await?;
             }
         }

@@ -96,7 +96,7 @@ impl InvalidElection {
 }
 
 /// By how much the pause between two attempts may grow, as client-go has it.
-const JITTER: f64 = 1.2;
+pub(crate) const JITTER: f64 = 1.2;
 
 impl LeaderElection {
     /// Whether the settings can work, by client-go's rules. The manager asks when it is built.

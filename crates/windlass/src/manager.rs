@@ -213,14 +213,19 @@ impl Manager {
         let invalid = |source| ManagerError::Sharding { controller: controller.name().to_owned(), source };
         controller.validate(self.client.field_manager()).map_err(invalid)?;
         self.claim_name(controller.name())?;
-        let late = |kind| ManagerError::Transform { controller: controller.name().to_owned(), kind };
-        controller.register(&self.client).map_err(late)?;
+        if let Err(kind) = controller.register(&self.client) {
+            // The name is free for a controller that is right.
+            self.names.remove(controller.name());
+            return Err(ManagerError::Transform { controller: controller.name().to_owned(), kind });
+        }
         self.controllers.push(Arc::new(controller));
         Ok(())
     }
 
-    /// Adds a cluster besides the manager's own. Its caches start and stop with the manager.
+    /// Adds a cluster besides the manager's own. Its caches start and stop with the manager. To be
+    /// called inside a Tokio runtime.
     pub fn add_cluster(&mut self, name: &str, client: kube::Client) -> Result<Cluster, ManagerError> {
+        tokio::runtime::Handle::try_current().map_err(|_| ManagerError::NoRuntime)?;
         if self.clusters.iter().any(|cluster| cluster.name() == name) {
             return Err(ManagerError::DuplicateName { name: name.to_owned() });
         }

@@ -10,6 +10,7 @@
 //! others changed the same list, committing fails with a conflict. So it does when the object was
 //! deleted and another made in its place: a draft changes the object it was made of and no other.
 
+use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -73,10 +74,8 @@ pub struct Committed {
     pub status: bool,
 }
 
-/// How often a status is merged and sent again when others write it too.
-const STATUS_ATTEMPTS: usize = 5;
-/// How often a list that only we changed is sent while others write the object.
-const LIST_ATTEMPTS: usize = 10;
+/// How often a patch is sent while others write the object too.
+const ATTEMPTS: usize = 10;
 
 impl<K: Object> Draft<K> {
     /// A draft that starts from an object as it was read.
@@ -156,7 +155,7 @@ impl<K: Object> Draft<K> {
                     patch["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
                     guarded = true;
                 }
-                Err(error) if guarded && error.is_conflict() && attempt < LIST_ATTEMPTS => {
+                Err(error) if guarded && error.is_conflict() && attempt < ATTEMPTS => {
                     let live = objects.get_live(key).await?.map(|live| encode(&live)).unwrap_or_default();
                     let same_object = live["metadata"]["uid"] == before["metadata"]["uid"];
                     if !same_object || !same_lists(before, &live, &patch) {
@@ -176,33 +175,24 @@ impl<K: Object> Draft<K> {
         key: &ObjectKey,
         before: &Value,
         after: &Value,
-        mut diff: Value,
+        diff: Value,
     ) -> Result<K, ClientError>
     where
         K::DynamicType: Default,
     {
         let objects = client.objects::<K>();
-        let has_list = contains_list(&diff);
-        let (mergeable, attempts) =
-            if has_list { (only_conditions(&diff), STATUS_ATTEMPTS) } else { (true, LIST_ATTEMPTS) };
+        let mut sent = diff.clone();
         let mut version = after["metadata"]["resourceVersion"].clone();
         for attempt in 1.. {
             // A uid would not do here: with the status alone, many kinds leave out what else is sent.
-            let patch = json!({ "status": diff, "metadata": { "resourceVersion": version } });
+            let patch = json!({ "status": sent, "metadata": { "resourceVersion": version } });
             match objects.patch_status(key, &Patch::Merge(patch)).await {
-                Err(error) if error.is_conflict() && attempt < attempts && mergeable => {
+                Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
                     let live = objects.get_live(key).await?.map(|live| encode(&live)).unwrap_or_default();
-                    if live["metadata"]["uid"] != before["metadata"]["uid"] {
-                        return Err(error);
-                    }
+                    let rebased = rebased(&before["status"], &after["status"], &live["status"], &diff);
+                    let same_object = live["metadata"]["uid"] == before["metadata"]["uid"];
+                    sent = rebased.filter(|_| same_object).ok_or(error)?;
                     version = live["metadata"]["resourceVersion"].clone();
-                    if has_list {
-                        diff["conditions"] = merge_conditions(
-                            &before["status"]["conditions"],
-                            &after["status"]["conditions"],
-                            &live["status"]["conditions"],
-                        );
-                    }
                 }
                 done => return done,
             }
@@ -305,16 +295,44 @@ fn same_lists(before: &Value, live: &Value, patch: &Value) -> bool {
     }
 }
 
-/// Whether `conditions` is the only list in a patch, so that a conflict can be settled.
-fn only_conditions(diff: &Value) -> bool {
-    diff["conditions"].is_array()
-        && diff
-            .as_object()
-            .is_some_and(|fields| fields.iter().all(|(field, value)| field == "conditions" || !contains_list(value)))
+/// The patch of a status, for what others have made of it since; `None` if they changed the same lists.
+fn rebased(before: &Value, ours: &Value, theirs: &Value, diff: &Value) -> Option<Value> {
+    const CONDITIONS: &str = "conditions";
+    let Some(patch) = diff.as_object() else {
+        return same_lists(before, theirs, diff).then(|| diff.clone());
+    };
+    let mut patch = patch.clone();
+    let lists = [&before[CONDITIONS], &ours[CONDITIONS], &theirs[CONDITIONS]];
+    let conditions = patch.remove(CONDITIONS).map(|patch| {
+        let [before, ours, theirs] = lists;
+        if !lists.iter().all(|list| is_conditions(list)) {
+            return same_lists(before, theirs, &patch).then_some(patch);
+        }
+        let merged = merge_conditions(before, ours, theirs);
+        // Where we took the list away and nobody has put anything in it, it goes.
+        Some(if patch.is_null() && merged.is_empty() { patch } else { Value::Array(merged) })
+    });
+    let mut patch = Value::Object(patch);
+    if !same_lists(before, theirs, &patch) {
+        return None;
+    }
+    if let Some(conditions) = conditions {
+        patch[CONDITIONS] = conditions?;
+    }
+    Some(patch)
+}
+
+/// Whether this is a list of conditions, each with a type of its own; or no list at all.
+fn is_conditions(value: &Value) -> bool {
+    let Some(list) = value.as_array() else {
+        return value.is_null();
+    };
+    let mut types = HashSet::new();
+    list.iter().all(|condition| condition["type"].as_str().is_some_and(|type_| types.insert(type_)))
 }
 
 /// Three ways: conditions that we changed are ours, all others are as they are now.
-fn merge_conditions(before: &Value, ours: &Value, theirs: &Value) -> Value {
+fn merge_conditions(before: &Value, ours: &Value, theirs: &Value) -> Vec<Value> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let find = |list: &[Value], type_: &Value| list.iter().find(|c| c["type"] == *type_).cloned();
     let (before, ours, mut merged) = (list(before), list(ours), list(theirs));
@@ -331,7 +349,7 @@ fn merge_conditions(before: &Value, ours: &Value, theirs: &Value) -> Value {
         let type_ = &condition["type"];
         find(&before, type_).is_none() || find(&ours, type_).is_some()
     });
-    Value::Array(merged)
+    merged
 }
 
 #[cfg(test)]
@@ -387,7 +405,42 @@ mod tests {
             json!([condition("A", "Unknown"), condition("B", "True"), condition("C", "True"), condition("D", "True"),]);
         assert_eq!(
             merge_conditions(&before, &ours, &theirs),
-            json!([condition("A", "True"), condition("B", "True"), condition("D", "True"), condition("E", "True"),])
+            [condition("A", "True"), condition("B", "True"), condition("D", "True"), condition("E", "True")]
         );
+    }
+
+    #[test]
+    fn a_status_is_rebased_unless_others_changed_the_same_list() {
+        let a = json!({"type": "A", "status": "True"});
+        let b = json!({"type": "B", "status": "True"});
+        let both = json!({"conditions": [a, b], "n": 1});
+        let before = json!({"conditions": [a], "list": [1], "n": 1});
+        for (what, ours, theirs, sent) in [
+            ("a list we took away", json!({"n": 1}), json!({"conditions": [a], "list": [1, 2]}), None),
+            (
+                "a list that only we changed",
+                json!({"conditions": [a], "list": [2], "n": 1}),
+                json!({"conditions": [a, b], "list": [1], "n": 5}),
+                Some(json!({"list": [2]})),
+            ),
+            ("a list that both changed", json!({"list": [2]}), json!({"list": [3]}), None),
+            (
+                "conditions we took away, with one that another added",
+                json!({"list": [1], "n": 1}),
+                json!({"conditions": [a, b], "list": [1]}),
+                Some(json!({"conditions": [b]})),
+            ),
+            (
+                "conditions we took away",
+                json!({"list": [1], "n": 1}),
+                json!({"conditions": [a], "list": [1], "n": 2}),
+                Some(json!({"conditions": null})),
+            ),
+            ("the whole status", Value::Null, both.clone(), None),
+            ("conditions that are none", json!({"conditions": ["x"], "list": [1], "n": 1}), both, None),
+        ] {
+            let diff = merge_diff(&before, &ours).expect("something changed");
+            assert_eq!(rebased(&before, &ours, &theirs, &diff), sent, "{what}");
+        }
     }
 }

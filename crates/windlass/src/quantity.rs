@@ -44,7 +44,7 @@ pub enum QuantityError {
     /// Its suffix is none that Kubernetes knows.
     #[error("unable to parse quantity's suffix")]
     Suffix,
-    /// It is larger than anything that could be meant.
+    /// It is larger than an [`Amount`] can be. The API server accepts it, so an object may hold it.
     #[error("quantity is out of range")]
     Range,
 }
@@ -77,7 +77,11 @@ const DECIMAL: [(&str, i32); 10] =
 const BINARY: [(&str, u32); 6] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4), ("Pi", 5), ("Ei", 6)];
 
 /// An exact amount. Two amounts are equal when they stand for the same number, however written.
-/// Sums that leave the range of 10^29 stay at its end.
+///
+/// Amounts reach up to about 1.7 × 10^29 on either side of zero, 10^10 times what fits in an `i64`.
+/// Go's `Quantity` has no such limit for decimal numbers: it keeps `1e40` as it is, while here it is
+/// [out of range](QuantityError::Range). Sums and products that leave the range stay at its end.
+/// Numbers with binary suffixes end at 2^63 - 1 when they are read, here as there.
 ///
 /// ```
 /// use windlass::quantity::Amount;
@@ -416,6 +420,8 @@ mod tests {
             ("7Ei", "7Ei"),
             ("1023Ki", "1023Ki"),
             ("1.25Ki", "1280"),
+            ("1e29", "100e27"),
+            ("170141183460469231731687303715", "170141183460469231731687303715"),
         ] {
             assert_eq!(amount(text).to_string(), canonical, "{text}");
         }
@@ -438,7 +444,10 @@ mod tests {
             ("-3.01e-", QuantityError::Suffix),
             ("1K", QuantityError::Suffix),
             (" 1", QuantityError::Format),
+            ("1e40", QuantityError::Range),
             ("1e99", QuantityError::Range),
+            ("-1e40", QuantityError::Range),
+            ("170141183460469231731687303716", QuantityError::Range),
         ] {
             assert_eq!(text.parse::<Amount>(), Err(error), "{text}");
         }

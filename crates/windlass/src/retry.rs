@@ -15,16 +15,21 @@ use tower::BoxError;
 
 use crate::config::TokenFile;
 
-/// Tries of one request, as client-go's.
-const TRIES: u32 = 10;
+/// Tries of one request: the first and, as client-go, ten more.
+const TRIES: u32 = 11;
 /// The first pause when the server does not say how long, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// No server is obeyed longer than this.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Who answered: an extension of responses.
+/// How an answer came about: an extension of responses.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Host(pub(crate) Arc<str>);
+pub(crate) struct Origin {
+    /// Who answered.
+    pub(crate) host: Arc<str>,
+    /// The answers that led to another try.
+    pub(crate) refusals: Vec<StatusCode>,
+}
 
 /// A client that sends requests again where that is safe, with a token if there is one. The one given
 /// must not do so itself.
@@ -32,31 +37,34 @@ pub(crate) fn with_retries(client: kube::Client, host: Arc<str>, token: Option<T
     let token = token.map(Arc::new);
     let namespace = client.default_namespace().to_owned();
     let valid_until = *client.valid_until();
-    let host = Host(host);
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (sending, host) = (send(client.clone(), token.clone(), request), host.clone());
+        let (client, token, host) = (client.clone(), token.clone(), Arc::clone(&host));
         async move {
-            let mut response = sending.await?;
-            response.extensions_mut().insert(host);
+            let mut refusals = Vec::new();
+            let mut response = send(client, token, request, &mut refusals).await?;
+            response.extensions_mut().insert(Origin { host, refusals });
             Ok::<_, BoxError>(response)
         }
     });
     kube::Client::new(service, namespace).with_valid_until(valid_until)
 }
 
-/// Whether a request changes nothing.
-pub(crate) fn is_read(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+/// Whether a request changes nothing. What asks for another protocol, as `exec` does, may change
+/// anything, whatever its method.
+pub(crate) fn is_read<B>(request: &Request<B>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS)
+        && !request.headers().contains_key(header::UPGRADE)
 }
 
 async fn send(
     client: kube::Client,
     token: Option<Arc<TokenFile>>,
     mut request: Request<Body>,
+    refusals: &mut Vec<StatusCode>,
 ) -> Result<Response<Body>, BoxError> {
     for tried in 1..=TRIES {
         let again = if tried < TRIES { copy(&request) } else { None };
-        let method = request.method().clone();
+        let is_read = is_read(&request);
         let sent = token.as_ref().map(|token| (token, token.header()));
         if let Some((_, header)) = &sent {
             request.headers_mut().insert(header::AUTHORIZATION, header.clone());
@@ -69,12 +77,14 @@ async fn send(
             Some((token, refused)) if response.status() == StatusCode::UNAUTHORIZED && token.is_replaced(&refused) => {
                 Some(Duration::ZERO)
             }
-            _ => pause(&method, &response, tried),
+            _ => pause(is_read, &response, tried),
         };
         let Some(pause) = pause else {
             return Ok(response);
         };
-        tracing::debug!(%method, uri = %next.uri(), status = response.status().as_u16(), ?pause, "sending again");
+        let (method, status) = (next.method(), response.status());
+        tracing::debug!(%method, uri = %next.uri(), status = status.as_u16(), ?pause, "sending again");
+        refusals.push(status);
         drop(response);
         tokio::time::sleep(pause).await;
         request = next;
@@ -94,12 +104,12 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
 }
 
 /// How long to wait before a request is sent again; `None` when it is not.
-fn pause<B>(method: &Method, response: &Response<B>, tried: u32) -> Option<Duration> {
+fn pause<B>(is_read: bool, response: &Response<B>, tried: u32) -> Option<Duration> {
     let asked = response.headers().get(header::RETRY_AFTER);
     let asked = asked.and_then(|value| value.to_str().ok()?.trim().parse().ok()).map(Duration::from_secs);
     let busy = match response.status() {
-        StatusCode::TOO_MANY_REQUESTS => is_read(method) || asked.is_some(),
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => is_read(method),
+        StatusCode::TOO_MANY_REQUESTS => is_read || asked.is_some(),
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => is_read,
         _ => false,
     };
     let (first, longest) = PAUSES;
@@ -166,6 +176,23 @@ mod tests {
             let written = create(client).await;
             assert_eq!((seen.lock().len(), written.is_ok()), (writes, writes == 2), "write, {code} {retry_after:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_asks_for_another_protocol_is_a_write() {
+        let (client, seen) = busy_once(503, None);
+        let exec = Request::get("/api/v1/namespaces/default/pods/p/exec?command=rm").header("upgrade", "websocket");
+        let response = client.send(exec.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!((response.status(), seen.lock().len()), (StatusCode::SERVICE_UNAVAILABLE, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_says_what_came_before_it() {
+        let (client, _) = busy_once(503, None);
+        let request = Request::get("/api/v1/namespaces/default/configmaps/x").body(Body::empty()).unwrap();
+        let response = client.send(request).await.unwrap();
+        let origin = response.extensions().get::<Origin>().unwrap();
+        assert_eq!(origin.refusals, [StatusCode::SERVICE_UNAVAILABLE]);
     }
 
     /// A server that takes one token only; and the tokens it saw.

@@ -18,9 +18,22 @@
 //! that takes a shard reconciles all its keys. These are those of everything that exists, of what
 //! it has seen deleted in the last two lease durations (or, if longer, since nobody held the shard),
 //! and those of what is gone that the former holder had not done with when it gave the shard back:
-//! it leaves them in an annotation of the lease, 200 KiB of them at most. Not known to anybody is
-//! what was deleted longer ago and kept failing in a replica that crashed: as for one that is
-//! restarted, what must not be missed needs a [finalizer](crate::finalizer).
+//! it leaves them in an annotation of the lease, 200 KiB of them at most. A release that cannot be
+//! written is tried again until the lease runs out, and by a replica that stops for the time of
+//! `renew_deadline` if it leaves any.
+//!
+//! Two deletions are known to nobody:
+//!
+//! - of what was deleted longer ago and kept failing in a replica that crashed, or that was cut off
+//!   until another took its shards;
+//! - of what was deleted while the watch of the holder was behind by more than two lease durations
+//!   (30 seconds unless set), if the shard is given away before the holder hears of it. The holder
+//!   still has the object in its cache and nothing to leave, and whoever takes the shard heard of
+//!   the deletion so long ago that it counted on the holder. If it is the one who takes the shard
+//!   whose watch is behind, nothing is missed: it hears of the deletion later, as the holder.
+//!
+//! As for an operator that is restarted, what must not be missed needs a
+//! [finalizer](crate::finalizer): an object that is there until it was seen to is in every cache.
 //!
 //! All replicas must run with the same number of shards. One that finds others with another number
 //! says so and waits until they are gone, as in an update that changes it.

@@ -83,6 +83,7 @@ fn nohup_keeps_it_running() {
     let windlass = sandbox.command("up --foreground --ephemeral --kubeconfig kubeconfig");
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(windlass.get_program()).args(windlass.get_args());
+    command.envs(windlass.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let process = crate::process::Running::spawn(command.current_dir(sandbox.path("")));
     process.line_with("ready");
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();

@@ -114,7 +114,7 @@ impl Request {
             _ => context.name().to_owned(),
         };
         let is_namespace = served.group.is_empty() && &*served.plural == "namespaces";
-        let elapsed = context.now.duration_until(jiff::Timestamp::now()).unsigned_abs();
+        let elapsed = context.now.duration_until(context.api.now()).unsigned_abs();
         Self {
             api: Arc::clone(&context.api),
             user: context.user.clone(),

@@ -188,7 +188,7 @@ pub(super) async fn authenticate(api: &Api, token: &str, audiences: &[String]) -
         let [meant_for, audiences] = [&*meant_for, audiences].map(crate::authz::go_list);
         return Err(refuse(&format!("token audiences {meant_for} is invalid for the target audiences {audiences}")));
     }
-    check_time(&claims, Timestamp::now().as_second()).map_err(refuse)?;
+    check_time(&claims, api.now().as_second()).map_err(refuse)?;
     check_objects(api, &claims).await.map_err(|why| refuse(&why))?;
     Ok(Authenticated { user: user(&claims), audiences: accepted })
 }
@@ -262,7 +262,7 @@ async fn state(api: &Api, key: &str, reference: &Value) -> Result<State, String>
         return Ok(State::Other(uid));
     }
     let deleted = field("deletionTimestamp").and_then(|time| time.parse::<Timestamp>().ok());
-    let out = deleted.is_some_and(|time| time.as_second() + 60 < Timestamp::now().as_second());
+    let out = deleted.is_some_and(|time| time.as_second() + 60 < api.now().as_second());
     Ok(if out { State::Deleted } else { State::Same })
 }
 

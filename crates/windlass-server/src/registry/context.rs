@@ -105,7 +105,7 @@ impl Context {
             headers: HeaderMap::new(),
             accepted: Accepted::json(),
             body: Bytes::new(),
-            now: Timestamp::now(),
+            now: api.now(),
             warnings: Vec::new(),
             conversions: Conversions::default(),
         }

@@ -5,6 +5,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use windlass_store::{Entry, Expect, Range, StoreError, TxnResult, Write};
 
+use super::contention::Race;
 use super::list::select;
 use super::{Answer, Context, Stored, decode, stored};
 use crate::api::Api;
@@ -15,7 +16,6 @@ use crate::render;
 use crate::status::{Details, Qualified, Status};
 use crate::{admission, effort, versions};
 
-const TRIES: usize = 100;
 /// Of very many objects, so many are deleted at the same time.
 const DELETED_TOGETHER: usize = 64;
 const FOREGROUND: &str = "foregroundDeletion";
@@ -85,7 +85,8 @@ fn options(context: &mut Context) -> Result<DeleteOptions, Status> {
 /// Deletes the object that the path names. `admits` is whether admission has a say in it.
 async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool) -> Result<Deleted, Status> {
     let key = context.key();
-    for _ in 0..TRIES {
+    let mut race = Race::begin();
+    loop {
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
@@ -121,8 +122,8 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
         if let Some(done) = done {
             return Ok(done);
         }
+        race.lost(&context.api.contention, &key).await?;
     }
-    Err(Status::conflict(context.qualified(), context.name(), super::update::MODIFIED))
 }
 
 /// Kinds whose delete answers with the object instead of a Status: upstream's `ReturnDeletedObject`.

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::Value;
 
-use super::update::{Admitted, Change, check_identity, update};
+use super::update::{Admitted, Change, check_identity, update, was_created};
 use super::{Answer, Context, create, decode, ownership};
 use crate::codec::body::StrictError;
 use crate::codec::negotiate::{self, PatchType};
@@ -94,24 +94,31 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
         check_identity(context, &mut object)?;
         Ok(object)
     };
-    let transform = |context: &Context, live: &Value| merge(context, Some(live));
-    let change = Change { transform, manager: None, options, uid_is_precondition: false, admitted: Admitted::Object };
-    let updated = update(context, change).await;
-    decode::warn(context, validation, complaints.clone());
-    match updated {
-        Err(status) if status.code == StatusCode::NOT_FOUND && context.subresource().is_empty() => {
-            let mut object = merge(context, None)?;
-            metadata_mut(&mut object).remove("resourceVersion");
-            if !object::text(&object, "uid").is_empty() {
-                let why = "uid mismatch: the provided object specified uid ";
-                let why = format!("{why}{}, and no existing object was found", object::text(&object, "uid"));
-                return Err(Status::conflict(context.qualified(), context.name(), why));
-            }
-            let mut object = versions::into_handled(&context.served, object);
-            context.served.strategy().default(&mut object);
-            let stored = create::store_new(context, object, options).await?;
-            Ok(context.answer(StatusCode::CREATED, stored))
+    let mut warned = false;
+    loop {
+        let transform = |context: &Context, live: &Value| merge(context, Some(live));
+        let admitted = Admitted::Object;
+        let change = Change { transform, manager: None, options, uid_is_precondition: false, admitted };
+        let updated = update(context, change).await;
+        if !std::mem::replace(&mut warned, true) {
+            decode::warn(context, validation, complaints.clone());
         }
-        updated => Ok(context.answer(StatusCode::OK, updated?.object)),
+        match updated {
+            Err(status) if status.code == StatusCode::NOT_FOUND && context.subresource().is_empty() => {}
+            updated => return Ok(context.answer(StatusCode::OK, updated?.object)),
+        }
+        let mut object = merge(context, None)?;
+        metadata_mut(&mut object).remove("resourceVersion");
+        if !object::text(&object, "uid").is_empty() {
+            let why = "uid mismatch: the provided object specified uid ";
+            let why = format!("{why}{}, and no existing object was found", object::text(&object, "uid"));
+            return Err(Status::conflict(context.qualified(), context.name(), why));
+        }
+        let mut object = versions::into_handled(&context.served, object);
+        context.served.strategy().default(&mut object);
+        match create::store_new(context, object, options).await {
+            Err(status) if was_created(context, &status).await? => {}
+            stored => return Ok(context.answer(StatusCode::CREATED, stored?)),
+        }
     }
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use windlass_store::{Entry, Expect, TxnResult, Write};
 
 use super::allocation::{Claims, releases};
+use super::contention::Race;
 use super::create::{compile_expressions, create_object, place};
 use super::{Answer, Context, Stored, decode, ownership};
 use crate::admission::quota::{self, Charge};
@@ -16,9 +17,6 @@ use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
 use crate::status::Status;
 use crate::{apply, effort, versions};
-
-/// How often a change is tried again when somebody else was quicker.
-const TRIES: usize = 100;
 
 /// What a changed object became.
 pub(super) struct Updated {
@@ -67,21 +65,32 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
     let mut object = decode::object(context, options.field_validation)?;
     check_identity(context, &mut object)?;
     let manager = context.manager(options.field_manager.as_deref());
-    let change = Change {
-        transform: |_: &Context, _: &Value| Ok(object.clone()),
-        manager: Some(&manager),
-        options: &options,
-        uid_is_precondition: true,
-        admitted: Admitted::Object,
-    };
-    let updated = match update(context, change).await {
-        Err(status) if status.code == StatusCode::NOT_FOUND && creates(context) => {
-            Updated { object: create_object(context, object, &options).await?, created: true }
+    let updated = loop {
+        let change = Change {
+            transform: |_: &Context, _: &Value| Ok(object.clone()),
+            manager: Some(&manager),
+            options: &options,
+            uid_is_precondition: true,
+            admitted: Admitted::Object,
+        };
+        match update(context, change).await {
+            Err(status) if status.code == StatusCode::NOT_FOUND && creates(context) => {}
+            other => break other?,
         }
-        other => other?,
+        match create_object(context, object.clone(), &options).await {
+            Err(status) if was_created(context, &status).await? => {}
+            created => break Updated { object: created?, created: true },
+        }
     };
     let code = if updated.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(context.answer(code, updated.object))
+}
+
+/// Whether an object could not be created because it is there by now: it is to be changed, then.
+pub(super) async fn was_created(context: &Context, failed: &Status) -> Result<bool, Status> {
+    // Webhooks may say this, too.
+    Ok(failed.reason == "AlreadyExists"
+        && context.api.store.get(&context.key()).await.map_err(Status::internal)?.is_some())
 }
 
 fn creates(context: &Context) -> bool {
@@ -111,7 +120,8 @@ where
     F: FnMut(&Context, &Value) -> Result<Value, Status>,
 {
     let key = context.key();
-    for _ in 0..TRIES {
+    let mut race = Race::begin();
+    loop {
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
         };
@@ -156,8 +166,8 @@ where
                 Put::Changed => break,
             }
         }
+        race.lost(&context.api.contention, &key).await?;
     }
-    Err(Status::conflict(context.qualified(), context.name(), MODIFIED))
 }
 
 /// Whether an object that did not change is to be written all the same, because it would now be stored

@@ -10,6 +10,7 @@ mod certificates;
 mod classes;
 mod client;
 mod connect;
+mod contention;
 mod conversion;
 mod definitions;
 mod documents;

@@ -35,8 +35,8 @@ impl TokenFile {
     /// afterwards, and no token, which is what counts only until the file can be read.
     pub(super) fn take(identity: &mut AuthInfo) -> Result<Option<Self>, ConfigError> {
         let password = identity.username.is_some() && identity.password.is_some();
-        // These go first, wherever they come from.
-        if password || identity.auth_provider.is_some() || identity.exec.is_some() {
+        // These go first, wherever they come from; a command (`exec`) comes after both.
+        if password || identity.auth_provider.is_some() {
             return Ok(None);
         }
         let Some(path) = identity.token_file.take() else { return Ok(None) };

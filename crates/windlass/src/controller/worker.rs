@@ -133,6 +133,10 @@ impl Run {
         drop(subscriptions);
         queue.close();
         while workers.join_next().await.is_some() {}
+        if worker.domain.slots().is_some() {
+            // What they reported passes the shards' fences only as long as those are held.
+            self.environment.recorder.flush().await;
+        }
         // Only now: what was running still wrote.
         coordinated.cancel();
         while coordination.join_next().await.is_some() {}
@@ -408,7 +412,7 @@ impl Metrics {
         let total = |result| {
             registry.counter(
                 "controller_runtime_reconcile_total",
-                "Total number of reconciliations per controller",
+                "Reconciles, by controller and how they ended",
                 &[("controller", name), ("result", result)],
             )
         };
@@ -416,11 +420,7 @@ impl Metrics {
         let both = [("name", name), ("controller", name)];
         total("requeue");
         registry
-            .gauge(
-                "controller_runtime_max_concurrent_reconciles",
-                "Maximum number of concurrent reconciles per controller",
-                &own,
-            )
+            .gauge("controller_runtime_max_concurrent_reconciles", "Reconciles that may run at once", &own)
             .set(options.concurrency as i64);
         let (watched, label) = (queue.clone(), name.to_owned());
         registry.replace_collector(&format!("workqueue/{name}"), move |scrape| {
@@ -430,42 +430,26 @@ impl Metrics {
             success: total("success"),
             error: total("error"),
             requeue_after: total("requeue_after"),
-            errors: counter(
-                "controller_runtime_reconcile_errors_total",
-                "Total number of reconciliation errors per controller",
-            ),
-            terminal: counter(
-                "controller_runtime_terminal_reconcile_errors_total",
-                "Total number of terminal reconciliation errors per controller",
-            ),
-            panics: counter(
-                "controller_runtime_reconcile_panics_total",
-                "Total number of reconciliation panics per controller",
-            ),
-            timeouts: counter(
-                "controller_runtime_reconcile_timeouts_total",
-                "Total number of reconciliation timeouts per controller",
-            ),
-            active: registry.gauge(
-                "controller_runtime_active_workers",
-                "Number of currently used workers per controller",
-                &own,
-            ),
+            errors: counter("controller_runtime_reconcile_errors_total", "Reconciles that failed"),
+            terminal: counter("controller_runtime_terminal_reconcile_errors_total", "Reconciles that failed for good"),
+            panics: counter("controller_runtime_reconcile_panics_total", "Reconciles that panicked"),
+            timeouts: counter("controller_runtime_reconcile_timeouts_total", "Reconciles that took too long"),
+            active: registry.gauge("controller_runtime_active_workers", "Reconciles that run now", &own),
             time: registry.histogram(
                 "controller_runtime_reconcile_time_seconds",
-                "Length of time per reconciliation per controller",
+                "How long reconciles took, in seconds",
                 &own,
                 RECONCILE_BOUNDS,
             ),
             queue_time: registry.histogram(
                 "workqueue_queue_duration_seconds",
-                "How long in seconds an item stays in workqueue before being requested",
+                "How long keys waited in the queue, in seconds",
                 &both,
                 QUEUE_BOUNDS,
             ),
             work_time: registry.histogram(
                 "workqueue_work_duration_seconds",
-                "How long in seconds processing an item from workqueue takes.",
+                "How long keys of the queue were worked on, in seconds",
                 &both,
                 QUEUE_BOUNDS,
             ),
@@ -482,7 +466,7 @@ fn collect_queue(scrape: &mut Scrape, name: &str, queue: &Queue<ObjectKey>) {
     let mut depth = |priority: &str, count: usize| {
         scrape.gauge(
             "workqueue_depth",
-            "Current depth of workqueue by workqueue and priority",
+            "Keys that wait in the queue, by priority",
             &[("name", name), ("controller", name), ("priority", priority)],
             count as f64,
         );
@@ -497,23 +481,22 @@ fn collect_queue(scrape: &mut Scrape, name: &str, queue: &Queue<ObjectKey>) {
         let rest = stats.depth.values().rev().skip(PRIORITIES).sum();
         depth("exceeded_cardinality_limit", rest);
     }
-    scrape.counter("workqueue_adds_total", "Total number of adds handled by workqueue", &both, stats.adds as f64);
+    scrape.counter("workqueue_adds_total", "Keys that were put in the queue", &both, stats.adds as f64);
     scrape.counter(
         "workqueue_retries_total",
-        "Total number of retries handled by workqueue",
+        "Keys that were put in the queue again after a failure",
         &both,
         stats.retries as f64,
     );
     scrape.gauge(
         "workqueue_unfinished_work_seconds",
-        "How many seconds of work has been done that is in progress and hasn't been observed by \
-         work_duration. Large values indicate stuck threads.",
+        "Seconds that all running reconciles together have taken so far",
         &both,
         stats.unfinished.as_secs_f64(),
     );
     scrape.gauge(
         "workqueue_longest_running_processor_seconds",
-        "How many seconds has the longest running processor for workqueue been running.",
+        "Seconds that the oldest running reconcile has taken so far",
         &both,
         stats.longest_running.as_secs_f64(),
     );

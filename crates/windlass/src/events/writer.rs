@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::correlator::{Correlator, Decision};
-use super::{BUFFER, Buffer, Record, Recorder};
+use super::{BUFFER, Buffer, DRAIN, Item, Record, Recorder};
 use crate::lease::{FenceClosed, Fences};
 
 /// Which API events are written to.
@@ -40,8 +40,6 @@ pub enum EventApi {
 
 /// How often a write is tried.
 const ATTEMPTS: u32 = 4;
-/// How long what is waiting at shutdown may take to be written.
-const DRAIN: Duration = Duration::from_secs(2);
 /// What 253 letters leave for a subject besides the time.
 const LONGEST_SUBJECT: usize = 253 - 17;
 /// Bytes of a note that the API accepts.
@@ -60,8 +58,8 @@ const NOTE_BYTES: usize = 1024;
 #[derive(Debug)]
 pub struct Broadcaster {
     api: EventApi,
-    sender: mpsc::Sender<(Record, Fences)>,
-    receiver: Mutex<Option<mpsc::Receiver<(Record, Fences)>>>,
+    sender: mpsc::Sender<Item>,
+    receiver: Mutex<Option<mpsc::Receiver<Item>>>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -77,9 +75,16 @@ impl Broadcaster {
         Recorder::new(reporter, Buffer::Written(self.sender.clone()), Arc::clone(&self.dropped))
     }
 
-    /// Events dropped since nobody could write them fast enough.
+    /// Events that were not written: there were too many, the lease was lost, or the server refused.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Waits until everything reported so far is written, or until that has taken too long.
+    pub(crate) async fn flush(&self) {
+        if self.receiver.lock().is_none() {
+            super::flush(&self.sender).await;
+        }
     }
 
     /// Writes events until the token is cancelled and what was waiting then is written. Works
@@ -98,6 +103,7 @@ impl Broadcaster {
             instance: instance(),
             correlator,
             started: (Timestamp::now(), Instant::now()),
+            dropped: Arc::clone(&self.dropped),
         };
         let drain = async {
             shutdown.cancelled().await;
@@ -111,8 +117,13 @@ impl Broadcaster {
                 record = receiver.recv() => record,
                 () = shutdown.cancelled() => None,
             };
-            let Some((record, fences)) = record else {
-                break;
+            let (record, fences) = match record {
+                Some(Item::Event(event)) => *event,
+                Some(Item::Flush(written)) => {
+                    let _ = written.send(());
+                    continue;
+                }
+                None => break,
             };
             writer.pass_through(&fences);
             // A server that does not answer must not keep the process from stopping.
@@ -142,6 +153,7 @@ struct Writer {
     correlator: Correlator,
     /// When it began, by both clocks.
     started: (Timestamp, Instant),
+    dropped: Arc<AtomicU64>,
 }
 
 impl Writer {
@@ -185,6 +197,7 @@ impl Writer {
             }
         };
         if let Err(error) = result {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(%error, reason = %record.event.reason, "event not written");
         }
     }
@@ -417,6 +430,6 @@ mod tests {
         shutdown.cancel();
         broadcaster.run(client, shutdown).await;
         assert_eq!(*written.lock(), ["Held", "Unfenced"]);
-        assert_eq!(broadcaster.dropped(), 1);
+        assert_eq!(broadcaster.dropped(), 2);
     }
 }

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use tokio::time::Instant;
 
-use super::{Election, Fence, Intent, LeaderElection};
+use super::{Election, Fence, Intent, JITTER, LeaderElection};
 use crate::events::Recorder;
 
 /// Acquires, renews and releases a lease, and opens and closes a [`Fence`] accordingly.
@@ -72,8 +72,8 @@ impl Elector {
                 }
                 Attempt::Failed(error) => tracing::warn!(%error, lease = %self.config.name, "lease not acquired"),
             }
-            // Up to 1.2 times longer, so that replicas do not try together for ever.
-            tokio::time::sleep(self.config.retry_period.mul_f64(1.0 + 1.2 * fastrand::f64())).await;
+            // Longer by chance, so that replicas do not try together for ever.
+            tokio::time::sleep(self.config.retry_period.mul_f64(1.0 + JITTER * fastrand::f64())).await;
         }
         self.reported_holder.clone_from(&self.config.identity);
         tracing::info!(lease = %self.config.name, "became leader");

@@ -124,8 +124,7 @@ impl Fence {
         let service = tower::service_fn(move |request: Request<Body>| {
             let (fence, client) = (fence.clone(), client.clone());
             async move {
-                // What asks for another protocol, as `exec` does, may change anything, whatever its method.
-                if is_read(request.method()) && !request.headers().contains_key(http::header::UPGRADE) {
+                if is_read(&request) {
                     return client.send(request).await.map_err(BoxError::from);
                 }
                 fence.while_open(client.send(request)).await?.map_err(BoxError::from)

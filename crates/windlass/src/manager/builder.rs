@@ -159,8 +159,9 @@ impl ManagerBuilder {
         self
     }
 
-    /// The manager, its addresses bound.
+    /// The manager, its addresses bound. To be called inside a Tokio runtime.
     pub fn build(self) -> Result<Manager, ManagerError> {
+        tokio::runtime::Handle::try_current().map_err(|_| ManagerError::NoRuntime)?;
         self.election.as_ref().map_or(Ok(()), LeaderElection::validate)?;
         let metrics = Registry::default();
         let client = requests::counted(self.client, &metrics);
@@ -186,7 +187,7 @@ impl ManagerBuilder {
             }
             scrape.counter(
                 "windlass_events_dropped_total",
-                "Events dropped because they could not be written fast enough",
+                "Events that were not written: there were too many, the lease was lost, or the server refused",
                 &[],
                 events.dropped() as f64,
             );

@@ -37,6 +37,9 @@ pub enum ManagerError {
         #[source]
         source: std::io::Error,
     },
+    /// There is no Tokio runtime around.
+    #[error("no Tokio runtime here: call this from async code, or enter the runtime first")]
+    NoRuntime,
     /// Two controllers or tasks of the same name.
     #[error("a controller or task named {name:?} was added before")]
     DuplicateName {

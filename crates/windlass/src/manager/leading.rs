@@ -52,7 +52,9 @@ impl Leading {
                 let ended = supervise(&mut work, &shutdown).await;
                 term.cancel();
                 // Renewed until everything has finished: it still writes.
-                finish(&mut work, ended).await
+                let ended = finish(&mut work, ended).await;
+                self.broadcaster.flush().await;
+                ended
             };
             // When the lease is lost the term ends at once: what is running is dropped, not drained.
             let ended = tokio::select! {
@@ -98,8 +100,7 @@ async fn finish(
 fn status_gauge(registry: &Registry, lease: &str) -> Gauge {
     registry.gauge(
         "leader_election_master_status",
-        "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
-         master. 'name' is the string used to identify the lease. Please make sure to group by name.",
+        "1 while this replica holds the lease, 0 while it does not, by the lease's name",
         &[("name", lease)],
     )
 }

@@ -1,11 +1,12 @@
-//! How many requests were made, by answer: `rest_client_requests_total`, as client-go counts them.
+//! How many requests were made, by answer: `rest_client_requests_total`, as client-go counts them, so
+//! those that were sent again too.
 
 use http::Request;
 use kube::client::Body;
 use tower::BoxError;
 
 use crate::metrics::Registry;
-use crate::retry::Host;
+use crate::retry::Origin;
 
 /// A client whose requests are counted.
 pub(super) fn counted(client: kube::Client, registry: &Registry) -> kube::Client {
@@ -17,13 +18,21 @@ pub(super) fn counted(client: kube::Client, registry: &Registry) -> kube::Client
             let method = request.method().clone();
             let answer = client.send(request).await;
             let Some(registry) = registry.upgrade() else { return answer.map_err(BoxError::from) };
-            let code = answer.as_ref().map_or("<error>".to_owned(), |answer| answer.status().as_u16().to_string());
             // Known of clients that `config` has made.
-            let host = answer.as_ref().ok().and_then(|answer| answer.extensions().get::<Host>().cloned());
-            let host = host.unwrap_or_default();
-            let labels = [("code", code.as_str()), ("host", &host.0), ("method", method.as_str())];
-            let help = "Number of HTTP requests, partitioned by status code, method, and host.";
-            registry.counter("rest_client_requests_total", help, &labels).inc();
+            let origin = answer.as_ref().ok().and_then(|answer| answer.extensions().get::<Origin>().cloned());
+            let Origin { host, refusals } = origin.unwrap_or_default();
+            let count = |code: &str| {
+                let labels = [("code", code), ("host", &*host), ("method", method.as_str())];
+                let help = "HTTP requests that were sent, by the answer's code, the host and the method";
+                registry.counter("rest_client_requests_total", help, &labels).inc();
+            };
+            for refusal in &refusals {
+                count(refusal.as_str());
+            }
+            match &answer {
+                Ok(answer) => count(answer.status().as_str()),
+                Err(_) => count("<error>"),
+            }
             answer.map_err(BoxError::from)
         }
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::access::Access;
 use super::leading::Leading;
@@ -13,6 +13,7 @@ use super::{Bound, Cluster, Manager, ManagerError, describe, http, signals};
 use crate::cache::Caches;
 use crate::controller::{CompleteController, Environment};
 use crate::events::{Broadcaster, Recorder};
+use crate::informer::SyncError;
 
 /// How long the server may take to say what the operator may do; it is taken to allow everything after.
 const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,7 +39,7 @@ impl Manager {
     }
 
     /// Runs until the token is cancelled, then stops in order.
-    pub async fn run_until(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
+    pub async fn run_until(mut self, shutdown: CancellationToken) -> Result<(), ManagerError> {
         if let Some(path) = self.describe.clone() {
             let written = describe::write(&path, self.client.field_manager(), &self.rules());
             return written.map_err(|source| ManagerError::Describe { path, source });
@@ -51,129 +52,159 @@ impl Manager {
                 return Err(ManagerError::Forbidden { missing });
             }
         }
-        let Self {
-            client,
-            metrics,
-            broadcaster,
-            probes,
-            metrics_server,
-            checks,
-            controllers,
-            tasks,
-            leader_tasks,
-            election,
-            graceful_shutdown,
-            webhooks,
-            clusters,
-            metrics_access,
-            ready,
-            ..
-        } = self;
-        let caches = client.caches().clone();
-        let clusters: Arc<[Cluster]> = clusters.into();
-        let every: Vec<Caches> =
-            std::iter::once(caches).chain(clusters.iter().map(|cluster| cluster.caches().clone())).collect();
-        // Dropping this future must stop the informers too.
-        let _stop_caches: Vec<_> = every.iter().map(Caches::stop_on_drop).collect();
-        let servers_shutdown = CancellationToken::new();
-        let mut servers = JoinSet::new();
-        let synced = every.clone();
-        let checks = Arc::new(checks.with_ready("caches", move || {
-            if synced.iter().all(Caches::is_synced) { Ok(()) } else { Err("not synced".to_owned()) }
-        }));
-        serve(&mut servers, probes, "probes", &servers_shutdown, None, move |request| checks.answer(request))?;
-        let registry = metrics.clone();
-        let access = metrics_access.then(|| Arc::new(Access::new(client.kube().clone())));
-        serve(&mut servers, metrics_server, "metrics", &servers_shutdown, access, move |request| {
-            http::metrics(request, &registry)
-        })?;
-
+        let mut running = Running::new(self.client.caches(), &self.clusters, &shutdown);
+        self.serve_http(&mut running)?;
         // Before the caches: what they list may have to be converted here.
-        let webhooks_shutdown = CancellationToken::new();
-        let mut webhook_servers = JoinSet::new();
-        for bound in webhooks {
-            let starting = bound.start(&client, &metrics, webhooks_shutdown.clone());
-            if let Some(started) = shutdown.run_until_cancelled(starting).await {
-                webhook_servers.spawn(started?);
-            }
-        }
-
-        every.iter().for_each(Caches::start);
-        let work_shutdown = shutdown.child_token();
-        let _stop_work = work_shutdown.clone().drop_guard();
-        let mut work: JoinSet<Result<(), ManagerError>> = JoinSet::new();
-        let syncing = async {
-            for caches in &every {
-                caches.wait_synced().await?;
-            }
-            Ok(())
-        };
-        let mut result = match shutdown.run_until_cancelled(syncing).await {
+        self.start_webhooks(&mut running, &shutdown).await?;
+        running.caches.iter().for_each(Caches::start);
+        let result = match shutdown.run_until_cancelled(running.synced()).await {
             Some(Err(error)) => Err(ManagerError::Cache(error)),
             Some(Ok(())) => {
-                ready.send_replace(true);
-                for task in tasks {
-                    work.spawn(task.run(work_shutdown.clone()));
-                }
-                let environment = Environment {
-                    client: client.clone(),
-                    clusters,
-                    fence: None,
-                    recorder: Recorder::discard(),
-                    metrics,
-                };
-                let (controllers, others): (Vec<_>, Vec<_>) =
-                    controllers.into_iter().partition(|controller| controller.needs_leader());
-                spawn_controllers(&mut work, &others, &environment, &broadcaster, &work_shutdown);
-                let leading = Leading {
-                    controllers,
-                    tasks: leader_tasks,
-                    environment,
-                    broadcaster: Arc::clone(&broadcaster),
-                    election,
-                };
-                let leading = leading.run(work_shutdown.clone());
-                work.spawn(async move { named("leader election", Box::pin(leading)).await? });
-                let kube = client.kube().clone();
-                let (events, events_shutdown) = (Arc::clone(&broadcaster), servers_shutdown.clone());
-                servers.spawn(async move {
-                    events.run(kube, events_shutdown).await;
-                    Ok(())
-                });
-                supervise(&mut work, &shutdown).await
+                self.start_work(&mut running);
+                supervise(&mut running.work, &shutdown).await
             }
             None => Ok(()),
         };
+        running.stop(result, self.graceful_shutdown).await
+    }
 
-        work_shutdown.cancel();
-        // Nor may a reconcile that reads a kind for the first time hold up the rest.
-        every.iter().for_each(Caches::close);
-        let stopping = async {
-            while let Some(ended) = work.join_next().await {
-                if let Err(error) = flatten(ended)
-                    && result.is_ok()
-                {
-                    result = Err(error);
-                }
+    /// Answers probes and serves metrics.
+    fn serve_http(&mut self, running: &mut Running) -> Result<(), ManagerError> {
+        let synced = running.caches.clone();
+        let checks = std::mem::take(&mut self.checks).with_ready("caches", move || {
+            if synced.iter().all(Caches::is_synced) { Ok(()) } else { Err("not synced".to_owned()) }
+        });
+        let (servers, shutdown) = (&mut running.servers, &running.servers_shutdown);
+        serve(servers, self.probes.take(), "probes", shutdown, None, move |request| checks.answer(request))?;
+        let registry = self.metrics.clone();
+        let access = self.metrics_access.then(|| Arc::new(Access::new(self.client.kube().clone())));
+        serve(servers, self.metrics_server.take(), "metrics", shutdown, access, move |request| {
+            http::metrics(request, &registry)
+        })
+    }
+
+    async fn start_webhooks(
+        &mut self,
+        running: &mut Running,
+        shutdown: &CancellationToken,
+    ) -> Result<(), ManagerError> {
+        for bound in std::mem::take(&mut self.webhooks) {
+            let starting = bound.start(&self.client, &self.metrics, running.webhooks_shutdown.clone());
+            if let Some(started) = shutdown.run_until_cancelled(starting).await {
+                running.webhooks.spawn(started?);
             }
-            for caches in &every {
-                caches.stop().await;
-            }
-            webhooks_shutdown.cancel();
-            while webhook_servers.join_next().await.is_some() {}
-            servers_shutdown.cancel();
-            while servers.join_next().await.is_some() {}
-        };
-        if tokio::time::timeout(graceful_shutdown, stopping).await.is_err() {
-            work.shutdown().await;
-            webhook_servers.shutdown().await;
-            servers.shutdown().await;
-            for caches in &every {
-                caches.stop().await;
-            }
-            return Err(ManagerError::ShutdownTimeout { after: graceful_shutdown });
         }
+        Ok(())
+    }
+
+    /// Starts tasks and controllers, those of the leader once this replica leads, and the writing of
+    /// events.
+    fn start_work(&mut self, running: &mut Running) {
+        self.ready.send_replace(true);
+        let (work, shutdown) = (&mut running.work, &running.work_shutdown);
+        for task in std::mem::take(&mut self.tasks) {
+            work.spawn(task.run(shutdown.clone()));
+        }
+        let environment = Environment {
+            client: self.client.clone(),
+            clusters: std::mem::take(&mut self.clusters).into(),
+            fence: None,
+            recorder: Recorder::discard(),
+            metrics: self.metrics.clone(),
+        };
+        let (controllers, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.controllers).into_iter().partition(|controller| controller.needs_leader());
+        spawn_controllers(work, &others, &environment, &self.broadcaster, shutdown);
+        let leading = Leading {
+            controllers,
+            tasks: std::mem::take(&mut self.leader_tasks),
+            environment,
+            broadcaster: Arc::clone(&self.broadcaster),
+            election: self.election.take(),
+        };
+        let leading = leading.run(shutdown.clone());
+        work.spawn(async move { named("leader election", Box::pin(leading)).await? });
+        let kube = self.client.kube().clone();
+        let (events, shutdown) = (Arc::clone(&self.broadcaster), running.servers_shutdown.clone());
+        running.servers.spawn(async move {
+            events.run(kube, shutdown).await;
+            Ok(())
+        });
+    }
+}
+
+/// What a manager runs. Dropping it aborts everything, in this order.
+struct Running {
+    work: JoinSet<Result<(), ManagerError>>,
+    work_shutdown: CancellationToken,
+    _stop_work: DropGuard,
+    webhooks: JoinSet<()>,
+    webhooks_shutdown: CancellationToken,
+    /// Of probes and metrics; and what writes events.
+    servers: JoinSet<Result<(), ManagerError>>,
+    servers_shutdown: CancellationToken,
+    /// Of all clusters.
+    caches: Vec<Caches>,
+    _stop_caches: Vec<DropGuard>,
+}
+
+impl Running {
+    fn new(own: &Caches, clusters: &[Cluster], shutdown: &CancellationToken) -> Self {
+        let caches: Vec<Caches> = std::iter::once(own).chain(clusters.iter().map(Cluster::caches)).cloned().collect();
+        let work_shutdown = shutdown.child_token();
+        Self {
+            work: JoinSet::new(),
+            _stop_work: work_shutdown.clone().drop_guard(),
+            work_shutdown,
+            webhooks: JoinSet::new(),
+            webhooks_shutdown: CancellationToken::new(),
+            servers: JoinSet::new(),
+            servers_shutdown: CancellationToken::new(),
+            _stop_caches: caches.iter().map(Caches::stop_on_drop).collect(),
+            caches,
+        }
+    }
+
+    async fn synced(&self) -> Result<(), SyncError> {
+        for caches in &self.caches {
+            caches.wait_synced().await?;
+        }
+        Ok(())
+    }
+
+    /// Stops everything in the reverse order, and aborts what has not stopped in time.
+    async fn stop(mut self, result: Result<(), ManagerError>, time: Duration) -> Result<(), ManagerError> {
+        self.work_shutdown.cancel();
+        // Nor may a reconcile that reads a kind for the first time hold up the rest.
+        self.caches.iter().for_each(Caches::close);
+        if let Ok(ended) = tokio::time::timeout(time, self.finish()).await {
+            return result.and(ended);
+        }
+        self.work.shutdown().await;
+        self.webhooks.shutdown().await;
+        self.servers.shutdown().await;
+        self.stop_caches().await;
+        Err(ManagerError::ShutdownTimeout { after: time })
+    }
+
+    /// Waits for the work to end, then ends what it relies on. Fails with the first that failed.
+    async fn finish(&mut self) -> Result<(), ManagerError> {
+        let mut result = Ok(());
+        while let Some(ended) = self.work.join_next().await {
+            result = result.and(flatten(ended));
+        }
+        self.stop_caches().await;
+        self.webhooks_shutdown.cancel();
+        while self.webhooks.join_next().await.is_some() {}
+        self.servers_shutdown.cancel();
+        while self.servers.join_next().await.is_some() {}
         result
+    }
+
+    async fn stop_caches(&self) {
+        for caches in &self.caches {
+            caches.stop().await;
+        }
     }
 }
 

@@ -41,10 +41,10 @@ impl Files {
             every,
             serving,
             seen: None,
-            reads: metrics.counter("certwatcher_read_certificate_total", "Total number of certificate reads", &[]),
+            reads: metrics.counter("certwatcher_read_certificate_total", "How often certificates were read", &[]),
             errors: metrics.counter(
                 "certwatcher_read_certificate_errors_total",
-                "Total number of certificate read errors",
+                "How often certificates could not be read",
                 &[],
             ),
         }

@@ -16,12 +16,9 @@ pub(super) struct Metrics {
 
 impl Metrics {
     pub(super) fn new(registry: &Registry) -> Self {
-        let panics = registry.counter("controller_runtime_webhook_panics_total", "Total number of webhook panics", &[]);
-        let conversion_panics = registry.counter(
-            "controller_runtime_conversion_webhook_panics_total",
-            "Total number of conversion webhook panics",
-            &[],
-        );
+        let panics = registry.counter("controller_runtime_webhook_panics_total", "Webhooks that panicked", &[]);
+        let conversion_panics =
+            registry.counter("controller_runtime_conversion_webhook_panics_total", "Conversions that panicked", &[]);
         Self { registry: registry.clone(), panics, conversion_panics }
     }
 
@@ -39,7 +36,7 @@ impl Metrics {
         let total = |code: StatusCode| {
             self.registry.counter(
                 "controller_runtime_webhook_requests_total",
-                "Total number of admission requests by HTTP status code.",
+                "Admission requests, by the code of the answer",
                 &[("webhook", path), ("code", code.as_str())],
             )
         };
@@ -50,13 +47,13 @@ impl Metrics {
             totals: codes.map(|code| (code, total(code))).collect(),
             latency: self.registry.histogram(
                 "controller_runtime_webhook_latency_seconds",
-                "Histogram of the latency of processing admission requests",
+                "How long admission requests took, in seconds",
                 labels,
                 RECONCILE_BOUNDS,
             ),
             in_flight: self.registry.gauge(
                 "controller_runtime_webhook_requests_in_flight",
-                "Current number of admission requests being served.",
+                "Admission requests being answered now",
                 labels,
             ),
         }

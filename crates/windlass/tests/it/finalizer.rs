@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::Resource;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::core::Selector;
 use serde_json::json;
 use tokio::sync::Notify;
+use windlass::cache::Scope;
+use windlass::controller::Watch;
 use windlass::events::Recorder;
 use windlass::finalizer::{Finalize, Finalizer};
 use windlass::{Context, Controller, ObjectKey, Outcome, Reconcile};
@@ -115,4 +118,40 @@ async fn an_object_made_anew_during_the_cleanup_keeps_its_finalizer() {
     let thor = bench.pets().get("thor").await.expect("there");
     assert_eq!(thor.metadata.finalizers.as_deref(), Some(&[NAME.to_owned()][..]));
     client.caches().stop().await;
+}
+
+/// Takes away the label by which the controller selects.
+struct Unlabels;
+
+impl Finalize<Pet> for Unlabels {
+    async fn reconcile(&self, _pet: Arc<Pet>, _ctx: &Context) -> windlass::Result {
+        Ok(Outcome::Done)
+    }
+
+    async fn cleanup(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
+        let patch = json!({"metadata": {"labels": null}});
+        ctx.client().objects::<Pet>().patch(&ObjectKey::of(&*pet), &Patch::Merge(patch)).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_the_cleanup_takes_out_of_the_selection_goes_all_the_same() {
+    let bench = Bench::start().await;
+    let mut manager = bench.manager();
+    let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
+    let watch = Watch::<Pet>::default().scope(scope);
+    let controller = Controller::with_watch("pet", watch).complete(Finalizer::new(NAME, Unlabels));
+    manager.add(controller).expect("added");
+    let running = Running::start(manager);
+    let mut thor = pet("thor");
+    thor.metadata.labels = Some([("own".to_owned(), "true".to_owned())].into());
+    bench.create(&thor).await;
+    wait_for("it has the finalizer", async || {
+        windlass::finalizer::contains(&bench.pets().get("thor").await.expect("read"), NAME)
+    })
+    .await;
+    bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
+    wait_for("it is gone", async || bench.pets().get_opt("thor").await.expect("read").is_none()).await;
+    running.stop().await.expect("stopped");
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::ServiceExt;
 use windlass::config::Loader;
@@ -80,6 +81,39 @@ async fn settings_that_cannot_work_fail_the_build() {
     let hasty = LeaderElection { renew_deadline: Duration::from_secs(2), ..quick("a") };
     let error = Manager::builder(bench.kube.clone()).leader_election(hasty).build().expect_err("refused").to_string();
     assert_eq!(error, "renew_deadline of 2s is not shorter than lease_duration, 1s in whole seconds");
+}
+
+#[tokio::test]
+async fn what_a_leader_reported_last_is_written_before_it_gives_the_lease_back() {
+    let bench = Bench::start().await;
+    let builder = Manager::builder(bench.kube.clone()).leader_election(quick("a"));
+    let mut manager = builder.build().expect("built");
+    let (begun, told) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, tells) = (Arc::clone(&begun), Arc::clone(&told));
+    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
+        let (begins, tells) = (Arc::clone(&begins), Arc::clone(&tells));
+        async move {
+            begins.notify_one();
+            // Until after the manager was told to stop.
+            tells.notified().await;
+            for n in 0..20 {
+                ctx.recorder().normal(&pet("thor"), "Last", format!("words, {n}"));
+            }
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let running = Running::start(manager);
+    bench.create(&pet("thor")).await;
+    begun.notified().await;
+    let stopped = tokio::spawn(running.stop());
+    told.notify_one();
+    stopped.await.expect("no panic").expect("stopped");
+    let events: Api<Event> = Api::namespaced(bench.kube.clone(), "default");
+    let events = events.list(&ListParams::default()).await.expect("listed");
+    let last = events.items.iter().filter(|event| event.reason.as_deref() == Some("Last")).count();
+    assert!(last >= 10, "more than ten of a kind are combined; {last} written");
+    assert_eq!(holder(&bench).await, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use kube::api::Patch;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -74,10 +75,9 @@ impl Process {
         assert_eq!(heard, Ok(true), "the process never said {what:?}");
     }
 
-    pub async fn signal(&self, name: &str) {
-        let id = self.child.id().expect("it runs").to_string();
-        let sent = Command::new("kill").args([format!("-{name}"), id]).status().await.expect("sent");
-        assert!(sent.success());
+    pub fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id().expect("it runs")).expect("a process");
+        kill_process(Pid::from_raw(id).expect("a process"), signal).expect("sent");
     }
 
     pub async fn ended_well(mut self) {
@@ -114,18 +114,18 @@ async fn a_signal_drains_and_a_second_one_aborts() {
         return;
     }
     const SELF: &str = "process::a_signal_drains_and_a_second_one_aborts";
-    for signal in ["TERM", "INT"] {
+    for signal in [Signal::TERM, Signal::INT] {
         let mut willing = Process::start(SELF, "willing", &[]);
         willing.says("reconciling").await;
-        willing.signal(signal).await;
+        willing.signal(signal);
         willing.says("drained").await;
         willing.ended_well().await;
     }
     let mut stubborn = Process::start(SELF, "stubborn", &[]);
     stubborn.says("reconciling").await;
-    stubborn.signal("TERM").await;
+    stubborn.signal(Signal::TERM);
     stubborn.says("stopping").await;
-    stubborn.signal("INT").await;
+    stubborn.signal(Signal::INT);
     stubborn.says("aborted").await;
     stubborn.ended_well().await;
 }
@@ -210,9 +210,9 @@ async fn a_leader_whose_process_was_stopped_wakes_up_and_writes_nothing() {
     wrote("a", 0).await;
     let mut b = Process::start(SELF, "b", &variables);
     b.says("ready").await;
-    a.signal("STOP").await;
+    a.signal(Signal::STOP);
     wrote("b", 0).await;
-    a.signal("CONT").await;
+    a.signal(Signal::CONT);
     a.says("no longer leads").await;
     let woken = writers.len();
     wrote("b", woken).await;
@@ -222,10 +222,10 @@ async fn a_leader_whose_process_was_stopped_wakes_up_and_writes_nothing() {
     assert!(entries[handover..].iter().all(|who| who == "b"), "a wrote after its time: {entries:?}");
 
     // It stands for election again, in the same process.
-    b.signal("TERM").await;
+    b.signal(Signal::TERM);
     b.ended_well().await;
     wrote("a", writers.len()).await;
-    a.signal("TERM").await;
+    a.signal(Signal::TERM);
     a.ended_well().await;
     following.abort();
     listener.stop().await;

@@ -1,10 +1,16 @@
 //! Sharded controllers: what is deleted while its shard changes hands is seen to by whoever takes it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::Method;
+use http_body_util::{BodyExt, Either, Full};
 use kube::api::DeleteParams;
+use kube::client::Body;
 use tokio::sync::watch;
+use tower::ServiceExt;
 use windlass::controller::{Enqueuer, from_fn};
 use windlass::shard::Sharding;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
@@ -28,7 +34,7 @@ struct Rules {
     gone: Log<(&'static str, String)>,
 }
 
-fn replica(bench: &Bench, identity: &'static str, rules: &Rules) -> (Running, Enqueuer) {
+fn replica(client: &kube::Client, identity: &'static str, rules: &Rules) -> (Running, Enqueuer) {
     let rules = rules.clone();
     let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
         let mut rules = rules.clone();
@@ -53,7 +59,7 @@ fn replica(bench: &Bench, identity: &'static str, rules: &Rules) -> (Running, En
     };
     let controller = Controller::<Pet>::new("pet").concurrency(2 * PETS).sharding(sharding);
     let enqueuer = controller.enqueuer();
-    let mut manager = Manager::builder(bench.kube.clone()).name("it").build().expect("built");
+    let mut manager = Manager::builder(client.clone()).name("it").build().expect("built");
     manager.add(controller.complete(reconciler)).expect("added");
     (Running::start(manager), enqueuer)
 }
@@ -83,9 +89,9 @@ async fn what_is_deleted_while_its_shard_is_drained_is_not_forgotten() {
     create(&bench, "idle").await;
     let (finish, done) = watch::channel(false);
     let rules = Rules { done, waits: false, gone: Log::default() };
-    let (first, waker) = replica(&bench, "a", &rules);
+    let (first, waker) = replica(&bench.kube, "a", &rules);
     wait_for("a holds everything", async || refused(&waker, "idle").is_empty()).await;
-    let (second, _) = replica(&bench, "b", &rules);
+    let (second, _) = replica(&bench.kube, "b", &rules);
     wait_for("a drains", async || !refused(&waker, "idle").is_empty()).await;
     delete(&bench, "idle").await;
     let drained = refused(&waker, "idle");
@@ -101,19 +107,67 @@ async fn what_is_deleted_while_its_shard_is_drained_is_not_forgotten() {
     second.stop().await.expect("stopped");
 }
 
-/// The second replica has never heard of what was deleted.
-#[tokio::test(start_paused = true)]
-async fn deleted_keys_that_still_wait_are_handed_over() {
-    let bench = Bench::start().await;
-    create(&bench, "gone").await;
+/// What becomes of a write that fails.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// The server says so.
+    Refused,
+    /// It is never answered.
+    Unanswered,
+}
+
+/// The writes that give a shard back and have failed, by path.
+type Failed = Arc<Mutex<HashMap<String, usize>>>;
+
+/// A client of which the first `times` attempts to give back a shard fail, of each shard.
+fn unable_to_give_back(bench: &Bench, fault: Fault, times: usize, failed: &Failed) -> kube::Client {
+    let (service, failed) = (bench.server.service(), Arc::clone(failed));
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (service, failed) = (service.clone(), Arc::clone(&failed));
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.expect("in memory").to_bytes();
+            let path = parts.uri.path().to_owned();
+            let gives_back = parts.method == Method::PUT
+                && path.contains("-shard-")
+                && String::from_utf8_lossy(&body).contains(r#""holderIdentity":"""#);
+            let fails = gives_back && {
+                let mut failed = failed.lock().expect("not poisoned");
+                let count = failed.entry(path).or_default();
+                *count += 1;
+                *count <= times
+            };
+            match (fails, fault) {
+                (true, Fault::Refused) => {
+                    let refusal = serde_json::json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "out of order",
+                        "reason": "InternalError", "code": 500,
+                    });
+                    let response = http::Response::builder().status(500).body(Full::from(refusal.to_string()));
+                    return Ok::<_, Infallible>(response.expect("a response").map(Either::Left));
+                }
+                (true, Fault::Unanswered) => std::future::pending().await,
+                (false, _) => {}
+            }
+            let Ok(response) = service.oneshot(http::Request::from_parts(parts, Body::from(body.to_vec()))).await;
+            Ok(response.map(Either::Right))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// Gone pets that a still waits for are handed to b, which has never heard of them, first when b joins,
+/// the rest when a stops.
+async fn gone_pets_are_handed_over(bench: &Bench, client: &kube::Client) {
+    create(bench, "gone").await;
     let (_finish, done) = watch::channel(true);
     let rules = Rules { done, waits: true, gone: Log::default() };
-    let (first, waker) = replica(&bench, "a", &rules);
+    let (first, waker) = replica(client, "a", &rules);
     wait_for("a holds everything", async || refused(&waker, "gone").is_empty()).await;
-    delete(&bench, "gone").await;
+    delete(bench, "gone").await;
     let found = |who: &'static str, name: &String| rules.gone.contains(&(who, name.clone()));
     wait_for("a finds all gone", async || names("gone").iter().all(|name| found("a", name))).await;
-    let (second, _) = replica(&bench, "b", &rules);
+    let (second, _) = replica(&bench.kube, "b", &rules);
     wait_for("b is given some", async || {
         let given = refused(&waker, "gone");
         !given.is_empty() && given.iter().all(|name| found("b", name))
@@ -124,4 +178,26 @@ async fn deleted_keys_that_still_wait_are_handed_over() {
     first.stop().await.expect("stopped");
     wait_for("b is given the rest", async || kept.iter().all(|name| found("b", name))).await;
     second.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_keys_that_still_wait_are_handed_over() {
+    let bench = Bench::start().await;
+    gone_pets_are_handed_over(&bench, &bench.kube).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_keys_are_handed_over_though_giving_back_is_refused_at_first() {
+    let (bench, failed) = (Bench::start().await, Failed::default());
+    gone_pets_are_handed_over(&bench, &unable_to_give_back(&bench, Fault::Refused, 2, &failed)).await;
+    let tries = failed.lock().expect("not poisoned").clone();
+    assert!(tries.len() == 4 && tries.values().all(|tries| *tries >= 3), "{tries:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_keys_are_handed_over_though_giving_back_is_not_answered_at_first() {
+    let (bench, failed) = (Bench::start().await, Failed::default());
+    gone_pets_are_handed_over(&bench, &unable_to_give_back(&bench, Fault::Unanswered, 1, &failed)).await;
+    let tries = failed.lock().expect("not poisoned").clone();
+    assert!(tries.len() == 4 && tries.values().all(|tries| *tries >= 2), "{tries:?}");
 }

@@ -74,7 +74,7 @@ async fn listen(output: impl AsyncRead + Unpin, tell: watch::Sender<Vec<String>>
 /// The `windlass` program, built from the present sources.
 ///
 /// Cargo hands tests the programs of their own package only. `windlass` is beside them if the whole
-/// workspace is tested, and is built here if it is not, or is older than what it is made from.
+/// workspace is tested; it is built here if it is not, or if it is older than what it is made from.
 pub(crate) async fn windlass() -> PathBuf {
     let beside = Path::new(env!("CARGO_BIN_EXE_petstore-server")).parent().unwrap();
     let windlass = beside.join("windlass");
@@ -91,13 +91,23 @@ pub(crate) async fn windlass() -> PathBuf {
     windlass
 }
 
-/// Whether a program is newer than every source that Cargo says it is made from.
+/// Whether a program is newer than everything in the workspace that it may be made from.
 fn is_up_to_date(program: &Path) -> bool {
-    let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
-    let (Some(built), Ok(sources)) = (changed(program), std::fs::read_to_string(program.with_extension("d"))) else {
-        return false;
-    };
-    let older = |source: SystemTime| source <= built;
-    let sources = sources.split_once(": ").map_or("", |(_, sources)| sources).replace("\\ ", "\0");
-    sources.split_whitespace().all(|source| changed(Path::new(&source.replace('\0', " "))).is_some_and(older))
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let newest =
+        ["crates", "examples", "Cargo.toml", "Cargo.lock"].map(|part| changed(&workspace.join(part))).into_iter().max();
+    program
+        .metadata()
+        .and_then(|metadata| metadata.modified())
+        .is_ok_and(|built| newest.is_some_and(|newest| newest <= built))
+}
+
+/// When something in a directory was last changed, tests apart.
+fn changed(path: &Path) -> SystemTime {
+    if !path.is_dir() {
+        return path.metadata().unwrap().modified().unwrap();
+    }
+    let inside = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let sources = inside.filter(|path| !["tests", "benches"].iter().any(|name| path.ends_with(name)));
+    sources.map(|path| changed(&path)).max().unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -1,0 +1,83 @@
+//! Writers of one object, when they meet.
+//!
+//! A change that meets another's is made anew, from what is stored by then. If all who lost tried again at
+//! once, all but one would do so in vain: their work would grow with the square of their number, and one of
+//! them might lose for ever. So those who lost take turns, in the order in which they lost. Who comes
+//! fresh does not wait, and neither does anybody for ever: a webhook may write the very object that it is
+//! asked about, and whoever has the turn waits for that webhook.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::Instant;
+
+use crate::status::Status;
+
+/// How many objects are told apart; writers of others share a turn now and then.
+const TURNS: usize = 256;
+/// Nobody waits longer than this for a turn.
+const LONGEST: Duration = Duration::from_secs(1);
+/// How long a change is tried again while others are quicker.
+const PATIENCE: Duration = Duration::from_secs(34);
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Contention {
+    turns: Box<[Arc<Mutex<()>>]>,
+    hasher: RandomState,
+}
+
+impl Contention {
+    pub(crate) fn new() -> Self {
+        Self { turns: (0..TURNS).map(|_| Arc::default()).collect(), hasher: RandomState::new() }
+    }
+
+    /// Waits for the turn to write an object; `None` if that takes too long.
+    async fn turn(&self, key: &[u8]) -> Option<OwnedMutexGuard<()>> {
+        let place = self.hasher.hash_one(key) % TURNS as u64;
+        let turn = usize::try_from(place).ok().and_then(|place| self.turns.get(place))?;
+        tokio::time::timeout(LONGEST, Arc::clone(turn).lock_owned()).await.ok()
+    }
+}
+
+/// One writer's attempts to change an object.
+#[derive(Debug)]
+pub(crate) struct Race {
+    deadline: Instant,
+    turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl Race {
+    pub(crate) fn begin() -> Self {
+        Self { deadline: Instant::now() + PATIENCE, turn: None }
+    }
+
+    /// Another was quicker: waits until it is this one's turn to try again. Fails when it has taken too long.
+    pub(crate) async fn lost(&mut self, contention: &Contention, key: &[u8]) -> Result<(), Status> {
+        if Instant::now() > self.deadline {
+            return Err(Status::timed_out());
+        }
+        if self.turn.is_none() {
+            self.turn = contention.turn(key).await;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_at_a_time_and_nobody_for_ever() {
+        let contention = Contention::new();
+        let first = contention.turn(b"a").await.unwrap();
+        assert!(contention.turn(b"a").await.is_none());
+        drop(first);
+        assert!(contention.turn(b"a").await.is_some());
+    }
+}

@@ -1,0 +1,146 @@
+//! The writes of a round: what is sent, and what follows from the answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::Coordinator;
+use super::leases::{Written, left_in, with_left};
+use crate::key::ObjectKey;
+
+/// Shards whose lease this replica may write: the lease as it was read, and what to write in order
+/// to hold it.
+pub(super) type Changes = BTreeMap<u32, (Option<Lease>, LeaseSpec)>;
+
+/// An answer to one of the writes of a round. Times are those before it was sent.
+pub(super) enum Answer {
+    Renewed(u32, Instant, Written),
+    /// With the keys that the former holder left.
+    Taken(u32, Instant, Vec<ObjectKey>, Written),
+    GivenBack(u32, Written),
+    Joined(Written),
+    /// The lease of a replica that is gone was deleted, by this one or another.
+    Cleared,
+}
+
+/// The writes of a round that are under way.
+pub(super) type Writes = FuturesUnordered<BoxFuture<'static, Answer>>;
+
+/// Answers looked at together: whatever there is.
+pub(super) const BATCH: usize = 64;
+
+impl Coordinator {
+    /// Sends the renewals of everything held.
+    pub(super) fn renew(&self, changes: &mut Changes, writes: &Writes) {
+        let idle = |shard: &u32| self.draining.contains(shard) && self.slots.slot(*shard).is_idle();
+        for &shard in self.held.iter().filter(|shard| !idle(shard)) {
+            if let Some((current, spec)) = changes.remove(&shard) {
+                // What was left has been put in the queue.
+                let current = current.map(|current| with_left(current, &[]));
+                let (sent, write) = (Instant::now(), self.leases.write_shard(shard, current, spec));
+                writes.push(write.map(move |written| Answer::Renewed(shard, sent, written)).boxed());
+            }
+        }
+    }
+
+    /// Reaches for shards.
+    pub(super) fn take(&self, shards: Vec<u32>, changes: &mut Changes, writes: &Writes) {
+        for shard in shards {
+            if let Some((current, spec)) = changes.remove(&shard) {
+                // Stays in the lease until it is renewed, in case that the answer is lost.
+                let left = current.as_ref().map(left_in).unwrap_or_default();
+                let (sent, write) = (Instant::now(), self.leases.write_shard(shard, current, spec));
+                writes.push(write.map(move |written| Answer::Taken(shard, sent, left, written)).boxed());
+            }
+        }
+    }
+
+    /// Closes the shards that are drained, so that they can be given back.
+    pub(super) fn close_drained(&mut self) {
+        let drained: Vec<u32> =
+            self.draining.iter().filter(|shard| self.slots.slot(**shard).is_idle()).copied().collect();
+        for shard in drained {
+            self.lose(shard, "shard given back");
+            let left = self.left_over(&BTreeSet::from([shard]));
+            self.leaving.insert(shard, left);
+        }
+    }
+
+    /// Lets go of what is closed for it, now or in a former round whose write failed: until the lease
+    /// runs out there is time to say what is left.
+    pub(super) fn give_back(&self, mut changes: Changes, writes: &Writes, wall: Timestamp) {
+        for (&shard, left) in &self.leaving {
+            let Some((Some(current), _)) = changes.remove(&shard) else {
+                continue;
+            };
+            let spec = current.spec.clone().unwrap_or_default();
+            if let Some(released) = self.shards[shard as usize].release(&spec, wall) {
+                let write = self.leases.write_shard(shard, Some(with_left(current, left)), released);
+                writes.push(write.map(move |written| Answer::GivenBack(shard, written)).boxed());
+            }
+        }
+    }
+
+    /// Does what follows from answers. A shard is opened and its keys are put in the queue in one
+    /// go: nothing can come between.
+    pub(super) fn settle(&mut self, answers: Vec<Answer>) {
+        let controller = self.controller.clone();
+        let mut taken = BTreeSet::new();
+        for answer in answers {
+            match answer {
+                Answer::Renewed(shard, sent, Ok(spec)) => {
+                    let until = self.shards[shard as usize].valid_until();
+                    self.extend(shard, spec, sent);
+                    // Answered too late: work has been dropped, so it starts over. Looked at after
+                    // the extension, so that no worker finds the time up later than this.
+                    let lapsed = until.is_none_or(|until| until <= Instant::now().into_std());
+                    if lapsed && !self.draining.contains(&shard) {
+                        taken.insert(shard);
+                    }
+                }
+                Answer::Taken(shard, sent, left, Ok(spec)) => {
+                    self.open(shard, sent, &left, spec);
+                    taken.insert(shard);
+                }
+                Answer::Taken(_, _, _, Err(kube::Error::Api(status)))
+                    if status.is_conflict() || status.is_already_exists() => {}
+                Answer::Taken(shard, _, _, Err(error)) => tracing::warn!(%controller, shard, %error, "shard not taken"),
+                Answer::Renewed(shard, _, Err(error)) => {
+                    tracing::warn!(%controller, shard, %error, "shard not renewed");
+                }
+                Answer::GivenBack(shard, Ok(_)) => drop(self.leaving.remove(&shard)),
+                // It runs out by itself, or is given back or ours again in the next round.
+                Answer::GivenBack(shard, Err(error)) => {
+                    tracing::warn!(%controller, shard, %error, "shard not given back");
+                }
+                Answer::Joined(Err(error)) => tracing::warn!(%controller, %error, "membership not renewed"),
+                Answer::Joined(Ok(_)) | Answer::Cleared => {}
+            }
+        }
+        if !taken.is_empty() {
+            self.keys.taken(&taken);
+        }
+    }
+
+    /// Lets workers take up the keys of a shard that is this replica's, and those that were left.
+    fn open(&mut self, shard: u32, sent: Instant, left: &[ObjectKey], spec: LeaseSpec) {
+        for key in left {
+            self.slots.depart(key);
+        }
+        self.leaving.remove(&shard);
+        self.extend(shard, spec, sent);
+        self.held.insert(shard);
+        self.slots.slot(shard).open();
+        tracing::info!(controller = %self.controller, shard, "took a shard");
+    }
+
+    fn extend(&mut self, shard: u32, spec: LeaseSpec, sent: Instant) {
+        self.shards[shard as usize].written(spec, sent.into_std());
+        self.slots.slot(shard).extend(sent + self.config.renew_deadline);
+    }
+}
