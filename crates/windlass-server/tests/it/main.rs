@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod answers;
+mod api_services;
 mod big;
 mod big_crd;
 mod bindings;
