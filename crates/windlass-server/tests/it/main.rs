@@ -19,6 +19,7 @@ mod hook;
 mod hostile;
 mod kube_client;
 mod kubernetes_service;
+mod metrics;
 mod nesting;
 mod patches;
 mod policies;
