@@ -10,6 +10,7 @@ use windlass_store::Store;
 use crate::admission::Webhooks;
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::{Policies, type_check};
+use crate::api_services::CustomVersions;
 use crate::authn::{TokenKey, Tokens};
 use crate::authz::Rbac;
 use crate::catalog::Catalog;
@@ -43,6 +44,8 @@ pub struct Api {
     pub metrics: Metrics,
     /// The revision up to which CRDs have taken effect.
     pub crds: Progress,
+    /// The group versions that CRDs want served.
+    pub(crate) custom_versions: CustomVersions,
     /// The registered admission webhooks.
     pub(crate) webhooks: Webhooks,
     /// The admission policies in effect.

@@ -31,6 +31,19 @@ impl Body {
         Self { inner: Inner::Stream(stream.boxed()), _guard: None }
     }
 
+    /// The same body, with something that sees each piece of it on its way, if it is made as it is read. It is dropped
+    /// when the body ends or the client goes away.
+    #[must_use]
+    pub fn observed(self, mut observe: impl FnMut(&Bytes) + Send + 'static) -> Self {
+        match self.inner {
+            Inner::Stream(stream) => {
+                let inner = Inner::Stream(stream.inspect(move |bytes| observe(bytes)).boxed());
+                Self { inner, ..self }
+            }
+            Inner::Full(_) => self,
+        }
+    }
+
     /// The same body, with something that is dropped when it ends or the client goes away.
     #[must_use]
     pub fn guarded(self, guard: impl Send + 'static) -> Self {

@@ -46,11 +46,12 @@ async fn create(api: &Api, group: &str, version: &str, plural: &str, mut object:
     Ok(())
 }
 
-fn complete(served: &Served, object: &mut Value) {
-    let strategy = served.strategy();
-    strategy.default(object);
-    strategy.prepare_create(object);
+/// Fills in what creating an object does.
+pub(crate) fn complete(served: &Served, object: &mut Value) {
     let metadata = object::metadata_mut(object);
     metadata.insert("uid".into(), object::new_uid().into());
     metadata.insert("creationTimestamp".into(), object::time(jiff::Timestamp::now()).into());
+    let strategy = served.strategy();
+    strategy.default(object);
+    strategy.prepare_create(object);
 }

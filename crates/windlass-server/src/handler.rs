@@ -20,7 +20,7 @@ use crate::catalog::{Served, Snapshot};
 use crate::codec::negotiate::{self, Accepted, Endpoint};
 use crate::effort::{self, Shunting};
 use crate::field::quote;
-use crate::metrics::RequestLabels;
+use crate::metrics::{RequestLabels, Waits};
 use crate::registry::{self, Context};
 use crate::render::{self, RenderContext};
 use crate::request::{Query, ResourcePath, Target, Verb};
@@ -100,9 +100,10 @@ async fn resource(
     let started = Instant::now();
     let query = Query::parse(request.uri().query());
     let watch = query.flag("watch").unwrap_or(false);
-    let verb = path.verb(request.method(), watch);
-    authz::resource(api, &user, verb, &path, &query)?;
-    let verb = verb.ok_or_else(Status::method_not_allowed)?;
+    // Upstream's `RequestInfo` takes a HEAD for a GET, which nothing serves after all.
+    let asked = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+    authz::resource(api, &user, path.verb(asked, watch), &path, &query)?;
+    let verb = path.verb(request.method(), watch).ok_or_else(Status::method_not_allowed)?;
     let snapshot = api.catalog.snapshot();
     let served = match find(&snapshot, &path, verb, request.method()) {
         Ok(served) => served,
@@ -120,6 +121,8 @@ async fn resource(
     let (parts, body) = request.into_parts();
     let accepted = accepted(&parts.headers, query.get("pretty"), &served, verb)?;
     let fallback = accepted.clone();
+    let waits = Waits::default();
+    let waited = waits.clone();
     let result = async {
         let body = if matches!(verb, Verb::Get | Verb::List | Verb::Watch) { Bytes::new() } else { read(body).await? };
         api.sidings.aside(served.qualified(), effort::is_large_write(body.len())).await;
@@ -136,6 +139,7 @@ async fn resource(
             now: api.now(),
             warnings,
             conversions: registry::Conversions::default(),
+            waits,
         };
         let render_context = RenderContext::new(&context)?;
         let answer = registry::serve(context).await?;
@@ -153,7 +157,11 @@ async fn resource(
         let guard = WatchGuard { api: Arc::clone(api), labels: labels.clone() };
         response = response.map(|body| body.guarded(guard));
     }
-    api.metrics.answered(&labels, response.status().as_u16(), started.elapsed());
+    api.metrics.answered(&labels, response.status().as_u16(), started.elapsed(), waited.total());
+    let reads = labels.verb != "CONNECT" || labels.subresource == "log";
+    if matches!(verb, Verb::Get | Verb::List) && reads {
+        response = response.map(|body| measured(body, api, labels));
+    }
     Ok(response)
 }
 
@@ -166,6 +174,35 @@ struct WatchGuard {
 impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.api.metrics.watching(&self.labels, -1);
+    }
+}
+
+/// Counts how large a body is, at once or when all of it is on its way.
+fn measured(body: Body, api: &Arc<Api>, labels: RequestLabels) -> Body {
+    if let Some(bytes) = http_body::Body::size_hint(&body).exact() {
+        api.metrics.sent(&labels, bytes);
+        return body;
+    }
+    let mut size = Size { api: Arc::clone(api), labels, bytes: 0 };
+    body.observed(move |piece| size.add(piece))
+}
+
+/// Counts what was sent when the body goes.
+struct Size {
+    api: Arc<Api>,
+    labels: RequestLabels,
+    bytes: u64,
+}
+
+impl Size {
+    fn add(&mut self, piece: &Bytes) {
+        self.bytes += piece.len() as u64;
+    }
+}
+
+impl Drop for Size {
+    fn drop(&mut self) {
+        self.api.metrics.sent(&self.labels, self.bytes);
     }
 }
 
@@ -305,9 +342,13 @@ async fn drain(mut body: Payload) {
 /// What a request counts as, in upstream's words.
 fn labels(path: &ResourcePath, verb: Verb, headers: &HeaderMap, query: &Query) -> RequestLabels {
     let applies = || headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(APPLY_TYPE));
-    let connects = matches!(path.subresource.as_deref(), Some("exec" | "attach" | "portforward" | "proxy"));
+    let connects = matches!(path.subresource.as_deref(), Some("log" | "exec" | "attach" | "portforward" | "proxy"));
     RequestLabels {
-        dry_run: if query.get("dryRun") == Some("All") { "All" } else { "" },
+        dry_run: match query.has("dryRun") {
+            true if query.all("dryRun").all(|value| value == "All") => "All",
+            true => "invalid",
+            false => "",
+        },
         verb: match verb {
             _ if connects => "CONNECT",
             Verb::Patch if applies() => "APPLY",
@@ -325,6 +366,7 @@ fn labels(path: &ResourcePath, verb: Verb, headers: &HeaderMap, query: &Query) -
         resource: path.resource.clone(),
         subresource: path.subresource.clone().unwrap_or_default(),
         scope: match (&path.name, &path.namespace) {
+            _ if verb == Verb::Create => "resource",
             (Some(_), _) => "resource",
             (None, Some(_)) => "namespace",
             (None, None) => "cluster",

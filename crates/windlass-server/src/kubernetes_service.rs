@@ -10,15 +10,12 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http::Method;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
-use crate::authn::User;
-use crate::handler::{Peer, handle, payload};
+use crate::loopback::{Failed, get, send};
 use crate::validation::access::{Access as _, AccessMut as _};
 
 /// How often everything is looked at.
@@ -145,44 +142,4 @@ async fn slice(api: &Arc<Api>, address: SocketAddr) -> Result<(), Failed> {
         return Ok(());
     }
     send(api, Method::PUT, &path, &slice).await
-}
-
-/// Why a request did not work.
-struct Failed {
-    method: Method,
-    path: String,
-    message: String,
-}
-
-/// The object at a path, if there is one.
-async fn get(api: &Arc<Api>, path: &str) -> Result<Option<Value>, Failed> {
-    match call(api, Method::GET, path, &Value::Null).await? {
-        (StatusCode::NOT_FOUND, _) => Ok(None),
-        (_, object) => Ok(Some(object)),
-    }
-}
-
-/// Writes an object. Somebody else may do the same or delete it meanwhile: the next round sees.
-async fn send(api: &Arc<Api>, method: Method, path: &str, object: &Value) -> Result<(), Failed> {
-    call(api, method, path, object).await.map(drop)
-}
-
-/// Sends a request to this server, as the server itself.
-async fn call(api: &Arc<Api>, method: Method, path: &str, body: &Value) -> Result<(StatusCode, Value), Failed> {
-    let failed = |message: String| Failed { method: method.clone(), path: path.to_owned(), message };
-    let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    let request = Request::builder()
-        .method(method.clone())
-        .uri(path)
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .header(http::header::USER_AGENT, "kube-apiserver")
-        .extension(Peer(User::new("system:apiserver", ["system:masters".to_owned()])))
-        .body(Full::new(bytes))
-        .map_err(|error| failed(error.to_string()))?;
-    let response = handle(Arc::clone(api), request.map(payload)).await;
-    let code = response.status();
-    let Ok(body) = response.into_body().collect().await;
-    let object: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
-    let is_expected = matches!(code, StatusCode::NOT_FOUND | StatusCode::CONFLICT);
-    if code.is_success() || is_expected { Ok((code, object)) } else { Err(failed(object.text("message").to_owned())) }
 }

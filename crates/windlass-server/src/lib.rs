@@ -14,6 +14,7 @@ pub mod pki;
 
 mod admission;
 pub mod api;
+mod api_services;
 pub mod apply;
 pub mod authz;
 pub mod body;
@@ -30,6 +31,7 @@ pub mod field;
 pub mod handler;
 mod health;
 mod kubernetes_service;
+mod loopback;
 mod metrics;
 mod object;
 pub mod openapi;

@@ -28,6 +28,7 @@ use crate::admission::Webhooks;
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::Policies;
 use crate::api::{Api, Clock};
+use crate::api_services::{CustomVersions, Registrar};
 use crate::authn::{TokenKey, Tokens, User};
 use crate::authz::{self, Rbac};
 use crate::body::Body;
@@ -144,6 +145,7 @@ impl ServerBuilder {
             metrics: Metrics::default(),
             crds: CrdController::progress(),
             clock: self.clock,
+            custom_versions: CustomVersions::default(),
             address: OnceLock::new(),
         });
         bootstrap::create_defaults(&api).await?;
@@ -153,10 +155,12 @@ impl ServerBuilder {
         api.policies.refresh(&api).await?;
         let controller = CrdController::open(Arc::clone(&api)).await?;
         api.restrictions.open(&api).await?;
+        let registrar = Registrar::open(Arc::clone(&api)).await?;
         let policed = Arc::clone(&api);
         let tasks = vec![
             tokio::spawn(async move { hub.run().await }),
             tokio::spawn(async move { controller.run().await }),
+            tokio::spawn(async move { registrar.run().await }),
             tokio::spawn(admission::follow(Arc::clone(&api))),
             tokio::spawn(admission::policy::follow(Arc::clone(&api))),
             tokio::spawn(admission::marks::follow(Arc::clone(&api))),

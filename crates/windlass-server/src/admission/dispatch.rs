@@ -156,7 +156,10 @@ async fn mutate(
 ) -> Result<bool, Failure> {
     let hook = &invocation.hook;
     let encoded = Encoded::new(current.object.as_ref(), current.old.as_ref());
-    let response = call(request, invocation, &encoded, true).await?;
+    let asked = Instant::now();
+    let response = call(request, invocation, &encoded, true).await;
+    request.waits.add(asked.elapsed());
+    let response = response?;
     warnings.extend(response.warnings.iter().cloned());
     if !response.allowed {
         return Err(review::denied(&hook.name, &response.result).into());
@@ -262,8 +265,11 @@ pub(super) async fn validate(
     let encoded: Vec<Encoded> =
         forms.iter().map(|form| Encoded::new(form.object.as_ref(), form.old.as_ref())).collect();
     let calls = relevant.iter().map(|(invocation, form)| call(request, invocation, &encoded[*form], false));
+    let asked = Instant::now();
+    let outcomes = join_all(calls).await;
+    request.waits.add(asked.elapsed());
     let mut failure = None;
-    for ((invocation, _), outcome) in relevant.iter().zip(join_all(calls).await) {
+    for ((invocation, _), outcome) in relevant.iter().zip(outcomes) {
         let outcome = outcome.and_then(|response| {
             warnings.extend(response.warnings.iter().cloned());
             if response.allowed { Ok(()) } else { Err(review::denied(&invocation.hook.name, &response.result).into()) }

@@ -10,6 +10,7 @@ use crate::api::Api;
 use crate::authn::User;
 use crate::catalog::Served;
 use crate::codec::peek;
+use crate::metrics::Waits;
 use crate::object;
 use crate::options::{DeleteOptions, Propagation, WriteOptions};
 use crate::registry::Context;
@@ -98,6 +99,8 @@ pub(crate) struct Request {
     pub dry_run: bool,
     /// When the client has waited long enough.
     pub deadline: Instant,
+    /// How long it has waited for webhooks.
+    pub waits: Waits,
     namespace_labels: OnceCell<Option<Value>>,
 }
 
@@ -117,6 +120,7 @@ impl Request {
         let elapsed = context.now.duration_until(context.api.now()).unsigned_abs();
         Self {
             api: Arc::clone(&context.api),
+            waits: context.waits.clone(),
             user: context.user.clone(),
             operation: act.operation(),
             is_view: kind.kind != served.kind,

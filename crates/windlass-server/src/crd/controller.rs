@@ -332,7 +332,15 @@ impl CrdController {
             }
         }
         self.api.catalog.install(custom);
+        self.api.custom_versions.set(self.known.values().flat_map(|known| served_versions(&known.crd)).collect());
     }
+}
+
+/// The group versions that a CRD wants served, whether it is established or not.
+fn served_versions(crd: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let spec = crd.at("spec");
+    let served = spec.list("versions").iter().filter(|version| version.flag("served"));
+    served.map(|version| (spec.text("group"), version.text("name")))
 }
 
 /// Lets admission have its say about a CRD's new status: upstream's controllers write it as clients do, and so a

@@ -14,6 +14,7 @@ use crate::catalog::Served;
 use crate::codec::json;
 use crate::codec::negotiate::Accepted;
 use crate::depth;
+use crate::metrics::Waits;
 use crate::request::{Query, ResourcePath, Verb};
 use crate::status::{Qualified, Status};
 use crate::validation::metadata::Rules;
@@ -48,6 +49,8 @@ pub struct Context {
     pub warnings: Vec<String>,
     /// What conversion webhooks said about its objects.
     pub conversions: Conversions,
+    /// How long it has waited for admission webhooks.
+    pub waits: Waits,
 }
 
 /// What a request for a resource is answered with.
@@ -108,6 +111,7 @@ impl Context {
             now: api.now(),
             warnings: Vec::new(),
             conversions: Conversions::default(),
+            waits: Waits::default(),
         }
     }
 

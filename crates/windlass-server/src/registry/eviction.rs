@@ -212,6 +212,7 @@ fn of_budget(context: &Context, name: &str) -> Result<Context, Status> {
         now: context.now,
         warnings: Vec::new(),
         conversions: super::Conversions::default(),
+        waits: context.waits.clone(),
     })
 }
 

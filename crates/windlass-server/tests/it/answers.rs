@@ -4,6 +4,7 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Map, json};
 use tower::ServiceExt as _;
+use windlass_server::authn::User;
 
 use crate::client::{create, get, get_with, post, send_bytes, start};
 
@@ -189,4 +190,38 @@ async fn a_name_that_is_no_part_of_a_path_is_refused() {
         let answer = send_bytes(server.service(), Method::HEAD, path, "", Vec::new()).await;
         assert_eq!(answer.code, 200, "{path}");
     }
+}
+
+/// Upstream's `RequestInfo` has no verb for a method it does not know; RBAC then refuses what only `*` allows.
+#[tokio::test]
+async fn a_method_nobody_knows_is_a_request_without_a_verb() {
+    let server = start().await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1";
+    for (user, verbs) in [("reader", json!(["get", "list"])), ("owner", json!(["*"]))] {
+        let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs});
+        create(&server, &format!("{roles}/clusterroles"), &json!({"metadata": {"name": user}, "rules": [rule]})).await;
+        let binding = json!({"metadata": {"name": user},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
+        create(&server, &format!("{roles}/clusterrolebindings"), &binding).await;
+    }
+    let path = "/api/v1/namespaces/default/configmaps";
+    let send = async |user: &str, method: &str| {
+        let service = server.service_as(User::new(user, []));
+        send_bytes(service, Method::from_bytes(method.as_bytes()).unwrap(), path, "", Vec::new()).await
+    };
+    let refused = send("reader", "PROPFIND").await;
+    let why = "configmaps is forbidden: User \"reader\" cannot  resource \"configmaps\" in API group \"\" in the \
+               namespace \"default\"";
+    assert_eq!((refused.code, refused.message()), (403, why));
+    assert_eq!(send("reader", "OPTIONS").await.code, 403);
+    for (user, method) in [("owner", "PROPFIND"), ("owner", "OPTIONS"), ("reader", "HEAD")] {
+        let answer = send(user, method).await;
+        let why = "the server does not allow this method on the requested resource";
+        assert_eq!((answer.code, answer.message()), (405, why), "{user} {method}");
+    }
+    let refused = send("nobody", "HEAD").await;
+    assert_eq!(refused.code, 403);
+    assert!(refused.message().contains("cannot list resource"), "{}", refused.message());
+    server.stop().await.unwrap();
 }

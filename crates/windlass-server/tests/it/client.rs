@@ -98,3 +98,15 @@ pub(crate) async fn create(server: &Server, path: &str, body: &Value) -> Value {
     assert_eq!(answer.code, 201, "{}", answer.body);
     answer.body
 }
+
+/// Waits for a GET to be answered as it should.
+pub(crate) async fn eventually(server: &Server, path: &str, is_right: impl Fn(&Answer) -> bool) -> Value {
+    for _ in 0..100_000 {
+        let answer = get(server, path).await;
+        if is_right(&answer) {
+            return answer.body;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{path} is not as it should be: {}", get(server, path).await.body);
+}

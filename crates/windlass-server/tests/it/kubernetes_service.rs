@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use windlass_server::Server;
 use windlass_server::pki::Authority;
 
-use crate::client::{get, send, start};
+use crate::client::{eventually, get, send, start};
 
 const SERVICE: &str = "/api/v1/namespaces/default/services/kubernetes";
 const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints/kubernetes";
@@ -15,14 +15,7 @@ const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices
 
 /// Waits for an object to be as it should.
 async fn until(server: &Server, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
-    for _ in 0..100_000 {
-        let answer = get(server, path).await;
-        if answer.code == 200 && is_right(&answer.body) {
-            return answer.body;
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("{path} is not as it should be: {}", get(server, path).await.body);
+    eventually(server, path, |answer| answer.code == 200 && is_right(&answer.body)).await
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod answers;
+mod api_services;
 mod big;
 mod big_crd;
 mod bindings;
@@ -19,6 +20,7 @@ mod hook;
 mod hostile;
 mod kube_client;
 mod kubernetes_service;
+mod metrics;
 mod nesting;
 mod patches;
 mod policies;

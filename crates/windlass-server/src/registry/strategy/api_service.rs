@@ -1,6 +1,6 @@
 //! APIService: which server serves an API group.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{NameRule, Strategy};
 use crate::field::{FieldError, FieldErrors, Path, quote};
@@ -26,6 +26,15 @@ impl Strategy for ApiService {
     fn default(&self, object: &mut Value) {
         if let Some(service) = object.child_mut("spec").and_then(|spec| spec.child_mut("service")) {
             service.fill("port", 443);
+        }
+    }
+
+    /// What is served here is available from the start.
+    fn prepare_create(&self, object: &mut Value) {
+        object.drop_field("status");
+        if !object.at("spec").has("service") {
+            let now = object.at("metadata").text("creationTimestamp").to_owned();
+            set_local(object, &now);
         }
     }
 
@@ -65,6 +74,36 @@ impl Strategy for ApiService {
     }
 }
 
+/// Notes in the status that a group version is served by this server. Whether it had to be noted.
+pub(crate) fn set_local(object: &mut Value, now: &str) -> bool {
+    const LOCAL: [(&str, &str); 3] =
+        [("status", "True"), ("reason", "Local"), ("message", "Local APIServices are always available")];
+    let status = object.struct_mut("status");
+    let Some(i) = status.list("conditions").iter().position(|condition| condition.text("type") == "Available") else {
+        let mut conditions = status.list("conditions").to_vec();
+        let mut condition = json!({"type": "Available", "lastTransitionTime": now});
+        put_all(&mut condition, &LOCAL);
+        conditions.push(condition);
+        status.put("conditions", conditions);
+        return true;
+    };
+    let condition = &mut status.items_mut("conditions")[i];
+    if LOCAL.iter().all(|(field, value)| condition.text(field) == *value) {
+        return false;
+    }
+    if condition.text("status") != "True" {
+        condition.put("lastTransitionTime", now);
+    }
+    put_all(condition, &LOCAL);
+    true
+}
+
+fn put_all(object: &mut Value, fields: &[(&str, &str)]) {
+    for (field, value) in fields {
+        object.put(field, *value);
+    }
+}
+
 fn target(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let insecure_path = path.child("insecureSkipTLSVerify");
     let bundle = spec.text("caBundle");
@@ -98,10 +137,27 @@ fn target(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::testing::create_errors;
     use super::*;
+
+    #[test]
+    fn what_is_served_here_is_available() {
+        let mut service = json!({"metadata": {"creationTimestamp": "then"}, "spec": {}, "status": {"conditions": []}});
+        ApiService.prepare_create(&mut service);
+        let condition = json!({"type": "Available", "status": "True", "lastTransitionTime": "then", "reason": "Local",
+            "message": "Local APIServices are always available"});
+        assert_eq!(service["status"], json!({"conditions": [condition]}));
+        assert!(!set_local(&mut service, "now"));
+        service["status"]["conditions"][0]["reason"] = "Other".into();
+        assert!(set_local(&mut service, "now"));
+        assert_eq!(service["status"]["conditions"][0]["lastTransitionTime"], "then");
+        service["status"]["conditions"][0]["status"] = "False".into();
+        assert!(set_local(&mut service, "now"));
+        assert_eq!(service["status"]["conditions"][0]["lastTransitionTime"], "now");
+        let mut remote = json!({"metadata": {}, "spec": {"service": {}}, "status": {"conditions": [condition]}});
+        ApiService.prepare_create(&mut remote);
+        assert!(!remote.has("status"));
+    }
 
     #[test]
     fn the_name_is_made_of_version_and_group() {

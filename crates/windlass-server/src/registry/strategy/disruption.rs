@@ -1,5 +1,7 @@
 //! PodDisruptionBudget, PriorityClass and RuntimeClass: how pods are evicted, ranked and run.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::Strategy;
@@ -134,6 +136,7 @@ impl Strategy for RuntimeClass {
         let placement = object.at("scheduling");
         metadata::labels(placement, "nodeSelector", &scheduling_path, errors);
         scheduling::tolerations(placement, &scheduling_path, errors);
+        repeated_tolerations(placement, &scheduling_path, errors);
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
@@ -141,6 +144,27 @@ impl Strategy for RuntimeClass {
         let handler = object.text("handler");
         if handler != old.text("handler") {
             errors.push(FieldError::invalid(&Path::new("handler"), handler, values::IMMUTABLE));
+        }
+    }
+}
+
+/// Tolerations differ in more than how long they tolerate. Upstream prints its internal type.
+fn repeated_tolerations(placement: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    let path = path.child("tolerations");
+    let key =
+        |toleration: &Value| ["key", "operator", "value", "effect"].map(|field| toleration.text(field).to_owned());
+    let mut seen = BTreeSet::new();
+    for (i, toleration) in placement.list("tolerations").iter().enumerate() {
+        let key = key(toleration);
+        if seen.contains(&key) {
+            let [key, operator, value, effect] = key.map(Value::from);
+            let seconds = toleration.at("tolerationSeconds");
+            let shown = format!(
+                "{{\"Key\":{key},\"Operator\":{operator},\"Value\":{value},\"Effect\":{effect},\"TolerationSeconds\":{seconds}}}"
+            );
+            errors.push(FieldError::shown(ErrorKind::Duplicate, &path.index(i), shown, ""));
+        } else {
+            seen.insert(key);
         }
     }
 }
@@ -211,6 +235,22 @@ mod tests {
         assert_eq!(
             update_errors(&RuntimeClass, &class(json!([])), &json!({})),
             "[handler: Required value, handler: Invalid value: \"\": field is immutable]"
+        );
+    }
+
+    #[test]
+    fn runtime_classes_have_each_toleration_once() {
+        let check = |tolerations: Value, expected: &str| {
+            let class = json!({"handler": "h", "scheduling": {"tolerations": tolerations}});
+            assert_eq!(create_errors(&RuntimeClass, &class), expected);
+        };
+        let toleration = |seconds: Value| json!({"key": "a", "effect": "NoExecute", "tolerationSeconds": seconds});
+        check(json!([toleration(json!(1)), {"key": "a", "effect": "NoSchedule"}]), "[]");
+        check(
+            json!([toleration(json!(1)), toleration(json!(2)), toleration(Value::Null)]),
+            "[scheduling.tolerations[1]: Duplicate value: {\"Key\":\"a\",\"Operator\":\"\",\"Value\":\"\",\
+             \"Effect\":\"NoExecute\",\"TolerationSeconds\":2}, scheduling.tolerations[2]: Duplicate value: \
+             {\"Key\":\"a\",\"Operator\":\"\",\"Value\":\"\",\"Effect\":\"NoExecute\",\"TolerationSeconds\":null}]",
         );
     }
 }

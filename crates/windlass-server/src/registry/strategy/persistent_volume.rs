@@ -46,11 +46,7 @@ impl Strategy for PersistentVolume {
         let spec = object.struct_mut("spec");
         spec.fill_text("persistentVolumeReclaimPolicy", "Retain");
         spec.fill("volumeMode", "Filesystem");
-        defaults::round_list(spec, "capacity");
-        if let Some(host_path) = spec.child_mut("hostPath") {
-            host_path.fill("type", "");
-        }
-        defaults::default_legacy_volume(spec);
+        default_spec(spec);
     }
 
     fn prepare_create(&self, object: &mut Value) {
@@ -60,12 +56,7 @@ impl Strategy for PersistentVolume {
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         let path = Path::new("spec");
         let spec = object.at("spec");
-        let modes = spec.texts("accessModes");
-        let modes_path = path.child("accessModes");
-        if modes.is_empty() {
-            errors.push(FieldError::required(&modes_path, ""));
-        }
-        access_modes(&modes, &modes_path, errors);
+        required_access_modes(spec, &path.child("accessModes"), errors);
         capacity(spec, &path, errors);
         let policies = ["Delete", "Recycle", "Retain"];
         values::optional_one_of(spec, "persistentVolumeReclaimPolicy", &policies, &path, errors);
@@ -79,7 +70,7 @@ impl Strategy for PersistentVolume {
                 errors.push(FieldError::required(&required, "must specify required node constraints"));
             }
         }
-        source(object, &path, errors);
+        source(spec, object.at("metadata").text("name"), spec.has("nodeAffinity"), &path, errors);
         values::optional_text(spec, "storageClassName", names::subdomain, &path, errors);
         if spec.has("volumeMode") {
             values::one_of(spec, "volumeMode", &["Block", "Filesystem"], &path, errors);
@@ -115,6 +106,54 @@ impl Strategy for PersistentVolume {
     }
 }
 
+/// Fills in what a spec leaves out, wherever it is.
+pub(super) fn default_spec(spec: &mut Value) {
+    defaults::round_list(spec, "capacity");
+    if let Some(host_path) = spec.child_mut("hostPath") {
+        host_path.fill("type", "");
+    }
+    defaults::default_legacy_volume(spec);
+}
+
+/// Checks the spec of a volume inside another object: one that pods have of their own, and that a driver provides.
+pub(super) fn validate_inline(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    const UNWANTED: &str = "may not be specified in the context of inline volumes";
+    if spec.has("claimRef") {
+        errors.push(FieldError::forbidden(&path.child("claimRef"), UNWANTED));
+    }
+    if !spec.entries("capacity").is_empty() {
+        errors.push(FieldError::forbidden(&path.child("capacity"), UNWANTED));
+    }
+    if !spec.has("csi") {
+        let detail = "has to be specified in the context of inline volumes";
+        errors.push(FieldError::required(&path.child("csi"), detail));
+    }
+    required_access_modes(spec, &path.child("accessModes"), errors);
+    if !matches!(spec.text("persistentVolumeReclaimPolicy"), "" | "Retain") {
+        let detail = "may only be Retain in the context of inline volumes";
+        errors.push(FieldError::forbidden(&path.child("persistentVolumeReclaimPolicy"), detail));
+    }
+    if spec.has("nodeAffinity") {
+        errors.push(FieldError::forbidden(&path.child("nodeAffinity"), UNWANTED));
+    }
+    source(spec, "", false, path, errors);
+    if !spec.text("storageClassName").is_empty() {
+        errors.push(FieldError::forbidden(&path.child("storageClassName"), UNWANTED));
+    }
+    if spec.text_opt("volumeMode").is_some_and(|mode| mode != "Filesystem") {
+        let detail = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        errors.push(FieldError::forbidden(&path.child("volumeMode"), detail));
+    }
+}
+
+fn required_access_modes(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    let modes = spec.texts("accessModes");
+    if modes.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    access_modes(&modes, path, errors);
+}
+
 /// The part of a spec that says where the volume is.
 fn source_of(spec: &Value) -> Value {
     let fields = SOURCES.iter().filter_map(|field| Some(((*field).to_owned(), spec.get(*field)?.clone())));
@@ -138,8 +177,8 @@ fn capacity(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     }
 }
 
-fn source(object: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    let spec = object.at("spec");
+/// Checks what says where the volume `name` is.
+fn source(spec: &Value, name: &str, has_affinity: bool, path: &Path<'_>, errors: &mut FieldErrors) {
     let mut found = false;
     for kind in SOURCES {
         let source = spec.at(kind);
@@ -156,16 +195,13 @@ fn source(object: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
         match *kind {
             "local" => {
                 directory(source, &path.child(kind), errors);
-                if !spec.has("nodeAffinity") {
+                if !has_affinity {
                     let detail = "Local volume requires node affinity";
                     errors.push(FieldError::required(&path.child("nodeAffinity"), detail));
                 }
             }
             "csi" => csi(source, &path.child(kind), errors),
-            other => {
-                let owner = Owner::PersistentVolume(object.at("metadata").text("name"));
-                driver(other, source, owner, path, errors);
-            }
+            other => driver(other, source, Owner::PersistentVolume(name), path, errors),
         }
     }
     if !found {

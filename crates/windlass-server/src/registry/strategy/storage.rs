@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::pod::volumes;
-use super::{Strategy, keep_all_but_status, keep_metadata};
+use super::{Strategy, keep_all_but_status, keep_metadata, persistent_volume};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut, semantically_equal};
 use crate::validation::quantity::Quantity;
@@ -180,6 +180,13 @@ impl Strategy for VolumeAttachment {
         &["metadata", "spec"]
     }
 
+    fn default(&self, object: &mut Value) {
+        let source = object.child_mut("spec").and_then(|spec| spec.child_mut("source"));
+        if let Some(volume) = source.and_then(|source| source.child_mut("inlineVolumeSpec")) {
+            persistent_volume::default_spec(volume);
+        }
+    }
+
     fn prepare_status_update(&self, object: &mut Value, old: &Value) {
         keep_all_but_status(object, old);
         keep_metadata(object, old);
@@ -192,21 +199,25 @@ impl Strategy for VolumeAttachment {
         let source_path = path.child("source");
         let source = spec.at("source");
         let detail = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
-        match (source.has("inlineVolumeSpec"), source.text_opt("persistentVolumeName")) {
+        let name_path = source_path.child("persistentVolumeName");
+        let name = source.text_opt("persistentVolumeName");
+        match (source.has("inlineVolumeSpec"), name) {
             (false, None) => errors.push(FieldError::required(&source_path, detail)),
             (true, Some(_)) => errors.push(FieldError::forbidden(&source_path, detail)),
             (false, Some("")) => {
-                let detail = "must specify non empty persistentVolumeName";
-                errors.push(FieldError::required(&source_path.child("persistentVolumeName"), detail));
+                errors.push(FieldError::required(&name_path, "must specify non empty persistentVolumeName"));
             }
-            (false, Some(name)) => {
-                let path = source_path.child("persistentVolumeName");
-                values::invalid_for_each(&path, name, names::subdomain(name), errors);
+            (false, Some(_)) => {}
+            (true, None) => {
+                let path = source_path.child("inlineVolumeSpec");
+                persistent_volume::validate_inline(source.at("inlineVolumeSpec"), &path, errors);
             }
-            (true, None) => {}
         }
         let node = spec.text("nodeName");
         values::invalid_for_each(&path.child("nodeName"), node, names::subdomain(node), errors);
+        if let Some(name) = name {
+            values::invalid_for_each(&name_path, name, names::subdomain(name), errors);
+        }
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
@@ -329,5 +340,55 @@ mod tests {
             "[spec.tokenRequests[0].expirationSeconds: Invalid value: 1: may not specify a duration less than 10 \
              minutes, spec.tokenRequests[1].audience: Duplicate value: \"a\"]",
         );
+    }
+
+    #[test]
+    fn attachments_are_of_a_named_volume_or_of_one_inline() {
+        let check = |source: Value, expected: &str| {
+            let attachment = json!({"spec": {"attacher": "a", "nodeName": "n", "source": source}});
+            assert_eq!(create_errors(&VolumeAttachment, &attachment), expected);
+        };
+        let csi = json!({"driver": "d", "volumeHandle": "h"});
+        check(json!({"persistentVolumeName": "pv"}), "[]");
+        check(json!({"inlineVolumeSpec": {"accessModes": ["ReadWriteOnce"], "csi": csi}}), "[]");
+        check(
+            json!({"inlineVolumeSpec": {"accessModes": ["ReadWriteOnce"], "csi": csi, "volumeMode": "Filesystem",
+                "persistentVolumeReclaimPolicy": "Retain"}}),
+            "[]",
+        );
+        let only = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+        check(json!({}), &format!("spec.source: Required value: {only}"));
+        check(
+            json!({"persistentVolumeName": "pv", "inlineVolumeSpec": {}}),
+            &format!("spec.source: Forbidden: {only}"),
+        );
+        check(
+            json!({"inlineVolumeSpec": {}}),
+            "[spec.source.inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes, \
+             spec.source.inlineVolumeSpec.accessModes: Required value, spec.source.inlineVolumeSpec: Required value: must \
+             specify a volume type]",
+        );
+        check(
+            json!({"inlineVolumeSpec": {"accessModes": ["ReadWriteOnce"], "csi": csi, "claimRef": {"name": "c"},
+                "capacity": {"storage": "1Gi"}, "persistentVolumeReclaimPolicy": "Delete", "nodeAffinity": {},
+                "storageClassName": "s", "volumeMode": "Block", "local": {"path": "/x"}}}),
+            "[spec.source.inlineVolumeSpec.claimRef: Forbidden: may not be specified in the context of inline volumes, \
+             spec.source.inlineVolumeSpec.capacity: Forbidden: may not be specified in the context of inline volumes, \
+             spec.source.inlineVolumeSpec.persistentVolumeReclaimPolicy: Forbidden: may only be Retain in the context of \
+             inline volumes, spec.source.inlineVolumeSpec.nodeAffinity: Forbidden: may not be specified in the context of \
+             inline volumes, spec.source.inlineVolumeSpec.nodeAffinity: Required value: Local volume requires node \
+             affinity, spec.source.inlineVolumeSpec.csi: Forbidden: may not specify more than 1 volume type, \
+             spec.source.inlineVolumeSpec.storageClassName: Forbidden: may not be specified in the context of inline \
+             volumes, spec.source.inlineVolumeSpec.volumeMode: Forbidden: may not specify volumeMode other than Filesystem \
+             in the context of inline volumes]",
+        );
+    }
+
+    #[test]
+    fn inline_volumes_have_the_defaults_of_volumes() {
+        let attachment = json!({"spec": {"source": {"inlineVolumeSpec": {"rbd": {}, "volumeMode": null}}}});
+        let made = created(&VolumeAttachment, &attachment);
+        let rbd = json!({"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"});
+        assert_eq!(made["spec"]["source"]["inlineVolumeSpec"]["rbd"], rbd);
     }
 }
