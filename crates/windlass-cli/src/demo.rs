@@ -22,12 +22,12 @@ mod table;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use windlass_server::depth;
 
 use crate::args::Demo;
 use crate::logging;
+use crate::signals::Signals;
 use display::Display;
 use pets::Pets;
 use stage::Stage;
@@ -43,13 +43,13 @@ pub(crate) fn run(args: &Demo) -> Result<ExitCode> {
 }
 
 async fn perform(args: &Demo, pets: &watch::Sender<Pets>, display: &Display) -> Result<ExitCode> {
-    let mut signals = Signals::install()?;
+    let mut signals = Signals::with_quit().context("cannot listen for signals")?;
     let (mut stage, mut failures) = Stage::new();
 
     display.open();
     let ended = tokio::select! {
         biased;
-        code = signals.next() => Ended::Interrupted(code),
+        code = signals.recv() => Ended::Interrupted(code),
         Some(failure) = failures.recv() => Ended::Told(Err(failure)),
         told = story::tell(&mut stage, pets, display, args.keep) => Ended::Told(told),
         () = display.animate() => unreachable!("an animation does not end"),
@@ -60,7 +60,7 @@ async fn perform(args: &Demo, pets: &watch::Sender<Pets>, display: &Display) -> 
     }
     let stopped = tokio::select! {
         biased;
-        code = signals.next() => {
+        code = signals.recv() => {
             // Asked twice: what memory holds goes with the process, the file has to be removed.
             stage.abandon();
             display.close();
@@ -90,34 +90,4 @@ enum Ended {
     Told(Result<()>),
     /// By a signal, with the exit code that tells so.
     Interrupted(u8),
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-    quit: Signal,
-}
-
-impl Signals {
-    fn install() -> Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-            quit: listen(SignalKind::quit())?,
-        })
-    }
-
-    /// The next signal, as the exit code that a shell gives a process ended by it. Cancel-safe.
-    async fn next(&mut self) -> u8 {
-        let kind = tokio::select! {
-            _ = self.interrupt.recv() => SignalKind::interrupt(),
-            _ = self.terminate.recv() => SignalKind::terminate(),
-            _ = self.hangup.recv() => SignalKind::hangup(),
-            _ = self.quit.recv() => SignalKind::quit(),
-        };
-        128 + kind.as_raw_value() as u8
-    }
 }

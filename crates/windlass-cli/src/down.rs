@@ -1,4 +1,6 @@
-//! `windlass down`: stops a cluster that runs, in the background or in another terminal.
+//! `windlass down`: stops a cluster that runs in the background, or in another terminal. Of the latter it finds those
+//! that keep their objects in the cluster's own directory: with `--ephemeral` or `--data-dir` they are stopped where
+//! they run.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -94,8 +96,10 @@ pub(crate) fn forget(home: &Home, started: Option<&Run>, stopped: bool) -> Resul
     let context = home.context();
     let what = if stopped { "stopped" } else { "was not running" };
     match kubeconfig::names(&context) {
-        Ok(false) => return Ok(()),
-        Ok(true) => {}
+        Ok(false) if started.is_none() => return Ok(()),
+        // Where it was put it may still be: a file that another program is writing reads as if it were empty. That is
+        // seen under the lock.
+        Ok(_) => {}
         Err(error) if started.is_none() => {
             return Err(error.context(format!("cluster {:?} {what}; your kubeconfig cannot be looked at", home.name)));
         }

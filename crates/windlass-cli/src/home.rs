@@ -159,11 +159,21 @@ impl Home {
     fn unrecorded(&self) -> Option<Run> {
         let lock = self.data().join("store").join("LOCK");
         let pid = std::fs::read_to_string(&lock).ok()?.trim().parse().ok()?;
-        let config = kubeconfig::read(&self.kubeconfig()).unwrap_or_default();
-        let server = config["clusters"][0]["cluster"]["server"].as_str().map(str::to_owned);
+        let server = self.server_since(&lock);
         let run = Run { pid, server, ephemeral: false, kubeconfig: None, previous_context: None };
         // The number stays in the file when the process ends, and another may get it.
         (run.runs() && has_open(pid, &lock)).then_some(run)
+    }
+
+    /// Where the kubeconfig says that the cluster serves, if it was written after the store was opened: one of an
+    /// earlier run may have been left behind.
+    fn server_since(&self, lock: &Path) -> Option<String> {
+        let written = |file: &Path| file.metadata().and_then(|metadata| metadata.modified()).ok();
+        if written(&self.kubeconfig())? < written(lock)? {
+            return None;
+        }
+        let config = kubeconfig::read(&self.kubeconfig()).ok()?;
+        config["clusters"][0]["cluster"]["server"].as_str().map(str::to_owned)
     }
 
     pub(crate) fn write_run(&self, run: &Run) -> Result<()> {

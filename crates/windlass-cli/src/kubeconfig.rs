@@ -17,12 +17,18 @@ use crate::args::{Format, Kubeconfig};
 use crate::home::Home;
 use crate::{output, private};
 
+/// What is to be said of a cluster whose kubeconfig is not in its directory.
+pub(crate) const ELSEWHERE: &str = "its kubeconfig is where it was told to write it";
+
 const SECTIONS: [&str; 3] = ["clusters", "contexts", "users"];
 
 pub(crate) fn run(args: &Kubeconfig) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
-    if home.running().is_none() {
+    let Some(run) = home.running() else {
         bail!("cluster {:?} is not running; start it with `windlass up --name {}`", home.name, home.name);
+    };
+    if run.server.is_none() {
+        bail!("cluster {:?} runs (pid {}), but {ELSEWHERE}", home.name, run.pid);
     }
     let config = read(&home.kubeconfig())?;
     match args.output {

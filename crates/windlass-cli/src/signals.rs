@@ -8,26 +8,29 @@ pub(crate) struct Signals {
     terminate: Signal,
     /// None under `nohup`, whose point is that the process does not stop.
     hangup: Option<Signal>,
+    /// Only where it is asked for: it is for those who want to see where a process hangs.
+    quit: Option<Signal>,
 }
 
 impl Signals {
     pub(crate) fn new() -> std::io::Result<Self> {
         let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())?, hangup })
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate, hangup, quit: None })
+    }
+
+    /// For a process that has to tidy up however it is ended from its terminal.
+    pub(crate) fn with_quit() -> std::io::Result<Self> {
+        Ok(Self { quit: Some(signal(SignalKind::quit())?), ..Self::new()? })
     }
 
     /// Waits for the next one, and returns how a process that it ended would exit. Cancel-safe.
     pub(crate) async fn recv(&mut self) -> u8 {
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             _ = self.interrupt.recv() => 130,
             _ = self.terminate.recv() => 143,
-            _ = hangup => 129,
+            () = caught(&mut self.hangup) => 129,
+            () = caught(&mut self.quit) => 131,
         }
     }
 
@@ -40,6 +43,16 @@ impl Signals {
             code = self.recv() => Some(code),
             () = std::future::ready(()) => None,
         }
+    }
+}
+
+/// Waits for a signal, forever if it is not one to be caught. Cancel-safe.
+async fn caught(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
     }
 }
 

@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
 use crate::args::{Format, Status};
 use crate::home::Home;
+use crate::kubeconfig::ELSEWHERE;
 use crate::output;
 
 pub(crate) fn run(args: &Status) -> Result<ExitCode> {
@@ -24,7 +25,10 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let version = runtime.block_on(version(&home));
+    let version = match run.server {
+        Some(_) => runtime.block_on(version(&home)),
+        None => Err(anyhow!(ELSEWHERE)),
+    };
     let healthy = version.is_ok();
     match (args.output, version) {
         (Format::Json, version) => output::json(&json!({
@@ -38,6 +42,9 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
             run.pid,
             home.context()
         )),
+        (Format::Text, Err(error)) if run.server.is_none() => {
+            output::line(format_args!("cluster {:?} runs (pid {}), but cannot be asked: {error}", home.name, run.pid));
+        }
         (Format::Text, Err(error)) => output::line(format_args!(
             "cluster {:?} runs{} (pid {}) but does not answer: {error:#}; see {}",
             home.name,

@@ -3,6 +3,7 @@
 mod background;
 mod starter;
 
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -67,12 +68,14 @@ async fn foreground(args: &Up, home: &Home) -> Result<()> {
         tracing::warn!(bytes = recovery.truncated_bytes, "an unfinished write was cut off the end of the log");
     }
     output::line(format_args!("ready {} kubeconfig={}", credentials.server(), file.display()));
-    tokio::spawn(async {
+    let settled = async {
         tokio::time::sleep(SETTLED).await;
         memory::let_go_of_the_start();
-    });
+        std::future::pending::<Infallible>().await
+    };
     tokio::select! {
         _ = signals.recv() => {}
+        never = settled => match never {},
         () = starter.gone() => tracing::warn!("the command that started this cluster ended before it was recorded"),
     }
     // A second signal ends the process at once.

@@ -83,8 +83,12 @@ async fn start(args: &Up, home: &Home) -> Result<Started> {
         Err(error) => {
             // A cluster that nobody can find is not left running.
             process.stop(&mut signals).await;
+            let forgotten = down::forget(home, home.started().as_ref(), true);
             home.clear_run();
-            return Err(error);
+            return Err(match forgotten {
+                Ok(()) => error,
+                Err(why) => error.context(format!("{why:#}")),
+            });
         }
     };
     match args.output {

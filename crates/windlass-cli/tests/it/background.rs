@@ -246,3 +246,43 @@ fn an_output_that_cannot_be_written_is_a_failure() {
     assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
     assert!(said.stderr.contains("cannot write to standard output"), "{}", said.stderr);
 }
+
+#[test]
+fn a_kubeconfig_that_reads_as_empty_while_it_is_written_is_looked_at_again() {
+    let sandbox = Sandbox::new();
+    let (_up, _) = Up::new(&sandbox, "one");
+    let (file, lock) = (sandbox.user_kubeconfig(), sandbox.path("user-kubeconfig.lock"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    // As kubectl does.
+    std::fs::write(&lock, "").unwrap();
+    std::fs::write(&file, "").unwrap();
+    let down = crate::process::Running::spawn(&mut sandbox.command("down --name one"));
+    crate::process::eventually("the cluster has stopped", || {
+        (parsed(&sandbox, "status --name one -o json")["running"] == false).then_some(())
+    });
+    std::fs::write(&file, text).unwrap();
+    std::fs::remove_file(&lock).unwrap();
+    assert!(down.wait().success());
+    assert_eq!(read(&file)["contexts"], json!([]));
+}
+
+#[test]
+fn a_cluster_that_dies_while_it_is_recorded_is_not_in_the_kubeconfig() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.user_kubeconfig(), THEIRS).unwrap();
+    let lock = sandbox.path("user-kubeconfig.lock");
+    std::fs::write(&lock, "").unwrap();
+    let up = crate::process::Running::spawn(&mut sandbox.command("up --name one"));
+    let store = sandbox.path("clusters/one/data/store/LOCK");
+    let kubeconfig = sandbox.path("clusters/one/kubeconfig");
+    let pid = crate::process::eventually("it serves", || {
+        let pid = std::fs::read_to_string(&store).ok()?.trim().parse().ok()?;
+        kubeconfig.exists().then_some(pid)
+    });
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    std::fs::remove_file(&lock).unwrap();
+    assert!(!up.wait().success());
+    assert_eq!(read(&sandbox.user_kubeconfig()), serde_saphyr::from_str::<Value>(THEIRS).unwrap());
+    assert_eq!(parsed(&sandbox, "list -o json"), json!([]));
+}

@@ -92,3 +92,27 @@ fn nohup_keeps_it_running() {
     process.signal(Signal::TERM);
     assert!(process.wait().success());
 }
+
+#[test]
+fn the_address_of_an_earlier_run_is_not_told() {
+    let sandbox = Sandbox::new();
+    let first = crate::process::Running::spawn(&mut sandbox.command("up --foreground --name one"));
+    first.line_with("ready");
+    let status = || -> serde_json::Value {
+        serde_json::from_str(&sandbox.windlass("status --name one -o json").stdout).unwrap()
+    };
+    assert_eq!(status()["healthy"], true);
+    first.signal(Signal::KILL);
+    first.wait();
+    let second =
+        crate::process::Running::spawn(&mut sandbox.command("up --foreground --name one --kubeconfig kubeconfig"));
+    second.line_with("ready");
+    let said = status();
+    assert_eq!((&said["running"], &said["server"]), (&true.into(), &serde_json::Value::Null));
+    let said = sandbox.windlass("status --name one").stdout;
+    assert!(said.contains("its kubeconfig is where it was told to write it"), "{said}");
+    let said = sandbox.fails("kubeconfig --name one");
+    assert!(said.contains("its kubeconfig is where it was told to write it"), "{said}");
+    sandbox.succeeds("down --name one");
+    assert!(second.wait().success());
+}

@@ -426,6 +426,8 @@ pub fn of(group: &str, kind: &str) -> &'static dyn Strategy {
 }
 
 #[cfg(test)]
+mod long_lists;
+#[cfg(test)]
 mod properties;
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! field with the zero value of the type that is asked for. They never panic: a value of another
 //! type reads as absent too.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 static NULL: Value = Value::Null;
@@ -90,6 +92,16 @@ impl Access for Value {
     fn text_entries(&self, field: &str) -> Vec<(&str, &str)> {
         self.entries(field).into_iter().map(|(key, value)| (key, value.as_str().unwrap_or_default())).collect()
     }
+}
+
+/// The items of a list by the text of a field; of two with the same, the first.
+pub fn first_by<'a>(items: &'a [Value], field: &str) -> HashMap<&'a str, &'a Value> {
+    items.iter().rev().map(|item| (item.text(field), item)).collect()
+}
+
+/// The items of a list by the text of a field; of two with the same, the last.
+pub fn last_by<'a>(items: &'a [Value], field: &str) -> HashMap<&'a str, &'a Value> {
+    items.iter().map(|item| (item.text(field), item)).collect()
 }
 
 /// Writers of one object's fields. On anything but an object they do nothing.

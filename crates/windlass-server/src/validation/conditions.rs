@@ -1,6 +1,8 @@
 //! Conditions of the common shape, `meta/v1.Condition`. Kinds with conditions of their own shape check them
 //! themselves.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::access::Access as _;
@@ -13,11 +15,11 @@ const LONGEST_MESSAGE: usize = 32 * 1024;
 /// Checks `owner.conditions`.
 pub fn validate(owner: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("conditions");
-    let conditions = owner.list("conditions");
-    for (i, condition) in conditions.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, condition) in owner.list("conditions").iter().enumerate() {
         let path = path.index(i);
         let kind = condition.text("type");
-        if conditions[..i].iter().any(|before| before.text("type") == kind) {
+        if !seen.insert(kind) {
             errors.push(FieldError::duplicate(&path, kind));
         }
         one(condition, &path, errors);

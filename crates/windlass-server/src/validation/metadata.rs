@@ -5,6 +5,8 @@
 //! twice on update (once for every kind, once in the kind's own validation), so a violation appears
 //! twice among the causes; that is kept.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::access::{Access, in_order};
@@ -193,7 +195,7 @@ fn qualified_finalizers(meta: &Value, path: &Path<'_>, errors: &mut FieldErrors)
 }
 
 fn no_new_finalizers(meta: &Value, old: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    let before = old.texts("finalizers");
+    let before: HashSet<&str> = old.texts("finalizers").into_iter().collect();
     let mut added = meta.texts("finalizers");
     added.retain(|name| !before.contains(name));
     added.sort_unstable();

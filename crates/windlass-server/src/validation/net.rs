@@ -3,6 +3,7 @@
 //! Go once read `010.1.2.3` as `10.1.2.3`; such values are told from malformed ones because their
 //! messages differ.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::field::{FieldError, FieldErrors, Path};
@@ -44,8 +45,8 @@ pub fn is_ipv6(text: &str) -> bool {
 }
 
 /// Checks an address in a field that was once checked more loosely: values in `known` stay allowed.
-pub fn legacy_ip(text: &str, known: &[&str], path: &Path<'_>, errors: &mut FieldErrors) {
-    if !known.contains(&text) {
+pub(crate) fn legacy_ip(text: &str, known: &HashSet<&str>, path: &Path<'_>, errors: &mut FieldErrors) {
+    if !known.contains(text) {
         strict_ip(text, path, errors);
     }
 }
@@ -72,8 +73,8 @@ pub fn canonical_ip(text: &str, path: &Path<'_>, errors: &mut FieldErrors) {
 }
 
 /// Checks a CIDR block; values in `known` stay allowed.
-pub fn legacy_cidr(text: &str, known: &[&str], path: &Path<'_>, errors: &mut FieldErrors) {
-    if known.contains(&text) {
+pub(crate) fn legacy_cidr(text: &str, known: &HashSet<&str>, path: &Path<'_>, errors: &mut FieldErrors) {
+    if known.contains(text) {
         return;
     }
     let detail = match parse_cidr(text) {
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let ip = |text: &str| errors(|e| legacy_ip(text, &[], &Path::new("ip"), e));
+        let ip = |text: &str| errors(|e| legacy_ip(text, &HashSet::new(), &Path::new("ip"), e));
         assert_eq!(ip("10.0.0.1"), "[]");
         assert_eq!(ip("::1"), "[]");
         assert!(ip("010.0.0.1").contains("must not have leading 0s"));
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn blocks() {
-        let cidr = |text: &str| errors(|e| legacy_cidr(text, &[], &Path::new("cidr"), e));
+        let cidr = |text: &str| errors(|e| legacy_cidr(text, &HashSet::new(), &Path::new("cidr"), e));
         assert_eq!(cidr("10.0.0.0/8"), "[]");
         assert_eq!(cidr("2001:db8::/32"), "[]");
         assert_eq!(cidr("0.0.0.0/0"), "[]");

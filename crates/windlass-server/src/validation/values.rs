@@ -8,6 +8,9 @@ use crate::field::{FieldError, FieldErrors, Path};
 
 /// What upstream says about a field that may not change.
 pub const IMMUTABLE: &str = "field is immutable";
+/// How many errors may quote the same list or the same text whole. Where upstream has one for each bad part, their
+/// number times their size would be the square of what a client sent.
+pub const MOST_QUOTED: usize = 16;
 const NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// One `Invalid value` for each reason.

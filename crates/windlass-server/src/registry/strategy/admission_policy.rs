@@ -1,5 +1,7 @@
 //! Admission policies and their bindings. Their expressions are listed here and compiled elsewhere.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::webhook::{default_rules, match_condition_expressions, match_conditions, rule_with_operations};
@@ -203,12 +205,12 @@ fn match_resources(resources: &Value, path: &Path<'_>, errors: &mut FieldErrors)
         for (i, rule) in resources.list(field).iter().enumerate() {
             let path = rules_path.index(i);
             let names_path = path.child("resourceNames");
-            let listed = rule.texts("resourceNames");
-            for (j, name) in listed.iter().enumerate() {
+            let mut seen = HashSet::new();
+            for (j, name) in rule.texts("resourceNames").into_iter().enumerate() {
                 let path = names_path.index(j);
                 values::invalid_for_each(&path, name, names::path_segment(name, false), errors);
-                if listed[..j].contains(name) {
-                    errors.push(FieldError::duplicate(&path, *name));
+                if !seen.insert(name) {
+                    errors.push(FieldError::duplicate(&path, name));
                 }
             }
             rule_with_operations(rule, &path, errors);
@@ -292,6 +294,7 @@ fn validations(object: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
         errors.push(FieldError::invalid(&annotations_path, shown, "must not have more than 20 auditAnnotations"));
     }
     let policy = object.at("metadata").text("name");
+    let mut seen = HashSet::new();
     for (i, annotation) in annotations.iter().enumerate() {
         let path = annotations_path.index(i);
         let key = annotation.text("key");
@@ -304,7 +307,7 @@ fn validations(object: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
             let detail = "must not exceed 5120 bytes in length";
             errors.push(FieldError::required(&path.child("valueExpression"), detail));
         }
-        if annotations[..i].iter().any(|before| before.text("key") == key) {
+        if !seen.insert(key) {
             errors.push(FieldError::duplicate(&path.child("key"), key));
         }
     }
@@ -389,11 +392,12 @@ fn param_ref(reference: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 
 fn validation_actions(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let actions = spec.texts("validationActions");
+    let mut seen = HashSet::new();
     for (i, action) in actions.iter().enumerate() {
         if !["Audit", "Deny", "Warn"].contains(action) {
             errors.push(FieldError::not_supported(&path.index(i), *action, &["Audit", "Deny", "Warn"]));
         }
-        if actions[..i].contains(action) {
+        if !seen.insert(action) {
             errors.push(FieldError::duplicate(&path.index(i), *action));
         }
     }

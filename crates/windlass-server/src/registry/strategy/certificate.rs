@@ -1,6 +1,8 @@
 //! CertificateSigningRequest. Who asks is recorded by the server with [`set_requester`]; who approves
 //! does so through `/approval`, who signs through `/status`.
 
+use std::collections::HashSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -11,6 +13,8 @@ use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::object;
 use crate::validation::access::{Access, AccessMut};
 use crate::validation::{difference, names, values};
+
+mod pem;
 
 const USAGES: &[&str] = &[
     "any",
@@ -71,12 +75,12 @@ impl Strategy for CertificateSigningRequest {
         for kind in ["Approved", "Denied"] {
             keep_conditions(object, old, kind);
         }
-        date_conditions(object, old);
+        date_conditions(object, old, Timestamp::now());
     }
 
     /// The approver may only set conditions.
     fn prepare_subresource(&self, _subresource: &str, object: &mut Value, old: &Value) {
-        date_conditions(object, old);
+        date_conditions(object, old, Timestamp::now());
         let conditions = object.at("status").clone();
         object.copy_field("spec", old);
         object.copy_field("status", old);
@@ -84,53 +88,23 @@ impl Strategy for CertificateSigningRequest {
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
-        let path = Path::new("spec");
-        let spec = object.at("spec");
-        if let Err(why) = pem_request(spec.text("request")) {
-            errors.push(FieldError::invalid(&path.child("request"), spec.text("request"), why));
-        }
-        let usages_path = path.child("usages");
-        let usages = spec.texts("usages");
-        if usages.is_empty() {
-            errors.push(FieldError::required(&usages_path, ""));
-        }
-        for (i, usage) in usages.iter().enumerate() {
-            if !USAGES.contains(usage) {
-                errors.push(FieldError::not_supported(&usages_path.index(i), *usage, USAGES));
-            }
-            if usages[..i].contains(usage) {
-                errors.push(FieldError::duplicate(&usages_path.index(i), *usage));
-            }
-        }
-        signer_name(spec.text("signerName"), &path.child("signerName"), errors);
-        if let Some(seconds) = spec.int_opt("expirationSeconds")
-            && seconds < 600
-        {
-            let detail = "may not specify a duration less than 600 seconds (10 minutes)";
-            errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
-        }
-        conditions(object, errors);
-        let text = object.at("status").text("certificate");
-        if let Err(why) = pem_certificates(text) {
-            let path = Path::new("status");
-            errors.push(FieldError::invalid(&path.child("certificate"), "<certificate data>", why));
-        }
+        request_and_status(object, None, errors);
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        self.validate(object, errors);
+        request_and_status(object, Some(old), errors);
         kept_conditions(object, old, false, errors);
         certificate(object, old, false, errors);
     }
 
     fn validate_status_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        self.validate(object, errors);
+        request_and_status(object, Some(old), errors);
         kept_conditions(object, old, false, errors);
         certificate(object, old, true, errors);
     }
 
     fn validate_subresource(&self, _subresource: &str, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        self.validate(object, errors);
+        request_and_status(object, Some(old), errors);
         kept_conditions(object, old, true, errors);
         certificate(object, old, false, errors);
     }
@@ -167,6 +141,47 @@ pub fn set_requester(
     }
 }
 
+/// Checks what is asked for and what became of it. `old` is what is replaced.
+fn request_and_status(object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+    let path = Path::new("spec");
+    let spec = object.at("spec");
+    if let Err(why) = pem_request(spec.text("request")) {
+        errors.push(FieldError::invalid(&path.child("request"), spec.text("request"), why));
+    }
+    let usages_path = path.child("usages");
+    let usages = spec.texts("usages");
+    if usages.is_empty() {
+        errors.push(FieldError::required(&usages_path, ""));
+    }
+    let mut seen = HashSet::new();
+    for (i, usage) in usages.iter().enumerate() {
+        if !USAGES.contains(usage) {
+            errors.push(FieldError::not_supported(&usages_path.index(i), *usage, USAGES));
+        }
+        if !seen.insert(usage) {
+            errors.push(FieldError::duplicate(&usages_path.index(i), *usage));
+        }
+    }
+    signer_name(spec.text("signerName"), &path.child("signerName"), errors);
+    if let Some(seconds) = spec.int_opt("expirationSeconds")
+        && seconds < 600
+    {
+        let detail = "may not specify a duration less than 600 seconds (10 minutes)";
+        errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
+    }
+    conditions(object, errors);
+    let text = object.at("status").text("certificate");
+    // A certificate that stays, or that replaces one that was no better, may be anything.
+    let tolerated = old.map(|old| old.at("status").text("certificate"));
+    let tolerated = tolerated.is_some_and(|before| before == text || pem_certificates(before).is_err());
+    if let Err(why) = pem_certificates(text)
+        && !tolerated
+    {
+        let path = Path::new("status");
+        errors.push(FieldError::invalid(&path.child("certificate"), "<certificate data>", why));
+    }
+}
+
 /// A request must at least be a PEM block of the right type.
 fn pem_request(base64: &str) -> Result<(), String> {
     let bytes = STANDARD.decode(base64).unwrap_or_default();
@@ -184,16 +199,28 @@ fn pem_certificates(base64: &str) -> Result<(), String> {
         return Ok(());
     }
     let bytes = STANDARD.decode(base64).unwrap_or_default();
-    let mut blocks = 0;
-    for block in x509_parser::pem::Pem::iter_from_buffer(&bytes).map_while(Result::ok) {
+    let mut found = false;
+    for block in pem::blocks(&bytes) {
         if block.label != "CERTIFICATE" {
             return Err(format!("only CERTIFICATE PEM blocks are allowed, found {}", quote(&block.label)));
         }
-        block.parse_x509().map_err(|_| "x509: malformed certificate".to_owned())?;
-        blocks += 1;
+        if block.has_headers {
+            return Err("no PEM block headers are permitted".to_owned());
+        }
+        der_certificates(&block.contents)?;
+        found = true;
     }
-    if blocks == 0 {
-        return Err("must contain at least one CERTIFICATE PEM block".to_owned());
+    if found { Ok(()) } else { Err("must contain at least one CERTIFICATE PEM block".to_owned()) }
+}
+
+/// One certificate after the other, and nothing after the last.
+fn der_certificates(mut contents: &[u8]) -> Result<(), String> {
+    if contents.is_empty() {
+        return Err("found CERTIFICATE PEM block containing 0 certificates".to_owned());
+    }
+    while !contents.is_empty() {
+        let parsed = x509_parser::parse_x509_certificate(contents);
+        (contents, _) = parsed.map_err(|_| "x509: malformed certificate".to_owned())?;
     }
     Ok(())
 }
@@ -213,8 +240,8 @@ fn keep_conditions(object: &mut Value, old: &Value, kind: &str) {
 }
 
 /// Conditions say when they were set and when they last changed, unless whoever sets them does.
-fn date_conditions(object: &mut Value, old: &Value) {
-    let now = object::time(Timestamp::now());
+fn date_conditions(object: &mut Value, old: &Value, now: Timestamp) {
+    let now = object::time(now);
     let Some(conditions) = object.struct_mut("status").get_mut("conditions").and_then(Value::as_array_mut) else {
         return;
     };
@@ -257,8 +284,8 @@ fn signer_name(name: &str, path: &Path<'_>, errors: &mut FieldErrors) {
 fn conditions(object: &Value, errors: &mut FieldErrors) {
     let status = Path::new("status");
     let path = status.child("conditions");
-    let list = object.at("status").list("conditions");
-    for (i, condition) in list.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, condition) in object.at("status").list("conditions").iter().enumerate() {
         let item = path.index(i);
         let kind = condition.text("type");
         values::required(condition, "type", &item, errors);
@@ -270,11 +297,11 @@ fn conditions(object: &Value, errors: &mut FieldErrors) {
             "Denied" => "Approved",
             _ => "",
         };
-        if !other.is_empty() && list[..i].iter().any(|before| before.text("type") == other) {
+        if !other.is_empty() && seen.contains(other) {
             let detail = "Approved and Denied conditions are mutually exclusive";
             errors.push(FieldError::invalid(&path, kind, detail));
         }
-        if list[..i].iter().any(|before| before.text("type") == kind) {
+        if !seen.insert(kind) {
             errors.push(FieldError::duplicate(&item.child("type"), kind));
         }
     }
@@ -391,7 +418,49 @@ mod tests {
         let empty = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
         assert_eq!(check(empty), "x509: malformed certificate");
         let authority = crate::pki::Authority::generate().expect("an authority");
-        assert_eq!(check(authority.certificate()), "");
+        let good = authority.certificate();
+        assert_eq!(check(good), "");
+        assert_eq!(check(&format!("{good}{good}")), "");
+        // What cannot be read hides nothing that follows it.
+        let broken = "-----BEGIN CERTIFICATE-----\n%\n-----END CERTIFICATE-----\n";
+        assert_eq!(check(&format!("{good}{broken}")), "");
+        assert_eq!(check(&format!("{good}{broken}{key}")), "only CERTIFICATE PEM blocks are allowed, found \"KEY\"");
+        let first = "-----BEGIN CERTIFICATE-----\n";
+        let headed = good.replacen(first, &format!("{first}Proc-Type: 4\n\n"), 1);
+        assert_eq!(check(&headed), "no PEM block headers are permitted");
+        assert_eq!(
+            check("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"),
+            "found CERTIFICATE PEM block containing 0 certificates"
+        );
+        let der = pem::blocks(good.as_bytes()).next().expect("a block").contents;
+        let block = |der: &[u8]| format!("{first}{}\n-----END CERTIFICATE-----\n", STANDARD.encode(der));
+        assert_eq!(check(&block(&[&*der, &*der].concat())), "");
+        assert_eq!(check(&block(&[&*der, &[0]].concat())), "x509: malformed certificate");
+    }
+
+    #[test]
+    fn a_certificate_is_not_checked_again() {
+        let mut old = created(&CertificateSigningRequest, &request());
+        old["status"] = json!({"certificate": STANDARD.encode("x")});
+        let check = |old: &Value, new: &Value| {
+            let mut errors = FieldErrors::default();
+            CertificateSigningRequest.validate_update(new, old, &mut errors);
+            errors.to_string()
+        };
+        let mut new = old.clone();
+        new["metadata"] = json!({"labels": {"a": "b"}});
+        assert_eq!(check(&old, &new), "[]");
+        new["status"]["certificate"] = STANDARD.encode("y").into();
+        let refused = "status.certificate: Forbidden: updates may not set certificate content";
+        assert_eq!(check(&old, &new), refused);
+        old["status"] = json!({});
+        assert_eq!(
+            check(&old, &new),
+            format!(
+                "[status.certificate: Invalid value: \"<certificate data>\": must contain at least one CERTIFICATE \
+                 PEM block, {refused}]"
+            )
+        );
     }
 
     #[test]

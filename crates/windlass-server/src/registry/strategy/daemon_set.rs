@@ -46,31 +46,12 @@ impl Strategy for DaemonSet {
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
-        let path = Path::new("spec");
-        let spec = object.at("spec");
-        let selector_path = path.child("selector");
-        let label_selector = spec.at("selector");
-        selector::validate(label_selector, &selector_path, errors);
-        let template_path = path.child("template");
-        if Selector::from_object(label_selector)
-            .is_some_and(|parsed| !parsed.matches(spec.below(&["template", "metadata", "labels"])))
-        {
-            errors.push(workload::unmatched_labels(spec.at("template"), &template_path));
-        }
-        if workload::selects_everything(label_selector) {
-            let detail = "empty selector is invalid for daemonset";
-            errors.push(selector::invalid(label_selector, &selector_path, detail));
-        }
-        pod::template::validate(spec.at("template"), &template_path, errors);
-        workload::always_restarted(spec.at("template"), "DaemonSet", &template_path, errors);
-        values::not_negative_field(spec, "minReadySeconds", &path, errors);
-        update_strategy(spec.at("updateStrategy"), &path.child("updateStrategy"), errors);
-        values::not_negative_field(spec, "revisionHistoryLimit", &path, errors);
+        daemon_set(object, &Value::Null, errors);
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
         immutable_selector(object, old, errors);
-        self.validate(object, errors);
+        daemon_set(object, old, errors);
     }
 
     fn validate_status_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
@@ -92,6 +73,29 @@ impl Strategy for DaemonSet {
     fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
         workload::template_warnings(object, old, false)
     }
+}
+
+fn daemon_set(object: &Value, old: &Value, errors: &mut FieldErrors) {
+    let path = Path::new("spec");
+    let spec = object.at("spec");
+    let selector_path = path.child("selector");
+    let label_selector = spec.at("selector");
+    selector::validate(label_selector, &selector_path, errors);
+    let template_path = path.child("template");
+    if Selector::from_object(label_selector)
+        .is_some_and(|parsed| !parsed.matches(spec.below(&["template", "metadata", "labels"])))
+    {
+        errors.push(workload::unmatched_labels(spec.at("template"), &template_path));
+    }
+    if workload::selects_everything(label_selector) {
+        let detail = "empty selector is invalid for daemonset";
+        errors.push(selector::invalid(label_selector, &selector_path, detail));
+    }
+    pod::template::validate(spec.at("template"), old.below(&["spec", "template"]), &template_path, errors);
+    workload::always_restarted(spec.at("template"), "DaemonSet", &template_path, errors);
+    values::not_negative_field(spec, "minReadySeconds", &path, errors);
+    update_strategy(spec.at("updateStrategy"), &path.child("updateStrategy"), errors);
+    values::not_negative_field(spec, "revisionHistoryLimit", &path, errors);
 }
 
 fn template_generation(object: &Value) -> i64 {

@@ -58,24 +58,11 @@ impl Strategy for Deployment {
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
-        let path = Path::new("spec");
-        let spec = object.at("spec");
-        values::not_negative_field(spec, "replicas", &path, errors);
-        workload::replicated_pods(spec, &path, errors);
-        strategy(spec.at("strategy"), &path.child("strategy"), errors);
-        values::not_negative_field(spec, "minReadySeconds", &path, errors);
-        values::not_negative_field(spec, "revisionHistoryLimit", &path, errors);
-        if let Some(seconds) = spec.int_opt("progressDeadlineSeconds") {
-            values::not_negative_field(spec, "progressDeadlineSeconds", &path, errors);
-            if seconds <= spec.int("minReadySeconds") {
-                let detail = "must be greater than minReadySeconds";
-                errors.push(FieldError::invalid(&path.child("progressDeadlineSeconds"), seconds, detail));
-            }
-        }
+        deployment(object, &Value::Null, errors);
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        self.validate(object, errors);
+        deployment(object, old, errors);
         immutable_selector(object, old, errors);
     }
 
@@ -122,15 +109,11 @@ impl Strategy for ReplicaSet {
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
-        let path = Path::new("spec");
-        let spec = object.at("spec");
-        values::not_negative_field(spec, "replicas", &path, errors);
-        values::not_negative_field(spec, "minReadySeconds", &path, errors);
-        workload::replicated_pods(spec, &path, errors);
+        replica_set(object, &Value::Null, errors);
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        self.validate(object, errors);
+        replica_set(object, old, errors);
         immutable_selector(object, old, errors);
     }
 
@@ -161,6 +144,31 @@ pub(super) fn immutable_selector(object: &Value, old: &Value, errors: &mut Field
     if !semantically_equal(new, old) {
         errors.push(selector::invalid(new, &path.child("selector"), values::IMMUTABLE));
     }
+}
+
+fn deployment(object: &Value, old: &Value, errors: &mut FieldErrors) {
+    let path = Path::new("spec");
+    let spec = object.at("spec");
+    values::not_negative_field(spec, "replicas", &path, errors);
+    workload::replicated_pods(spec, old.at("spec"), &path, errors);
+    strategy(spec.at("strategy"), &path.child("strategy"), errors);
+    values::not_negative_field(spec, "minReadySeconds", &path, errors);
+    values::not_negative_field(spec, "revisionHistoryLimit", &path, errors);
+    if let Some(seconds) = spec.int_opt("progressDeadlineSeconds") {
+        values::not_negative_field(spec, "progressDeadlineSeconds", &path, errors);
+        if seconds <= spec.int("minReadySeconds") {
+            let detail = "must be greater than minReadySeconds";
+            errors.push(FieldError::invalid(&path.child("progressDeadlineSeconds"), seconds, detail));
+        }
+    }
+}
+
+fn replica_set(object: &Value, old: &Value, errors: &mut FieldErrors) {
+    let path = Path::new("spec");
+    let spec = object.at("spec");
+    values::not_negative_field(spec, "replicas", &path, errors);
+    values::not_negative_field(spec, "minReadySeconds", &path, errors);
+    workload::replicated_pods(spec, old.at("spec"), &path, errors);
 }
 
 fn strategy(strategy: &Value, path: &Path<'_>, errors: &mut FieldErrors) {

@@ -1,5 +1,7 @@
 //! Endpoints and EndpointSlice.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::Strategy;
@@ -80,12 +82,12 @@ impl Strategy for EndpointSlice {
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        drop_topology(object, &[]);
+        drop_topology(object, &HashSet::new());
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value) {
         if object.at("endpoints") != old.at("endpoints") {
-            let nodes: Vec<&str> = old.list("endpoints").iter().map(hostname).collect();
+            let nodes: HashSet<&str> = old.list("endpoints").iter().map(hostname).collect();
             drop_topology(object, &nodes);
         }
     }
@@ -105,10 +107,10 @@ impl Strategy for EndpointSlice {
 }
 
 /// The field has no effect any more. What it said of the node, and the object said before, is said by `nodeName`.
-fn drop_topology(object: &mut Value, nodes: &[&str]) {
+fn drop_topology(object: &mut Value, nodes: &HashSet<&str>) {
     for endpoint in object.items_mut("endpoints") {
         let node = hostname(endpoint).to_owned();
-        if !endpoint.has("nodeName") && nodes.contains(&&*node) && names::subdomain(&node).is_empty() {
+        if !endpoint.has("nodeName") && nodes.contains(node.as_str()) && names::subdomain(&node).is_empty() {
             endpoint.put("nodeName", node);
         }
         endpoint.drop_field("deprecatedTopology");
@@ -122,7 +124,7 @@ fn hostname(endpoint: &Value) -> &str {
 
 fn address(address: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let ip_path = path.child("ip");
-    net::legacy_ip(address.text("ip"), &[], &ip_path, errors);
+    net::legacy_ip(address.text("ip"), &HashSet::new(), &ip_path, errors);
     values::optional_text(address, "hostname", names::label, path, errors);
     if let Some(node) = address.text_opt("nodeName") {
         values::invalid_for_each(&path.child("nodeName"), node, names::subdomain(node), errors);
@@ -155,10 +157,11 @@ fn slice_type_and_ports(object: &Value, errors: &mut FieldErrors) {
         errors.push(FieldError::too_many(&path, ports.len(), 20_000));
         return;
     }
+    let mut seen = HashSet::new();
     for (i, item) in ports.iter().enumerate() {
         let path = path.index(i);
         values::optional_text(item, "name", names::label, &path, errors);
-        if ports[..i].iter().any(|before| before.text("name") == item.text("name")) {
+        if !seen.insert(item.text("name")) {
             errors.push(FieldError::duplicate(&path.child("name"), item.text("name")));
         }
         values::required_one_of(item, "protocol", PROTOCOLS, &path, errors);
@@ -200,7 +203,7 @@ fn slice_endpoints(object: &Value, errors: &mut FieldErrors) {
 fn slice_address(kind: &str, text: &str, list: &Path<'_>, path: &Path<'_>, errors: &mut FieldErrors) {
     let found = errors.0.len();
     match kind {
-        "IPv4" => net::legacy_ip(text, &[], path, errors),
+        "IPv4" => net::legacy_ip(text, &HashSet::new(), path, errors),
         "IPv6" => net::canonical_ip(text, path, errors),
         "FQDN" => {
             let name = text.strip_suffix('.').unwrap_or(text);

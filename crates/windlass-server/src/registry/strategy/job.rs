@@ -66,11 +66,11 @@ impl Strategy for Job {
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         generated_selector(object, errors);
-        selected_job(object, errors);
+        selected_job(object, &Value::Null, errors);
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        selected_job(object, errors);
+        selected_job(object, old, errors);
         let path = Path::new("spec");
         let (spec, old_spec) = (object.at("spec"), old.at("spec"));
         completions_change(spec, old_spec, &path, errors);
@@ -229,10 +229,10 @@ fn generated_selector(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-fn selected_job(object: &Value, errors: &mut FieldErrors) {
+fn selected_job(object: &Value, old: &Value, errors: &mut FieldErrors) {
     let path = Path::new("spec");
     let spec = object.at("spec");
-    job_spec(spec, &path, errors);
+    job_spec(spec, old.at("spec"), &path, errors);
     let selector_path = path.child("selector");
     let label_selector = spec.at("selector");
     if label_selector.is_null() {
@@ -257,7 +257,7 @@ fn selected_job(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-fn job_spec(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+fn job_spec(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     for field in [
         "parallelism",
         "completions",
@@ -279,7 +279,7 @@ fn job_spec(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     completion_mode(spec, path, errors);
     policies::validate(spec, path, errors);
     let template_path = path.child("template");
-    pod::template::validate(spec.at("template"), &template_path, errors);
+    pod::template::validate(spec.at("template"), old.at("template"), &template_path, errors);
     let spec_path = template_path.child("spec");
     let restart_path = spec_path.child("restartPolicy");
     match spec.below(&["template", "spec"]).text("restartPolicy") {
@@ -423,7 +423,8 @@ fn cron_spec(object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     let template_path = path.child("jobTemplate");
     let job_path = template_path.child("spec");
     let template_spec = spec.below(&["jobTemplate", "spec"]);
-    job_spec(template_spec, &job_path, errors);
+    let old_template = old_spec.map_or(&Value::Null, |old| old.below(&["jobTemplate", "spec"]));
+    job_spec(template_spec, old_template, &job_path, errors);
     if template_spec.has("selector") {
         let label_selector = template_spec.at("selector");
         errors.push(selector::invalid(
@@ -550,6 +551,15 @@ mod tests {
             immutable(
                 r#"{"Rules":[{"Action":"Ignore","OnExitCodes":null,"OnPodConditions":[{"Type":"DisruptionTarget","Status":"True"}]},{"Action":"FailJob","OnExitCodes":{"ContainerName":null,"Operator":"In","Values":[1,2]},"OnPodConditions":null}]}"#
             )
+        );
+        // Which policy it is does not depend on what its rules say.
+        let mut new = old.clone();
+        new["spec"]["successPolicy"] = json!({"rules": [{}]});
+        let shown = r#"{"Rules":[{"SucceededIndexes":null,"SucceededCount":null}]}"#;
+        let errors = update_errors(&Job, &old, &new);
+        assert!(
+            errors.contains(&format!("spec.successPolicy: Invalid value: {shown}: field is immutable")),
+            "{errors}"
         );
     }
 

@@ -1,5 +1,7 @@
 //! Ingress, IngressClass and NetworkPolicy.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::Strategy;
@@ -69,8 +71,7 @@ impl Strategy for Ingress {
         let status = Path::new("status");
         let balancer = status.child("loadBalancer");
         let path = balancer.child("ingress");
-        let known: Vec<&str> =
-            old.below(&["status", "loadBalancer"]).list("ingress").iter().map(|item| item.text("ip")).collect();
+        let known = old.below(&["status", "loadBalancer"]).list("ingress").iter().map(|item| item.text("ip")).collect();
         for (i, ingress) in object.below(&["status", "loadBalancer"]).list("ingress").iter().enumerate() {
             let path = path.index(i);
             if !ingress.text("ip").is_empty() {
@@ -147,15 +148,15 @@ impl Strategy for NetworkPolicy {
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
-        policy(object, &[], errors);
+        policy(object, &HashSet::new(), errors);
     }
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
-        let mut known = Vec::new();
+        let mut known = HashSet::new();
         for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
             for rule in old.at("spec").list(rules) {
                 for peer in rule.list(peers) {
-                    known.push(peer.at("ipBlock").text("cidr"));
+                    known.insert(peer.at("ipBlock").text("cidr"));
                     known.extend(peer.at("ipBlock").texts("except"));
                 }
             }
@@ -299,7 +300,7 @@ pub(super) fn domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut Fie
     }
 }
 
-fn policy(object: &Value, known: &[&str], errors: &mut FieldErrors) {
+fn policy(object: &Value, known: &HashSet<&str>, errors: &mut FieldErrors) {
     let path = Path::new("spec");
     let spec = object.at("spec");
     selector::validate(spec.at("podSelector"), &path.child("podSelector"), errors);
@@ -362,7 +363,7 @@ fn policy_port(port: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     }
 }
 
-fn policy_peer(peer: &Value, known: &[&str], path: &Path<'_>, errors: &mut FieldErrors) {
+fn policy_peer(peer: &Value, known: &HashSet<&str>, path: &Path<'_>, errors: &mut FieldErrors) {
     let mut peers = 0;
     for field in ["podSelector", "namespaceSelector"] {
         if peer.has(field) {
@@ -381,7 +382,7 @@ fn policy_peer(peer: &Value, known: &[&str], path: &Path<'_>, errors: &mut Field
     }
 }
 
-fn ip_block(block: &Value, known: &[&str], path: &Path<'_>, errors: &mut FieldErrors) {
+fn ip_block(block: &Value, known: &HashSet<&str>, path: &Path<'_>, errors: &mut FieldErrors) {
     let cidr = block.text("cidr");
     if !values::required(block, "cidr", path, errors) {
         return;

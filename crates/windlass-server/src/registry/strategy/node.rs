@@ -1,11 +1,13 @@
 //! Node. Nodes register with their status, so a create may set it.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::pod::resources;
 use super::{Strategy, keep_all_but_status};
-use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
-use crate::validation::access::{Access, AccessMut, in_order};
+use crate::field::{ErrorKind, FieldError, FieldErrors, Path, go_json, quote};
+use crate::validation::access::{Access, AccessMut};
 use crate::validation::{names, net, values};
 
 mod annotations;
@@ -77,7 +79,7 @@ impl Strategy for Node {
         let path = path.child("podCIDRs");
         let cidrs = object.at("spec").texts("podCIDRs");
         for (i, cidr) in cidrs.iter().enumerate() {
-            net::legacy_cidr(cidr, &[], &path.index(i), errors);
+            net::legacy_cidr(cidr, &HashSet::new(), &path.index(i), errors);
         }
         let v6 = |cidr: &&str| cidr.contains(':');
         let one_family = cidrs.iter().all(v6) || !cidrs.iter().any(v6);
@@ -110,8 +112,9 @@ impl Strategy for Node {
         let status = Path::new("status");
         declared_features(object.at("status"), &status, errors);
         let path = status.child("addresses");
-        let addresses = object.at("status").list("addresses");
-        for (i, address) in addresses.iter().enumerate().filter(|(i, address)| addresses[..*i].contains(address)) {
+        let addresses = object.at("status").list("addresses").iter().enumerate();
+        let mut seen = HashSet::new();
+        for (i, address) in addresses.filter(|(_, address)| !seen.insert(*address)) {
             let shown = format!(r#"{{"Type":{},"Address":{}}}"#, address.at("type"), address.at("address"));
             errors.push(FieldError::shown(ErrorKind::Duplicate, &path.index(i), shown, ""));
         }
@@ -127,6 +130,7 @@ impl Strategy for Node {
 }
 
 fn taints(list: &[Value], path: &Path<'_>, errors: &mut FieldErrors) {
+    let mut seen = HashSet::new();
     for (i, taint) in list.iter().enumerate() {
         let path = path.index(i);
         let key = taint.text("key");
@@ -137,9 +141,10 @@ fn taints(list: &[Value], path: &Path<'_>, errors: &mut FieldErrors) {
         }
         let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
         values::required_one_of(taint, "effect", &effects, &path, errors);
-        let same = |other: &Value| other.text("key") == key && other.text("effect") == taint.text("effect");
-        if list[..i].iter().any(same) {
-            let shown = in_order(taint, &["key", "value", "effect"]);
+        if !seen.insert((key, taint.text("effect"))) {
+            let [key, value, effect] = ["key", "value", "effect"].map(|field| go_json(&taint.text(field).into()));
+            let added = go_json(taint.at("timeAdded"));
+            let shown = format!(r#"{{"Key":{key},"Value":{value},"Effect":{effect},"TimeAdded":{added}}}"#);
             let detail = "taints must be unique by key and effect pair";
             errors.push(FieldError::shown(ErrorKind::Duplicate, &path, shown, detail));
         }
@@ -237,7 +242,7 @@ mod tests {
         let twice = json!({"key": "a", "effect": "NoSchedule"});
         assert_eq!(
             create_errors(&Node, &json!({"spec": {"taints": [twice, twice]}})),
-            r#"metadata.taints[1]: Duplicate value: {"key":"a","effect":"NoSchedule"}: taints must be unique by key and effect pair"#
+            r#"metadata.taints[1]: Duplicate value: {"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}: taints must be unique by key and effect pair"#
         );
         assert_eq!(
             update_errors(&Node, &node, &json!({"spec": {"podCIDR": "10.1.0.0/24"}})),

@@ -3,6 +3,8 @@
 //! The parts are also used for pod templates: `defaults::template`, `template::validate` and
 //! `warnings::warnings`.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::{Strategy, keep_all_but_status, keep_metadata};
@@ -96,7 +98,7 @@ impl Strategy for Pod {
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         let path = Path::new("spec");
         let pod_spec = object.at("spec");
-        metadata_and_spec(object, errors);
+        metadata_and_spec(object, &Value::Null, errors);
         if !pod_spec.list("ephemeralContainers").is_empty() {
             errors.push(FieldError::forbidden(&path.child("ephemeralContainers"), "cannot be set on create"));
         }
@@ -221,12 +223,12 @@ pub fn validate_binding(binding: &Value, errors: &mut FieldErrors) {
     }
 }
 
-fn metadata_and_spec(object: &Value, errors: &mut FieldErrors) {
+fn metadata_and_spec(object: &Value, old: &Value, errors: &mut FieldErrors) {
     let path = Path::new("spec");
     let pod_spec = object.at("spec");
     let metadata = Path::new("metadata");
     annotations::validate(object.at("metadata"), pod_spec, &metadata.child("annotations"), errors);
-    spec::validate(pod_spec, Some(object), &path, errors);
+    spec::validate(pod_spec, old.at("spec"), Some(object), &path, errors);
     if pod_spec.text("serviceAccountName").is_empty() {
         projected_tokens(pod_spec, &path, errors);
     }
@@ -256,7 +258,7 @@ fn projected_tokens(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 }
 
 fn changed(object: &Value, old: &Value, errors: &mut FieldErrors) {
-    metadata_and_spec(object, errors);
+    metadata_and_spec(object, old, errors);
     let metadata = Path::new("metadata");
     let path = metadata.child("annotations");
     annotations::validate_update(object.at("metadata"), old.at("metadata"), &path, errors);
@@ -294,7 +296,8 @@ fn apply_keys_to(term: &mut Value, labels: &Value) {
     }
     let Some(selector) = term.child_mut("labelSelector") else { return };
     let mut expressions = selector.list("matchExpressions").to_vec();
-    wanted.retain(|requirement| !expressions.contains(requirement));
+    let there: HashSet<&Value> = expressions.iter().collect();
+    wanted.retain(|requirement| !there.contains(requirement));
     if !wanted.is_empty() {
         expressions.append(&mut wanted);
         selector.put("matchExpressions", expressions);

@@ -1,5 +1,7 @@
 //! LimitRange and ResourceQuota.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::Strategy;
@@ -19,6 +21,7 @@ const SCOPES: &[&str] = &[
     "CrossNamespacePodAffinity",
     "VolumeAttributesClass",
 ];
+const MISAPPLIED: &str = "unsupported scope applied to resource";
 const LIMITS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
 
 /// The strategy of LimitRanges.
@@ -49,11 +52,12 @@ impl Strategy for LimitRange {
         let spec = Path::new("spec");
         let path = spec.child("limits");
         let limits = object.at("spec").list("limits");
+        let mut seen = HashSet::new();
         for (i, limit) in limits.iter().enumerate() {
             let path = path.index(i);
             let kind = limit.text("type");
             limit_type(kind, &path.child("type"), errors);
-            if limits[..i].iter().any(|before| before.text("type") == kind) {
+            if !seen.insert(kind) {
                 errors.push(FieldError::duplicate(&path.child("type"), kind));
             }
             one_limit(limit, &path, errors);
@@ -117,7 +121,7 @@ fn limit_type(kind: &str, path: &Path<'_>, errors: &mut FieldErrors) {
 
 fn one_limit(limit: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let kind = limit.text("type");
-    let mut known: Vec<&str> = Vec::new();
+    let (mut known, mut seen) = (Vec::new(), HashSet::new());
     for list in LIMITS {
         let list_path = path.child(list);
         if kind == "Pod" && list.starts_with("default") {
@@ -132,7 +136,7 @@ fn one_limit(limit: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
             } else {
                 resources::resource_name(name, &list_path.key(name), errors);
             }
-            if !known.contains(&name) {
+            if seen.insert(name) {
                 known.push(name);
             }
         }
@@ -222,8 +226,11 @@ fn applies_to(scope: &str, resource: &str) -> bool {
     }
 }
 
-fn misapplied(spec: &Value, scope: &str) -> usize {
-    spec.entries("hard").into_iter().filter(|(name, _)| !name.contains('/') && !applies_to(scope, name)).count()
+/// How many of the resources each scope is not for.
+fn misapplied(spec: &Value) -> HashMap<&'static str, usize> {
+    let hard = spec.entries("hard");
+    let count = |scope| hard.iter().filter(|(name, _)| !name.contains('/') && !applies_to(scope, name)).count();
+    SCOPES.iter().map(|scope| (*scope, count(scope))).collect()
 }
 
 fn conflict(scopes: &[&str]) -> bool {
@@ -234,15 +241,14 @@ fn conflict(scopes: &[&str]) -> bool {
 fn scopes(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("scopes");
     let scopes = spec.texts("scopes");
+    let misapplied = misapplied(spec);
+    let details = scopes.iter().flat_map(|scope| {
+        let unknown = (!SCOPES.contains(scope)).then_some("unsupported scope");
+        unknown.into_iter().chain(std::iter::repeat_n(MISAPPLIED, misapplied.get(scope).copied().unwrap_or_default()))
+    });
+    let details: Vec<&str> = details.take(values::MOST_QUOTED).collect();
     let mut invalid = |detail: &str| errors.push(FieldError::invalid(&path, spec.at("scopes").clone(), detail));
-    for scope in &scopes {
-        if !SCOPES.contains(scope) {
-            invalid("unsupported scope");
-        }
-        for _ in 0..misapplied(spec, scope) {
-            invalid("unsupported scope applied to resource");
-        }
-    }
+    details.into_iter().for_each(&mut invalid);
     if conflict(&scopes) {
         invalid("conflicting scopes");
     }
@@ -252,6 +258,8 @@ fn scope_selector(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let selector = path.child("scopeSelector");
     let path = selector.child("matchExpressions");
     let mut names = Vec::new();
+    let misapplied = misapplied(spec);
+    let mut quoted = 0;
     for requirement in spec.at("scopeSelector").list("matchExpressions") {
         let scope = requirement.text("scopeName");
         let operator = requirement.text("operator");
@@ -259,9 +267,10 @@ fn scope_selector(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
         if !SCOPES.contains(&scope) {
             errors.push(FieldError::invalid(&path.child("scopeName"), scope, "unsupported scope"));
         }
-        for _ in 0..misapplied(spec, scope) {
-            let detail = "unsupported scope applied to resource";
-            errors.push(FieldError::invalid(&path, spec.at("scopeSelector").clone(), detail));
+        let count = misapplied.get(scope).copied().unwrap_or_default();
+        for _ in 0..count.min(values::MOST_QUOTED - quoted) {
+            errors.push(FieldError::invalid(&path, spec.at("scopeSelector").clone(), MISAPPLIED));
+            quoted += 1;
         }
         if !["PriorityClass", "VolumeAttributesClass"].contains(&scope)
             && SCOPES.contains(&scope)

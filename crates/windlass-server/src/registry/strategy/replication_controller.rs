@@ -49,6 +49,10 @@ impl Strategy for ReplicationController {
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        self.validate_update(object, &Value::Null, errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
         let path = Path::new("spec");
         let spec = object.at("spec");
         values::not_negative_field(spec, "minReadySeconds", &path, errors);
@@ -59,7 +63,8 @@ impl Strategy for ReplicationController {
         let template_path = path.child("template");
         if spec.has("template") {
             let parsed = Selector::from_labels(spec.at("selector"));
-            workload::selected_template(spec.at("template"), &parsed, &template_path, errors);
+            let old = old.below(&["spec", "template"]);
+            workload::selected_template(spec.at("template"), old, &parsed, &template_path, errors);
             workload::always_restarted(spec.at("template"), "ReplicationController", &template_path, errors);
         } else {
             errors.push(FieldError::required(&template_path, ""));
@@ -109,6 +114,10 @@ impl Strategy for PodTemplate {
     }
 
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
-        pod::template::validate(object.at("template"), &Path::new("template"), errors);
+        self.validate_update(object, &Value::Null, errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
+        pod::template::validate(object.at("template"), old.at("template"), &Path::new("template"), errors);
     }
 }

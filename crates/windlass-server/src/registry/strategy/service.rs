@@ -4,12 +4,14 @@
 //! [`needs_cluster_ip`], [`needs_node_ports`] and [`needs_health_check_port`] say what is wanted. The
 //! cluster is single-stack IPv4.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::NameRule;
 use super::Strategy;
 use crate::field::{FieldErrors, Path};
-use crate::validation::access::{Access, AccessMut};
+use crate::validation::access::{Access, AccessMut, last_by};
 use crate::validation::net;
 
 mod checks;
@@ -169,17 +171,17 @@ fn keep_allocated(spec: &mut Value, old: &Value) {
         }
     }
     if needs_node_ports(old) && needs_node_ports(spec) {
-        let ports_of = |spec: &Value| -> Vec<i64> {
+        let ports_of = |spec: &Value| -> HashSet<i64> {
             spec.list("ports").iter().map(|port| port.int("nodePort")).filter(|port| *port != 0).collect()
         };
         let kept = ports_of(spec);
-        let used: Vec<i64> = ports_of(old).into_iter().filter(|port| kept.contains(port)).collect();
+        let used: HashSet<i64> = ports_of(old).intersection(&kept).copied().collect();
+        let before = last_by(old.list("ports"), "name");
         for port in spec.items_mut("ports") {
             if port.int("nodePort") != 0 {
                 continue;
             }
-            let same_name = old.list("ports").iter().rfind(|before| before.text("name") == port.text("name"));
-            let node_port = same_name.map_or(0, |before| before.int("nodePort"));
+            let node_port = before.get(port.text("name")).map_or(0, |before| before.int("nodePort"));
             if node_port != 0 && !used.contains(&node_port) {
                 port.put("nodePort", node_port);
             }
@@ -246,7 +248,7 @@ fn drop_fields_of_old_type(spec: &mut Value, old: &Value) {
 }
 
 fn no_new_node_ports(spec: &Value, old: &Value) -> bool {
-    let before: Vec<i64> = old.list("ports").iter().map(|port| port.int("nodePort")).collect();
+    let before: HashSet<i64> = old.list("ports").iter().map(|port| port.int("nodePort")).collect();
     spec.list("ports").iter().all(|port| {
         let node_port = port.int("nodePort");
         node_port == 0 || before.contains(&node_port)

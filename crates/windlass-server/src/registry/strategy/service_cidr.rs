@@ -1,5 +1,7 @@
 //! ServiceCIDR and IPAddress: where the addresses of services come from.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{NameRule, Strategy, keep_all_but_status, keep_metadata};
@@ -34,7 +36,7 @@ impl Strategy for ServiceCidr {
             errors.push(FieldError::invalid(&path, shown, "may only hold up to 2 values"));
         } else {
             for (i, cidr) in cidrs.iter().enumerate() {
-                net::legacy_cidr(cidr, &[], &path.index(i), errors);
+                net::legacy_cidr(cidr, &HashSet::new(), &path.index(i), errors);
             }
             if cidrs.len() == 2 && cidrs[0].contains(':') == cidrs[1].contains(':') {
                 let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";

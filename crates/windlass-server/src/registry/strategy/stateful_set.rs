@@ -1,5 +1,7 @@
 //! StatefulSet and ControllerRevision.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::persistent_volume_claim;
@@ -79,7 +81,7 @@ impl Strategy for StatefulSet {
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         let path = Path::new("spec");
         let spec = object.at("spec");
-        specification(spec, &path, errors);
+        specification(spec, &Value::Null, &path, errors);
         values::optional_text(spec, "serviceName", names::label, &path, errors);
         let claims_path = path.child("volumeClaimTemplates");
         for (i, claim) in spec.list("volumeClaimTemplates").iter().enumerate() {
@@ -90,7 +92,7 @@ impl Strategy for StatefulSet {
 
     fn validate_update(&self, object: &Value, old: &Value, errors: &mut FieldErrors) {
         let path = Path::new("spec");
-        specification(object.at("spec"), &path, errors);
+        specification(object.at("spec"), old.at("spec"), &path, errors);
         let mut rest = object.at("spec").clone();
         for field in UPDATABLE {
             rest.copy_field(field, old.at("spec"));
@@ -160,7 +162,7 @@ fn drop_max_unavailable(object: &mut Value) {
     }
 }
 
-fn specification(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+fn specification(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let policy = spec.text("podManagementPolicy");
     if policy.is_empty() {
         errors.push(FieldError::required(&path.child("podManagementPolicy"), ""));
@@ -187,7 +189,7 @@ fn specification(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
         None => errors.push(selector::invalid(label_selector, &selector_path, "")),
         Some(parsed) => {
             let template = with_claims(spec);
-            workload::selected_template(&template, &parsed, &template_path, errors);
+            workload::selected_template(&template, old.at("template"), &parsed, &template_path, errors);
         }
     }
     workload::always_restarted(spec.at("template"), "StatefulSet", &template_path, errors);
@@ -235,7 +237,8 @@ fn with_claims(spec: &Value) -> Value {
         let claimed: Vec<&str> = claims.iter().map(|claim| claim.at("metadata").text("name")).collect();
         let mut volumes: Vec<Value> =
             claimed.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})).collect();
-        let others = pod_spec.list("volumes").iter().filter(|volume| !claimed.contains(&volume.text("name")));
+        let claimed: HashSet<&str> = claimed.into_iter().collect();
+        let others = pod_spec.list("volumes").iter().filter(|volume| !claimed.contains(volume.text("name")));
         volumes.extend(others.cloned());
         pod_spec.put("volumes", volumes);
     }

@@ -1,5 +1,7 @@
 //! StorageClass, CSIDriver, CSINode, VolumeAttachment, VolumeAttributesClass and CSIStorageCapacity.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::pod::volumes;
@@ -108,8 +110,8 @@ impl Strategy for CsiNode {
     fn validate(&self, object: &Value, errors: &mut FieldErrors) {
         let spec = Path::new("spec");
         let path = spec.child("drivers");
-        let drivers = object.at("spec").list("drivers");
-        for (i, driver) in drivers.iter().enumerate() {
+        let mut seen = HashSet::new();
+        for (i, driver) in object.at("spec").list("drivers").iter().enumerate() {
             let path = path.index(i);
             volumes::driver_name(driver, "name", &path, errors);
             let node = driver.text("nodeID");
@@ -120,7 +122,7 @@ impl Strategy for CsiNode {
             }
             let allocatable = path.child("allocatable");
             values::not_negative(driver.at("allocatable").int("count"), &allocatable.child("count"), errors);
-            if drivers[..i].iter().any(|before| before.text("name") == driver.text("name")) {
+            if !seen.insert(driver.text("name")) {
                 errors.push(FieldError::duplicate(&path.child("name"), driver.text("name")));
             }
             for key in driver.texts("topologyKeys") {
@@ -228,11 +230,11 @@ impl Strategy for VolumeAttachment {
 
 fn token_requests(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("tokenRequests");
-    let requests = spec.list("tokenRequests");
-    for (i, request) in requests.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, request) in spec.list("tokenRequests").iter().enumerate() {
         let path = path.index(i);
         let audience = request.text("audience");
-        if requests[..i].iter().any(|before| before.text("audience") == audience) {
+        if !seen.insert(audience) {
             errors.push(FieldError::duplicate(&path.child("audience"), audience));
             continue;
         }
@@ -283,28 +285,29 @@ fn parameters(object: &Value, errors: &mut FieldErrors) {
 
 fn topologies(object: &Value, errors: &mut FieldErrors) {
     let path = Path::new("allowedTopologies");
-    let terms = object.list("allowedTopologies");
-    for (i, term) in terms.iter().enumerate() {
+    let mut terms = HashSet::new();
+    for (i, term) in object.list("allowedTopologies").iter().enumerate() {
         let term_path = path.index(i);
         let expressions_path = term_path.child("matchLabelExpressions");
-        let expressions = term.list("matchLabelExpressions");
-        for (j, expression) in expressions.iter().enumerate() {
+        let mut keys = HashSet::new();
+        for (j, expression) in term.list("matchLabelExpressions").iter().enumerate() {
             let path = expressions_path.index(j);
             let values_path = path.child("values");
             let listed = expression.texts("values");
             if listed.is_empty() {
                 errors.push(FieldError::required(&values_path, ""));
             }
-            for (k, value) in listed.iter().enumerate().filter(|(k, value)| listed[..*k].contains(value)) {
-                errors.push(FieldError::duplicate(&values_path.index(k), *value));
+            let mut seen = HashSet::new();
+            for (k, value) in listed.into_iter().enumerate().filter(|(_, value)| !seen.insert(*value)) {
+                errors.push(FieldError::duplicate(&values_path.index(k), value));
             }
             let key = expression.text("key");
             values::invalid_for_each(&path.child("key"), key, names::qualified_name(key), errors);
-            if expressions[..j].iter().any(|before| before.text("key") == key) {
+            if !keys.insert(key) {
                 errors.push(FieldError::duplicate(&path.child("key"), key));
             }
         }
-        if terms[..i].contains(term) {
+        if !terms.insert(term) {
             errors.push(FieldError::duplicate(&expressions_path, ""));
         }
     }

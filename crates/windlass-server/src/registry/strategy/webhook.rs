@@ -1,5 +1,7 @@
 //! Webhook configurations, and the rules and expressions they share with admission policies.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::{Expression, ExpressionKind, Strategy};
@@ -84,6 +86,7 @@ impl WebhookConfiguration {
         let same_conditions = old.is_some()
             && old_hooks.len() == hooks.len()
             && hooks.iter().zip(old_hooks).all(|(a, b)| a.at("matchConditions") == b.at("matchConditions"));
+        let mut seen = HashSet::new();
         for (i, hook) in hooks.iter().enumerate() {
             let path = path.index(i);
             self.webhook(hook, no_side_effects, &path, errors);
@@ -92,7 +95,7 @@ impl WebhookConfiguration {
             }
             review_versions(hook, recognized, &path.child("admissionReviewVersions"), errors);
             let name = hook.text("name");
-            if !name.is_empty() && hooks[..i].iter().any(|before| before.text("name") == name) {
+            if !name.is_empty() && !seen.insert(name) {
                 errors.push(FieldError::duplicate(&path.child("name"), name));
             }
         }
@@ -156,11 +159,12 @@ fn review_versions(hook: &Value, recognized: bool, path: &Path<'_>, errors: &mut
         errors.push(FieldError::required(path, "must specify one of v1, v1beta1"));
         return;
     }
+    let mut seen = HashSet::new();
     for (i, version) in versions.iter().enumerate() {
-        if versions[..i].contains(version) {
-            errors.push(FieldError::invalid(&path.index(i), *version, "duplicate version"));
-        } else {
+        if seen.insert(version) {
             values::invalid_for_each(&path.index(i), version, names::dns1035_label(version), errors);
+        } else {
+            errors.push(FieldError::invalid(&path.index(i), *version, "duplicate version"));
         }
     }
     if recognized && !versions.iter().any(|version| REVIEW_VERSIONS.contains(version)) {
@@ -216,7 +220,7 @@ fn rule_resources(rule: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     if listed.is_empty() {
         errors.push(FieldError::required(path, ""));
     }
-    let (mut all_below, mut all_of) = (Vec::new(), Vec::new());
+    let (mut all_below, mut all_of) = (HashSet::new(), HashSet::new());
     let mut plain = false;
     for (i, text) in listed.iter().enumerate() {
         if text.is_empty() {
@@ -228,8 +232,8 @@ fn rule_resources(rule: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
             continue;
         };
         for (covered, rule) in [
-            (all_below.contains(&resource), format!("{resource}/*")),
-            (all_of.contains(&subresource), format!("*/{subresource}")),
+            (all_below.contains(resource), format!("{resource}/*")),
+            (all_of.contains(subresource), format!("*/{subresource}")),
         ] {
             if covered {
                 let detail = format!("if '{rule}' is present, must not specify {text}");
@@ -237,10 +241,10 @@ fn rule_resources(rule: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
             }
         }
         if subresource == "*" {
-            all_below.push(resource);
+            all_below.insert(resource);
         }
         if resource == "*" {
-            all_of.push(subresource);
+            all_of.insert(subresource);
         }
     }
     let mut invalid = |detail: &str| errors.push(FieldError::invalid(path, rule.at("resources").clone(), detail));
@@ -314,14 +318,13 @@ pub fn webhook_service(service: &Value, path: &Path<'_>, errors: &mut FieldError
     let mut rest = text.chars();
     rest.next();
     let steps = rest.as_str();
-    for (i, step) in steps.strip_suffix('/').unwrap_or(steps).split('/').enumerate() {
-        if step.is_empty() {
-            errors.push(FieldError::invalid(&path, text, format!("segment[{i}] may not be empty")));
-            continue;
-        }
-        for reason in names::subdomain(step) {
-            errors.push(FieldError::invalid(&path, text, format!("segment[{i}]: {reason}")));
-        }
+    let steps = steps.strip_suffix('/').unwrap_or(steps).split('/').enumerate();
+    let details = steps.flat_map(|(i, step)| match step {
+        "" => vec![format!("segment[{i}] may not be empty")],
+        step => names::subdomain(step).into_iter().map(|reason| format!("segment[{i}]: {reason}")).collect(),
+    });
+    for detail in details.take(values::MOST_QUOTED) {
+        errors.push(FieldError::invalid(&path, text, detail));
     }
 }
 
@@ -332,6 +335,7 @@ pub(super) fn match_conditions(owner: &Value, path: &Path<'_>, errors: &mut Fiel
     if conditions.len() > 64 {
         errors.push(FieldError::too_many(&path, conditions.len(), 64));
     }
+    let mut seen = HashSet::new();
     for (i, condition) in conditions.iter().enumerate() {
         let path = path.index(i);
         if condition.text("expression").trim().is_empty() {
@@ -339,7 +343,7 @@ pub(super) fn match_conditions(owner: &Value, path: &Path<'_>, errors: &mut Fiel
         }
         values::required_text(condition, "name", names::qualified_name, &path, errors);
         let name = condition.text("name");
-        if !name.is_empty() && conditions[..i].iter().any(|before| before.text("name") == name) {
+        if !name.is_empty() && !seen.insert(name) {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
     }

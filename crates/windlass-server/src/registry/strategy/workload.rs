@@ -11,8 +11,9 @@ use crate::validation::{names, values};
 
 pub(super) const NO_MATCH: &str = "`selector` does not match template `labels`";
 
-/// Checks `selector` and `template` of a Deployment or ReplicaSet, which must agree.
-pub(super) fn replicated_pods(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+/// Checks `selector` and `template` of a Deployment or ReplicaSet, which must agree. `old` is the spec that is
+/// replaced, or null.
+pub(super) fn replicated_pods(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let selector_path = path.child("selector");
     let label_selector = spec.at("selector");
     required_selector(label_selector, "deployment", &selector_path, errors);
@@ -21,7 +22,7 @@ pub(super) fn replicated_pods(spec: &Value, path: &Path<'_>, errors: &mut FieldE
         return;
     };
     let template_path = path.child("template");
-    selected_template(spec.at("template"), &parsed, &template_path, errors);
+    selected_template(spec.at("template"), old.at("template"), &parsed, &template_path, errors);
     always_restarted(spec.at("template"), "ReplicaSet", &template_path, errors);
 }
 
@@ -45,12 +46,18 @@ pub(super) fn selects_everything(label_selector: &Value) -> bool {
         && label_selector.list("matchExpressions").is_empty()
 }
 
-/// Checks a template whose labels the selector must match.
-pub(super) fn selected_template(pod_template: &Value, parsed: &Selector, path: &Path<'_>, errors: &mut FieldErrors) {
+/// Checks a template whose labels the selector must match. `old` is the one it replaces, or null.
+pub(super) fn selected_template(
+    pod_template: &Value,
+    old: &Value,
+    parsed: &Selector,
+    path: &Path<'_>,
+    errors: &mut FieldErrors,
+) {
     if !parsed.is_everything() && !parsed.matches(pod_template.below(&["metadata", "labels"])) {
         errors.push(unmatched_labels(pod_template, path));
     }
-    template::validate(pod_template, path, errors);
+    template::validate(pod_template, old, path, errors);
 }
 
 /// The error about a template's labels.

@@ -1,5 +1,7 @@
 //! When a job fails or succeeds early: `podFailurePolicy`, `successPolicy`, `podReplacementPolicy`.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path, go_json, quote};
@@ -33,13 +35,13 @@ pub(super) fn validate(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) 
 pub(super) fn immutable(spec: &Value, old: &Value, field: &str, path: &Path<'_>, errors: &mut FieldErrors) {
     let policy = spec.at(field);
     if spec.has(field) != old.has(field) || !semantically_equal(policy, old.at(field)) {
-        let shown = if spec.has(field) { in_go(policy) } else { Value::Null.to_string() };
+        let shown = if spec.has(field) { in_go(field, policy) } else { Value::Null.to_string() };
         errors.push(FieldError::shown(ErrorKind::Invalid, &path.child(field), shown, values::IMMUTABLE));
     }
 }
 
 /// Either policy as Go prints its own form of it: every field, in its order and under the name it has there.
-fn in_go(policy: &Value) -> String {
+fn in_go(field: &str, policy: &Value) -> String {
     let condition = |condition: &Value| {
         let (kind, status) = (go_json(&condition.text("type").into()), go_json(&condition.text("status").into()));
         format!(r#"{{"Type":{kind},"Status":{status}}}"#)
@@ -49,7 +51,7 @@ fn in_go(policy: &Value) -> String {
         format!(r#"{{"ContainerName":{name},"Operator":{operator},"Values":{}}}"#, codes.at("values"))
     };
     let rule = |rule: &Value| {
-        if rule.has("succeededIndexes") || rule.has("succeededCount") {
+        if field == "successPolicy" {
             let (indexes, count) = (go_json(rule.at("succeededIndexes")), rule.at("succeededCount"));
             return format!(r#"{{"SucceededIndexes":{indexes},"SucceededCount":{count}}}"#);
         }
@@ -76,7 +78,7 @@ fn failure(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
         errors.push(FieldError::too_many(&path, rules.len(), 20));
     }
     let pod_spec = spec.below(&["template", "spec"]);
-    let containers: Vec<&str> = pod_spec
+    let containers: HashSet<&str> = pod_spec
         .list("containers")
         .iter()
         .chain(pod_spec.list("initContainers"))
@@ -110,7 +112,7 @@ fn failure(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     }
 }
 
-fn exit_codes(codes: &Value, containers: &[&str], path: &Path<'_>, errors: &mut FieldErrors) {
+fn exit_codes(codes: &Value, containers: &HashSet<&str>, path: &Path<'_>, errors: &mut FieldErrors) {
     let operator = codes.text("operator");
     if operator.is_empty() {
         errors.push(FieldError::required(&path.child("operator"), r#"valid values: ["In" "NotIn"]"#));
@@ -118,7 +120,7 @@ fn exit_codes(codes: &Value, containers: &[&str], path: &Path<'_>, errors: &mut 
         values::one_of(codes, "operator", &["In", "NotIn"], path, errors);
     }
     if let Some(name) = codes.text_opt("containerName")
-        && !containers.contains(&name)
+        && !containers.contains(name)
     {
         let detail = "must be one of the container or initContainer names in the pod template";
         errors.push(FieldError::invalid(&path.child("containerName"), name, detail));
@@ -130,11 +132,12 @@ fn exit_codes(codes: &Value, containers: &[&str], path: &Path<'_>, errors: &mut 
     } else if listed.len() > 255 {
         errors.push(FieldError::too_many(&path, listed.len(), 255));
     }
+    let mut seen = HashSet::new();
     for (i, code) in listed.iter().enumerate() {
         if operator == "In" && *code == 0 {
             errors.push(FieldError::invalid(&path.index(i), 0, "must not be 0 for the In operator"));
         }
-        if listed[..i].contains(code) {
+        if !seen.insert(*code) {
             errors.push(FieldError::duplicate(&path.index(i), *code));
         }
     }

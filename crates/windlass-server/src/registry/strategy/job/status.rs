@@ -4,6 +4,8 @@
 //! wrong that its controller has yet to bring up to date (`getStatusValidationOptions` in
 //! `pkg/registry/batch/job/strategy.go`).
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::policies::{count_indexes, index_interval};
@@ -62,16 +64,14 @@ impl Change<'_> {
     /// A pod is counted once.
     fn uncounted(&self, path: &Path<'_>, errors: &mut FieldErrors) {
         let path = path.child("uncountedTerminatedPods");
-        let mut seen = Vec::new();
+        let mut seen = HashSet::new();
         for field in ["succeeded", "failed"] {
             let path = path.child(field);
             for (i, uid) in self.status.at("uncountedTerminatedPods").texts(field).into_iter().enumerate() {
                 if uid.is_empty() {
                     errors.push(FieldError::invalid(&path.index(i), uid, "must not be empty"));
-                } else if seen.contains(&uid) {
+                } else if !seen.insert(uid) {
                     errors.push(FieldError::duplicate(&path.index(i), uid));
-                } else {
-                    seen.push(uid);
                 }
             }
         }

@@ -16,14 +16,14 @@ pub(super) fn validate(metadata: &Value, path: &Path<'_>, errors: &mut FieldErro
     let annotations = metadata.at("annotations");
     let text = annotations.text(TAINTS);
     if !text.is_empty() {
-        match decode(text, taints) {
+        match decode(text, &["key", "value", "effect", "timeAdded"], taints) {
             Ok(value) => super::taints(value.as_array().map_or(&[], Vec::as_slice), &path.child(TAINTS), errors),
             Err(why) => errors.push(FieldError::invalid(&path, TAINTS, why)),
         }
     }
     let text = annotations.text(PREFER_AVOID_PODS);
     if !text.is_empty() {
-        match decode(text, avoid_pods) {
+        match decode(text, &["preferAvoidPods", "podSignature", "podController", "controller"], avoid_pods) {
             Ok(value) => entries(value.list("preferAvoidPods"), &path.child(PREFER_AVOID_PODS), errors),
             Err(why) => errors.push(FieldError::invalid(&path.child("AvoidPods"), PREFER_AVOID_PODS, why)),
         }
@@ -44,10 +44,41 @@ fn entries(entries: &[Value], path: &Path<'_>, errors: &mut FieldErrors) {
     }
 }
 
-fn decode(text: &str, check: fn(&Value) -> Result<(), String>) -> Result<Value, String> {
-    let value = parse(text.as_bytes()).map_err(|error| error.to_string())?.value;
+fn decode(text: &str, fields: &[&str], check: fn(&Value) -> Result<(), String>) -> Result<Value, String> {
+    let mut value = parse(text.as_bytes()).map_err(|error| error.to_string())?.value;
+    rename(&mut value, fields);
     check(&value)?;
     Ok(value)
+}
+
+/// Gives `fields` the names they are looked for by: Go's decoder takes them in capital and small letters.
+fn rename(value: &mut Value, fields: &[&str]) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| rename(item, fields)),
+        Value::Object(map) => {
+            for (key, mut value) in std::mem::take(map) {
+                rename(&mut value, fields);
+                match fields.iter().find(|field| is_same(field, &key)) {
+                    // A null leaves what another spelling of the field says.
+                    Some(field) if value.is_null() => {
+                        map.entry(*field).or_insert(value);
+                    }
+                    Some(field) => {
+                        map.insert((*field).to_owned(), value);
+                    }
+                    None => {
+                        map.insert(key, value);
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_same(field: &str, key: &str) -> bool {
+    let folded = |text: &str| text.to_uppercase().to_lowercase();
+    field == key || folded(field) == folded(key)
 }
 
 /// What of `[]core.Taint` the checks rely on.
@@ -134,6 +165,21 @@ mod tests {
             "{}",
             "metadata.annotations: Invalid value: \"scheduler.alpha.kubernetes.io/taints\": json: cannot unmarshal \
              object into Go value of type []core.Taint",
+        );
+        check(TAINTS, r#"[{"Key":"a","Effect":"NoSchedule"},{"KEY":"b","eFFect":"NoSchedule"}]"#, "[]");
+        avoid(r#"{"PreferAvoidPods":[{"PODSIGNATURE":{"PodController":{"Controller":true}}}]}"#, "[]");
+        check(
+            TAINTS,
+            r#"[{"Key":"a","Effect":"NoSchedule"},{"key":"a","effect":"NoSchedule"}]"#,
+            "metadata.annotations.scheduler.alpha.kubernetes.io/taints[1]: Duplicate value: \
+             {\"Key\":\"a\",\"Value\":\"\",\"Effect\":\"NoSchedule\",\"TimeAdded\":null}: taints must be unique by key and \
+             effect pair",
+        );
+        check(
+            TAINTS,
+            r#"[{"KEY":1}]"#,
+            "metadata.annotations: Invalid value: \"scheduler.alpha.kubernetes.io/taints\": json: cannot unmarshal \
+             number into Go struct field Taint.Key of type string",
         );
         check(
             TAINTS,

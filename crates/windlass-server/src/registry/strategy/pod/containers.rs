@@ -1,5 +1,7 @@
 //! Containers: regular, init and ephemeral.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::{env, mounts, probes, resources, security};
@@ -14,9 +16,9 @@ pub(super) struct Surroundings<'a> {
     /// The pod spec.
     pub(super) spec: &'a Value,
     /// The volumes that are themselves valid.
-    pub(super) volumes: Vec<(&'a str, &'a Value)>,
+    pub(super) volumes: HashMap<&'a str, &'a Value>,
     /// The names of the pod's resource claims.
-    pub(super) claims: Vec<&'a str>,
+    pub(super) claims: BTreeSet<&'a str>,
 }
 
 impl Surroundings<'_> {
@@ -52,11 +54,12 @@ fn regular(around: &Surroundings<'_>, path: &Path<'_>, errors: &mut FieldErrors)
         errors.push(FieldError::required(path, ""));
         return;
     }
+    let mut seen = HashSet::new();
     for (i, container) in list.iter().enumerate() {
         let path = path.index(i);
         common(container, around, &path, errors);
         let name = container.text("name");
-        if list[..i].iter().any(|before| before.text("name") == name) {
+        if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
         probes::lifecycle(container, around.grace(), &path, errors);
@@ -68,16 +71,17 @@ fn regular(around: &Surroundings<'_>, path: &Path<'_>, errors: &mut FieldErrors)
 
 fn init(around: &Surroundings<'_>, path: &Path<'_>, errors: &mut FieldErrors) {
     let list = around.spec.list("initContainers");
-    let mut known: Vec<&str> = around.spec.list("containers").iter().map(|container| container.text("name")).collect();
+    let mut known: HashSet<&str> =
+        around.spec.list("containers").iter().map(|container| container.text("name")).collect();
     for (i, container) in list.iter().enumerate() {
         let item = path.index(i);
         common(container, around, &item, errors);
         restart_policy(container, &item, errors);
         let name = container.text("name");
-        if known.contains(&name) {
+        if known.contains(name) {
             errors.push(FieldError::duplicate(&item.child("name"), name));
         } else if !name.is_empty() {
-            known.push(name);
+            known.insert(name);
         }
         host_port_conflicts(std::slice::from_ref(container), path, errors);
         let sidecar = container.text("restartPolicy") == "Always";
@@ -117,19 +121,19 @@ fn ephemeral(around: &Surroundings<'_>, path: &Path<'_>, errors: &mut FieldError
         "lifecycle",
     ];
     let spec = around.spec;
-    let others: Vec<&str> =
+    let others: HashSet<&str> =
         spec.list("containers").iter().chain(spec.list("initContainers")).map(|other| other.text("name")).collect();
-    let list = spec.list("ephemeralContainers");
-    for (i, container) in list.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, container) in spec.list("ephemeralContainers").iter().enumerate() {
         let path = path.index(i);
         common(container, around, &path, errors);
         image_whitespace(container, &path, errors);
         let name = container.text("name");
-        if others.contains(&name) || list[..i].iter().any(|before| before.text("name") == name) {
+        if others.contains(name) || !seen.insert(name) {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
         let target = container.text("targetContainerName");
-        if !target.is_empty() && !others.contains(&target) {
+        if !target.is_empty() && !others.contains(target) {
             errors.push(FieldError::not_found(&path.child("targetContainerName"), target));
         }
         for field in FORBIDDEN {
@@ -181,7 +185,7 @@ pub(super) fn image_whitespace(container: &Value, path: &Path<'_>, errors: &mut 
 
 fn ports(container: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("ports");
-    let mut known = Vec::new();
+    let mut known = HashSet::new();
     for (i, port) in container.list("ports").iter().enumerate() {
         let path = path.index(i);
         let name = port.text("name");
@@ -189,10 +193,8 @@ fn ports(container: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
             let reasons = names::port_name(name);
             if !reasons.is_empty() {
                 values::invalid_for_each(&path.child("name"), name, reasons, errors);
-            } else if known.contains(&name) {
+            } else if !known.insert(name) {
                 errors.push(FieldError::duplicate(&path.child("name"), name));
-            } else {
-                known.push(name);
             }
         }
         let number = port.int("containerPort");
@@ -209,7 +211,7 @@ fn ports(container: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 }
 
 fn host_port_conflicts(list: &[Value], path: &Path<'_>, errors: &mut FieldErrors) {
-    let mut known: Vec<String> = Vec::new();
+    let mut known = HashSet::new();
     for (i, container) in list.iter().enumerate() {
         let container_path = path.index(i);
         let ports_path = container_path.child("ports");
@@ -218,11 +220,10 @@ fn host_port_conflicts(list: &[Value], path: &Path<'_>, errors: &mut FieldErrors
             if number == 0 {
                 continue;
             }
-            let key = format!("{}/{}/{number}", port.text("protocol"), port.text("hostIP"));
-            if known.contains(&key) {
+            let (protocol, ip) = (port.text("protocol"), port.text("hostIP"));
+            if !known.insert((protocol, ip, number)) {
+                let key = format!("{protocol}/{ip}/{number}");
                 errors.push(FieldError::duplicate(&ports_path.index(j).child("hostPort"), key));
-            } else {
-                known.push(key);
             }
         }
     }
@@ -230,10 +231,10 @@ fn host_port_conflicts(list: &[Value], path: &Path<'_>, errors: &mut FieldErrors
 
 fn resize_policy(container: &Value, pod_policy: &str, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("resizePolicy");
-    let list = container.list("resizePolicy");
-    for (i, policy) in list.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, policy) in container.list("resizePolicy").iter().enumerate() {
         let resource = policy.text("resourceName");
-        if list[..i].iter().any(|before| before.text("resourceName") == resource) {
+        if !seen.insert(resource) {
             errors.push(FieldError::duplicate(&path.index(i), resource));
         }
         // Reported at the list, as upstream does.

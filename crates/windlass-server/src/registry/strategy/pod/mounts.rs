@@ -1,5 +1,7 @@
 //! How containers mount volumes and devices.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::env::{local_path, no_backsteps};
@@ -7,34 +9,53 @@ use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::Access;
 use crate::validation::values;
 
+/// The names and the paths of some mounts or devices.
+#[derive(Default)]
+struct Texts<'a> {
+    names: HashSet<&'a str>,
+    paths: HashSet<&'a str>,
+}
+
+impl<'a> Texts<'a> {
+    fn of(list: &'a [Value], path: &str) -> Self {
+        let (names, paths) = list.iter().map(|item| (item.text("name"), item.text(path))).unzip();
+        Self { names, paths }
+    }
+}
+
 /// Checks `volumeMounts` and `volumeDevices` of a container against the pod's valid volumes.
-pub(super) fn mounts(container: &Value, volumes: &[(&str, &Value)], path: &Path<'_>, errors: &mut FieldErrors) {
+pub(super) fn mounts(container: &Value, volumes: &HashMap<&str, &Value>, path: &Path<'_>, errors: &mut FieldErrors) {
     let mounts_path = path.child("volumeMounts");
     let (mounts, devices) = (container.list("volumeMounts"), container.list("volumeDevices"));
+    let device_texts = Texts::of(devices, "devicePath");
+    let mut mounted = Texts::default();
     for (i, mount) in mounts.iter().enumerate() {
         let path = mounts_path.index(i);
         let name = mount.text("name");
         let mount_path = mount.text("mountPath");
         values::required(mount, "name", &path, errors);
-        if !volumes.iter().any(|(known, _)| *known == name) {
+        if !volumes.contains_key(name) {
             errors.push(FieldError::not_found(&path.child("name"), name));
         }
         values::required(mount, "mountPath", &path, errors);
-        if mounts[..i].iter().any(|before| before.text("mountPath") == mount_path) {
+        mounted.names.insert(name);
+        if !mounted.paths.insert(mount_path) {
             errors.push(FieldError::invalid(&path.child("mountPath"), mount_path, "must be unique"));
         }
-        if devices.iter().any(|device| device.text("name") == name) {
+        if device_texts.names.contains(name) {
             let detail = "must not already exist in volumeDevices";
             errors.push(FieldError::invalid(&path.child("name"), name, detail));
         }
-        if devices.iter().any(|device| device.text("devicePath") == mount_path) {
+        if device_texts.paths.contains(mount_path) {
             let detail = "must not already exist as a path in volumeDevices";
             errors.push(FieldError::invalid(&path.child("mountPath"), mount_path, detail));
         }
         mount_options(mount, container, &mounts_path, &path, errors);
     }
+    let mut seen = Texts::default();
     for (i, device) in devices.iter().enumerate() {
-        volume_device(device, &devices[..i], mounts, volumes, &path.child("volumeDevices").index(i), errors);
+        let path = path.child("volumeDevices");
+        volume_device(device, &mut seen, &mounted, volumes, &path.index(i), errors);
     }
 }
 
@@ -80,11 +101,11 @@ fn mount_options(mount: &Value, container: &Value, list: &Path<'_>, path: &Path<
     }
 }
 
-fn volume_device(
-    device: &Value,
-    before: &[Value],
-    mounts: &[Value],
-    volumes: &[(&str, &Value)],
+fn volume_device<'a>(
+    device: &'a Value,
+    before: &mut Texts<'a>,
+    mounts: &Texts<'_>,
+    volumes: &HashMap<&str, &Value>,
     path: &Path<'_>,
     errors: &mut FieldErrors,
 ) {
@@ -92,19 +113,19 @@ fn volume_device(
     let name_field = path.child("name");
     let path_field = path.child("devicePath");
     values::required(device, "name", path, errors);
-    if !name.is_empty() && before.iter().any(|other| other.text("name") == name) {
+    if !before.names.insert(name) && !name.is_empty() {
         errors.push(FieldError::invalid(&name_field, name, "must be unique"));
     }
-    match volumes.iter().find(|(known, _)| *known == name) {
+    match volumes.get(name) {
         None => errors.push(FieldError::not_found(&name_field, name)),
-        Some((_, volume)) if !volume.has("persistentVolumeClaim") && !volume.has("ephemeral") => {
+        Some(volume) if !volume.has("persistentVolumeClaim") && !volume.has("ephemeral") => {
             let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
             errors.push(FieldError::invalid(&name_field, name, detail));
         }
         Some(_) => {}
     }
     values::required(device, "devicePath", path, errors);
-    if before.iter().any(|other| other.text("devicePath") == device_path) {
+    if !before.paths.insert(device_path) {
         errors.push(FieldError::invalid(&path_field, device_path, "must be unique"));
     }
     let mut climbs = FieldErrors::default();
@@ -112,10 +133,10 @@ fn volume_device(
     if !climbs.is_empty() {
         errors.push(FieldError::invalid(&path_field, device_path, "can not contain backsteps ('..')"));
     }
-    if mounts.iter().any(|mount| mount.text("name") == name) {
+    if mounts.names.contains(name) {
         errors.push(FieldError::invalid(&name_field, name, "must not already exist in volumeMounts"));
     }
-    if mounts.iter().any(|mount| mount.text("mountPath") == device_path) {
+    if mounts.paths.contains(device_path) {
         let detail = "must not already exist as a path in volumeMounts";
         errors.push(FieldError::invalid(&path_field, device_path, detail));
     }

@@ -1,6 +1,6 @@
 //! Resource requests and limits: names, quantities, totals, and the quality-of-service class.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::Value;
 
@@ -9,6 +9,8 @@ use crate::validation::access::Access;
 use crate::validation::quantity::Quantity;
 use crate::validation::{names, values};
 
+/// Up to how many bytes of names are listed by each error about a claim: all of a pod's claims, where people wrote them.
+const LONGEST_LISTING: usize = 1024;
 const QUOTA_RESOURCES: &[&str] = &[
     "cpu",
     "memory",
@@ -123,17 +125,28 @@ pub(crate) fn quantity(name: &str, value: &Value, path: &Path<'_>, errors: &mut 
 }
 
 /// Checks the `resources` of a container.
-pub(crate) fn container_requirements(resources: &Value, claims: &[&str], path: &Path<'_>, errors: &mut FieldErrors) {
+pub(crate) fn container_requirements(
+    resources: &Value,
+    claims: &BTreeSet<&str>,
+    path: &Path<'_>,
+    errors: &mut FieldErrors,
+) {
     requirements(resources, container_resource_name, claims, path, errors);
 }
 
 /// Checks a bare list of resources, e.g. a pod's overhead, as limits.
 pub(crate) fn overhead(list: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let resources = serde_json::json!({ "limits": list });
-    requirements(&resources, container_resource_name, &[], path, errors);
+    requirements(&resources, container_resource_name, &BTreeSet::new(), path, errors);
 }
 
-fn requirements(resources: &Value, check_name: NameCheck, claims: &[&str], path: &Path<'_>, errors: &mut FieldErrors) {
+fn requirements(
+    resources: &Value,
+    check_name: NameCheck,
+    claims: &BTreeSet<&str>,
+    path: &Path<'_>,
+    errors: &mut FieldErrors,
+) {
     let limits_path = path.child("limits");
     let requests_path = path.child("requests");
     let limits = resources.at("limits");
@@ -189,8 +202,8 @@ fn huge_page_multiple(name: &str, value: &Value, path: &Path<'_>, errors: &mut F
     }
 }
 
-fn resource_claims(resources: &Value, known: &[&str], path: &Path<'_>, errors: &mut FieldErrors) {
-    let mut seen: Vec<String> = Vec::new();
+fn resource_claims(resources: &Value, known: &BTreeSet<&str>, path: &Path<'_>, errors: &mut FieldErrors) {
+    let mut seen: HashSet<String> = HashSet::new();
     for (i, claim) in resources.list("claims").iter().enumerate() {
         let path = path.index(i);
         let name = claim.text("name");
@@ -203,15 +216,18 @@ fn resource_claims(resources: &Value, known: &[&str], path: &Path<'_>, errors: &
         if !request.is_empty() {
             values::invalid_for_each(&path.child("request"), request, names::label(request), errors);
         }
-        if seen.iter().any(|before| *before == key || before == name) {
+        if seen.contains(&key) || seen.contains(name) {
             errors.push(FieldError::duplicate(&path, key.as_str()));
         }
-        seen.push(key);
-        if !known.contains(&name) {
+        seen.insert(key);
+        if !known.contains(name) {
             let mut detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
             if known.is_empty() {
                 detail.push_str(" which is empty");
-            } else {
+            } else if known.len() <= LONGEST_LISTING
+                && known.iter().map(|name| name.len()).sum::<usize>() <= LONGEST_LISTING
+            {
+                let known: Vec<&str> = known.iter().copied().collect();
                 detail = format!("{detail}: {}", known.join(", "));
             }
             errors.push(FieldError::new(ErrorKind::NotFound, &path, &name.into(), detail));
@@ -220,7 +236,7 @@ fn resource_claims(resources: &Value, known: &[&str], path: &Path<'_>, errors: &
 }
 
 /// Checks `spec.resources`: what a pod asks for as a whole must cover its containers.
-pub(crate) fn pod_requirements(spec: &Value, claims: &[&str], path: &Path<'_>, errors: &mut FieldErrors) {
+pub(crate) fn pod_requirements(spec: &Value, claims: &BTreeSet<&str>, path: &Path<'_>, errors: &mut FieldErrors) {
     let resources = spec.at("resources");
     if resources.is_null() {
         return;

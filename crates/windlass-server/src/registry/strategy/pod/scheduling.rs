@@ -1,5 +1,7 @@
 //! Where a pod may run: node selectors, affinity, tolerations, topology spread, scheduling gates.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use crate::field::{FieldError, FieldErrors, Path};
@@ -154,18 +156,20 @@ fn label_keys(term: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
         }
     }
     let keys = term.texts("matchLabelKeys");
-    let mut selected: Vec<&str> = label_selector.text_entries("matchLabels").into_iter().map(|(key, _)| key).collect();
+    let mut selected: HashSet<&str> =
+        label_selector.text_entries("matchLabels").into_iter().map(|(key, _)| key).collect();
+    let places: HashMap<&str, usize> = keys.iter().enumerate().rev().map(|(i, key)| (*key, i)).collect();
     for expression in label_selector.list("matchExpressions") {
         let key = expression.text("key");
-        if let Some(i) = keys.iter().position(|known| *known == key)
-            && selected.contains(&key)
+        if let Some(i) = places.get(key)
+            && selected.contains(key)
         {
             let detail = "exists in both matchLabelKeys and labelSelector";
-            errors.push(FieldError::invalid(&path.index(i), key, detail));
+            errors.push(FieldError::invalid(&path.index(*i), key, detail));
         }
-        selected.push(key);
+        selected.insert(key);
     }
-    let mismatched = term.texts("mismatchLabelKeys");
+    let mismatched: HashSet<&str> = term.texts("mismatchLabelKeys").into_iter().collect();
     let path = path.child("matchLabelKeys");
     for (i, key) in keys.into_iter().enumerate().filter(|(_, key)| mismatched.contains(key)) {
         let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
@@ -265,12 +269,12 @@ pub(super) fn gates(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
         values::invalid_for_each(&path.child("conditionType"), kind, names::qualified_name(kind), errors);
     }
     let scheduling = path.child("schedulingGates");
-    let gates = spec.list("schedulingGates");
-    for (i, gate) in gates.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, gate) in spec.list("schedulingGates").iter().enumerate() {
         let name = gate.text("name");
         let path = scheduling.index(i);
         values::invalid_for_each(&path, name, names::qualified_name(name), errors);
-        if gates[..i].iter().any(|before| before.text("name") == name) {
+        if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path, name));
         }
     }

@@ -1,5 +1,7 @@
 //! Security contexts of pods and containers.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::containers::each_container;
@@ -12,8 +14,8 @@ const PROFILE_TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
 const WINDOWS: &str = "cannot be set for a windows pod";
 const SYSCTL: &str = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
 
-/// Checks the pod's own security context.
-pub(super) fn pod_context(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+/// Checks the pod's own security context. `old` is the spec that is replaced, or null.
+pub(super) fn pod_context(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let context = spec.at("securityContext");
     let path = path.child("securityContext");
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
@@ -37,8 +39,10 @@ pub(super) fn pod_context(spec: &Value, path: &Path<'_>, errors: &mut FieldError
         values::one_of(context, "supplementalGroupsPolicy", &["Merge", "Strict"], &path, errors);
     }
     if context.has("seLinuxChangePolicy") {
-        // The other policy needs the gate SELinuxMount, which is off.
-        values::one_of(context, "seLinuxChangePolicy", &["Recursive"], &path, errors);
+        // The other policy needs the gate SELinuxMount, which is off in v1.36, or a spec that had either of them.
+        let had_one = old.at("securityContext").has("seLinuxChangePolicy");
+        let policies: &[&str] = if had_one { &["MountOption", "Recursive"] } else { &["Recursive"] };
+        values::one_of(context, "seLinuxChangePolicy", policies, &path, errors);
     }
 }
 
@@ -115,8 +119,8 @@ fn unix_id(context: &Value, field: &str, path: &Path<'_>, errors: &mut FieldErro
 
 fn sysctls(spec: &Value, context: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("sysctls");
-    let list = context.list("sysctls");
-    for (i, sysctl) in list.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, sysctl) in context.list("sysctls").iter().enumerate() {
         let path = path.index(i);
         let path = path.child("name");
         let name = sysctl.text("name");
@@ -125,7 +129,7 @@ fn sysctls(spec: &Value, context: &Value, path: &Path<'_>, errors: &mut FieldErr
         } else if !is_sysctl(name) {
             let detail = format!("must have at most 253 characters and match regex ^{SYSCTL}$");
             errors.push(FieldError::invalid(&path, name, detail));
-        } else if list[..i].iter().any(|before| before.text("name") == name) {
+        } else if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path, name));
         }
         let dotted = name.replace('/', ".");

@@ -1,24 +1,27 @@
 //! Validation of a pod spec, wherever it is embedded.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::containers::{Surroundings, containers, each_container};
 use super::{resources, scheduling, security, volumes};
 use crate::field::{FieldError, FieldErrors, Path};
-use crate::validation::access::Access;
+use crate::validation::access::{Access, last_by};
 use crate::validation::{metadata, names, net, values};
 
 const HOST_USERS: &str = "when `hostUsers` is false";
 
-/// Checks a pod spec. `pod` is the pod itself, where there is one: a template has neither a name nor
+/// Checks a pod spec. `old` is the one it replaces, or null. `pod` is the pod itself, where there is one: a template has neither a name nor
 /// defaulted host ports.
-pub(super) fn validate(spec: &Value, pod: Option<&Value>, path: &Path<'_>, errors: &mut FieldErrors) {
+pub(super) fn validate(spec: &Value, old: &Value, pod: Option<&Value>, path: &Path<'_>, errors: &mut FieldErrors) {
     if !spec.has("terminationGracePeriodSeconds") {
         errors.push(FieldError::required(&path.child("terminationGracePeriodSeconds"), ""));
     }
     let pod_name = pod.map_or("", |pod| pod.at("metadata").text("name"));
     let valid_volumes = volumes::volumes(spec, pod_name, path, errors);
-    let claims: Vec<&str> = spec.list("resourceClaims").iter().map(|claim| claim.text("name")).collect();
+    let claims = spec.list("resourceClaims").iter().map(|claim| claim.text("name"));
+    let claims = claims.filter(|name| !name.is_empty()).collect();
     resource_claims(spec, path, errors);
     let around = Surroundings { spec, volumes: valid_volumes, claims };
     containers(&around, path, errors);
@@ -28,7 +31,7 @@ pub(super) fn validate(spec: &Value, pod: Option<&Value>, path: &Path<'_>, error
     let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     values::required_one_of(spec, "dnsPolicy", &policies, path, errors);
     metadata::labels(spec, "nodeSelector", path, errors);
-    security::pod_context(spec, path, errors);
+    security::pod_context(spec, old, path, errors);
     if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.push(FieldError::invalid(&path.child("shareProcessNamespace"), true, detail));
@@ -67,11 +70,11 @@ pub(super) fn validate(spec: &Value, pod: Option<&Value>, path: &Path<'_>, error
 
 fn resource_claims(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("resourceClaims");
-    let claims = spec.list("resourceClaims");
-    for (i, claim) in claims.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, claim) in spec.list("resourceClaims").iter().enumerate() {
         let path = path.index(i);
         let name = claim.text("name");
-        if !name.is_empty() && claims[..i].iter().any(|before| before.text("name") == name) {
+        if !name.is_empty() && !seen.insert(name) {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         } else {
             values::required_text(claim, "name", names::label, &path, errors);
@@ -133,7 +136,7 @@ fn dns_config(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
         errors.push(FieldError::invalid(&servers_path, config.at("nameservers").clone(), detail));
     }
     for (i, server) in servers.into_iter().enumerate() {
-        net::legacy_ip(server, &[], &servers_path.index(i), errors);
+        net::legacy_ip(server, &HashSet::new(), &servers_path.index(i), errors);
     }
     let searches_path = path.child("searches");
     let searches = config.texts("searches");
@@ -195,7 +198,7 @@ fn host_aliases(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("hostAliases");
     for (i, alias) in spec.list("hostAliases").iter().enumerate() {
         let path = path.index(i);
-        net::legacy_ip(alias.text("ip"), &[], &path.child("ip"), errors);
+        net::legacy_ip(alias.text("ip"), &HashSet::new(), &path.child("ip"), errors);
         let names_path = path.child("hostnames");
         for (j, name) in alias.texts("hostnames").into_iter().enumerate() {
             values::invalid_for_each(&names_path.index(j), name, names::subdomain(name), errors);
@@ -205,6 +208,7 @@ fn host_aliases(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 
 /// Variables read from files name an emptyDir volume of the pod.
 fn file_variables(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
+    let volumes = last_by(spec.list("volumes"), "name");
     each_container(spec, path, |container, path| {
         let env_path = path.child("env");
         for (i, variable) in container.list("env").iter().enumerate() {
@@ -217,7 +221,7 @@ fn file_variables(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
             let from_path = variable_path.child("valueFrom");
             let reference_path = from_path.child("fileKeyRef");
             let path = reference_path.child("volumeName");
-            match spec.list("volumes").iter().rfind(|volume| volume.text("name") == name) {
+            match volumes.get(name) {
                 None => errors.push(FieldError::not_found(&path, name)),
                 Some(volume) if !volume.has("emptyDir") => {
                     errors.push(FieldError::invalid(&path, name, "referenced volume must be of type emptyDir"));

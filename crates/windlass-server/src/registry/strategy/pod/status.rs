@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
-use crate::validation::access::Access;
+use crate::validation::access::{Access, first_by};
 use crate::validation::{names, net, values};
 
 mod devices;
@@ -69,14 +69,16 @@ fn transitions(pod: &Value, old: &Value, field: &str, list: &str, path: &Path<'_
     if !list.is_empty() && all_may_restart(spec) {
         return;
     }
+    let statuses = first_by(pod.at("status").list(field), "name");
+    let containers = first_by(spec.list(list), "name");
     for (i, before) in old.at("status").list(field).iter().enumerate() {
         let Some(terminated) = before.at("state").get("terminated").filter(|state| !state.is_null()) else { continue };
         let name = before.text("name");
-        let after = pod.at("status").list(field).iter().find(|status| status.text("name") == name);
+        let after = statuses.get(name);
         if after.is_none_or(|status| status.at("state").has("terminated")) {
             continue;
         }
-        let container = spec.list(list).iter().find(|container| container.text("name") == name);
+        let container = containers.get(name);
         if !container.is_some_and(|container| may_restart(container, spec, terminated.int("exitCode"))) {
             let detail = "may not be transitioned to non-terminated state";
             errors.push(FieldError::forbidden(&path.index(i).child("state"), detail));
@@ -141,7 +143,7 @@ fn addresses<'a>(
     errors: &mut FieldErrors,
 ) -> Vec<&'a str> {
     let ips: Vec<&str> = status.list(list).iter().map(|item| item.text("ip")).collect();
-    let known: Vec<&str> = old.list(list).iter().map(|item| item.text("ip")).collect();
+    let known = old.list(list).iter().map(|item| item.text("ip")).collect();
     for (i, ip) in ips.iter().enumerate() {
         net::legacy_ip(ip, &known, &path.index(i), errors);
     }

@@ -279,3 +279,69 @@ fn volumes_of_drivers_are_checked_in_pods_and_templates() {
     let strategy = super::super::of("apps", "Deployment");
     assert_eq!(create_errors(strategy, &deployment), expected("spec.template.spec"));
 }
+
+#[test]
+fn a_policy_for_selinux_stays_open_once_there_is_one() {
+    let with = |policy: Option<&str>| {
+        let mut pod = one(json!({}));
+        if let Some(policy) = policy {
+            pod["spec"]["securityContext"] = json!({"seLinuxChangePolicy": policy});
+        }
+        pod
+    };
+    let unsupported = |path: &str, supported: &str| {
+        format!(
+            "{path}.securityContext.seLinuxChangePolicy: Unsupported value: \"MountOption\": supported values: {supported}"
+        )
+    };
+    assert_eq!(create_errors(&Pod, &with(Some("Recursive"))), "[]");
+    assert_eq!(create_errors(&Pod, &with(Some("MountOption"))), unsupported("spec", "\"Recursive\""));
+    let deployment = |policy: Option<&str>| {
+        let mut template = with(policy);
+        template["metadata"] = json!({"labels": {"a": "b"}});
+        json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}})
+    };
+    let check = |old: Option<&str>, new: &str| {
+        update_errors(&super::super::deployment::Deployment, &deployment(old), &deployment(Some(new)))
+    };
+    assert_eq!(check(None, "Recursive"), "[]");
+    assert_eq!(check(None, "MountOption"), unsupported("spec.template.spec", "\"Recursive\""));
+    assert_eq!(check(Some("Recursive"), "MountOption"), "[]");
+    assert_eq!(
+        check(Some("Recursive"), "Never"),
+        unsupported("spec.template.spec", "\"MountOption\", \"Recursive\"").replace("\"MountOption\":", "\"Never\":")
+    );
+}
+
+#[test]
+fn ports_that_meet_are_warned_about() {
+    let ports = json!([
+        {"containerPort": 1, "hostPort": 5, "hostIP": "1.1.1.1", "name": "a"},
+        {"containerPort": 1, "hostPort": 5, "hostIP": "2.2.2.2"},
+        {"containerPort": 1, "hostPort": 5},
+        {"containerPort": 1, "hostPort": 6},
+        {"containerPort": 1},
+        {"containerPort": 1},
+        {"containerPort": 1, "protocol": "UDP"},
+    ]);
+    let warnings = Pod.warnings(&created(&Pod, &one(json!({"ports": ports}))), None);
+    let expected: Vec<String> = [
+        (2, "dangerously ambiguous", 0),
+        (2, "dangerously ambiguous", 1),
+        (4, "overlapping", 0),
+        (4, "overlapping", 1),
+        (4, "overlapping", 2),
+        (4, "overlapping", 3),
+        (5, "overlapping", 0),
+        (5, "overlapping", 1),
+        (5, "overlapping", 2),
+        (5, "overlapping", 3),
+        (5, "duplicate", 4),
+    ]
+    .into_iter()
+    .map(|(port, what, other)| {
+        format!("spec.containers[0].ports[{port}]: {what} port definition with spec.containers[0].ports[{other}]")
+    })
+    .collect();
+    assert_eq!(warnings, expected);
+}

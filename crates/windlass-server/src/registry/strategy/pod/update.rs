@@ -1,11 +1,13 @@
 //! What may change in a pod, and how.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::containers::image_whitespace;
 use super::scheduling;
 use crate::field::{FieldError, FieldErrors, Path};
-use crate::validation::access::{Access, AccessMut, semantically_equal};
+use crate::validation::access::{Access, AccessMut, first_by, semantically_equal};
 use crate::validation::{difference, names, values};
 
 const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
@@ -95,7 +97,7 @@ fn only_added_tolerations(new: &Value, old: &Value, path: &Path<'_>, errors: &mu
         toleration.drop_field("tolerationSeconds");
         toleration
     };
-    let kept: Vec<Value> = new.list("tolerations").iter().map(without_seconds).collect();
+    let kept: HashSet<Value> = new.list("tolerations").iter().map(without_seconds).collect();
     if old.list("tolerations").iter().any(|toleration| !kept.contains(&without_seconds(toleration))) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         errors.push(FieldError::forbidden(&path.child("tolerations"), detail));
@@ -106,9 +108,10 @@ fn only_added_tolerations(new: &Value, old: &Value, path: &Path<'_>, errors: &mu
 
 fn only_removed_gates(new: &Value, old: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("schedulingGates");
+    let before: HashSet<&str> = old.list("schedulingGates").iter().map(|gate| gate.text("name")).collect();
     for (i, gate) in new.list("schedulingGates").iter().enumerate() {
         let name = gate.text("name");
-        if !old.list("schedulingGates").iter().any(|before| before.text("name") == name) {
+        if !before.contains(name) {
             let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.push(FieldError::forbidden(&path.index(i).child("name"), detail));
         }
@@ -179,10 +182,10 @@ fn node_affinity(new: &Value, old: &Value, path: &Path<'_>, errors: &mut FieldEr
 pub(super) fn ephemeral_containers(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let spec = Path::new("spec");
     let path = spec.child("ephemeralContainers");
-    let after = new.at("spec").list("ephemeralContainers");
+    let after = first_by(new.at("spec").list("ephemeralContainers"), "name");
     for before in old.at("spec").list("ephemeralContainers") {
         let name = crate::field::quote(before.text("name"));
-        let detail = match after.iter().find(|container| container.text("name") == before.text("name")) {
+        let detail = match after.get(before.text("name")) {
             None => format!("existing ephemeral containers {name} may not be removed\n"),
             Some(container) if !semantically_equal(container, before) => {
                 let changes = difference::lines(before, container);

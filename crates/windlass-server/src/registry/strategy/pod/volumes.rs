@@ -1,5 +1,7 @@
 //! Volumes of a pod and where they come from.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use self::drivers::Owner;
@@ -55,29 +57,29 @@ pub(super) fn volumes<'a>(
     pod_name: &str,
     path: &Path<'_>,
     errors: &mut FieldErrors,
-) -> Vec<(&'a str, &'a Value)> {
+) -> HashMap<&'a str, &'a Value> {
     let path = path.child("volumes");
     let list = spec.list("volumes");
-    let created: Vec<String> = list
+    let created: HashSet<String> = list
         .iter()
         .filter(|volume| !pod_name.is_empty() && volume.has("ephemeral"))
         .map(|volume| format!("{pod_name}-{}", volume.text("name")))
         .collect();
-    let mut valid: Vec<(&str, &Value)> = Vec::new();
+    let mut valid = HashMap::new();
     for (i, volume) in list.iter().enumerate() {
         let path = path.index(i);
         let name = volume.text("name");
         let found = errors.0.len();
         source(volume, pod_name, &path, errors);
         values::required_text(volume, "name", names::label, &path, errors);
-        if valid.iter().any(|(known, _)| *known == name) {
+        if valid.contains_key(name) {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
         if errors.0.len() == found {
-            valid.push((name, volume));
+            valid.insert(name, volume);
         }
         let claim = volume.at("persistentVolumeClaim").text("claimName");
-        if created.iter().any(|name| name == claim) {
+        if created.contains(claim) {
             let claim_path = path.child("persistentVolumeClaim");
             let detail = "must not reference a PVC that gets created for an ephemeral volume";
             errors.push(FieldError::invalid(&claim_path.child("claimName"), claim, detail));
@@ -264,7 +266,7 @@ fn downward_file(file: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 fn projected(value: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     mode(value, "defaultMode", path, errors);
     let sources_path = path.child("sources");
-    let mut paths: Vec<&str> = Vec::new();
+    let mut paths = HashSet::new();
     for (i, source) in value.list("sources").iter().enumerate() {
         let source_path = sources_path.index(i);
         for kind in ["secret", "configMap"] {
@@ -273,8 +275,10 @@ fn projected(value: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
                 let kind_path = source_path.child(kind);
                 values::required(projection, "name", &kind_path, errors);
                 key_paths(projection, &kind_path, errors);
-                for item in projection.list("items") {
-                    unique(&mut paths, item.text("path"), projection.text("name"), path, errors);
+                // Upstream says the same of each item, with the projection's name each time.
+                let taken = projection.list("items").iter().filter(|item| !is_new(&mut paths, item.text("path")));
+                if taken.count() > 0 {
+                    conflict(projection.text("name"), path, errors);
                 }
             }
         }
@@ -282,7 +286,9 @@ fn projected(value: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
             let kind_path = source_path.child("downwardAPI");
             for file in source.at("downwardAPI").list("items") {
                 downward_file(file, &kind_path, errors);
-                unique(&mut paths, file.text("path"), file.text("path"), path, errors);
+                if !is_new(&mut paths, file.text("path")) {
+                    conflict(file.text("path"), path, errors);
+                }
             }
         }
         if source.has("serviceAccountToken") {
@@ -291,7 +297,9 @@ fn projected(value: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
         if source.has("clusterTrustBundle") {
             let bundle = source.at("clusterTrustBundle");
             trust_bundle(bundle, &source_path.child("clusterTrustBundle"), errors);
-            unique(&mut paths, bundle.text("path"), bundle.text("path"), path, errors);
+            if !is_new(&mut paths, bundle.text("path")) {
+                conflict(bundle.text("path"), path, errors);
+            }
         }
         if source.as_object().is_some_and(|kinds| kinds.values().filter(|kind| !kind.is_null()).count() > 1) {
             let detail = "may not specify more than 1 volume type per source";
@@ -300,15 +308,13 @@ fn projected(value: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     }
 }
 
-fn unique<'a>(seen: &mut Vec<&'a str>, file: &'a str, shown: &str, path: &Path<'_>, errors: &mut FieldErrors) {
-    if file.is_empty() {
-        return;
-    }
-    if seen.contains(&file) {
-        errors.push(FieldError::invalid(path, shown, "conflicting duplicate paths"));
-    } else {
-        seen.push(file);
-    }
+/// Whether no file has the path yet; a file without one conflicts with none.
+fn is_new<'a>(seen: &mut HashSet<&'a str>, file: &'a str) -> bool {
+    file.is_empty() || seen.insert(file)
+}
+
+fn conflict(shown: &str, path: &Path<'_>, errors: &mut FieldErrors) {
+    errors.push(FieldError::invalid(path, shown, "conflicting duplicate paths"));
 }
 
 fn token(token: &Value, volume_path: &Path<'_>, path: &Path<'_>, errors: &mut FieldErrors) {

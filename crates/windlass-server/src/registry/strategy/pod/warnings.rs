@@ -1,5 +1,7 @@
 //! What upstream warns about in pods and pod templates it accepts.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
@@ -9,6 +11,8 @@ use crate::validation::access::Access;
 use crate::validation::net;
 use crate::validation::quantity::Quantity;
 
+/// How many overlaps of ports are told of. No answer carries more, and there can be as many as there are pairs.
+const MOST_OVERLAPS: usize = 128;
 const DEPRECATED_ANNOTATIONS: &[(&str, &str)] = &[
     (
         "scheduler.alpha.kubernetes.io/critical-pod",
@@ -141,10 +145,10 @@ fn volumes(spec: &Value, path: &Path<'_>, out: &mut Vec<String>) {
 
 fn duplicates(spec: &Value, list: &str, field: &str, path: &Path<'_>, out: &mut Vec<String>) {
     let path = path.child(list);
-    let items = spec.list(list);
-    for (i, item) in items.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, item) in spec.list(list).iter().enumerate() {
         let value = item.text(field);
-        if items[..i].iter().any(|before| before.text(field) == value) {
+        if !seen.insert(value) {
             out.push(format!("{}: duplicate {field} {}", path.index(i).child(field), quote(value)));
         }
     }
@@ -161,10 +165,10 @@ fn fractional(list: &Value, name: &str, path: &Path<'_>, out: &mut Vec<String>) 
 /// A later variable of the same name hides the earlier one, unless its value builds on it.
 fn hidden_variables(container: &Value, path: &Path<'_>, out: &mut Vec<String>) {
     let path = path.child("env");
-    let variables = container.list("env");
-    for (i, variable) in variables.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, variable) in container.list("env").iter().enumerate() {
         let name = variable.text("name");
-        if !variables[..i].iter().any(|before| before.text("name") == name) {
+        if seen.insert(name) {
             continue;
         }
         let reference = format!("$({name})");
@@ -179,42 +183,37 @@ fn hidden_variables(container: &Value, path: &Path<'_>, out: &mut Vec<String>) {
     }
 }
 
+/// Ports of one number and protocol, by host port and below that by host IP. An item is its place among all ports.
+type SamePorts<'a> = HashMap<i64, HashMap<&'a str, Vec<usize>>>;
+
 fn ports(spec: &Value, path: &Path<'_>, out: &mut Vec<String>) {
-    struct Port<'v> {
-        place: String,
-        port: &'v Value,
-    }
-    let mut all: Vec<Port<'_>> = Vec::new();
+    let mut all: Vec<(String, &Value)> = Vec::new();
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         let list_path = path.child(list);
         for (i, container) in spec.list(list).iter().enumerate() {
             let container_path = list_path.index(i);
             let ports_path = container_path.child("ports");
-            for (j, port) in container.list("ports").iter().enumerate() {
-                let place = ports_path.index(j).to_string();
-                let key = |port: &Value| (port.int("containerPort"), port.text("protocol").to_owned());
-                for other in all.iter().filter(|other| key(other.port) == key(port)) {
-                    let (ip, other_ip) = (port.text("hostIP"), other.port.text("hostIP"));
-                    let (host, other_host) = (port.int("hostPort"), other.port.int("hostPort"));
-                    let what = if ip == other_ip && host == other_host {
-                        "duplicate"
-                    } else if host == 0 || other_host == 0 {
-                        "overlapping"
-                    } else if host == other_host && ip.is_empty() != other_ip.is_empty() {
-                        "dangerously ambiguous"
-                    } else {
-                        continue;
-                    };
-                    out.push(format!("{place}: {what} port definition with {}", other.place));
-                }
-                all.push(Port { place, port });
-            }
+            let ports = container.list("ports").iter().enumerate();
+            all.extend(ports.map(|(j, port)| (ports_path.index(j).to_string(), port)));
         }
     }
-    for (i, Port { place, port }) in all.iter().enumerate() {
+    let mut known: HashMap<(i64, &str), SamePorts<'_>> = HashMap::new();
+    let mut told = 0;
+    for (i, (place, port)) in all.iter().enumerate() {
+        let (host, ip) = (port.int("hostPort"), port.text("hostIP"));
+        let same = known.entry((port.int("containerPort"), port.text("protocol"))).or_default();
+        let others = if told < MOST_OVERLAPS { overlaps(same, host, ip) } else { BTreeMap::new() };
+        for (other, what) in others.into_iter().take(MOST_OVERLAPS - told) {
+            out.push(format!("{place}: {what} port definition with {}", all[other].0));
+            told += 1;
+        }
+        same.entry(host).or_default().entry(ip).or_default().push(i);
+    }
+    let mut first: HashMap<&str, &str> = HashMap::new();
+    for (place, port) in all.iter().filter(|(_, port)| !port.text("name").is_empty()) {
         let name = port.text("name");
-        let first = all[..i].iter().find(|other| !name.is_empty() && other.port.text("name") == name);
-        if let Some(Port { place: first, .. }) = first {
+        let first = *first.entry(name).or_insert(place);
+        if first != place {
             out.push(format!(
                 "{place}: duplicate port name {} with {first}, services and probes that select ports by name will use \
                  {first}",
@@ -222,6 +221,29 @@ fn ports(spec: &Value, path: &Path<'_>, out: &mut Vec<String>) {
             ));
         }
     }
+}
+
+/// Which of the ports a port of the same number and protocol meets on the host, and how.
+fn overlaps(same: &SamePorts<'_>, host: i64, ip: &str) -> BTreeMap<usize, &'static str> {
+    let hosts: Vec<i64> = if host == 0 { same.keys().copied().collect() } else { vec![0, host] };
+    let mut found = BTreeMap::new();
+    for other_host in hosts {
+        let Some(by_ip) = same.get(&other_host) else { continue };
+        // Ports on the same host port with two different addresses do not meet.
+        let ips: Vec<&str> =
+            if host == 0 || other_host == 0 || ip.is_empty() { by_ip.keys().copied().collect() } else { vec!["", ip] };
+        for other_ip in ips {
+            let what = if ip == other_ip && host == other_host {
+                "duplicate"
+            } else if host == 0 || other_host == 0 {
+                "overlapping"
+            } else {
+                "dangerously ambiguous"
+            };
+            found.extend(by_ip.get(other_ip).into_iter().flatten().map(|other| (*other, what)));
+        }
+    }
+    found
 }
 
 fn null_selectors(spec: &Value, path: &Path<'_>, out: &mut Vec<String>) {

@@ -1,5 +1,7 @@
 //! Validation of Services.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{externally_accessible, is_headless, needs_health_check_port};
@@ -89,7 +91,7 @@ fn fields_of_type(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 fn ports(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("ports");
     let all = spec.list("ports");
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (i, port) in all.iter().enumerate() {
         let path = path.index(i);
         let name = port.text("name");
@@ -99,10 +101,8 @@ fn ports(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
             }
         } else {
             values::invalid_for_each(&path.child("name"), name, names::label(name), errors);
-            if seen.contains(&name) {
+            if !seen.insert(name) {
                 errors.push(FieldError::duplicate(&path.child("name"), name));
-            } else {
-                seen.push(name);
             }
         }
         values::port(port.int("port"), &path.child("port"), errors);
@@ -159,7 +159,7 @@ pub(super) fn cluster_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, er
         _ => {}
     }
     ip_families(spec, path, errors);
-    let known = old.map(|old| old.texts("clusterIPs")).unwrap_or_default();
+    let known = old.map(|old| old.texts("clusterIPs").into_iter().collect()).unwrap_or_default();
     let found = errors.0.len();
     for (i, ip) in ips.iter().enumerate() {
         if i == 0 && *ip == "None" {
@@ -197,11 +197,12 @@ pub(super) fn cluster_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, er
 fn ip_families(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let families_path = path.child("ipFamilies");
     let families = spec.texts("ipFamilies");
+    let mut seen = HashSet::new();
     for (i, family) in families.iter().enumerate() {
         if !["IPv4", "IPv6"].contains(family) {
             errors.push(FieldError::not_supported(&families_path.index(i), *family, &["IPv4", "IPv6"]));
         }
-        if families[..i].contains(family) {
+        if !seen.insert(family) {
             errors.push(FieldError::duplicate(&families_path.index(i), *family));
         }
     }
@@ -213,7 +214,7 @@ fn ip_families(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 
 fn external_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("externalIPs");
-    let known = old.map(|old| old.texts("externalIPs")).unwrap_or_default();
+    let known = old.map(|old| old.texts("externalIPs").into_iter().collect()).unwrap_or_default();
     for (i, ip) in spec.texts("externalIPs").into_iter().enumerate() {
         let path = path.index(i);
         let found = errors.0.len();
@@ -235,9 +236,9 @@ fn node_ports(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
             }
         }
     }
-    let key = |port: &Value| (port.text("protocol").to_owned(), port.int("nodePort"));
+    let mut seen = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
-        if port.int("nodePort") != 0 && ports[..i].iter().any(|before| key(before) == key(port)) {
+        if port.int("nodePort") != 0 && !seen.insert((port.text("protocol"), port.int("nodePort"))) {
             errors.push(FieldError::duplicate(&path.index(i).child("nodePort"), port.int("nodePort")));
         }
     }
@@ -245,10 +246,9 @@ fn node_ports(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
 
 fn duplicate_ports(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("ports");
-    let ports = spec.list("ports");
-    let key = |port: &Value| (port.text("protocol").to_owned(), port.int("port"));
-    for (i, port) in ports.iter().enumerate() {
-        if ports[..i].iter().any(|before| key(before) == key(port)) {
+    let mut seen = HashSet::new();
+    for (i, port) in spec.list("ports").iter().enumerate() {
+        if !seen.insert((port.text("protocol"), port.int("port"))) {
             // Upstream prints its internal type with only the compared fields set.
             let shown = format!(
                 r#"{{"Name":"","Protocol":{},"AppProtocol":null,"Port":{},"TargetPort":0,"NodePort":0}}"#,
@@ -271,7 +271,7 @@ fn source_ranges(object: &Value, old: Option<&Value>, path: &Path<'_>, errors: &
         if !balancer {
             errors.push(FieldError::forbidden(&path, ONLY_LOAD_BALANCER));
         }
-        let known: Vec<&str> = old
+        let known = old
             .map(|old| old.texts("loadBalancerSourceRanges").into_iter().map(str::trim).collect())
             .unwrap_or_default();
         for (i, range) in ranges.into_iter().enumerate() {
@@ -285,7 +285,7 @@ fn source_ranges(object: &Value, old: Option<&Value>, path: &Path<'_>, errors: &
             errors.push(FieldError::forbidden(&path, ONLY_LOAD_BALANCER));
         }
         for range in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
-            net::legacy_cidr(range, &[], &path, errors);
+            net::legacy_cidr(range, &HashSet::new(), &path, errors);
         }
     }
 }
@@ -390,14 +390,14 @@ pub(super) fn load_balancer_status(object: &Value, old: &Value, errors: &mut Fie
         errors.push(FieldError::forbidden(&path, "may only be used when `spec.type` is 'LoadBalancer'"));
         return;
     }
-    let known: Vec<&str> =
+    let known =
         old.below(&["status", "loadBalancer"]).list("ingress").iter().map(|ingress| ingress.text("ip")).collect();
     for (i, ingress) in ingresses.iter().enumerate() {
         load_balancer_ingress(ingress, &known, &path.index(i), errors);
     }
 }
 
-fn load_balancer_ingress(ingress: &Value, known: &[&str], path: &Path<'_>, errors: &mut FieldErrors) {
+fn load_balancer_ingress(ingress: &Value, known: &HashSet<&str>, path: &Path<'_>, errors: &mut FieldErrors) {
     let ip = ingress.text("ip");
     if !ip.is_empty() {
         net::legacy_ip(ip, known, &path.child("ip"), errors);

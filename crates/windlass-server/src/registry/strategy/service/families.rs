@@ -34,9 +34,12 @@ pub(super) fn settle(spec: &mut Value, old: Option<&Value>) -> Result<(), FieldE
         release_second(spec, old, &path, &mut errors);
     }
     fits_policy(spec, &path, &mut errors);
-    infer(spec, &path, &mut errors);
+    let families = infer(spec, &path, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
+    }
+    if let Some(families) = families {
+        spec.put("ipFamilies", families);
     }
     if any_family {
         fill_with_any(spec);
@@ -96,10 +99,10 @@ fn fits_policy(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     }
 }
 
-/// The families follow from the addresses.
-fn infer(spec: &mut Value, path: &Path<'_>, errors: &mut FieldErrors) {
+/// The families that follow from the addresses, if there are any.
+fn infer(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) -> Option<Vec<String>> {
     if is_headless(spec) {
-        return;
+        return None;
     }
     let mut families: Vec<String> = spec.texts("ipFamilies").into_iter().map(str::to_owned).collect();
     for (i, ip) in spec.texts("clusterIPs").into_iter().enumerate() {
@@ -115,9 +118,7 @@ fn infer(spec: &mut Value, path: &Path<'_>, errors: &mut FieldErrors) {
             errors.push(FieldError::invalid(&ips.index(i), spec.at("clusterIPs").clone(), detail));
         }
     }
-    if !families.is_empty() {
-        spec.put("ipFamilies", families);
-    }
+    Some(families).filter(|families| !families.is_empty())
 }
 
 /// A headless Service without a selector may have endpoints of either family, whatever the cluster has.
@@ -186,6 +187,15 @@ mod tests {
             r#"spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster"#,
         );
         check(json!({"clusterIP": "fd00::1", "ipFamilies": ["IPv6"]}), missing);
+        // What follows from the addresses is not kept where there is no family for one of them.
+        check(
+            json!({
+                "clusterIP": "fd00::1",
+                "clusterIPs": ["fd00::1", "10.96.0.50"],
+                "ipFamilyPolicy": "PreferDualStack",
+            }),
+            r#"spec.clusterIPs[0]: Invalid value: ["fd00::1","10.96.0.50"]: IPv6 is not configured on this cluster"#,
+        );
         // Nothing else is looked at.
         check(json!({"ipFamilies": ["IPv6"], "ports": [], "sessionAffinity": "Sometimes"}), missing);
         check(

@@ -1,5 +1,7 @@
 //! What a pod's status says about claims of devices, and about the devices its containers have.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use crate::field::{FieldError, FieldErrors, Path};
@@ -16,15 +18,16 @@ const NO_CLAIM: &str = "must match one of the container's resource claims as 'cl
 /// Checks `resourceClaimStatuses`: each is about a claim of the pod.
 pub(super) fn claims(pod: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("resourceClaimStatuses");
-    let statuses = pod.at("status").list("resourceClaimStatuses");
-    for (i, status) in statuses.iter().enumerate() {
+    let claims: HashSet<&str> = pod.at("spec").list("resourceClaims").iter().map(|claim| claim.text("name")).collect();
+    let mut seen = HashSet::new();
+    for (i, status) in pod.at("status").list("resourceClaimStatuses").iter().enumerate() {
         let path = path.index(i);
         let name = status.text("name");
-        if !pod.at("spec").list("resourceClaims").iter().any(|claim| claim.text("name") == name) {
+        if !claims.contains(name) {
             let detail = "must match the name of an entry in `spec.resourceClaims`";
             errors.push(FieldError::invalid(&path.child("name"), name, detail));
         }
-        if statuses[..i].iter().any(|before| before.text("name") == name) {
+        if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
         if let Some(claim) = status.text_opt("resourceClaimName") {
@@ -45,11 +48,13 @@ pub(super) fn extended_claim(pod: &Value, path: &Path<'_>, errors: &mut FieldErr
     if mappings.is_empty() {
         errors.push(FieldError::required(&mappings_path, "at least one request mapping is required"));
     }
+    let containers = containers(pod.at("spec"));
+    let mut seen = HashSet::new();
     for (i, mapping) in mappings.iter().enumerate() {
         let mapping_path = mappings_path.index(i);
         let (name, resource, request) =
             (mapping.text("containerName"), mapping.text("resourceName"), mapping.text("requestName"));
-        match container(pod.at("spec"), name) {
+        match containers.get(name) {
             None => {
                 let detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
                 errors.push(FieldError::invalid(&mapping_path.child("containerName"), name, detail));
@@ -61,8 +66,7 @@ pub(super) fn extended_claim(pod: &Value, path: &Path<'_>, errors: &mut FieldErr
         }
         // Not below the mapping: upstream's path.
         values::invalid_for_each(&path.child("requestName"), request, names::label(request), errors);
-        let key = |mapping: &Value| ["containerName", "resourceName", "requestName"].map(|f| mapping.at(f).clone());
-        if mappings[..i].iter().any(|before| key(before) == key(mapping)) {
+        if !seen.insert((name, resource, request)) {
             for (field, value) in [("containerName", name), ("resourceName", resource), ("requestName", request)] {
                 errors.push(FieldError::duplicate(&mapping_path.child(field), value));
             }
@@ -71,16 +75,18 @@ pub(super) fn extended_claim(pod: &Value, path: &Path<'_>, errors: &mut FieldErr
     values::required_text(status, "resourceClaimName", names::subdomain, &path, errors);
 }
 
-/// The container of a name; of two, the one that upstream finds.
-fn container<'a>(spec: &'a Value, name: &str) -> Option<&'a Value> {
-    let mut all = spec.list("initContainers").iter().chain(spec.list("containers"));
-    all.rfind(|container| container.text("name") == name)
+/// The containers by name; of two, the one that upstream finds.
+fn containers(spec: &Value) -> HashMap<&str, &Value> {
+    let all = spec.list("initContainers").iter().chain(spec.list("containers"));
+    all.map(|container| (container.text("name"), container)).collect()
 }
 
 /// Checks `allocatedResourcesStatus` of each container status: how the devices of a container are. Ephemeral
 /// containers, for which `list` is empty, have none.
 pub(super) fn allocated(pod: &Value, field: &str, list: &str, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child(field);
+    let containers = asked(pod, list);
+    let claim = pod.below(&["status", "extendedResourceClaimStatus"]).text_opt("resourceClaimName");
     for (i, status) in pod.at("status").list(field).iter().enumerate() {
         let status_path = path.index(i);
         let path = status_path.child("allocatedResourcesStatus");
@@ -91,55 +97,70 @@ pub(super) fn allocated(pod: &Value, field: &str, list: &str, path: &Path<'_>, e
             }
             continue;
         }
-        let mut containers = pod.at("spec").list(list).iter();
-        let container = containers.find(|container| container.text("name") == status.text("name"));
+        let container = containers.get(status.text("name"));
         for (j, resource) in resources.iter().enumerate() {
             let path = path.index(j);
             if let Some(container) = container {
-                known(resource.text("name"), container, pod.at("status"), &path, errors);
+                container.known(resource.text("name"), claim, &path, errors);
             }
             health(resource, &path, errors);
         }
     }
 }
 
-/// What a container has, it asked for.
-fn known(name: &str, container: &Value, status: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
-    let resources = container.at("resources");
-    let (found, detail) = match name.strip_prefix("claim:") {
-        Some(claim) => {
-            let claims = resources.list("claims").iter();
-            let asked = claims.map(|claim| match claim.text("request") {
-                "" => claim.text("name").to_owned(),
-                request => format!("{}/{request}", claim.text("name")),
-            });
-            (asked.into_iter().any(|asked| asked == claim) || is_extended(claim, container, status), NO_CLAIM)
+/// What a container asked for.
+struct Asked<'a> {
+    requests: &'a Value,
+    claims: HashSet<String>,
+    /// The requests that were made for its extended resources.
+    extended: HashSet<&'a str>,
+}
+
+impl<'a> Asked<'a> {
+    fn by(container: &'a Value) -> Self {
+        let resources = container.at("resources");
+        let claims = resources.list("claims").iter().map(|claim| match claim.text("request") {
+            "" => claim.text("name").to_owned(),
+            request => format!("{}/{request}", claim.text("name")),
+        });
+        Self { requests: resources.at("requests"), claims: claims.collect(), extended: HashSet::new() }
+    }
+
+    /// What a container has, it asked for. `extended` is the claim that was made for extended resources.
+    fn known(&self, name: &str, extended: Option<&str>, path: &Path<'_>, errors: &mut FieldErrors) {
+        let (found, detail) = match name.strip_prefix("claim:") {
+            Some(claim) => {
+                let made = claim
+                    .split_once('/')
+                    .is_some_and(|(claim, request)| extended == Some(claim) && self.extended.contains(request));
+                (made || self.claims.contains(claim), NO_CLAIM)
+            }
+            None => (self.requests.has(name), "must match one of the container's resource requests"),
+        };
+        if !found {
+            errors.push(FieldError::invalid(&path.child("name"), name, detail));
         }
-        None => (resources.at("requests").has(name), "must match one of the container's resource requests"),
-    };
-    if !found {
-        errors.push(FieldError::invalid(&path.child("name"), name, detail));
     }
 }
 
-/// Whether a claim was made for an extended resource that the container asked for.
-fn is_extended(claim: &str, container: &Value, status: &Value) -> bool {
-    let Some((claim, request)) = claim.split_once('/') else { return false };
-    let extended = status.at("extendedResourceClaimStatus");
-    extended.has("resourceClaimName")
-        && extended.text("resourceClaimName") == claim
-        && extended.list("requestMappings").iter().any(|mapping| {
-            let amount = container.below(&["resources", "requests"]).at(mapping.text("resourceName"));
-            mapping.text("containerName") == container.text("name")
-                && mapping.text("requestName") == request
-                && Quantity::from_value(amount).is_some_and(|amount| amount.sign() != 0)
-        })
+/// What the containers of a list asked for, by their names; of two, the first.
+fn asked<'a>(pod: &'a Value, list: &str) -> HashMap<&'a str, Asked<'a>> {
+    let containers = pod.at("spec").list(list).iter().rev();
+    let mut asked: HashMap<&str, Asked<'_>> = containers.map(|item| (item.text("name"), Asked::by(item))).collect();
+    for mapping in pod.below(&["status", "extendedResourceClaimStatus"]).list("requestMappings") {
+        let Some(container) = asked.get_mut(mapping.text("containerName")) else { continue };
+        let amount = Quantity::from_value(container.requests.at(mapping.text("resourceName")));
+        if amount.is_some_and(|amount| amount.sign() != 0) {
+            container.extended.insert(mapping.text("requestName"));
+        }
+    }
+    asked
 }
 
 fn health(resource: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("resources");
-    let devices = resource.list("resources");
-    for (k, device) in devices.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (k, device) in resource.list("resources").iter().enumerate() {
         let path = path.index(k);
         values::one_of(device, "health", &["Healthy", "Unhealthy", "Unknown"], &path, errors);
         match device.text_opt("message") {
@@ -150,7 +171,7 @@ fn health(resource: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
             _ => {}
         }
         let id = device.text("resourceID");
-        if devices[..k].iter().any(|before| before.text("resourceID") == id) {
+        if !seen.insert(id) {
             errors.push(FieldError::duplicate(&path.child("resourceID"), id));
         }
     }

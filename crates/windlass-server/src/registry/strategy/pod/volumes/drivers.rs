@@ -210,10 +210,9 @@ fn quobyte(source: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     } else if source.text("tenant").len() > LONGEST_TENANT {
         let detail = "must be a UUID and may not exceed a length of 64 characters";
         errors.push(FieldError::required(&path.child("tenant"), detail));
-    } else {
-        for _ in registry.split(',').filter(|pair| !is_host_port(pair)) {
-            errors.push(FieldError::invalid(&path.child("registry"), registry, HOST_PORTS));
-        }
+    } else if !registry.split(',').all(is_host_port) {
+        // Upstream says the same of each bad pair, with the whole registry each time.
+        errors.push(FieldError::invalid(&path.child("registry"), registry, HOST_PORTS));
     }
     values::required(source, "volume", path, errors);
 }
