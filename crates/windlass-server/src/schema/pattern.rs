@@ -9,9 +9,12 @@ use std::fmt::Write as _;
 use std::str::Chars;
 use std::sync::OnceLock;
 
-use regex::Regex;
 use regex_syntax::ast::{self, Ast, RepetitionKind, RepetitionRange};
-use regex_syntax::hir::{Class, Hir, HirKind};
+use regex_syntax::hir::Hir;
+
+pub use self::machine::{Machine, Spend, TooLong};
+
+mod machine;
 
 /// How often a part of a pattern may be repeated.
 const MOST_REPETITIONS: u64 = 1000;
@@ -20,16 +23,6 @@ const MOST_REPETITIONS: u64 = 1000;
 pub struct Pattern {
     source: Box<str>,
     compiled: OnceLock<Option<Machine>>,
-}
-
-/// A compiled pattern, and how much work it is to match.
-#[derive(Clone, Debug)]
-pub struct Machine {
-    /// The pattern.
-    pub regex: Regex,
-    /// In how many places of the pattern a match can be, roughly. Each character of a text takes time in proportion
-    /// at worst.
-    pub states: u64,
 }
 
 impl Pattern {
@@ -44,13 +37,13 @@ impl Pattern {
     }
 
     /// The compiled pattern; `None` if it is malformed.
-    pub fn machine(&self) -> Option<&Machine> {
+    fn machine(&self) -> Option<&Machine> {
         self.compiled.get_or_init(|| compile(&self.source).ok()).as_ref()
     }
 
     /// Whether `text` contains a match. A malformed pattern matches nothing.
-    pub fn matches(&self, text: &str) -> bool {
-        self.machine().is_some_and(|machine| machine.regex.is_match(text))
+    pub fn matches(&self, text: &str, spend: Spend<'_>) -> Result<bool, TooLong> {
+        self.machine().map_or(Ok(false), |machine| machine.is_match(text, spend))
     }
 }
 
@@ -64,42 +57,25 @@ impl std::fmt::Debug for Pattern {
 pub fn compile(source: &str) -> Result<Machine, String> {
     let translated = translate(source)?;
     check_repetitions(&translated)?;
-    let regex = Regex::new(&translated).map_err(|error| explain(source, &error.to_string()))?;
-    Ok(Machine { regex, states: states_of(&translated) })
+    let hir = parse(&translated).map_err(|error| explain(source, &error.to_string()))?;
+    Machine::new(hir).map_err(|error| explain(source, &error))
 }
 
 /// In how many places of a Go pattern a match can be, roughly.
 pub fn states(source: &str) -> u64 {
-    translate(source).map_or(1, |translated| states_of(&translated))
+    translate(source).ok().and_then(|translated| parse(&translated).ok()).map_or(1, |hir| machine::count_states(&hir))
 }
 
-fn states_of(translated: &str) -> u64 {
-    regex_syntax::parse(translated).map_or(1, |hir| count_states(&hir))
-}
-
-fn count_states(hir: &Hir) -> u64 {
-    match hir.kind() {
-        HirKind::Empty | HirKind::Look(_) | HirKind::Class(Class::Bytes(_)) => 1,
-        HirKind::Literal(literal) => literal.0.len() as u64,
-        // Characters of several bytes are matched byte by byte.
-        HirKind::Class(Class::Unicode(class)) if class.is_ascii() => 1,
-        HirKind::Class(Class::Unicode(class)) => 4 + class.ranges().len() as u64,
-        HirKind::Capture(capture) => count_states(&capture.sub),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-            parts.iter().fold(1, |sum: u64, part| sum.saturating_add(count_states(part)))
-        }
-        HirKind::Repetition(repetition) => {
-            let times = repetition.max.unwrap_or(repetition.min).max(1);
-            count_states(&repetition.sub).saturating_add(1).saturating_mul(times.into())
-        }
-    }
+/// Reads a translated pattern. Go knows words of ASCII alone, so places between words may be between any bytes.
+fn parse(translated: &str) -> Result<Hir, Box<regex_syntax::Error>> {
+    regex_syntax::ParserBuilder::new().utf8(false).build().parse(translated).map_err(Box::new)
 }
 
 /// Says what is wrong with a Go pattern, without the cost of compiling it.
 pub fn check(source: &str) -> Result<(), String> {
     let translated = translate(source)?;
     check_repetitions(&translated)?;
-    regex_syntax::parse(&translated).map(|_| ()).map_err(|error| explain(source, &error.to_string()))
+    parse(&translated).map(|_| ()).map_err(|error| explain(source, &error.to_string()))
 }
 
 /// Go allows no part of a pattern to be repeated more than a thousand times, repetitions of repetitions
@@ -319,7 +295,7 @@ fn is_repetition(bounds: &str) -> bool {
 fn escape(rest: &mut Rest<'_>, out: &mut String) -> Result<(), String> {
     match rest.peek() {
         Some('b') => out.push_str("(?-u:\\b)"),
-        Some('B') => out.push_str("\\B"),
+        Some('B') => out.push_str("(?-u:\\B)"),
         Some('A') => out.push_str("\\A"),
         Some('z') => out.push_str("\\z"),
         Some('Q') => {
@@ -557,15 +533,19 @@ fn repetition(source: &str) -> &str {
 mod tests {
     use super::*;
 
+    fn matches(pattern: &Pattern, text: &str) -> bool {
+        pattern.matches(text, &mut |_| true).expect("no limit")
+    }
+
     #[track_caller]
     fn matching(pattern: &str, matching: &[&str], other: &[&str]) {
         let pattern = Pattern::new(pattern);
         assert_eq!(check(pattern.source()), Ok(()));
         for text in matching {
-            assert!(pattern.matches(text), "{pattern:?} should match {text:?}");
+            assert!(matches(&pattern, text), "{pattern:?} should match {text:?}");
         }
         for text in other {
-            assert!(!pattern.matches(text), "{pattern:?} should not match {text:?}");
+            assert!(!matches(&pattern, text), "{pattern:?} should not match {text:?}");
         }
     }
 
@@ -677,6 +657,6 @@ mod tests {
         );
         assert_eq!(check("^((a{10}){100}|(b{1,1000}c){1}){0,1}$"), Ok(()));
         assert!(compile("[a").is_err());
-        assert!(!Pattern::new("(a").matches("(a"));
+        assert!(!matches(&Pattern::new("(a"), "(a"));
     }
 }
