@@ -90,29 +90,36 @@ impl<'e> Walk<'e> {
                 self.growth.add(linear + 1, COMPARE * self.times);
             }
             "_&&_" | "_||_" | "!_" | "_?_:_" | "@not_strictly_false" => {}
+            // Every item of the list may be compared, whatever it is that is looked for.
+            "@in" => self.growth.add(linear, COMPARE * self.times),
+            // Looking something up takes as long as what it is looked up by.
+            "_[_]" => self.growth.add(self.linear(&operands[operands.len().min(1)..]), READ * self.times),
+            // These end with the shorter operand.
+            "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "startsWith" | "endsWith" => {
+                let shortest = operands.iter().map(|operand| self.linear(&[operand])).min();
+                self.growth.add(shortest.unwrap_or(linear), READ * self.times);
+            }
             _ => self.growth.add(linear, READ * self.times),
         }
     }
 
-    /// How often all of an operand is read: once in every loop, except for what the loop is about, as all of that
+    /// How often all of the operands are read: once in every loop, except for what the loop is about, as all of that
     /// comes to no more than what is looped over.
     fn linear(&self, operands: &[&Expr]) -> usize {
-        let is_part = |operand: &&Expr| match root(operand) {
+        if self.loops > 0 && operands.iter().all(|operand| self.is_part(operand)) { self.loops } else { self.loops + 1 }
+    }
+
+    /// Whether an expression comes to no more than what a loop is about, or than what is written down.
+    fn is_part(&self, expr: &Expr) -> bool {
+        match &expr.kind {
             Kind::Const(_) => true,
             Kind::Ident(name) => self.variables.contains(&name.as_str()),
+            Kind::Select { operand, .. } => self.is_part(operand),
+            Kind::Call { function, args, .. } if function == "_[_]" => args.first().is_some_and(|of| self.is_part(of)),
+            Kind::Call { target, args, .. } => target.as_deref().into_iter().chain(args).all(|part| self.is_part(part)),
+            Kind::List(items) => items.iter().all(|item| self.is_part(&item.value)),
             _ => false,
-        };
-        if self.loops > 0 && operands.iter().any(is_part) { self.loops } else { self.loops + 1 }
-    }
-}
-
-/// What an expression begins with.
-fn root(expr: &Expr) -> &Kind {
-    match &expr.kind {
-        Kind::Select { operand, .. } => root(operand),
-        Kind::Call { target: Some(target), .. } => root(target),
-        Kind::Call { function, args, .. } if function == "_[_]" => args.first().map_or(&expr.kind, root),
-        other => other,
+        }
     }
 }
 
@@ -134,5 +141,17 @@ mod tests {
         check("self.items.all(x, x.name.startsWith('a'))", [false, false, true]);
         check("self.items.all(x, self.items.exists_one(y, x == y))", [true, true, true]);
         check("self.matches('(a?){500}a{500}')", [true, true, true]);
+    }
+
+    /// The loop's variable, as one operand, hid what the other one is.
+    #[test]
+    fn what_is_searched_in_every_loop_counts() {
+        check("self.a.all(x, x in self.b)", [true, true, true]);
+        check("self.a.all(x, self.b.contains(x))", [false, true, true]);
+        check("self.a.all(x, self.b.indexOf('a') > x)", [false, true, true]);
+        check("self.a.all(x, x.b.contains('a'))", [false, false, true]);
+        check("self.a.all(x, x in ['a', 'b'])", [false, false, true]);
+        check("self.a.all(x, x.name == self.name && x.size() < self.size)", [false, false, true]);
+        check("self.a.all(x, self.b[x.name].c > 0)", [false, false, true]);
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::value::{Error, Value};
 use crate::schema::pattern::{self, Machine};
@@ -19,12 +20,14 @@ const ENTRY: usize = 8;
 const WRITTEN: usize = 128;
 /// So many bytes that are decoded are one.
 const DECODED: usize = 16;
+/// Matching a pattern for so many nanoseconds is one.
+const MATCHED: u128 = 50;
 
 /// How much uncharged work several evaluations may do together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     work: u64,
-    /// What matching patterns takes at worst, which is far more than it nearly always does.
+    /// What compiling and matching patterns may take.
     matching: u64,
 }
 
@@ -32,7 +35,7 @@ impl Allowance {
     /// What one evaluation may do that has nothing to do with others.
     pub(super) const ONE: Self = Self { work: FUEL, matching: FUEL };
     /// What all rules about an object may do.
-    pub(super) const OBJECT: Self = Self { work: 4 * FUEL, matching: 50 * FUEL };
+    pub(super) const OBJECT: Self = Self { work: 4 * FUEL, matching: 20 * FUEL };
 
     /// How much of this is gone where `left` is left, patterns apart.
     #[cfg(test)]
@@ -91,8 +94,13 @@ impl Meter {
         spend(&mut self.allowance.work, amount)
     }
 
-    /// Uses up fuel for matching a pattern.
-    pub(super) fn matching(&mut self, amount: usize) -> Result<(), Error> {
+    /// Matching a pattern for so long. `false` if that is too much.
+    pub(super) fn matched(&mut self, time: Duration) -> bool {
+        self.matching(usize::try_from(time.as_nanos() / MATCHED).unwrap_or(usize::MAX)).is_ok()
+    }
+
+    /// Uses up fuel for compiling or matching a pattern.
+    fn matching(&mut self, amount: usize) -> Result<(), Error> {
         spend(&mut self.fuel, amount)?;
         spend(&mut self.allowance.matching, amount)
     }

@@ -28,6 +28,11 @@ pub struct Parsed {
 
 /// The most nodes kept for aliases.
 const MAX_ANCHORED: usize = 1_000_000;
+/// The most bytes of text kept for aliases, and the most that they repeat: ten times what a request may hold. Nodes
+/// alone say little, as one may be a text of megabytes.
+const MAX_TEXT: usize = 32 << 20;
+
+const EXCESSIVE: &str = "yaml: document contains excessive aliasing";
 
 /// Reads the first document.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, String> {
@@ -45,6 +50,8 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, String> {
         nodes: 0,
         aliased: 0,
         anchored: 0,
+        anchored_text: 0,
+        aliased_text: 0,
         limit,
     };
     let value = reader.document()?;
@@ -62,6 +69,9 @@ struct Reader<'a> {
     aliased: usize,
     /// How many nodes are kept for aliases. An anchor within another is kept twice.
     anchored: usize,
+    /// How many bytes of text are kept for aliases, and how many they repeated.
+    anchored_text: usize,
+    aliased_text: usize,
     /// How deep values may nest here.
     limit: usize,
 }
@@ -73,13 +83,16 @@ struct Node {
     /// Whether a plain `<<` stands here.
     merge: bool,
     nodes: usize,
+    /// How many bytes its texts have, names of fields included.
+    text: usize,
     depth: usize,
     line: usize,
 }
 
 impl Node {
     fn leaf(value: Value, line: usize) -> Self {
-        Self { value, merge: false, nodes: 1, depth: 0, line }
+        let text = value.as_str().map_or(0, str::len);
+        Self { value, merge: false, nodes: 1, text, depth: 0, line }
     }
 }
 
@@ -125,8 +138,9 @@ impl<'a> Reader<'a> {
         };
         if anchor != 0 {
             self.anchored += node.nodes;
-            if self.anchored > MAX_ANCHORED {
-                return Err("yaml: document contains excessive aliasing".to_owned());
+            self.anchored_text += node.text;
+            if self.anchored > MAX_ANCHORED || self.anchored_text > MAX_TEXT {
+                return Err(EXCESSIVE.to_owned());
             }
             self.anchors.insert(anchor, node.clone());
         }
@@ -142,9 +156,11 @@ impl<'a> Reader<'a> {
         }
         self.nodes += node.nodes;
         self.aliased += node.nodes;
-        if self.aliased > 100 && self.nodes > 1000 && self.aliased as f64 / self.nodes as f64 > alias_ratio(self.nodes)
-        {
-            return Err("yaml: document contains excessive aliasing".to_owned());
+        self.aliased_text += node.text;
+        let share = self.aliased as f64 / self.nodes as f64;
+        let many = self.aliased > 100 && self.nodes > 1000 && share > alias_ratio(self.nodes);
+        if many || self.aliased_text > MAX_TEXT {
+            return Err(EXCESSIVE.to_owned());
         }
         Ok(Node { line, merge: false, ..node.clone() })
     }
@@ -160,6 +176,7 @@ impl<'a> Reader<'a> {
             }
             let item = self.node(event, &span, depth + 1)?;
             out.nodes += item.nodes;
+            out.text += item.text;
             out.depth = out.depth.max(item.depth + 1);
             items.push(item.value);
         }
@@ -181,6 +198,7 @@ impl<'a> Reader<'a> {
             let value = self.node(event, &span, depth + 1)?;
             self.limit -= managed;
             out.nodes += key.nodes + value.nodes;
+            out.text += key.text + value.text;
             out.depth = out.depth.max(value.depth + 1);
             if key.merge {
                 merge(value.value, &mut map)?;

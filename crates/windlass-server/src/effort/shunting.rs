@@ -141,7 +141,12 @@ async fn elsewhere<T: Send + 'static>(mut future: BoxFuture<'static, T>, turnout
     let alarm = Arc::new(Alarm(Notify::new()));
     loop {
         let resource = Qualified { group: &turnout.group, name: &turnout.plural };
-        let turn = tokio::time::timeout(PATIENCE, turnout.turns.turn(resource)).await.ok()?.ok()?;
+        let Ok(turn) = tokio::time::timeout(PATIENCE, turnout.turns.turn(resource)).await else {
+            let Turnout { group, plural, .. } = &turnout;
+            tracing::warn!(%group, resource = %plural, "a request is given up: there was no turn for it");
+            return None;
+        };
+        let turn = turn.ok()?;
         let waker = Waker::from(Arc::clone(&alarm));
         let step = tokio::task::spawn_blocking(move || {
             let _turn = turn;

@@ -9,12 +9,14 @@
 //! keys, other items not at all.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use serde_json::Value;
 
 pub(crate) use self::correlation::Correlation;
 use self::number::{Number, go_float, is_whole};
 use super::format::Format;
+use super::pattern::TooLong;
 use super::{ListType, Rules, Schema, SchemaRef, Type, pattern};
 use crate::effort::Growth;
 use crate::field::{ErrorKind, FieldError, FieldErrors, Path, quote};
@@ -34,8 +36,8 @@ pub fn validate_update(value: &Value, old: &Value, schema: &Schema, prefix: &str
     run(value, Some(Old { value: old, schema }), schema, prefix, errors);
 }
 
-/// What matching patterns may take for one object, in bytes of text times states of a pattern: some seconds at worst.
-const MOST_MATCHING: u64 = 1_000_000_000;
+/// How long matching patterns may take for one object. Ordinary patterns take milliseconds for the largest objects.
+const MOST_MATCHING: Duration = Duration::from_secs(2);
 
 /// How long checking a value may take.
 pub(crate) fn growth(schema: &Schema) -> Growth {
@@ -66,7 +68,7 @@ fn below(schema: &Schema) -> impl Iterator<Item = &Schema> {
 }
 
 fn run(value: &Value, old: Option<Old<'_>>, schema: &Schema, prefix: &str, errors: &mut FieldErrors) {
-    let mut check = Check { prefix, errors: Vec::new(), effort: MOST_MATCHING };
+    let mut check = Check { prefix, errors: Vec::new(), patience: MOST_MATCHING };
     check.node(value, old, schema, &Path::root());
     let mut seen = HashSet::new();
     for error in check.errors {
@@ -139,8 +141,8 @@ impl<'a> OldItems<'a> {
 struct Check<'a> {
     prefix: &'a str,
     errors: Vec<FieldError>,
-    /// What matching patterns may still take: bytes of text times states of a pattern.
-    effort: u64,
+    /// How long matching patterns may still take.
+    patience: Duration,
 }
 
 /// How many checks passed; an `anyOf` blames the alternative with the highest count.
@@ -255,16 +257,17 @@ impl Check<'_> {
         } else if let Some(min) = rules.min_length.filter(|min| (text.chars().count() as u64) < *min) {
             self.invalid(path, text, &format!("should be at least {min} chars long"));
         } else if let Some(pattern) = &rules.pattern {
-            let states = pattern.machine().map_or(1, |machine| machine.states);
-            let Some(left) = self.effort.checked_sub(states.saturating_mul(text.len() as u64)) else {
-                self.effort = 0;
-                self.invalid(path, text, &format!("takes too long to be matched with '{}'", pattern.source()));
-                return;
+            let matches = pattern.matches(text, &mut |time| {
+                let left = self.patience.checked_sub(time);
+                self.patience = left.unwrap_or_default();
+                left.is_some()
+            });
+            let problem = match matches {
+                Ok(true) => return,
+                Ok(false) => "should match",
+                Err(TooLong) => "takes too long to be matched with",
             };
-            self.effort = left;
-            if !pattern.matches(text) {
-                self.invalid(path, text, &format!("should match '{}'", pattern.source()));
-            }
+            self.invalid(path, text, &format!("{problem} '{}'", pattern.source()));
         }
     }
 

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use super::{Builtin, MAX_ITEMS, Value, list, no_overload, part};
 use crate::cel::eval::Context;
 use crate::cel::value::{Error, Outcome};
-use crate::schema::pattern::Machine;
+use crate::schema::pattern::{Machine, TooLong};
 
 pub(super) fn find(name: &str) -> Option<Builtin> {
     Some(match name {
         "matches" => |context, args| match args {
             [Value::String(text), Value::String(pattern)] => {
                 let machine = compiled(context, pattern)?.map_err(Error::new)?;
-                context.meter.matching(effort(&machine, text))?;
-                Ok(Value::Bool(machine.regex.is_match(text)))
+                let matches = machine.is_match(text, &mut |time| context.meter.matched(time));
+                Ok(Value::Bool(matches.map_err(exhausted)?))
             }
             _ => Err(Error::no_overload()),
         },
         "find" => |context, args| match args {
             [Value::String(text), Value::String(pattern)] => {
                 let machine = compiled(context, pattern)?.map_err(illegal)?;
-                context.meter.matching(effort(&machine, text))?;
-                Ok(match machine.regex.find(text) {
-                    Some(found) => part(text, found.start(), found.end()),
+                let found = machine.find(text, 0, &mut |time| context.meter.matched(time));
+                Ok(match found.map_err(exhausted)? {
+                    Some(found) => part(text, found.start, found.end),
                     None => Value::text(""),
                 })
             }
@@ -37,9 +37,8 @@ fn illegal(problem: impl std::fmt::Display) -> Error {
     Error::new(format!("Illegal regex: {problem}"))
 }
 
-/// What matching may take at worst, in units of uncharged work.
-fn effort(machine: &Machine, text: &str) -> usize {
-    text.len().saturating_mul(usize::try_from(machine.states).unwrap_or(usize::MAX)) / 8
+fn exhausted(_: TooLong) -> Error {
+    Error::Exhausted
 }
 
 fn compiled(context: &mut Context<'_>, pattern: &str) -> Result<Result<Arc<Machine>, String>, Error> {
@@ -57,9 +56,8 @@ fn find_all<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     };
     let machine = compiled(context, pattern)?.map_err(illegal)?;
     context.meter.work(text.len())?;
-    context.meter.matching(effort(&machine, text))?;
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let found = machine.regex.find_iter(text).take(limit.min(MAX_ITEMS + 1));
-    let found = found.map(|found| part(text, found.start(), found.end())).collect();
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(MAX_ITEMS + 1);
+    let found = machine.find_all(text, limit, &mut |time| context.meter.matched(time)).map_err(exhausted)?;
+    let found = found.into_iter().map(|found| part(text, found.start, found.end)).collect();
     list(context, found)
 }

@@ -108,6 +108,27 @@ fn bombs_do_not_go_off() {
     assert_eq!(parse(within.as_bytes()).unwrap_err(), "yaml: document contains excessive aliasing");
 }
 
+/// Each of these anchors was kept with a text of its own, as it holds few nodes: gigabytes for a request of three
+/// megabytes.
+#[test]
+fn long_texts_are_not_kept_for_every_anchor_around_them() {
+    crate::depth::run(async || {
+        let text = "x".repeat(2_900_000);
+        let nested = |levels: usize| {
+            let anchors = (0..levels).fold(String::new(), |all, level| format!("{all}&a{level} ["));
+            parse(format!("{anchors}\"{text}\"{}", "]".repeat(levels)).as_bytes())
+        };
+        assert_eq!(nested(1_400).unwrap_err(), EXCESSIVE);
+        assert!(nested(10).unwrap().value.pointer(&"/0".repeat(10)).unwrap() == &text);
+        let repeated = |times: usize| parse(format!("a: &a {text}\nb: [{}]", "*a,".repeat(times)).as_bytes());
+        assert_eq!(repeated(1_000).unwrap_err(), EXCESSIVE);
+        assert!(repeated(10).unwrap().value["b"][9] == *text);
+        let keys = (0..1_000).fold(format!("&k {text}: 1\n"), |all, n| format!("{all}? [*k, {n}]\n: 1\n"));
+        assert!(parse(keys.as_bytes()).is_err());
+    })
+    .unwrap();
+}
+
 #[test]
 fn thousands_of_levels_take_no_more_than_their_number() {
     crate::depth::run(async || {
