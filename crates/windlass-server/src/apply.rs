@@ -266,7 +266,13 @@ impl<'a> Diffs<'a> {
 
     fn convert(&self, api_version: &str) -> Result<Vec<Change<'static>>, Unconvertible> {
         let (old, schema) = self.who.versions.convert(self.old, api_version)?;
-        let (new, _) = self.who.versions.convert(self.new, api_version)?;
+        let (new, _) = self.who.versions.convert(self.new, api_version).map_err(|why| match why {
+            Unconvertible::Failed(status) => {
+                let why = format!("failed to convert new object: {}", status.message);
+                Unconvertible::Failed(Box::new(Status::unclassified(why)))
+            }
+            other @ Unconvertible::NoSuchVersion => other,
+        })?;
         let mut changes = compare::compare(Shape::root(schema), &old, &new);
         // What a custom resource's endpoint ignores is said in terms of its own version alone.
         if schema.name.is_some() {
@@ -476,6 +482,11 @@ fn group_version_kind(object: &Value) -> String {
 fn identity(object: &Value) -> String {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
     format!("{}/{}; {}", text("/metadata/namespace"), text("/metadata/name"), group_version_kind(object))
+}
+
+/// Whether an object is one of a schema, as far as owners can be told of its fields; the failure is upstream's text.
+pub(crate) fn check_typed(schema: &Schema, object: &Value) -> Result<(), String> {
+    validate::validate(Shape::root(schema), object)
 }
 
 /// Merges a partial object into `object` without noting who did it: what mutating admission policies

@@ -150,15 +150,14 @@ pub(crate) async fn between(api: &Api, from: &Served, to: &Served, mut object: V
     }
 }
 
-/// A custom resource in another version of its kind.
-pub(crate) async fn in_version(
-    api: &Api,
-    kind: &CustomKind,
-    mut object: Value,
-    version: &str,
-) -> Result<Value, Status> {
-    convert(api, kind, std::slice::from_mut(&mut object), version).await?;
-    Ok(object)
+/// A custom resource in another version of its kind, as the kind's webhook makes it: with what that version
+/// does not know.
+pub(crate) async fn as_converted(api: &Api, kind: &CustomKind, object: Value, version: &str) -> Result<Value, Status> {
+    let (Some(version), Conversion::Webhook(webhook)) = (kind.version(version), &kind.conversion) else {
+        return Ok(object);
+    };
+    let converted = Box::pin(webhook::convert(api, webhook, vec![object], version)).await?;
+    Ok(converted.into_iter().next().unwrap_or_default())
 }
 
 /// Converts custom resources to another version of their kind.

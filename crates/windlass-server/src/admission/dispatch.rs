@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::authorizer::Subject;
 use super::expression::Variables;
@@ -15,10 +15,12 @@ use super::review::{self, Encoded, Response, Version};
 use super::webhook::Hook;
 use crate::catalog::Served;
 use crate::codec::typed::decode_typed;
-use crate::codec::{Decoded, json};
+use crate::codec::{self, Decoded};
 use crate::field::quote;
+use crate::patch::go_type;
 use crate::patch::json::JsonPatch;
 use crate::schema::builtin;
+use crate::schema::validate::embedded::metadata_problem;
 use crate::status::Status;
 use crate::webhook::ANSWER_LIMIT;
 use crate::{effort, versions};
@@ -168,7 +170,7 @@ async fn mutate(
         return Ok(false);
     }
     let undecodable = |why: String| Failure::Calling(format!("received undecodable patch in webhook response: {why}"));
-    let patch = json::parse(&response.patch).map_err(|error| undecodable(error.to_string()))?.value;
+    let patch = codec::json::parse(&response.patch).map_err(|error| undecodable(error.to_string()))?.value;
     let patch = JsonPatch::decode(&patch, true).map_err(|status| undecodable(status.message))?;
     if patch.is_empty() {
         return Ok(false);
@@ -204,6 +206,7 @@ pub(super) fn retyped(
         }
         let version = custom.version(&served.version).unwrap_or_else(|| custom.storage_version());
         custom.decode(&mut value, version);
+        drop_malformed_metadata(&mut value)?;
         return Ok(value);
     }
     let written = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -219,6 +222,17 @@ pub(super) fn retyped(
     let schema = builtin::by_kind(&kind.group, &kind.version, &kind.kind).map(builtin::definition);
     let schema = schema.ok_or_else(|| format!("no kind {} is known", quote(&kind.kind)))?;
     Ok(decode_typed(Decoded { value, duplicates: Vec::new(), source: None }, schema)?.value)
+}
+
+/// Metadata that is not what its field holds is left out, field by field. Upstream stores it, and leaves it out
+/// whenever the object is read.
+fn drop_malformed_metadata(object: &mut Value) -> Result<(), String> {
+    let Some(metadata) = object.get_mut("metadata") else { return Ok(()) };
+    let Some(fields) = metadata.as_object_mut() else {
+        return Err(format!("invalid metadata: expected object, got {}", go_type(metadata)));
+    };
+    fields.retain(|name, value| metadata_problem(&json!({ name: value.clone() })).is_none());
+    Ok(())
 }
 
 /// Fills in what the patch made necessary.

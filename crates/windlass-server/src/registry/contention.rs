@@ -13,14 +13,13 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
-use crate::status::Status;
-
 /// How many objects are told apart; writers of others share a turn now and then.
 const TURNS: usize = 256;
 /// Nobody waits longer than this for a turn.
 const LONGEST: Duration = Duration::from_secs(1);
-/// How long a change is tried again while others are quicker.
-const PATIENCE: Duration = Duration::from_secs(34);
+/// How long, and how often, a change is tried again while others are quicker. Who has the turn meets only those who
+/// come fresh, and loses that often only to a webhook that writes what it is asked about.
+const PATIENCE: (Duration, u32) = (Duration::from_secs(34), 100);
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -46,23 +45,25 @@ impl Contention {
 #[derive(Debug)]
 pub(crate) struct Race {
     deadline: Instant,
+    tries: u32,
     turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl Race {
     pub(crate) fn begin() -> Self {
-        Self { deadline: Instant::now() + PATIENCE, turn: None }
+        Self { deadline: Instant::now() + PATIENCE.0, tries: PATIENCE.1, turn: None }
     }
 
-    /// Another was quicker: waits until it is this one's turn to try again. Fails when it has taken too long.
-    pub(crate) async fn lost(&mut self, contention: &Contention, key: &[u8]) -> Result<(), Status> {
-        if Instant::now() > self.deadline {
-            return Err(Status::timed_out());
+    /// Another was quicker: waits until it is this one's turn to try again. `false` if it has been tried enough.
+    pub(crate) async fn lost(&mut self, contention: &Contention, key: &[u8]) -> bool {
+        self.tries -= 1;
+        if self.tries == 0 || Instant::now() > self.deadline {
+            return false;
         }
         if self.turn.is_none() {
             self.turn = contention.turn(key).await;
         }
-        Ok(())
+        true
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Context;
+use crate::catalog::Served;
 use crate::codec::body::{StrictError, strict_message, undecodable};
 use crate::codec::negotiate::{self, Format};
 use crate::codec::typed::decode_typed;
@@ -12,7 +13,7 @@ use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::options::FieldValidation;
 use crate::resource::internal_package;
 use crate::schema::validate::embedded::metadata_problem;
-use crate::schema::{Schema, builtin};
+use crate::schema::{Schema, builtin, prune};
 use crate::status::{Qualified, Status};
 
 /// The object in the body, of the kind that the path names.
@@ -22,7 +23,7 @@ pub(crate) fn object(context: &mut Context, validation: FieldValidation) -> Resu
     let format = negotiate::body_format(content_type(context), expected.custom)?;
     let decoded = codec::decode_body(&context.body, format, expected).map_err(|mut status| {
         if expected.custom && validation == FieldValidation::Warn {
-            status.warnings = unknown_version(&context.body, format, expected);
+            status.warnings = unknown_version(&context.body, format, &served);
         }
         status
     })?;
@@ -32,12 +33,17 @@ pub(crate) fn object(context: &mut Context, validation: FieldValidation) -> Resu
 }
 
 /// A custom resource of a version that does not exist has no known fields; clients are warned of them
-/// even though the version is why the body is refused.
-fn unknown_version(body: &[u8], format: Format, expected: Expected<'_>) -> Vec<String> {
+/// even though the version is why the body is refused. One of another version has that version's fields.
+fn unknown_version(body: &[u8], format: Format, served: &Served) -> Vec<String> {
     let Ok((Value::Object(map), _)) = codec::body::read(body, format) else { return Vec::new() };
     let api_version = map.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    if codec::body::parse_group_version(api_version).is_ok_and(|found| found == (expected.group, expected.version)) {
-        return Vec::new();
+    let versions = served.custom().map_or(&[][..], |kind| &kind.versions);
+    if let Some(version) = versions.iter().find(|version| &*version.api_version == api_version) {
+        if version.api_version.as_ref() == served.api_version() {
+            return Vec::new();
+        }
+        let unknown = prune::unknown_fields(&Value::Object(map), &version.schema);
+        return unknown.iter().map(|path| format!("unknown field {}", quote(path))).collect();
     }
     let known = ["apiVersion", "kind", "metadata"];
     map.keys().filter(|key| !known.contains(&key.as_str())).map(|key| format!("unknown field {}", quote(key))).collect()

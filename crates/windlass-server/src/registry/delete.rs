@@ -122,7 +122,9 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
         if let Some(done) = done {
             return Ok(done);
         }
-        race.lost(&context.api.contention, &key).await?;
+        if !race.lost(&context.api.contention, &key).await {
+            return Err(Status::conflict(context.qualified(), context.name(), super::update::MODIFIED));
+        }
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) async fn settled<T>(context: &Context, mut attempt: impl FnMut(&Conte
         let wanted = context.conversions.0.lock().wanted.take();
         let (Some(wanted), Some(kind)) = (wanted, context.served.custom()) else { return outcome };
         let Wanted { object, version } = wanted;
-        let outcome = versions::in_version(&context.api, kind, object.clone(), &version).await.map_err(Box::new);
+        let outcome = versions::as_converted(&context.api, kind, object.clone(), &version).await.map_err(Box::new);
         if let Err(status) = &outcome {
             tracing::warn!(%version, reason = %status.message, "owners of an object cannot be read in their version");
         }
@@ -155,7 +155,8 @@ impl Versions for OtherVersions<'_> {
 }
 
 impl OtherVersions<'_> {
-    /// Upstream's way is through the version of the request (`versionconverter.go`).
+    /// Upstream's way is through the version of the request (`versionconverter.go`). Nothing is left out on it:
+    /// an object with fields that the other version does not know cannot be read in it.
     fn convert_custom<'v, 'o>(&self, kind: &'v CustomKind, object: &'o Value, api_version: &str) -> Converted<'o, 'v> {
         let Some(version) = kind.versions.iter().find(|version| &*version.api_version == api_version) else {
             let why = format!("request to convert CR to an invalid group/version: {api_version}");
@@ -179,9 +180,13 @@ impl OtherVersions<'_> {
                 continue;
             }
             match &kind.conversion {
-                Conversion::None => kind.convert(&mut object, version),
+                Conversion::None => object["apiVersion"] = (*version.api_version).into(),
                 Conversion::Webhook(_) => object = self.conversions.get(object, &version.name)?,
             }
+        }
+        if !kind.preserve_unknown {
+            let unfit = |why| Unconvertible::Failed(Box::new(Status::unclassified(why)));
+            apply::check_typed(&version.schema, &object).map_err(unfit)?;
         }
         Ok((Cow::Owned(object), &version.schema))
     }

@@ -166,7 +166,9 @@ where
                 Put::Changed => break,
             }
         }
-        race.lost(&context.api.contention, &key).await?;
+        if !race.lost(&context.api.contention, &key).await {
+            return Err(Status::conflict(context.qualified(), context.name(), MODIFIED));
+        }
     }
 }
 

@@ -308,3 +308,50 @@ async fn a_create_asks_the_webhook_on_the_way_in_and_on_the_way_out() {
     assert_eq!(calls(), 2);
     server.stop().await.unwrap();
 }
+
+/// Owners are told of an object in their own version, which must know all its fields (fluxcd/flux2#5715).
+#[tokio::test]
+async fn an_object_with_fields_that_an_owners_version_does_not_know_cannot_be_applied() {
+    let server = start().await;
+    let version = |name: &str, storage: bool, properties: Value| {
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}})
+    };
+    let (text, deny) = (json!({"type": "string"}), json!({"type": "string", "default": "deny"}));
+    let versions =
+        [version("v1", false, json!({"port": text})), version("v2", true, json!({"port": text, "policy": deny}))];
+    let crd = json!({"metadata": {"name": "doors.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "doors", "kind": "Door"}, "versions": versions}});
+    create(&server, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
+    let path =
+        |version: &str, who: &str| format!("/apis/example.com/{version}/namespaces/default/doors/a?fieldManager={who}");
+    let door = |version: &str, spec: Value| json!({"apiVersion": format!("example.com/{version}"), "kind": "Door", "metadata": {"name": "a"}, "spec": spec});
+    let made = apply(&server, &path("v1", "flux"), &door("v1", json!({"port": "m"}))).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    let refused = apply(&server, &path("v2", "flux"), &door("v2", json!({"port": "m"}))).await;
+    assert_eq!((refused.code, refused.message()), (500, ".spec.policy: field not declared in schema"));
+    // Somebody who only patches is told nothing, and nobody owns anything after.
+    let patched = send(&server, Method::PATCH, &path("v2", "u"), &json!({"spec": {"policy": "allow"}})).await;
+    assert_eq!(patched.code, 200, "{}", patched.body);
+    assert!(patched.body["metadata"].get("managedFields").is_none(), "{}", patched.body);
+}
+
+#[tokio::test]
+async fn a_null_that_takes_away_what_another_said_in_another_version_is_a_conflict() {
+    let server = start().await;
+    let version = |name: &str, storage: bool| {
+        let spec = json!({"type": "object", "properties": {"s": {"type": "string"}}});
+        let schema = json!({"type": "object", "properties": {"spec": spec}});
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}})
+    };
+    let crd = json!({"metadata": {"name": "doors.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "doors", "kind": "Door"}, "versions": [version("v1", true), version("v2", false)]}});
+    create(&server, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
+    let path =
+        |version: &str, who: &str| format!("/apis/example.com/{version}/namespaces/default/doors/a?fieldManager={who}");
+    let door = |version: &str, spec: Value| json!({"apiVersion": format!("example.com/{version}"), "kind": "Door", "metadata": {"name": "a"}, "spec": spec});
+    assert_eq!(apply(&server, &path("v2", "u"), &door("v2", json!({"s": "v"}))).await.code, 201);
+    let refused = apply(&server, &path("v1", "zz"), &door("v1", json!({"s": null}))).await;
+    assert_eq!(refused.code, 409, "{}", refused.body);
+    assert!(refused.message().contains(r#"conflict with "u": .spec.s"#), "{}", refused.message());
+}

@@ -601,3 +601,43 @@ async fn the_status_that_a_definition_is_given_is_subject_to_webhooks() {
     }
     server.stop().await.unwrap();
 }
+
+/// Upstream keeps it in its store and leaves it out of everything that is read from there.
+#[tokio::test]
+async fn metadata_that_a_webhook_spoils_is_left_out_of_custom_resources() {
+    let server = start().await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let crd = json!({"metadata": {"name": "lamps.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "lamps", "kind": "Lamp"},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    create(&server, definitions, &crd).await;
+    let spoils = [
+        ("labels", json!({"a": 1})),
+        ("labels", json!("x")),
+        ("annotations", json!({"a": "b", "q": 2})),
+        ("ownerReferences", json!("x")),
+        ("finalizers", json!([1])),
+    ];
+    let hook = Hook::start({
+        let spoils = spoils.clone();
+        move |request| {
+            let number = request["name"].as_str().and_then(|name| name[1..].parse::<usize>().ok()).unwrap_or_default();
+            let (field, value) = &spoils[number];
+            Reply::Review(patch(&json!([{"op": "add", "path": format!("/metadata/{field}"), "value": value}])))
+        }
+    })
+    .await;
+    create(&server, MUTATING, &configuration("spoil", &hook.config(), &["lamps"], &json!({}))).await;
+    let lamps = "/apis/example.com/v1/namespaces/default/lamps";
+    for (number, (field, value)) in spoils.iter().enumerate() {
+        let name = format!("m{number}");
+        let lamp = json!({"apiVersion": "example.com/v1", "kind": "Lamp", "metadata": {"name": name}});
+        let made = create(&server, lamps, &lamp).await;
+        assert!(made["metadata"].get(field).is_none(), "{field}: {value}: {made}");
+        let path = format!("{lamps}/{name}");
+        let patched = send(&server, Method::PATCH, &path, &json!({"metadata": {"annotations": {"n": "1"}}})).await;
+        assert_eq!(patched.code, 200, "{field}: {value}: {}", patched.body);
+    }
+    server.stop().await.unwrap();
+}
