@@ -132,7 +132,8 @@ pub(crate) async fn validate(
     if let Some(object) = object {
         limit_range::validate(context, act, object, old).await?;
         certificates::validate(context, act, object, old)?;
-        defaults::validate(context, act, object).await?;
+        priority::validate(context, act, object).await?;
+        runtime_class::validate(context, act, object).await?;
     }
     let hooks = context.api.webhooks.load().validating.clone();
     let policies = if is_review(context) { Vec::new() } else { context.api.policies.load().validating.clone() };
@@ -296,6 +297,13 @@ async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Statu
         return Err(status);
     }
     Ok(())
+}
+
+/// 403 of a plugin. A name that is yet to be generated is shown as far as it is known.
+fn refused(context: &Context, object: &Value, why: impl std::fmt::Display) -> Status {
+    let names = [object::name(object), object::text(object, "generateName")];
+    let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
+    Status::forbidden(context.qualified(), name, why)
 }
 
 /// Before a delete: some namespaces stay.
