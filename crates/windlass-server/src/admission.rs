@@ -89,20 +89,6 @@ pub(crate) async fn mutate_update(
     Ok(())
 }
 
-/// What may still change or refuse the status that the server itself gives an object without a namespace.
-pub(crate) async fn own_status(
-    api: &Arc<Api>,
-    served: &Arc<Served>,
-    object: &mut Value,
-    live: &Value,
-) -> Result<(), Status> {
-    let mut context = Context::own_status_update(api, served, object::name(live));
-    let options = WriteOptions::default();
-    mutate_update(&mut context, object, live, &options).await?;
-    served.strategy().prepare_status_update(object, live);
-    validate(&mut context, Act::Update(&options), Some(object), Some(live)).await
-}
-
 /// Whether anybody might be asked about a write.
 pub(crate) fn has_a_say(api: &Api) -> bool {
     !(api.webhooks.load().is_empty() && api.policies.load().is_empty())

@@ -35,6 +35,7 @@ pub(crate) use decode::{object as decode_object, view as decode_view};
 pub use delete::delete_all;
 pub use ownership::Conversions;
 pub use stored::Stored;
+pub(crate) use update::own_status;
 
 use std::time::Duration;
 

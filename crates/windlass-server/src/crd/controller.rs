@@ -26,7 +26,7 @@ use crate::catalog::Custom;
 use crate::codec::json;
 use crate::effort;
 use crate::object;
-use crate::registry::stored;
+use crate::registry::{self, stored};
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::validation::access::Access;
@@ -343,7 +343,7 @@ async fn admit(api: &Arc<Api>, before: &Value, crd: &mut Arc<Value>) -> Result<(
         return Ok(());
     };
     drop(snapshot);
-    admission::own_status(api, &served, Arc::make_mut(crd), before).await
+    registry::own_status(api, &served, Arc::make_mut(crd), before).await
 }
 
 /// Does what takes as long as a CRD is large: where requests are served only if it is small. `None` if the runtime is

@@ -565,6 +565,14 @@ async fn reviews_and_token_requests_are_admitted_like_anything_else() {
     server.stop().await.unwrap();
 }
 
+/// A definition of one version, with kinds named after their plural.
+fn lamps(plural: &str) -> Value {
+    json!({"metadata": {"name": format!("{plural}.example.com")},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": plural.to_uppercase()},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}})
+}
+
 /// Upstream's controllers write the status of a CRD as clients do: a webhook for it is asked, and while it refuses
 /// the CRD is not served.
 #[tokio::test]
@@ -579,11 +587,7 @@ async fn the_status_that_a_definition_is_given_is_subject_to_webhooks() {
     let resources = ["customresourcedefinitions/status"];
     create(&server, VALIDATING, &configuration("status", &hook.config(), &resources, &json!({}))).await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let crd = json!({"metadata": {"name": "lamps.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
-        "names": {"plural": "lamps", "kind": "Lamp"},
-        "versions": [{"name": "v1", "served": true, "storage": true,
-            "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
-    create(&server, definitions, &crd).await;
+    create(&server, definitions, &lamps("lamps")).await;
     let lamps = "/apis/example.com/v1/namespaces/default/lamps";
     assert_eq!(get(&server, lamps).await.code, 404);
     let request = hook.received().first().cloned().unwrap();
@@ -596,6 +600,40 @@ async fn the_status_that_a_definition_is_given_is_subject_to_webhooks() {
     refuses.store(false, std::sync::atomic::Ordering::SeqCst);
     let deadline = Instant::now() + Duration::from_secs(20);
     while get(&server, lamps).await.code != 200 {
+        assert!(Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    server.stop().await.unwrap();
+}
+
+/// What a webhook makes of the status of a CRD is validated as what a client makes of it.
+#[tokio::test]
+async fn a_mutation_of_the_status_of_a_definition_is_validated() {
+    let server = start().await;
+    let operations = json!([
+        {"op": "add", "path": "/metadata/labels", "value": {"no label": "!"}},
+        {"op": "replace", "path": "/status/acceptedNames/plural", "value": "No Name"},
+    ]);
+    let breaks = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let hook = Hook::start({
+        let breaks = std::sync::Arc::clone(&breaks);
+        move |_| {
+            let breaks = breaks.load(std::sync::atomic::Ordering::SeqCst);
+            Reply::Review(if breaks { patch(&operations) } else { json!({"allowed": true}) })
+        }
+    })
+    .await;
+    let resources = ["customresourcedefinitions/status"];
+    create(&server, MUTATING, &configuration("status", &hook.config(), &resources, &json!({}))).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let made = create(&server, definitions, &lamps("lamps")).await;
+    assert!(!hook.received().is_empty());
+    let path = format!("{definitions}/lamps.example.com");
+    let stored = get(&server, &path).await.body;
+    assert_eq!((&stored["status"], &stored["metadata"]["labels"]), (&made["status"], &Value::Null));
+    breaks.store(false, std::sync::atomic::Ordering::SeqCst);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while get(&server, "/apis/example.com/v1/namespaces/default/lamps").await.code != 200 {
         assert!(Instant::now() < deadline);
         tokio::task::yield_now().await;
     }
