@@ -21,6 +21,7 @@ mod list;
 mod matcher;
 mod ownership;
 mod patch;
+mod purge;
 mod scale;
 pub mod stored;
 pub mod strategy;
@@ -32,8 +33,8 @@ pub(crate) use binding::bind_named;
 pub use context::{Answer, Context};
 pub(crate) use create::place;
 pub(crate) use decode::{object as decode_object, view as decode_view};
-pub use delete::delete_all;
 pub use ownership::Conversions;
+pub use purge::{Remaining, delete_all};
 pub use stored::Stored;
 pub(crate) use update::own_status;
 

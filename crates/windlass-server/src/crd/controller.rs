@@ -169,6 +169,8 @@ impl CrdController {
                 known.gate = Arc::clone(&before.gate);
             }
         }
+        let created = |crds: &BTreeMap<Bytes, Known>, key: &Bytes| crds.get(key).map(|known| known.created);
+        self.cleanups.retain(|key| created(&self.known, key) == created(&before, key));
         self.seen = snapshot.revision;
         self.settle().await
     }
@@ -226,6 +228,7 @@ impl CrdController {
     }
 
     fn forget(&mut self, key: &Bytes) {
+        self.cleanups.end(key);
         self.unsettle_rivals(key);
         self.unsettled.remove(key);
         let Some(gone) = self.known.remove(key) else { return };
@@ -263,10 +266,9 @@ impl CrdController {
                 known.served.get_or_init(|| served);
                 self.installed = false;
             }
-            if let Some(known) = self.known.get(&key)
-                && lifecycle::awaits_cleanup(&known.crd)
-            {
-                going.push((key, Arc::clone(&known.gate)));
+            match self.known.get(&key) {
+                Some(known) if lifecycle::awaits_cleanup(&known.crd) => going.push((key, Arc::clone(&known.gate))),
+                _ => self.cleanups.end(&key),
             }
         }
         if !std::mem::replace(&mut self.installed, true) {

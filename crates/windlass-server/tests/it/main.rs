@@ -8,6 +8,7 @@ mod bindings;
 mod bodies;
 mod certificates;
 mod classes;
+mod cleanups;
 mod client;
 mod connect;
 mod conversion;
