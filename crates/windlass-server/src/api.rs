@@ -36,7 +36,7 @@ pub struct Api {
     pub rbac: Rbac,
     /// What was done.
     pub metrics: Metrics,
-    /// The revision up to which CRDs have taken effect.
+    /// How far CRDs have taken effect.
     pub crds: Progress,
     /// The registered admission webhooks.
     pub(crate) webhooks: Webhooks,

@@ -74,9 +74,7 @@ async fn take_effect(context: &Context, revision: Option<Revision>) -> Result<()
         }
         ("admissionregistration.k8s.io", _) => crate::admission::take_effect(&context.api).await,
         ("apiextensions.k8s.io", Some(written)) => {
-            let mut effective = context.api.crds.subscribe();
-            let in_time =
-                tokio::time::timeout(PATIENCE, effective.wait_for(|revision| *revision >= written)).await.is_ok();
+            let in_time = tokio::time::timeout(PATIENCE, context.api.crds.reaches(written)).await.is_ok();
             if !in_time {
                 // It is stored all the same: the answer stands.
                 tracing::warn!(name = context.name(), "a custom resource definition takes long to take effect");

@@ -639,3 +639,46 @@ async fn a_mutation_of_the_status_of_a_definition_is_validated() {
     }
     server.stop().await.unwrap();
 }
+
+/// A webhook that is silent about one CRD delays no other, not even one that takes a name the first was to have.
+#[tokio::test]
+async fn a_definition_does_not_wait_for_what_is_said_about_another() {
+    let server = start().await;
+    let (speak, listen) = tokio::sync::watch::channel(false);
+    let hook = Hook::start(move |request| {
+        if request["name"] != "slow.example.com" {
+            return Reply::Review(json!({"allowed": true}));
+        }
+        let mut listen = listen.clone();
+        Reply::Later(Box::pin(async move {
+            listen.wait_for(|speaks| *speaks).await.unwrap();
+            json!({"allowed": true})
+        }))
+    })
+    .await;
+    let resources = ["customresourcedefinitions/status"];
+    let patient = json!({"timeoutSeconds": 30});
+    create(&server, VALIDATING, &configuration("status", &hook.config(), &resources, &patient)).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let mut slow = lamps("slow");
+    slow["spec"]["names"]["kind"] = json!("QUICK");
+    let service = server.service();
+    let creating = tokio::spawn(async move { send_to(service, Method::POST, definitions, &slow).await });
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while hook.received().is_empty() {
+        assert!(Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    create(&server, definitions, &lamps("quick")).await;
+    assert_eq!(get(&server, "/apis/example.com/v1/namespaces/default/quick").await.code, 200);
+    assert_eq!(get(&server, "/apis/example.com/v1/namespaces/default/slow").await.code, 404);
+    assert!(!creating.is_finished(), "a definition is in effect when its write is answered");
+    speak.send(true).unwrap();
+    assert_eq!(creating.await.unwrap().code, 201);
+    let conditions =
+        get(&server, &format!("{definitions}/slow.example.com")).await.body["status"]["conditions"].clone();
+    let names = |condition: &&Value| condition["type"] == "NamesAccepted";
+    let accepted = conditions.as_array().unwrap().iter().find(names).unwrap();
+    assert_eq!((&accepted["status"], &accepted["reason"]), (&json!("False"), &json!("ListKindConflict")));
+    server.stop().await.unwrap();
+}
