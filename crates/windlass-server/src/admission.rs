@@ -89,20 +89,6 @@ pub(crate) async fn mutate_update(
     Ok(())
 }
 
-/// What may still change or refuse the status that the server itself gives an object without a namespace.
-pub(crate) async fn own_status(
-    api: &Arc<Api>,
-    served: &Arc<Served>,
-    object: &mut Value,
-    live: &Value,
-) -> Result<(), Status> {
-    let mut context = Context::own_status_update(api, served, object::name(live));
-    let options = WriteOptions::default();
-    mutate_update(&mut context, object, live, &options).await?;
-    served.strategy().prepare_status_update(object, live);
-    validate(&mut context, Act::Update(&options), Some(object), Some(live)).await
-}
-
 /// Whether anybody might be asked about a write.
 pub(crate) fn has_a_say(api: &Api) -> bool {
     !(api.webhooks.load().is_empty() && api.policies.load().is_empty())
@@ -132,7 +118,8 @@ pub(crate) async fn validate(
     if let Some(object) = object {
         limit_range::validate(context, act, object, old).await?;
         certificates::validate(context, act, object, old)?;
-        defaults::validate(context, act, object).await?;
+        priority::validate(context, act, object).await?;
+        runtime_class::validate(context, act, object).await?;
     }
     let hooks = context.api.webhooks.load().validating.clone();
     let policies = if is_review(context) { Vec::new() } else { context.api.policies.load().validating.clone() };
@@ -296,6 +283,13 @@ async fn namespace_exists(context: &Context, object: &Value) -> Result<(), Statu
         return Err(status);
     }
     Ok(())
+}
+
+/// 403 of a plugin. A name that is yet to be generated is shown as far as it is known.
+fn refused(context: &Context, object: &Value, why: impl std::fmt::Display) -> Status {
+    let names = [object::name(object), object::text(object, "generateName")];
+    let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
+    Status::forbidden(context.qualified(), name, why)
 }
 
 /// Before a delete: some namespaces stay.

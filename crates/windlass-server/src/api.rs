@@ -42,7 +42,7 @@ pub struct Api {
     pub rbac: Rbac,
     /// What was done.
     pub metrics: Metrics,
-    /// The revision up to which CRDs have taken effect.
+    /// How far CRDs have taken effect.
     pub crds: Progress,
     /// The group versions that CRDs want served.
     pub(crate) custom_versions: CustomVersions,

@@ -25,6 +25,7 @@ mod cleanup;
 pub mod controller;
 pub mod definition;
 mod gate;
+mod inquiry;
 mod outline;
 pub mod validation;
 

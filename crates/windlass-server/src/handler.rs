@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 
@@ -29,6 +30,8 @@ use crate::{authn, authz, documents, health, table};
 
 /// How patches that are applied say so.
 const APPLY_TYPE: &[u8] = b"application/apply-patch+";
+/// The subresource whose requests are passed on.
+const PROXY: &str = "proxy";
 /// Bodies may be this large.
 const BODY_LIMIT: usize = 3 << 20;
 /// Of larger ones this much more is read, for no longer than this.
@@ -59,6 +62,7 @@ where
 /// Neither generic nor `async`: all that a request goes through is compiled here, once, and not into
 /// each crate that serves.
 pub fn handle(api: Arc<Api>, request: Request<Payload>) -> Shunting<Response<Body>> {
+    let bodiless = request.method() == Method::HEAD;
     let answer = Box::pin(async move {
         let mut response = match authenticated(&api, request).await {
             Ok(response) => response,
@@ -67,9 +71,23 @@ pub fn handle(api: Arc<Api>, request: Request<Payload>) -> Shunting<Response<Bod
         if let Ok(id) = HeaderValue::from_str(&crate::object::new_uid()) {
             response.headers_mut().insert("audit-id", id);
         }
-        response
+        if bodiless { without_body(response) } else { response }
     });
-    Shunting::new(answer, || render::status(&Status::timed_out(), &Accepted::json()))
+    Shunting::new(answer, if bodiless { || without_body(too_late()) } else { too_late })
+}
+
+fn too_late() -> Response<Body> {
+    render::status(&Status::timed_out(), &Accepted::json())
+}
+
+/// The head of a response, which tells how long its body would be. HTTP/2 leaves it to the server to send none.
+fn without_body(response: Response<Body>) -> Response<Body> {
+    let length = response.body().size_hint().exact().filter(|length| *length > 0);
+    let mut response = response.map(|_| Body::empty());
+    if let Some(length) = length {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    response
 }
 
 async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Response<Body>, Status> {
@@ -100,10 +118,14 @@ async fn resource(
     let started = Instant::now();
     let query = Query::parse(request.uri().query());
     let watch = query.flag("watch").unwrap_or(false);
-    // Upstream's `RequestInfo` takes a HEAD for a GET, which nothing serves after all.
-    let asked = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
-    authz::resource(api, &user, path.verb(asked, watch), &path, &query)?;
-    let verb = path.verb(request.method(), watch).ok_or_else(Status::method_not_allowed)?;
+    let verb = path.verb(request.method(), watch);
+    authz::resource(api, &user, verb, &path, &query)?;
+    // What is proxied may be asked about with OPTIONS, which is no verb.
+    let verb = match (verb, request.method()) {
+        (Some(verb), _) => verb,
+        (None, &Method::OPTIONS) if path.subresource.as_deref() == Some(PROXY) => Verb::Get,
+        (None, _) => return Err(Status::method_not_allowed()),
+    };
     let snapshot = api.catalog.snapshot();
     let served = match find(&snapshot, &path, verb, request.method()) {
         Ok(served) => served,
@@ -240,11 +262,9 @@ fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -
             let missing = object.map(|object| Box::new(Status::not_found(served.qualified(), object)));
             return Err(missing.map_or(Missing::Resource, Missing::Object));
         };
-        let verb = match (verb, method) {
-            (Verb::List, _) => "get",
-            (verb, _) => verb.as_str(),
-        };
-        if !subresource.verbs.iter().any(|known| &**known == verb) {
+        let verb = if verb == Verb::List { "get" } else { verb.as_str() };
+        let takes_method = *method != Method::HEAD || served.custom || name == PROXY;
+        if !takes_method || !subresource.verbs.iter().any(|known| &**known == verb) {
             return Err(Missing::Verb);
         }
         return Ok(Arc::clone(served));
@@ -255,8 +275,10 @@ fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -
         Verb::List | Verb::Create | Verb::DeleteCollection => !named,
         Verb::Watch => true,
     };
+    // Upstream's routes of built-in kinds are one for each method, and custom resources are served by verb.
+    let takes_method = *method != Method::HEAD || served.custom;
     // A custom resource whose CRD is going away still takes changes, and refuses creates in its own words.
-    if !fits || !(served.custom || served.serves(verb.as_str())) {
+    if !takes_method || !fits || !(served.custom || served.serves(verb.as_str())) {
         return Err(Missing::Verb);
     }
     Ok(Arc::clone(served))

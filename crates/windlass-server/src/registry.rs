@@ -22,6 +22,7 @@ mod list;
 mod matcher;
 mod ownership;
 mod patch;
+mod purge;
 mod scale;
 pub mod stored;
 pub mod strategy;
@@ -33,9 +34,10 @@ pub(crate) use binding::bind_named;
 pub use context::{Answer, Context};
 pub(crate) use create::place;
 pub(crate) use decode::{object as decode_object, view as decode_view};
-pub use delete::delete_all;
 pub use ownership::Conversions;
+pub use purge::{Remaining, delete_all};
 pub use stored::Stored;
+pub(crate) use update::own_status;
 
 use std::time::Duration;
 
@@ -73,9 +75,7 @@ async fn take_effect(context: &Context, revision: Option<Revision>) -> Result<()
         }
         ("admissionregistration.k8s.io", _) => crate::admission::take_effect(&context.api).await,
         ("apiextensions.k8s.io", Some(written)) => {
-            let mut effective = context.api.crds.subscribe();
-            let in_time =
-                tokio::time::timeout(PATIENCE, effective.wait_for(|revision| *revision >= written)).await.is_ok();
+            let in_time = tokio::time::timeout(PATIENCE, context.api.crds.reaches(written)).await.is_ok();
             if !in_time {
                 // It is stored all the same: the answer stands.
                 tracing::warn!(name = context.name(), "a custom resource definition takes long to take effect");

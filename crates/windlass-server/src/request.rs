@@ -151,13 +151,14 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Target {
 }
 
 impl ResourcePath {
-    /// The verb a method means on this path; `None` if it means nothing.
+    /// The verb a method means on this path; `None` if it means nothing. HEAD reads what GET does, although few
+    /// routes take it.
     pub fn verb(&self, method: &Method, watch: bool) -> Option<Verb> {
         let named = self.name.is_some();
         Some(match *method {
-            Method::GET if self.watch_prefix || (watch && self.subresource.is_none()) => Verb::Watch,
-            Method::GET if named => Verb::Get,
-            Method::GET => Verb::List,
+            Method::GET | Method::HEAD if self.watch_prefix || (watch && self.subresource.is_none()) => Verb::Watch,
+            Method::GET | Method::HEAD if named => Verb::Get,
+            Method::GET | Method::HEAD => Verb::List,
             Method::POST => Verb::Create,
             Method::PUT => Verb::Update,
             Method::PATCH => Verb::Patch,
@@ -242,6 +243,22 @@ mod tests {
         check("/apis/apps/v1/namespaces/a/deployments/d/scale", "apps|v1|a|deployments|d|scale");
         check("/api/v1/nodes/a%2Fb", "|v1|-|nodes|a|b");
         check("/healthz", "Other");
+    }
+
+    #[test]
+    fn methods_are_verbs() {
+        let verb = |method: &Method, path: &str, watch: bool| match Target::parse(path) {
+            Target::Resource(path) => path.verb(method, watch),
+            other => panic!("{other:?}"),
+        };
+        for method in [&Method::GET, &Method::HEAD] {
+            assert_eq!(verb(method, "/api/v1/pods", false), Some(Verb::List), "{method}");
+            assert_eq!(verb(method, "/api/v1/pods", true), Some(Verb::Watch), "{method}");
+            assert_eq!(verb(method, "/api/v1/watch/pods", false), Some(Verb::Watch), "{method}");
+            assert_eq!(verb(method, "/api/v1/nodes/a", false), Some(Verb::Get), "{method}");
+        }
+        assert_eq!(verb(&Method::OPTIONS, "/api/v1/nodes/a/proxy", false), None);
+        assert_eq!(verb(&Method::DELETE, "/api/v1/nodes", false), Some(Verb::DeleteCollection));
     }
 
     #[test]

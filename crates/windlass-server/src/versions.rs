@@ -32,10 +32,9 @@ pub(crate) fn is_stored(served: &Served) -> bool {
 
 /// Whether an object that was last written at `revision` can be served as it is stored: in the served
 /// version, not older than the schema that now applies to it, and with nothing to be filled in. What a dry run
-/// shows was never stored, so that nothing is.
+/// shows is read back as if it had been stored (`copyInto` of upstream's `generic/registry/dryrun.go`).
 pub(crate) fn as_is(served: &Served, revision: Revision) -> bool {
-    let is_complete = || revision == Revision::MAX || !shows_status(served);
-    revision > served.current_since && is_stored(served) && is_complete()
+    revision > served.current_since && is_stored(served) && !shows_status(served)
 }
 
 /// Whether objects are stored without a status that reading them fills in.

@@ -4,6 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
 use super::Act;
@@ -65,11 +66,30 @@ fn may(context: &Context, verb: &str, signer: &str) -> bool {
     })
 }
 
-/// The organizations that a request names, which become groups.
+/// The organizations that a request names, which become groups. `None` if it cannot be read, or one of them cannot:
+/// whoever signs it might read more.
 fn organizations(request: &str) -> Option<Vec<String>> {
     let bytes = STANDARD.decode(request).ok()?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).ok()?;
     let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
     let subject = &request.certification_request_info.subject;
-    Some(subject.iter_organization().filter_map(|name| Some(name.as_str().ok()?.to_owned())).collect())
+    subject.iter_organization().map(|name| text(name.attr_value())).collect()
+}
+
+/// The text of a name, of the kinds of strings that Go reads (`encoding/asn1`).
+fn text(value: &Any<'_>) -> Option<String> {
+    match value.tag() {
+        Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::NumericString => {
+            str::from_utf8(value.data).ok().map(str::to_owned)
+        }
+        Tag::TeletexString => Some(value.data.iter().copied().map(char::from).collect()),
+        Tag::BmpString => {
+            let (units, rest) = value.data.as_chunks::<2>();
+            let units: Vec<u16> = units.iter().copied().map(u16::from_be_bytes).collect();
+            // Some end in a zero, which is no part of them.
+            let units = units.strip_suffix(&[0]).unwrap_or(&units);
+            rest.is_empty().then(|| String::from_utf16(units).ok()).flatten()
+        }
+        _ => None,
+    }
 }

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Act, priority, runtime_class};
-use crate::object::{self, metadata_mut};
+use super::{priority, runtime_class};
+use crate::object::metadata_mut;
 use crate::registry::Context;
 use crate::status::Status;
 use crate::validation::access::Access as _;
@@ -62,22 +62,6 @@ fn tolerate_failing_nodes(pod: &mut Value) {
         Some(tolerations) => tolerations.extend(missing),
         None => pod["spec"]["tolerations"] = missing.into(),
     }
-}
-
-/// Checks what the plugins above decided, once mutating webhooks had their turn.
-pub(super) async fn validate(context: &Context, act: Act<'_>, object: &Value) -> Result<(), Status> {
-    if !context.subresource().is_empty() {
-        return Ok(());
-    }
-    priority::validate(context, act, object).await?;
-    runtime_class::validate(context, act, object).await
-}
-
-/// 403 of a plugin. A name that is yet to be generated is shown as far as it is known.
-pub(super) fn refused(context: &Context, object: &Value, why: impl std::fmt::Display) -> Status {
-    let names = [object::name(object), object::text(object, "generateName")];
-    let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
-    Status::forbidden(context.qualified(), name, why)
 }
 
 fn protect(object: &mut Value, finalizer: &str) {

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Act;
-use super::defaults::refused;
+use super::{Act, refused};
 use crate::registry::{Context, stored};
 use crate::status::Status;
 use crate::validation::access::{Access as _, AccessMut as _};

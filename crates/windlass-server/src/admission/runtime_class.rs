@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Act;
-use super::defaults::refused;
+use super::{Act, refused};
 use crate::codec::quantity::Quantity;
 use crate::registry::{Context, stored};
 use crate::status::Status;

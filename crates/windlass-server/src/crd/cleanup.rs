@@ -15,8 +15,11 @@ use super::{Gate, controller, lifecycle};
 use crate::api::Api;
 use crate::codec::json;
 use crate::object;
-use crate::registry::{self, stored};
+use crate::registry::{self, Remaining, stored};
 use crate::validation::access::Access;
+
+/// How many events are looked at before others have their turn.
+const EVENTS: usize = 64;
 
 /// The CRDs that are being cleaned up, by key. Dropping this ends it.
 #[derive(Default)]
@@ -35,15 +38,23 @@ impl Cleanups {
             }))
         });
     }
+
+    /// Stops what is under way for a CRD: it is gone, or its objects are to stay.
+    pub(super) fn end(&mut self, key: &Bytes) {
+        self.0.remove(key);
+    }
+
+    /// Stops what is under way for all CRDs but some.
+    pub(super) fn retain(&mut self, goes_on: impl Fn(&Bytes) -> bool) {
+        self.0.retain(|key, _| goes_on(key));
+    }
 }
 
 /// Deletes the objects of a CRD, then lets go of it. Objects with finalizers are marked, and the CRD stays until they
 /// are gone.
 async fn clean_up(api: &Api, key: &Bytes, gate: &Gate) -> Result<(), StoreError> {
-    let mut progress = api.hub.progress();
     gate.shut().await;
     loop {
-        progress.borrow_and_update();
         let Some(entry) = api.store.get(key).await? else { return Ok(()) };
         let Ok(crd) = json::parse(&entry.value).map(|parsed| Arc::new(parsed.value)) else { return Ok(()) };
         if !lifecycle::awaits_cleanup(&crd) {
@@ -51,17 +62,13 @@ async fn clean_up(api: &Api, key: &Bytes, gate: &Gate) -> Result<(), StoreError>
         }
         let spec = crd.at("spec");
         let prefix = format!("/registry/{}/{}/", spec.text("group"), spec.at("names").text("plural"));
-        let left = registry::delete_all(api, &prefix).await?;
+        let remaining = registry::delete_all(api, &prefix).await?;
         let (now, expect, size) = (object::time(Timestamp::now()), Expect::At(entry.modified), entry.value.len());
         let mut changed = Arc::clone(&crd);
-        if left > 0 {
+        if !remaining.is_empty() {
             lifecycle::deletion_in_progress(Arc::make_mut(&mut changed), &now);
-            if changed != crd {
-                controller::put(api, key, expect, &changed, size).await?;
-            }
-            // Anything may be the last of its objects.
-            if progress.changed().await.is_err() {
-                return Ok(());
+            if changed == crd || controller::put(api, key, expect, &changed, size).await?.is_some() {
+                outlast(api, &prefix, remaining).await?;
             }
             continue;
         }
@@ -76,4 +83,27 @@ async fn clean_up(api: &Api, key: &Bytes, gate: &Gate) -> Result<(), StoreError>
             return Ok(());
         }
     }
+}
+
+/// Waits until the objects that remain are gone, or until so much has happened to them that all have to be looked at.
+async fn outlast(api: &Api, prefix: &str, mut remaining: Remaining) -> Result<(), StoreError> {
+    let channel = api.hub.channel(prefix).await?;
+    let mut newest = channel.subscribe();
+    while !remaining.is_empty() {
+        match channel.read(remaining.seen(), EVENTS) {
+            Ok(events) if events.is_empty() => {
+                if newest.changed().await.is_err() {
+                    return Ok(());
+                }
+            }
+            Ok(events) => {
+                for event in events {
+                    remaining.follow(api, &event.event).await?;
+                }
+                tokio::task::yield_now().await;
+            }
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
 }

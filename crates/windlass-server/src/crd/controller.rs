@@ -4,7 +4,8 @@
 //! date (names, establishment), and that of those which wait for one of its names, and installs the
 //! resulting resources in the catalog. A handler that wrote a CRD waits for [`Progress`] to pass its
 //! revision, so that a new kind is served when the client hears of it. The objects of a CRD that is being
-//! deleted are cleaned up beside it, in `cleanup`.
+//! deleted are cleaned up beside it, in `cleanup`, and where admission has a say in a status it is asked beside it,
+//! in `inquiry`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 use windlass_store::{Entry, Expect, Range, Revision, StoreError, TxnResult, Write};
 
 use super::cleanup::Cleanups;
+use super::inquiry::{Inquiries, Proposal, Verdict};
 use super::lifecycle::{self, AcceptedNames};
 use super::{CustomKind, Gate};
 use crate::admission;
@@ -26,7 +28,7 @@ use crate::catalog::Custom;
 use crate::codec::json;
 use crate::effort;
 use crate::object;
-use crate::registry::stored;
+use crate::registry::{self, stored};
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::validation::access::Access;
@@ -37,8 +39,34 @@ const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(1000);
 
-/// The revision up to which CRDs have taken effect.
-pub type Progress = watch::Sender<Revision>;
+/// How far CRDs have taken effect.
+#[derive(Debug)]
+pub struct Progress {
+    /// What was written up to here was looked at.
+    seen: watch::Sender<Revision>,
+    /// What was written here awaits admission.
+    asked: watch::Sender<BTreeSet<Revision>>,
+}
+
+impl Progress {
+    /// Follows the revision up to which CRDs were looked at. It is told again when admission has had its say.
+    pub fn subscribe(&self) -> watch::Receiver<Revision> {
+        self.seen.subscribe()
+    }
+
+    /// Waits until what was written at a revision has had its effect.
+    pub async fn reaches(&self, written: Revision) {
+        // Neither fails, as the senders are here.
+        let _ = self.seen.subscribe().wait_for(|seen| *seen >= written).await;
+        let _ = self.asked.subscribe().wait_for(|asked| !asked.contains(&written)).await;
+    }
+
+    fn publish(&self, seen: Revision, asked: BTreeSet<Revision>) {
+        // In this order: who waits looks at what is asked second.
+        self.asked.send_replace(asked);
+        self.seen.send_replace(seen);
+    }
+}
 
 /// A stored CRD.
 struct Known {
@@ -61,12 +89,12 @@ struct Known {
 }
 
 impl Known {
-    /// Asks admission about its new status. If that refuses it, returns how long to wait before the next time.
-    async fn refused(&mut self, api: &Arc<Api>, before: &Value) -> Option<Duration> {
-        let status = admit(api, before, &mut self.crd).await.err()?;
-        let name = before.at("metadata").text("name");
+    /// Waits before admission is asked about its status again.
+    fn refused(&mut self, status: &Status) {
+        let name = self.crd.at("metadata").text("name");
         tracing::warn!(name, reason = %status.message, "admission keeps a custom resource definition from effect");
-        Some(self.retry.map_or(FIRST_RETRY, |(_, wait)| wait))
+        let wait = self.retry.map_or(FIRST_RETRY, |(_, wait)| wait);
+        self.retry = Some((Instant::now() + wait, (wait * 2).min(LAST_RETRY)));
     }
 
     /// The resources it defines. `None` if the runtime is about to end.
@@ -87,6 +115,7 @@ pub struct CrdController {
     /// Whether what is installed is what is known.
     installed: bool,
     cleanups: Cleanups,
+    inquiries: Inquiries,
     seen: Revision,
     /// Whether nothing is served yet, webhooks' own requests included: nobody is asked then.
     opening: bool,
@@ -95,7 +124,7 @@ pub struct CrdController {
 impl CrdController {
     /// Nothing has taken effect yet.
     pub fn progress() -> Progress {
-        watch::channel(0).0
+        Progress { seen: watch::channel(0).0, asked: watch::Sender::default() }
     }
 
     /// Installs the CRDs that are stored.
@@ -107,6 +136,7 @@ impl CrdController {
             unsettled: BTreeSet::new(),
             installed: false,
             cleanups: Cleanups::default(),
+            inquiries: Inquiries::default(),
             seen: 0,
             opening: true,
         };
@@ -122,17 +152,20 @@ impl CrdController {
         loop {
             let step = match channel.read(self.seen, 256) {
                 Ok(events) if events.is_empty() => {
-                    let retry = self.known.values().filter_map(|known| Some(known.retry?.0)).min();
-                    tokio::select! {
+                    let refused = self.known.iter().filter(|(key, _)| !self.inquiries.concern(key));
+                    let retry = refused.filter_map(|(_, known)| Some(known.retry?.0)).min();
+                    let verdict = tokio::select! {
                         changed = newest.changed() => match changed {
                             Ok(()) => continue,
                             Err(_) => return,
                         },
-                        () = tokio::time::sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {}
+                        verdict = self.inquiries.next() => Some(verdict),
+                        () = tokio::time::sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => None,
+                    };
+                    match verdict {
+                        Some(verdict) => self.conclude(verdict).await,
+                        None => self.try_again().await,
                     }
-                    let refused = self.known.iter().filter(|(_, known)| known.retry.is_some());
-                    self.unsettled.extend(refused.map(|(key, _)| key.clone()));
-                    self.settle().await
                 }
                 Ok(events) => {
                     for event in events {
@@ -155,10 +188,38 @@ impl CrdController {
         }
     }
 
+    /// Looks again at the CRDs whose status admission refused.
+    async fn try_again(&mut self) -> Result<(), StoreError> {
+        let refused = self.known.iter().filter(|(_, known)| known.retry.is_some());
+        self.unsettled.extend(refused.map(|(key, _)| key.clone()));
+        self.settle().await
+    }
+
+    /// Does what admission said about the status of a CRD.
+    async fn conclude(&mut self, verdict: Verdict) -> Result<(), StoreError> {
+        let Verdict { proposal, admitted } = verdict;
+        let taken = self.names_of_others(&proposal.key);
+        if let Some(known) = self.known.get_mut(&proposal.key).filter(|known| known.modified == proposal.modified) {
+            match admitted {
+                Ok(crd) if proposal.holds(&taken) => {
+                    (known.crd, known.structure_noted) = (crd, true);
+                    self.write(&proposal.key).await?;
+                    self.unsettle_rivals(&proposal.key);
+                }
+                Ok(_) => {
+                    self.unsettled.insert(proposal.key);
+                }
+                Err(status) => known.refused(&status),
+            }
+        }
+        self.settle().await
+    }
+
     /// Starts from what is stored now.
     async fn reload(&mut self) -> Result<(), StoreError> {
         let snapshot = self.api.store.range(Range::prefix(PREFIX), None, 0).await?;
         let before = std::mem::take(&mut self.known);
+        self.inquiries = Inquiries::default();
         self.groups.clear();
         self.installed = false;
         for entry in snapshot.entries {
@@ -169,6 +230,8 @@ impl CrdController {
                 known.gate = Arc::clone(&before.gate);
             }
         }
+        let created = |crds: &BTreeMap<Bytes, Known>, key: &Bytes| crds.get(key).map(|known| known.created);
+        self.cleanups.retain(|key| created(&self.known, key) == created(&before, key));
         self.seen = snapshot.revision;
         self.settle().await
     }
@@ -178,6 +241,7 @@ impl CrdController {
         if self.known.get(&key).is_some_and(|known| known.modified >= modified) {
             return;
         }
+        self.inquiries.end(&key);
         let value = entry.value.clone();
         let Some(parsed) = apart(value.len(), move || json::parse(&value)).await else { return };
         let crd = match parsed {
@@ -226,6 +290,8 @@ impl CrdController {
     }
 
     fn forget(&mut self, key: &Bytes) {
+        self.cleanups.end(key);
+        self.inquiries.end(key);
         self.unsettle_rivals(key);
         self.unsettled.remove(key);
         let Some(gone) = self.known.remove(key) else { return };
@@ -263,10 +329,9 @@ impl CrdController {
                 known.served.get_or_init(|| served);
                 self.installed = false;
             }
-            if let Some(known) = self.known.get(&key)
-                && lifecycle::awaits_cleanup(&known.crd)
-            {
-                going.push((key, Arc::clone(&known.gate)));
+            match self.known.get(&key) {
+                Some(known) if lifecycle::awaits_cleanup(&known.crd) => going.push((key, Arc::clone(&known.gate))),
+                _ => self.cleanups.end(&key),
             }
         }
         if !std::mem::replace(&mut self.installed, true) {
@@ -276,19 +341,17 @@ impl CrdController {
         for (key, gate) in going {
             self.cleanups.begin(&self.api, key, gate);
         }
-        self.api.crds.send_replace(self.seen);
+        self.api.crds.publish(self.seen, self.inquiries.revisions());
         Ok(())
     }
 
     /// Whether the status of a CRD had to be changed.
     async fn settle_one(&mut self, key: &Bytes) -> Result<bool, StoreError> {
         let Some(known) = self.known.get(key) else { return Ok(false) };
-        if known.crd.at("metadata").has("deletionTimestamp") {
+        if known.crd.at("metadata").has("deletionTimestamp") || self.inquiries.concern(key) {
             return Ok(false);
         }
-        let keys = self.groups.get(known.crd.at("spec").text("group")).into_iter().flatten();
-        let others = keys.filter(|other| *other != key).filter_map(|other| self.known.get(other));
-        let taken = AcceptedNames::of(others.map(|other| &*other.crd));
+        let taken = self.names_of_others(key);
         let Some(known) = self.known.get_mut(key) else { return Ok(false) };
         let now = object::time(Timestamp::now());
         if known.retry.is_some_and(|(at, _)| at > Instant::now()) {
@@ -300,13 +363,32 @@ impl CrdController {
             return Ok(false);
         }
         if let Some(before) = before {
-            let refused = if self.opening { Some(Duration::ZERO) } else { known.refused(&self.api, &before).await };
-            if let Some(wait) = refused {
-                known.retry = Some((Instant::now() + wait, (wait * 2).clamp(FIRST_RETRY, LAST_RETRY)));
-                (known.crd, known.structure_noted) = (before, !look);
-                return Ok(false);
+            // Nothing is different until admission has had its say.
+            let after = std::mem::replace(&mut known.crd, Arc::clone(&before));
+            known.structure_noted = !look;
+            if self.opening {
+                known.retry = Some((Instant::now(), FIRST_RETRY));
+            } else {
+                let proposal = Proposal { key: key.clone(), modified: known.modified, before, after, now };
+                self.inquiries.begin(&self.api, proposal);
             }
+            return Ok(false);
         }
+        self.write(key).await?;
+        Ok(true)
+    }
+
+    /// The names that the other CRDs of a CRD's group have.
+    fn names_of_others(&self, key: &Bytes) -> AcceptedNames {
+        let group = self.known.get(key).map(|known| known.crd.at("spec").text("group"));
+        let keys = group.and_then(|group| self.groups.get(group)).into_iter().flatten();
+        let others = keys.filter(|other| *other != key).filter_map(|other| self.known.get(other));
+        AcceptedNames::of(others.map(|other| &*other.crd))
+    }
+
+    /// Stores the new status of a CRD.
+    async fn write(&mut self, key: &Bytes) -> Result<(), StoreError> {
+        let Some(known) = self.known.get_mut(key) else { return Ok(()) };
         known.retry = None;
         // Reading a large schema takes about as long as the disk does.
         let written = put(&self.api, key, Expect::At(known.modified), &known.crd, known.size);
@@ -320,7 +402,7 @@ impl CrdController {
             None => known.structure_noted = false,
         }
         self.installed = false;
-        Ok(true)
+        Ok(())
     }
 
     fn install(&self) {
@@ -345,13 +427,13 @@ fn served_versions(crd: &Value) -> impl Iterator<Item = (&str, &str)> {
 
 /// Lets admission have its say about a CRD's new status: upstream's controllers write it as clients do, and so a
 /// webhook may keep a CRD from being served.
-async fn admit(api: &Arc<Api>, before: &Value, crd: &mut Arc<Value>) -> Result<(), Status> {
+pub(super) async fn admit(api: &Arc<Api>, before: &Value, crd: &mut Arc<Value>) -> Result<(), Status> {
     let snapshot = api.catalog.snapshot();
     let Some(served) = snapshot.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
         return Ok(());
     };
     drop(snapshot);
-    admission::own_status(api, &served, Arc::make_mut(crd), before).await
+    registry::own_status(api, &served, Arc::make_mut(crd), before).await
 }
 
 /// Does what takes as long as a CRD is large: where requests are served only if it is small. `None` if the runtime is

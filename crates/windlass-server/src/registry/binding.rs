@@ -99,19 +99,24 @@ fn check_unassigned(live: &Value) -> Result<(), Status> {
 
 /// The pod on its node, with the labels and annotations of the Binding.
 fn assigned(live: &Value, binding: &Value, now: &str) -> Value {
-    let mut pod = live.clone();
-    pod.struct_mut("spec").put("nodeName", binding.at("target").text("name"));
+    let mut assigned = live.clone();
+    assigned.struct_mut("spec").put("nodeName", binding.at("target").text("name"));
     for field in ["annotations", "labels"] {
         let given = binding.at("metadata").entries(field);
         if given.is_empty() {
             continue;
         }
-        let all = metadata_mut(&mut pod).entry(field).or_insert_with(|| Map::new().into());
+        let all = metadata_mut(&mut assigned).entry(field).or_insert_with(|| Map::new().into());
         for (key, value) in given {
             all.put(key, value.clone());
         }
     }
-    let status = pod.struct_mut("status");
+    // Nor does anybody else take these away. The spec keeps what it has.
+    pod::gates::drop_disabled(&mut assigned, live);
+    if assigned.at("metadata").entries("annotations").is_empty() {
+        metadata_mut(&mut assigned).remove("annotations");
+    }
+    let status = assigned.struct_mut("status");
     status.drop_field("nominatedNodeName");
     let mut conditions = status.list("conditions").to_vec();
     let mut scheduled =
@@ -126,5 +131,5 @@ fn assigned(live: &Value, binding: &Value, now: &str) -> Value {
         None => conditions.push(scheduled),
     }
     status.put("conditions", conditions);
-    pod
+    assigned
 }

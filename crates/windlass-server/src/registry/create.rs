@@ -157,7 +157,7 @@ fn prepare(context: &Context, object: &mut Value) {
     metadata.insert("uid".into(), object::new_uid().into());
     metadata.insert("creationTimestamp".into(), object::time(context.now).into());
     strategy.prepare_create(object);
-    if &*context.served.kind == "CertificateSigningRequest" {
+    if (&*context.served.group, &*context.served.kind) == ("certificates.k8s.io", "CertificateSigningRequest") {
         let extra: Vec<(String, Vec<String>)> = context.user.extra.clone().into_iter().collect();
         set_requester(object, &context.user.name, &context.user.uid, &context.user.groups, &extra);
     }

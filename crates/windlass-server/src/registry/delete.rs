@@ -1,14 +1,12 @@
 //! DELETE: finalizers, grace periods, propagation, preconditions, collections.
 
-use futures::{StreamExt as _, TryStreamExt as _};
 use http::StatusCode;
 use serde_json::{Value, json};
-use windlass_store::{Entry, Expect, Range, StoreError, TxnResult, Write};
+use windlass_store::{Entry, Expect, TxnResult, Write};
 
 use super::contention::Race;
 use super::list::select;
-use super::{Answer, Context, Stored, decode, stored};
-use crate::api::Api;
+use super::{Answer, Context, Stored, decode};
 use crate::catalog::Served;
 use crate::object::{self, metadata_mut};
 use crate::options::{DeleteOptions, ListOptions, Propagation};
@@ -16,8 +14,6 @@ use crate::render;
 use crate::status::{Details, Qualified, Status};
 use crate::{admission, effort, versions};
 
-/// Of very many objects, so many are deleted at the same time.
-const DELETED_TOGETHER: usize = 64;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
@@ -260,42 +256,4 @@ async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Opti
 /// Deletes the object that the path names without asking admission.
 pub(super) async fn unasked(context: &mut Context, options: &DeleteOptions) -> Result<(), Status> {
     delete_one(context, options, false).await.map(drop)
-}
-
-/// Deletes every object below a prefix, whatever it is; returns how many have to wait for finalizers.
-pub async fn delete_all(api: &Api, prefix: &str) -> Result<usize, StoreError> {
-    let now = object::time(jiff::Timestamp::now());
-    let snapshot = api.store.range(Range::prefix(prefix.to_owned()), None, 0).await?;
-    // Together, so that they share trips to the disk.
-    let deleting = snapshot.entries.into_iter().map(|entry| delete_entry(api, entry, &now));
-    let mut deleting = futures::stream::iter(deleting).buffer_unordered(DELETED_TOGETHER);
-    let mut waiting = 0;
-    while let Some(gone) = deleting.try_next().await? {
-        waiting += usize::from(!gone);
-    }
-    Ok(waiting)
-}
-
-/// Deletes an object, or marks it if it has finalizers. Whether it is gone.
-async fn delete_entry(api: &Api, entry: Entry, now: &str) -> Result<bool, StoreError> {
-    let Ok(mut object) = stored::decode(&entry.value) else { return Ok(true) };
-    let (key, expect) = (entry.key, Expect::At(entry.modified));
-    if object::finalizers(&object).is_empty() {
-        let last = Some(stored::encode(&object));
-        let deleted = api.store.txn(vec![Write::Delete { key, expect, last }]).await?;
-        return Ok(!matches!(deleted, TxnResult::Conflict { .. }));
-    }
-    if !object::is_deleting(&object) {
-        let metadata = metadata_mut(&mut object);
-        metadata.insert("deletionTimestamp".into(), now.into());
-        metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
-        let generation = metadata.get("generation").and_then(Value::as_i64);
-        if let Some(generation) = generation {
-            metadata.insert("generation".into(), (generation + 1).into());
-        }
-        let value = stored::encode(&object);
-        // A conflict means that somebody else is at it; the next round sees what came of it.
-        api.store.txn(vec![Write::Put { key, expect, value }]).await?;
-    }
-    Ok(false)
 }

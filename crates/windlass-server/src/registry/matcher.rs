@@ -142,7 +142,7 @@ fn has_own_fields(served: &Served) -> bool {
 
 /// Kinds that have selectable fields of their own word the refusal differently from those without.
 fn unknown_field(served: &Served, field: &str) -> String {
-    if &*served.kind == "ResourceSlice" {
+    if (&*served.group, &*served.kind) == ("resource.k8s.io", "ResourceSlice") {
         format!("field label not supported for {}, Kind=ResourceSlice: {field}", served.api_version())
     } else if served.custom || has_own_fields(served) {
         format!("field label not supported: {field}")

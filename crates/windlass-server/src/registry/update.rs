@@ -12,6 +12,8 @@ use super::create::{compile_expressions, create_object, place};
 use super::{Answer, Context, Stored, decode, ownership};
 use crate::admission::quota::{self, Charge};
 use crate::admission::{self, Act};
+use crate::api::Api;
+use crate::catalog::Served;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
@@ -170,6 +172,25 @@ where
             return Err(Status::conflict(context.qualified(), context.name(), MODIFIED));
         }
     }
+}
+
+/// Lets admission have its say about the status that the server itself gives an object without a namespace. What comes
+/// of it has to be as valid as what a client writes.
+pub(crate) async fn own_status(
+    api: &Arc<Api>,
+    served: &Arc<Served>,
+    object: &mut Value,
+    live: &Value,
+) -> Result<(), Status> {
+    let mut context = Context::own_status_update(api, served, object::name(live));
+    let options = WriteOptions::default();
+    let mut live = live.clone();
+    admission::mutate_update(&mut context, object, &live, &options).await?;
+    check_preconditions(&context, &live, object, true)?;
+    keep_system_fields(&live, object);
+    prepare(&context, &live, object);
+    validate(&context, &mut live, object).await?;
+    admission::validate(&mut context, Act::Update(&options), Some(object), Some(&live)).await
 }
 
 /// Whether an object that did not change is to be written all the same, because it would now be stored

@@ -215,13 +215,64 @@ async fn a_method_nobody_knows_is_a_request_without_a_verb() {
                namespace \"default\"";
     assert_eq!((refused.code, refused.message()), (403, why));
     assert_eq!(send("reader", "OPTIONS").await.code, 403);
-    for (user, method) in [("owner", "PROPFIND"), ("owner", "OPTIONS"), ("reader", "HEAD")] {
+    for (user, method) in [("owner", "PROPFIND"), ("owner", "OPTIONS")] {
         let answer = send(user, method).await;
         let why = "the server does not allow this method on the requested resource";
         assert_eq!((answer.code, answer.message()), (405, why), "{user} {method}");
     }
-    let refused = send("nobody", "HEAD").await;
-    assert_eq!(refused.code, 403);
-    assert!(refused.message().contains("cannot list resource"), "{}", refused.message());
+    server.stop().await.unwrap();
+}
+
+/// HEAD reads what GET does: that is what authorisation is asked for, and custom resources and proxies take it.
+#[tokio::test]
+async fn head_is_a_verb_and_on_some_paths_a_method() {
+    let server = start().await;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let crd = json!({"metadata": {"name": "lamps.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "lamps", "kind": "Lamp"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
+    create(&server, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
+    let lamps = "/apis/example.com/v1/namespaces/default/lamps";
+    let lamp = json!({"apiVersion": "example.com/v1", "kind": "Lamp", "metadata": {"name": "a"}});
+    create(&server, lamps, &lamp).await;
+    let node =
+        json!({"metadata": {"name": "n"}, "status": {"addresses": [{"type": "InternalIP", "address": "10.1.2.3"}]}});
+    create(&server, "/api/v1/nodes", &node).await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let rules = json!([{"verbs": ["get", "list"], "apiGroups": ["", "example.com"], "resources": ["*"]}]);
+    create(&server, &format!("{rbac}/clusterroles"), &json!({"metadata": {"name": "reader"}, "rules": rules})).await;
+    let binding = json!({"metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}]});
+    create(&server, &format!("{rbac}/clusterrolebindings"), &binding).await;
+
+    let (reader, nobody, master) = (User::new("reader", []), User::new("nobody", []), User::admin());
+    let one = format!("{lamps}/a");
+    for (user, method, path, code) in [
+        (&reader, Method::HEAD, lamps, 200),
+        (&reader, Method::HEAD, &*one, 200),
+        (&nobody, Method::HEAD, &*one, 403),
+        (&master, Method::HEAD, "/apis/example.com/v1/namespaces/default/lamps/b", 404),
+        (&reader, Method::HEAD, "/api/v1/namespaces/default", 405),
+        (&reader, Method::HEAD, "/api/v1/namespaces/default/pods", 405),
+        (&reader, Method::HEAD, "/api/v1/namespaces/default/pods/p/log", 405),
+        (&nobody, Method::HEAD, "/api/v1/namespaces/default/pods", 403),
+        (&reader, Method::HEAD, "/api/v1/nothings", 404),
+        // As far as dialling, which nobody answers.
+        (&reader, Method::HEAD, "/api/v1/nodes/n/proxy/metrics", 503),
+        (&master, Method::OPTIONS, "/api/v1/nodes/n/proxy", 503),
+        (&reader, Method::OPTIONS, "/api/v1/nodes/n/proxy", 403),
+        (&master, Method::OPTIONS, "/api/v1/nodes/n", 405),
+        (&master, Method::HEAD, "/api/v1/namespaces/default/pods/p/proxy", 404),
+        (&master, Method::HEAD, "/api/v1/namespaces/default/services/s:80/proxy", 404),
+    ] {
+        let request = Request::builder().method(&method).uri(path).body(Full::<bytes::Bytes>::default()).unwrap();
+        let response = server.service_as(user.clone()).oneshot(request).await.unwrap();
+        assert_eq!(response.status(), code, "{method} {path} of {}", user.name);
+        if method == Method::HEAD {
+            assert!(response.headers().contains_key("content-length"), "{path}");
+            assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty(), "{path}");
+        }
+    }
     server.stop().await.unwrap();
 }

@@ -103,4 +103,10 @@ async fn a_binding_leaves_its_marks_on_the_pod() {
     assert_eq!(now["metadata"]["generation"], 1);
     assert!(now["status"]["nominatedNodeName"].is_null());
     assert_eq!(now["status"]["conditions"][0]["type"], "PodScheduled");
+
+    // What no pod may say of its init containers is not said by way of a Binding either.
+    pod(&server, "q", json!({})).await;
+    let forged = json!({"annotations": {"pod.beta.kubernetes.io/init-containers": "[]"}});
+    assert_eq!(bind(&server, "q", forged, node()).await.0, 201);
+    assert!(get(&server, &format!("{PODS}/q")).await.body["metadata"]["annotations"].is_null());
 }

@@ -2,7 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{CertificateParams, DnType, KeyPair};
+use rcgen::string::{BmpString, TeletexString, UniversalString};
+use rcgen::{CertificateParams, DnType, DnValue, KeyPair};
 use serde_json::{Value, json};
 
 use crate::client::{apply, get, post, start};
@@ -10,7 +11,7 @@ use crate::client::{apply, get, post, start};
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 /// A request that claims to come from somebody else, for a member of an organization.
-fn request(name: &str, signer: &str, organization: &str) -> Value {
+fn request(name: &str, signer: &str, organization: impl Into<DnValue>) -> Value {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::OrganizationName, organization);
     let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
@@ -49,5 +50,16 @@ async fn nobody_becomes_a_master_by_certificate() {
         )
     );
     assert_eq!(post(&server, REQUESTS, &request("b", signer, "friends")).await.code, 201);
+    let masters = "system:masters";
+    for (kind, organization) in [
+        ("bmp", DnValue::BmpString(BmpString::try_from(masters).unwrap())),
+        ("teletex", DnValue::TeletexString(TeletexString::try_from(masters).unwrap())),
+        ("universal", DnValue::UniversalString(UniversalString::try_from(masters).unwrap())),
+    ] {
+        let refused = post(&server, REQUESTS, &request(kind, signer, organization)).await;
+        assert_eq!(refused.code, 403, "{kind}: {}", refused.body);
+    }
+    let friends = DnValue::BmpString(BmpString::try_from("friends").unwrap());
+    assert_eq!(post(&server, REQUESTS, &request("c", signer, friends)).await.code, 201);
     server.stop().await.unwrap();
 }

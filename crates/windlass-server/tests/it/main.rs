@@ -9,6 +9,7 @@ mod bindings;
 mod bodies;
 mod certificates;
 mod classes;
+mod cleanups;
 mod client;
 mod connect;
 mod contention;

@@ -565,6 +565,14 @@ async fn reviews_and_token_requests_are_admitted_like_anything_else() {
     server.stop().await.unwrap();
 }
 
+/// A definition of one version, with kinds named after their plural.
+fn lamps(plural: &str) -> Value {
+    json!({"metadata": {"name": format!("{plural}.example.com")},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": plural.to_uppercase()},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}})
+}
+
 /// Upstream's controllers write the status of a CRD as clients do: a webhook for it is asked, and while it refuses
 /// the CRD is not served.
 #[tokio::test]
@@ -579,11 +587,7 @@ async fn the_status_that_a_definition_is_given_is_subject_to_webhooks() {
     let resources = ["customresourcedefinitions/status"];
     create(&server, VALIDATING, &configuration("status", &hook.config(), &resources, &json!({}))).await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let crd = json!({"metadata": {"name": "lamps.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
-        "names": {"plural": "lamps", "kind": "Lamp"},
-        "versions": [{"name": "v1", "served": true, "storage": true,
-            "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
-    create(&server, definitions, &crd).await;
+    create(&server, definitions, &lamps("lamps")).await;
     let lamps = "/apis/example.com/v1/namespaces/default/lamps";
     assert_eq!(get(&server, lamps).await.code, 404);
     let request = hook.received().first().cloned().unwrap();
@@ -639,5 +643,82 @@ async fn metadata_that_a_webhook_spoils_is_left_out_of_custom_resources() {
         let patched = send(&server, Method::PATCH, &path, &json!({"metadata": {"annotations": {"n": "1"}}})).await;
         assert_eq!(patched.code, 200, "{field}: {value}: {}", patched.body);
     }
+    server.stop().await.unwrap();
+}
+
+/// What a webhook makes of the status of a CRD is validated as what a client makes of it.
+#[tokio::test]
+async fn a_mutation_of_the_status_of_a_definition_is_validated() {
+    let server = start().await;
+    let operations = json!([
+        {"op": "add", "path": "/metadata/labels", "value": {"no label": "!"}},
+        {"op": "replace", "path": "/status/acceptedNames/plural", "value": "No Name"},
+    ]);
+    let breaks = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let hook = Hook::start({
+        let breaks = std::sync::Arc::clone(&breaks);
+        move |_| {
+            let breaks = breaks.load(std::sync::atomic::Ordering::SeqCst);
+            Reply::Review(if breaks { patch(&operations) } else { json!({"allowed": true}) })
+        }
+    })
+    .await;
+    let resources = ["customresourcedefinitions/status"];
+    create(&server, MUTATING, &configuration("status", &hook.config(), &resources, &json!({}))).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let made = create(&server, definitions, &lamps("lamps")).await;
+    assert!(!hook.received().is_empty());
+    let path = format!("{definitions}/lamps.example.com");
+    let stored = get(&server, &path).await.body;
+    assert_eq!((&stored["status"], &stored["metadata"]["labels"]), (&made["status"], &Value::Null));
+    breaks.store(false, std::sync::atomic::Ordering::SeqCst);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while get(&server, "/apis/example.com/v1/namespaces/default/lamps").await.code != 200 {
+        assert!(Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    server.stop().await.unwrap();
+}
+
+/// A webhook that is silent about one CRD delays no other, not even one that takes a name the first was to have.
+#[tokio::test]
+async fn a_definition_does_not_wait_for_what_is_said_about_another() {
+    let server = start().await;
+    let (speak, listen) = tokio::sync::watch::channel(false);
+    let hook = Hook::start(move |request| {
+        if request["name"] != "slow.example.com" {
+            return Reply::Review(json!({"allowed": true}));
+        }
+        let mut listen = listen.clone();
+        Reply::Later(Box::pin(async move {
+            listen.wait_for(|speaks| *speaks).await.unwrap();
+            json!({"allowed": true})
+        }))
+    })
+    .await;
+    let resources = ["customresourcedefinitions/status"];
+    let patient = json!({"timeoutSeconds": 30});
+    create(&server, VALIDATING, &configuration("status", &hook.config(), &resources, &patient)).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let mut slow = lamps("slow");
+    slow["spec"]["names"]["kind"] = json!("QUICK");
+    let service = server.service();
+    let creating = tokio::spawn(async move { send_to(service, Method::POST, definitions, &slow).await });
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while hook.received().is_empty() {
+        assert!(Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    create(&server, definitions, &lamps("quick")).await;
+    assert_eq!(get(&server, "/apis/example.com/v1/namespaces/default/quick").await.code, 200);
+    assert_eq!(get(&server, "/apis/example.com/v1/namespaces/default/slow").await.code, 404);
+    assert!(!creating.is_finished(), "a definition is in effect when its write is answered");
+    speak.send(true).unwrap();
+    assert_eq!(creating.await.unwrap().code, 201);
+    let conditions =
+        get(&server, &format!("{definitions}/slow.example.com")).await.body["status"]["conditions"].clone();
+    let names = |condition: &&Value| condition["type"] == "NamesAccepted";
+    let accepted = conditions.as_array().unwrap().iter().find(names).unwrap();
+    assert_eq!((&accepted["status"], &accepted["reason"]), (&json!("False"), &json!("ListKindConflict")));
     server.stop().await.unwrap();
 }

@@ -1,0 +1,99 @@
+//! Deletes all objects of a kind that goes, whatever they are: nobody is asked, finalizers are waited for.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde_json::Value;
+use windlass_store::{Entry, Event, Expect, Range, Revision, StoreError, TxnResult, Write};
+
+use super::stored;
+use crate::api::Api;
+use crate::codec::peek;
+use crate::object::{self, metadata_mut};
+
+/// Of very many objects, so many are deleted at the same time.
+const DELETED_TOGETHER: usize = 64;
+
+/// The objects that have to wait for their finalizers, as of a revision.
+#[derive(Debug)]
+pub struct Remaining {
+    keys: BTreeSet<Bytes>,
+    seen: Revision,
+}
+
+impl Remaining {
+    /// Whether all objects are gone.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The revision from which events are to be followed.
+    pub fn seen(&self) -> Revision {
+        self.seen
+    }
+
+    /// Takes note of what happened to an object. One that was changed before it could be marked is marked now, and one
+    /// that lost its finalizers goes.
+    pub async fn follow(&mut self, api: &Api, event: &Event) -> Result<(), StoreError> {
+        self.seen = event.revision;
+        let now = object::time(jiff::Timestamp::now());
+        if event.deleted || delete_entry(api, &event.entry, &now).await? {
+            self.keys.remove(&event.key);
+        } else {
+            self.keys.insert(event.key.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Deletes every object below a prefix; returns those that have to wait for finalizers.
+pub async fn delete_all(api: &Api, prefix: &str) -> Result<Remaining, StoreError> {
+    let now = object::time(jiff::Timestamp::now());
+    let snapshot = api.store.range(Range::prefix(prefix.to_owned()), None, 0).await?;
+    // Together, so that they share trips to the disk.
+    let deleting = snapshot.entries.into_iter().map(|entry| {
+        let now = &now;
+        async move { Ok::<_, StoreError>((!delete_entry(api, &entry, now).await?).then_some(entry.key)) }
+    });
+    let mut deleting = futures::stream::iter(deleting).buffer_unordered(DELETED_TOGETHER);
+    let mut remaining = Remaining { keys: BTreeSet::new(), seen: snapshot.revision };
+    while let Some(waiting) = deleting.try_next().await? {
+        remaining.keys.extend(waiting);
+        // There may be very many, and where nothing waits for a disk nobody else would have a turn.
+        tokio::task::yield_now().await;
+    }
+    Ok(remaining)
+}
+
+/// Deletes an object, or marks it if it has finalizers. Whether it is gone.
+async fn delete_entry(api: &Api, entry: &Entry, now: &str) -> Result<bool, StoreError> {
+    if is_marked(&entry.value) {
+        return Ok(false);
+    }
+    let Ok(mut object) = stored::decode(&entry.value) else { return Ok(true) };
+    let (key, expect) = (entry.key.clone(), Expect::At(entry.modified));
+    if object::finalizers(&object).is_empty() {
+        let last = Some(stored::encode(&object));
+        let deleted = api.store.txn(vec![Write::Delete { key, expect, last }]).await?;
+        return Ok(!matches!(deleted, TxnResult::Conflict { .. }));
+    }
+    let metadata = metadata_mut(&mut object);
+    metadata.insert("deletionTimestamp".into(), now.into());
+    metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+    let generation = metadata.get("generation").and_then(Value::as_i64);
+    if let Some(generation) = generation {
+        metadata.insert("generation".into(), (generation + 1).into());
+    }
+    let value = stored::encode(&object);
+    // A conflict means that somebody else is at it: an event tells what came of it.
+    api.store.txn(vec![Write::Put { key, expect, value }]).await?;
+    Ok(false)
+}
+
+/// Whether an object waits for its finalizers already. There may be very many of these, so they are not decoded.
+fn is_marked(object: &[u8]) -> bool {
+    let Some(metadata) = peek::metadata(object) else { return false };
+    let deleting = metadata.field("deletionTimestamp").is_some_and(|time| !time.is_null());
+    deleting && metadata.field("finalizers").is_some_and(|finalizers| finalizers.items().next().is_some())
+}
