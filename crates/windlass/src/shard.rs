@@ -48,6 +48,7 @@
 //! ```
 
 mod coordinator;
+mod departed;
 mod slots;
 
 use std::collections::BTreeSet;

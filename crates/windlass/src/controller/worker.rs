@@ -250,6 +250,12 @@ impl Domain {
             }
         }
     }
+
+    /// What becomes of a key that could not be entered, or not for long enough.
+    fn refuse(&self, key: &ObjectKey) -> Verdict {
+        let again = self.slots().is_some_and(|slots| slots.refuse(key));
+        if again { Verdict::RequeueAfter(Duration::ZERO) } else { Verdict::Done }
+    }
 }
 
 struct Worker<R> {
@@ -274,10 +280,8 @@ impl<R: Reconcile> Worker<R> {
         while let Some(item) = self.queue.next().await {
             let Some((context, claim)) = self.domain.enter(&item.key) else {
                 // Told first: it must not be in neither place.
-                if let Some(slots) = self.domain.slots() {
-                    slots.refuse(&item.key);
-                }
-                self.queue.finish(&item.key, Verdict::Done);
+                let verdict = self.domain.refuse(&item.key);
+                self.queue.finish(&item.key, verdict);
                 tokio::task::coop::consume_budget().await;
                 continue;
             };
@@ -315,10 +319,7 @@ impl<R: Reconcile> Worker<R> {
             }
         };
         let ended = called.instrument(span.clone()).await;
-        if let (Ended::Lost, Some(slots)) = (&ended, self.domain.slots()) {
-            slots.depart(&item.key);
-        }
-        span.in_scope(|| self.judge(ended))
+        span.in_scope(|| self.judge(&item.key, ended))
     }
 
     async fn call(&self, item: &Item<ObjectKey>, context: &Context) -> Ended {
@@ -337,7 +338,7 @@ impl<R: Reconcile> Worker<R> {
         }
     }
 
-    fn judge(&self, ended: Ended) -> Verdict {
+    fn judge(&self, key: &ObjectKey, ended: Ended) -> Verdict {
         let metrics = &self.metrics;
         match ended {
             Ended::Returned(Ok(Outcome::Done)) => {
@@ -374,7 +375,7 @@ impl<R: Reconcile> Worker<R> {
             }
             Ended::Lost => {
                 tracing::info!("reconcile dropped, its shard was lost");
-                Verdict::Done
+                self.domain.refuse(key)
             }
             Ended::TimedOut(limit) => {
                 metrics.error.inc();

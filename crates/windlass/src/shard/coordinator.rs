@@ -269,16 +269,20 @@ impl Coordinator {
         plan(&keep, free, share, turn)
     }
 
-    fn lose(&mut self, shard: u32, why: &'static str) {
+    /// The shard is not this replica's any more. Returns the keys that it has not done with.
+    fn lose(&mut self, shard: u32, why: &'static str) -> BTreeSet<ObjectKey> {
         tracing::debug!(controller = %self.controller, shard, why, "shard closed");
         self.slots.slot(shard).close();
         // Nobody may have seen to it when the shard is this replica's again.
-        for key in self.unfinished(&BTreeSet::from([shard])) {
-            self.slots.depart(&key);
+        let unfinished = self.unfinished(&BTreeSet::from([shard]));
+        for key in &unfinished {
+            self.slots.depart(key);
         }
+        self.slots.slot(shard).part();
         self.shards[shard as usize].step_down();
         self.held.remove(&shard);
         self.draining.remove(&shard);
+        unfinished
     }
 
     /// What could not be renewed in time is no longer held, whatever the server says: its work was
@@ -293,14 +297,14 @@ impl Coordinator {
 
     /// Keys of shards that this replica has not done with.
     fn unfinished(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
+        // First the queue: a worker refuses a key before it gives it back.
         let mut keys = self.keys.pending(shards);
         keys.extend(shards.iter().flat_map(|shard| self.slots.slot(*shard).refused()));
         keys
     }
 
-    /// Keys of shards that this replica has not done with and others cannot know of.
-    fn left_over(&self, shards: &BTreeSet<u32>) -> Vec<ObjectKey> {
-        let mut left = self.unfinished(shards);
+    /// Those of the keys that this replica has not done with that others cannot know of.
+    fn left_over(&self, shards: &BTreeSet<u32>, mut left: BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
         if !left.is_empty() {
             let known = self.keys.known(shards);
             left.retain(|key| !known.contains(key));
@@ -313,7 +317,7 @@ impl Coordinator {
     async fn leave(mut self) {
         let until = Instant::now() + self.config.renew_deadline;
         self.leaving.extend(self.held.iter().map(|shard| (*shard, Vec::new())));
-        for key in self.left_over(&self.held) {
+        for key in self.left_over(&self.held, self.unfinished(&self.held)) {
             self.leaving.entry(super::shard_of(&key, self.config.shards)).or_default().push(key);
         }
         let leaves_keys = self.leaving.values().any(|left| !left.is_empty());

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Either, Full};
 use kube::api::DeleteParams;
 use kube::client::Body;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tower::ServiceExt;
 use windlass::controller::{Enqueuer, from_fn};
 use windlass::shard::Sharding;
@@ -18,6 +19,7 @@ use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
 const PETS: usize = 20;
+const MUCH_LATER: Duration = Duration::from_secs(3600);
 
 fn names(kind: &str) -> Vec<String> {
     (0..PETS).map(|n| format!("{kind}-{n}")).collect()
@@ -28,8 +30,8 @@ fn names(kind: &str) -> Vec<String> {
 struct Rules {
     /// Pets that exist and are called busy are worked on until then.
     done: watch::Receiver<bool>,
-    /// Whether pets that are gone are to be looked at again much later, by a.
-    waits: bool,
+    /// When pets that are gone are to be looked at again, by a.
+    again: Option<Duration>,
     /// Who found which pet gone.
     gone: Log<(&'static str, String)>,
 }
@@ -41,8 +43,8 @@ fn replica(client: &kube::Client, identity: &'static str, rules: &Rules) -> (Run
         async move {
             if ctx.get::<Pet>(&key).await?.is_none() {
                 rules.gone.push((identity, key.name().to_owned()));
-                if rules.waits && identity == "a" {
-                    return Ok(Outcome::RequeueAfter(Duration::from_secs(3600)));
+                if let Some(again) = rules.again.filter(|_| identity == "a") {
+                    return Ok(Outcome::RequeueAfter(again));
                 }
             } else if key.name().starts_with("busy") {
                 let _ = rules.done.wait_for(|done| *done).await;
@@ -88,7 +90,7 @@ async fn what_is_deleted_while_its_shard_is_drained_is_not_forgotten() {
     create(&bench, "busy").await;
     create(&bench, "idle").await;
     let (finish, done) = watch::channel(false);
-    let rules = Rules { done, waits: false, gone: Log::default() };
+    let rules = Rules { done, again: None, gone: Log::default() };
     let (first, waker) = replica(&bench.kube, "a", &rules);
     wait_for("a holds everything", async || refused(&waker, "idle").is_empty()).await;
     let (second, _) = replica(&bench.kube, "b", &rules);
@@ -161,7 +163,7 @@ fn unable_to_give_back(bench: &Bench, fault: Fault, times: usize, failed: &Faile
 async fn gone_pets_are_handed_over(bench: &Bench, client: &kube::Client) {
     create(bench, "gone").await;
     let (_finish, done) = watch::channel(true);
-    let rules = Rules { done, waits: true, gone: Log::default() };
+    let rules = Rules { done, again: Some(MUCH_LATER), gone: Log::default() };
     let (first, waker) = replica(client, "a", &rules);
     wait_for("a holds everything", async || refused(&waker, "gone").is_empty()).await;
     delete(bench, "gone").await;
@@ -200,4 +202,64 @@ async fn deleted_keys_are_handed_over_though_giving_back_is_not_answered_at_firs
     gone_pets_are_handed_over(&bench, &unable_to_give_back(&bench, Fault::Unanswered, 1, &failed)).await;
     let tries = failed.lock().expect("not poisoned").clone();
     assert!(tries.len() == 4 && tries.values().all(|tries| *tries >= 2), "{tries:?}");
+}
+
+/// A client that is not answered when it lists leases, as long as it is said so.
+fn unable_to_list(bench: &Bench, hangs: &watch::Receiver<bool>) -> kube::Client {
+    let (service, hangs) = (bench.server.service(), hangs.clone());
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (service, mut hangs) = (service.clone(), hangs.clone());
+        async move {
+            if request.method() == Method::GET && request.uri().path().ends_with("/leases") {
+                let _ = hangs.wait_for(|hangs| !hangs).await;
+            }
+            service.oneshot(request).await
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// Shards run out while their gone pets, deleted so long ago that nobody remembers it, come up again
+/// and again, of shards that are drained by then or not.
+async fn gone_pets_are_found_after_shards_ran_out(drains: bool) {
+    let bench = Bench::start().await;
+    create(&bench, "busy").await;
+    create(&bench, "gone").await;
+    let (hang, hangs) = watch::channel(false);
+    let (_finish, done) = watch::channel(!drains);
+    let rules = Rules { done, again: Some(Duration::from_millis(50)), gone: Log::default() };
+    let (first, waker) = replica(&unable_to_list(&bench, &hangs), "a", &rules);
+    wait_for("a holds everything", async || refused(&waker, "gone").is_empty()).await;
+    delete(&bench, "gone").await;
+    let deleted = Instant::now();
+    let found_since = |since: usize| {
+        let found = rules.gone.entries().split_off(since);
+        names("gone").iter().all(|name| found.contains(&("a", name.clone())))
+    };
+    wait_for("nobody remembers", async || deleted.elapsed() > Duration::from_secs(5) && found_since(0)).await;
+    if drains {
+        let (second, _) = replica(&bench.kube, "b", &rules);
+        wait_for("a drains", async || !refused(&waker, "gone").is_empty()).await;
+        let drained = Instant::now();
+        wait_for("gone pets come up", async || drained.elapsed() > Duration::from_millis(100)).await;
+        second.stop().await.expect("stopped");
+    }
+    hang.send_replace(true);
+    wait_for("a loses everything", async || refused(&waker, "gone").len() == PETS).await;
+    let lost = Instant::now();
+    wait_for("a notices", async || lost.elapsed() > Duration::from_secs(2)).await;
+    let since = rules.gone.len();
+    hang.send_replace(false);
+    wait_for("a finds all gone again", async || found_since(since)).await;
+    drop(first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_come_up_while_their_shard_runs_out_are_not_forgotten() {
+    gone_pets_are_found_after_shards_ran_out(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_come_up_while_a_shard_that_is_drained_runs_out_are_not_forgotten() {
+    gone_pets_are_found_after_shards_ran_out(true).await;
 }

@@ -65,8 +65,8 @@ impl Coordinator {
         let drained: Vec<u32> =
             self.draining.iter().filter(|shard| self.slots.slot(**shard).is_idle()).copied().collect();
         for shard in drained {
-            self.lose(shard, "shard given back");
-            let left = self.left_over(&BTreeSet::from([shard]));
+            let unfinished = self.lose(shard, "shard given back");
+            let left = self.left_over(&BTreeSet::from([shard]), unfinished);
             self.leaving.insert(shard, left);
         }
     }
