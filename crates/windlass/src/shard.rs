@@ -36,7 +36,9 @@
 //! [finalizer](crate::finalizer): an object that is there until it was seen to is in every cache.
 //!
 //! All replicas must run with the same number of shards. One that finds others with another number
-//! says so and waits until they are gone, as in an update that changes it.
+//! says so and waits until they are gone, as in an update that changes it. Keys that these left are
+//! found all the same: whoever holds their shard by the new number takes them out of whichever lease
+//! they are in.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;

@@ -189,6 +189,12 @@ impl Keys for ShardKeys {
         }
     }
 
+    fn left(&self, keys: BTreeSet<ObjectKey>) {
+        for key in keys {
+            self.queue.add(key, Priority::NORMAL);
+        }
+    }
+
     fn pending(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
         let count = self.slots.count();
         self.queue.pending(|key| shards.contains(&shard_of(key, count))).into_iter().collect()

@@ -74,6 +74,10 @@ impl Slots {
         self.slots.len() as u32
     }
 
+    pub(super) fn shard_of(&self, key: &ObjectKey) -> u32 {
+        shard_of(key, self.count())
+    }
+
     /// Shards held now.
     pub(crate) fn held(&self) -> usize {
         self.slots.iter().filter(|slot| slot.fence.is_open()).count()
@@ -85,7 +89,7 @@ impl Slots {
 
     /// Remembers a key that may be in no cache by the time its shard is taken.
     pub(crate) fn depart(&self, key: &ObjectKey) {
-        let slot = self.slot(shard_of(key, self.count()));
+        let slot = self.slot(self.shard_of(key));
         slot.departed.lock().insert(key.clone(), Instant::now());
     }
 
@@ -99,7 +103,7 @@ impl Slots {
     /// remembered for that. True if the shard is this replica's again already: then the worker is to
     /// try again.
     pub(crate) fn refuse(&self, key: &ObjectKey) -> bool {
-        let slot = self.slot(shard_of(key, self.count()));
+        let slot = self.slot(self.shard_of(key));
         let mut work = slot.work.lock();
         match (work.ours, work.open) {
             // Another replica's. If it was lost a moment ago, the key was found in the queue then.
@@ -115,7 +119,7 @@ impl Slots {
     /// Claims a key for working on it; `None` when its shard is not (or not for long) this
     /// replica's.
     pub(crate) fn enter(&self, key: &ObjectKey) -> Option<Claim> {
-        let shard = shard_of(key, self.count());
+        let shard = self.shard_of(key);
         let slot = self.slot(shard);
         let mut work = slot.work.lock();
         if !work.open || !slot.fence.is_open() {

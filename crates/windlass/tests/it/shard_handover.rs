@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use http::Method;
 use http_body_util::{BodyExt, Either, Full};
-use kube::api::DeleteParams;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams};
 use kube::client::Body;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -37,6 +39,10 @@ struct Rules {
 }
 
 fn replica(client: &kube::Client, identity: &'static str, rules: &Rules) -> (Running, Enqueuer) {
+    replica_of(client, identity, 4, rules)
+}
+
+fn replica_of(client: &kube::Client, identity: &'static str, shards: u32, rules: &Rules) -> (Running, Enqueuer) {
     let rules = rules.clone();
     let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
         let mut rules = rules.clone();
@@ -57,7 +63,7 @@ fn replica(client: &kube::Client, identity: &'static str, rules: &Rules) -> (Run
         lease_duration: Duration::from_secs(2),
         renew_deadline: Duration::from_millis(1200),
         retry_period: Duration::from_millis(100),
-        ..Sharding::new(4)
+        ..Sharding::new(shards)
     };
     let controller = Controller::<Pet>::new("pet").concurrency(2 * PETS).sharding(sharding);
     let enqueuer = controller.enqueuer();
@@ -262,4 +268,44 @@ async fn keys_that_come_up_while_their_shard_runs_out_are_not_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn keys_that_come_up_while_a_shard_that_is_drained_runs_out_are_not_forgotten() {
     gone_pets_are_found_after_shards_ran_out(true).await;
+}
+
+/// Gone pets that a still waited for when it stopped are found by those that divide the pets otherwise.
+async fn gone_pets_are_found_under_another_number_of_shards(before: u32, after: u32) {
+    let bench = Bench::start().await;
+    create(&bench, "gone").await;
+    let (_finish, done) = watch::channel(true);
+    let rules = Rules { done, again: Some(MUCH_LATER), gone: Log::default() };
+    let (first, waker) = replica_of(&bench.kube, "a", before, &rules);
+    wait_for("a holds everything", async || refused(&waker, "gone").is_empty()).await;
+    delete(&bench, "gone").await;
+    let found = |who: &'static str, name: &String| rules.gone.contains(&(who, name.clone()));
+    wait_for("a finds all gone", async || names("gone").iter().all(|name| found("a", name))).await;
+    first.stop().await.expect("stopped");
+    let leases: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
+    let left_in = async || {
+        let leases = leases.list(&ListParams::default()).await.expect("listed").items;
+        leases.iter().filter(|lease| lease.annotations().contains_key("windlass.dev/left-keys")).count()
+    };
+    assert!(left_in().await > 0, "a left them");
+    let others = ["b", "c"].map(|identity| replica_of(&bench.kube, identity, after, &rules).0);
+    wait_for("the others find all gone", async || {
+        names("gone").iter().all(|name| found("b", name) || found("c", name))
+    })
+    .await;
+    wait_for("nothing is left", async || left_in().await == 0).await;
+    for other in others {
+        other.stop().await.expect("stopped");
+    }
+    assert_eq!(left_in().await, 0, "all done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_keys_are_handed_over_to_fewer_shards() {
+    gone_pets_are_found_under_another_number_of_shards(8, 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_keys_are_handed_over_to_more_shards() {
+    gone_pets_are_found_under_another_number_of_shards(3, 8).await;
 }
