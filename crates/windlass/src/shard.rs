@@ -125,9 +125,15 @@ impl Sharding {
             );
             return Err(InvalidElection::new("manager's name", problem));
         }
-        let longest = LONGEST_LEASE - Team::new(manager, controller).member("").len();
-        if self.identity.is_empty() || self.identity.len() > longest {
-            return Err(InvalidElection::new("identity", format!("does not have 1 to {longest} letters")));
+        if !self.identity.bytes().any(|letter| letter.is_ascii_alphanumeric()) {
+            let problem = format!("{:?} cannot name a lease: it has no letter from a to z and no digit", self.identity);
+            return Err(InvalidElection::new("identity", problem));
+        }
+        let name = Team::new(manager, controller).member(&self.identity);
+        if name.len() > LONGEST_LEASE {
+            let (excess, identity) = (name.len() - LONGEST_LEASE, &self.identity);
+            let problem = format!("{identity:?} is too long to be part of a lease's name, by {excess} letters");
+            return Err(InvalidElection::new("identity", problem));
         }
         if self.shards == 0 {
             return Err(InvalidElection::new("shards", "is zero"));
@@ -160,11 +166,17 @@ impl Team {
         format!("{}.{}-shard-{shard}", self.manager, self.controller)
     }
 
-    /// The name of a replica's lease. Identities may hold characters that names may not.
+    /// The name of a replica's lease. Identities may hold characters that names may not: these are
+    /// replaced, and a hash after a dot, which no identity keeps, tells such identities apart.
     fn member(&self, identity: &str) -> String {
+        let Self { manager, controller } = self;
+        if is_label(identity) {
+            return format!("{manager}.{controller}-member-{identity}");
+        }
         let allowed = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-        let identity: String = identity.chars().map(allowed).collect();
-        format!("{}.{}-member-{}", self.manager, self.controller, identity.trim_matches('-'))
+        let plain: String = identity.chars().map(allowed).collect();
+        let hash = fnv_1a(identity.bytes());
+        format!("{manager}.{controller}-member-{}.{hash:016x}", plain.trim_matches('-'))
     }
 }
 
@@ -177,14 +189,15 @@ impl From<u32> for Sharding {
 /// The shard of a key: FNV-1a, folded. Must never change, or replicas of two versions would
 /// disagree.
 pub(crate) fn shard_of(key: &ObjectKey, shards: u32) -> u32 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let namespace = key.namespace().unwrap_or_default().bytes();
-    for byte in namespace.chain([b'/']).chain(key.name().bytes()) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
+    let hash = fnv_1a(namespace.chain([b'/']).chain(key.name().bytes()));
     // The low bits of FNV alone spread short, similar names badly.
     let folded = hash ^ (hash >> 32) ^ (hash >> 15);
     (folded % u64::from(shards.max(1))) as u32
+}
+
+fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// How many shards a replica should hold: all replicas together exactly all of them. When they do
@@ -242,8 +255,11 @@ mod tests {
         assert_eq!(long.validate(&name, &name).expect_err("too long").field, "identity");
         assert_eq!(long.validate("store", "pets"), Ok(()));
         assert_eq!(Sharding { identity: "i".repeat(118), ..long }.validate(&name, &name), Ok(()));
-        let nobody = Sharding { identity: String::new(), ..Sharding::new(4) };
-        assert_eq!(nobody.validate("store", "pets").expect_err("nobody").field, "identity");
+        for identity in ["", "__", "-", "\u{e9}"] {
+            let nobody = Sharding { identity: identity.to_owned(), ..Sharding::new(4) };
+            let error = nobody.validate("store", "pets").expect_err(identity);
+            assert!(error.field == "identity" && error.problem.contains("no letter"), "{error:?}");
+        }
     }
 
     #[test]
@@ -251,7 +267,18 @@ mod tests {
         let teams = [Team::new("a", "b-c"), Team::new("a-b", "c"), Team::new("a.b", "c"), Team::new("a", "c")];
         let names: BTreeSet<String> = teams.iter().flat_map(|team| [team.shard(1), team.member("Host_1")]).collect();
         assert_eq!(names.len(), 8, "{names:?}");
-        assert!(names.contains("a.c-member-host-1"));
+    }
+
+    #[test]
+    fn no_two_replicas_share_a_lease() {
+        let team = Team::new("a", "c");
+        assert_eq!(team.member("host-1"), "a.c-member-host-1");
+        let identities = ["a-1", "a_1", "A-1", "a.1", "-a-1", "a-1_", "a\u{e9}1", "a-1.b"];
+        let names: BTreeSet<String> = identities.iter().map(|identity| team.member(identity)).collect();
+        assert_eq!(names.len(), identities.len(), "{names:?}");
+        for name in names {
+            assert!(name.split('.').all(is_label), "{name:?} is no name");
+        }
     }
 
     #[test]
