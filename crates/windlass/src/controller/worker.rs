@@ -126,16 +126,18 @@ impl Run {
             workers.spawn(running.instrument(tracing::info_span!("source", controller = %self.name)));
         }
         for _ in 0..self.options.concurrency {
-            let worker = Arc::clone(&worker);
-            workers.spawn(async move { worker.work().await });
+            let (worker, shutdown) = (Arc::clone(&worker), self.shutdown.clone());
+            workers.spawn(async move { worker.work(&shutdown).await });
         }
+        // Workers finish what they are doing and take up nothing more. The queue still hears of changes:
+        // a replica that holds shards must leave what comes up meanwhile to the others.
         self.shutdown.cancelled().await;
-        drop(subscriptions);
-        queue.close();
         while workers.join_next().await.is_some() {}
+        drop(subscriptions);
         // Only now: what was running still wrote.
         coordinated.cancel();
         while coordination.join_next().await.is_some() {}
+        queue.close();
         tracing::info!(controller = %self.name, "controller stopped");
         Ok(())
     }
@@ -282,8 +284,9 @@ enum Ended {
 }
 
 impl<R: Reconcile> Worker<R> {
-    async fn work(&self) {
-        while let Some(item) = self.queue.next().await {
+    async fn work(&self, shutdown: &CancellationToken) {
+        // Cancel-safe: a key is taken only when it is returned.
+        while let Some(Some(item)) = shutdown.run_until_cancelled(self.queue.next()).await {
             let Some((context, claim)) = self.domain.enter(&item.key) else {
                 // Told first: it must not be in neither place.
                 let verdict = self.domain.refuse(&item.key);

@@ -309,3 +309,29 @@ async fn deleted_keys_are_handed_over_to_fewer_shards() {
 async fn deleted_keys_are_handed_over_to_more_shards() {
     gone_pets_are_found_under_another_number_of_shards(3, 8).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_while_a_replica_stops_slowly_is_left_to_the_others() {
+    let bench = Bench::start().await;
+    create(&bench, "busy").await;
+    create(&bench, "idle").await;
+    let (finish, done) = watch::channel(false);
+    let rules = Rules { done, again: None, gone: Log::default() };
+    let (first, waker) = replica(&bench.kube, "a", &rules);
+    // Not asked about the idle ones: that puts them in the queue.
+    wait_for("a holds everything", async || refused(&waker, "busy").is_empty()).await;
+    let held = Instant::now();
+    wait_for("a works", async || held.elapsed() > Duration::from_millis(100)).await;
+    let (stopping, asked) = (tokio::spawn(first.stop()), Instant::now());
+    wait_for("a takes up nothing more", async || asked.elapsed() > Duration::from_millis(100)).await;
+    delete(&bench, "idle").await;
+    let deleted = Instant::now();
+    wait_for("nobody remembers", async || deleted.elapsed() > Duration::from_secs(5)).await;
+    assert!(!stopping.is_finished() && rules.gone.len() == 0, "a is busy and takes up nothing");
+    let (second, _) = replica(&bench.kube, "b", &rules);
+    finish.send_replace(true);
+    stopping.await.expect("joined").expect("stopped");
+    let found = |name: &String| rules.gone.contains(&("b", name.clone()));
+    wait_for("b finds gone what a left", async || names("idle").iter().all(found)).await;
+    second.stop().await.expect("stopped");
+}
