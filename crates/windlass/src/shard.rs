@@ -16,9 +16,10 @@
 //!
 //! So a key is never reconciled by two replicas at once, and none writes after its time. A replica
 //! that takes a shard reconciles all its keys. These are those of everything that exists, of what
-//! it has seen deleted in the last two lease durations (or, if longer, since nobody held the shard),
-//! and those of what is gone that the former holder had not done with when it gave the shard back:
-//! it leaves them in an annotation of the lease, 200 KiB of them at most. A release that cannot be
+//! it has seen deleted in the last two lease durations (or, if longer, since nobody held the shard;
+//! of all shards the latest 100,000 at most), and those of what is gone that the former holder had
+//! not done with when it gave the shard back: it leaves them in an annotation of the lease, 200 KiB
+//! of them at most. A release that cannot be
 //! written is tried again until the lease runs out, and by a replica that stops for the time of
 //! `renew_deadline` if it leaves any.
 //!
