@@ -16,9 +16,10 @@
 //!
 //! So a key is never reconciled by two replicas at once, and none writes after its time. A replica
 //! that takes a shard reconciles all its keys. These are those of everything that exists, of what
-//! it has seen deleted in the last two lease durations (or, if longer, since nobody held the shard),
-//! and those of what is gone that the former holder had not done with when it gave the shard back:
-//! it leaves them in an annotation of the lease, 200 KiB of them at most. A release that cannot be
+//! it has seen deleted in the last two lease durations (or, if longer, since nobody held the shard;
+//! of all shards the latest 100,000 at most), and those of what is gone that the former holder had
+//! not done with when it gave the shard back: it leaves them in an annotation of the lease, 200 KiB
+//! of them at most. A release that cannot be
 //! written is tried again until the lease runs out, and by a replica that stops for the time of
 //! `renew_deadline` if it leaves any.
 //!
@@ -36,7 +37,9 @@
 //! [finalizer](crate::finalizer): an object that is there until it was seen to is in every cache.
 //!
 //! All replicas must run with the same number of shards. One that finds others with another number
-//! says so and waits until they are gone, as in an update that changes it.
+//! says so and waits until they are gone, as in an update that changes it. Keys that these left are
+//! found all the same: whoever holds their shard by the new number takes them out of whichever lease
+//! they are in.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -48,6 +51,7 @@
 //! ```
 
 mod coordinator;
+mod departed;
 mod slots;
 
 use std::collections::BTreeSet;
@@ -122,9 +126,15 @@ impl Sharding {
             );
             return Err(InvalidElection::new("manager's name", problem));
         }
-        let longest = LONGEST_LEASE - Team::new(manager, controller).member("").len();
-        if self.identity.is_empty() || self.identity.len() > longest {
-            return Err(InvalidElection::new("identity", format!("does not have 1 to {longest} letters")));
+        if !self.identity.bytes().any(|letter| letter.is_ascii_alphanumeric()) {
+            let problem = format!("{:?} cannot name a lease: it has no letter from a to z and no digit", self.identity);
+            return Err(InvalidElection::new("identity", problem));
+        }
+        let name = Team::new(manager, controller).member(&self.identity);
+        if name.len() > LONGEST_LEASE {
+            let (excess, identity) = (name.len() - LONGEST_LEASE, &self.identity);
+            let problem = format!("{identity:?} is too long to be part of a lease's name, by {excess} letters");
+            return Err(InvalidElection::new("identity", problem));
         }
         if self.shards == 0 {
             return Err(InvalidElection::new("shards", "is zero"));
@@ -157,11 +167,17 @@ impl Team {
         format!("{}.{}-shard-{shard}", self.manager, self.controller)
     }
 
-    /// The name of a replica's lease. Identities may hold characters that names may not.
+    /// The name of a replica's lease. Identities may hold characters that names may not: these are
+    /// replaced, and a hash after a dot, which no identity keeps, tells such identities apart.
     fn member(&self, identity: &str) -> String {
+        let Self { manager, controller } = self;
+        if is_label(identity) {
+            return format!("{manager}.{controller}-member-{identity}");
+        }
         let allowed = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-        let identity: String = identity.chars().map(allowed).collect();
-        format!("{}.{}-member-{}", self.manager, self.controller, identity.trim_matches('-'))
+        let plain: String = identity.chars().map(allowed).collect();
+        let hash = fnv_1a(identity.bytes());
+        format!("{manager}.{controller}-member-{}.{hash:016x}", plain.trim_matches('-'))
     }
 }
 
@@ -174,14 +190,15 @@ impl From<u32> for Sharding {
 /// The shard of a key: FNV-1a, folded. Must never change, or replicas of two versions would
 /// disagree.
 pub(crate) fn shard_of(key: &ObjectKey, shards: u32) -> u32 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let namespace = key.namespace().unwrap_or_default().bytes();
-    for byte in namespace.chain([b'/']).chain(key.name().bytes()) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
+    let hash = fnv_1a(namespace.chain([b'/']).chain(key.name().bytes()));
     // The low bits of FNV alone spread short, similar names badly.
     let folded = hash ^ (hash >> 32) ^ (hash >> 15);
     (folded % u64::from(shards.max(1))) as u32
+}
+
+fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// How many shards a replica should hold: all replicas together exactly all of them. When they do
@@ -239,8 +256,11 @@ mod tests {
         assert_eq!(long.validate(&name, &name).expect_err("too long").field, "identity");
         assert_eq!(long.validate("store", "pets"), Ok(()));
         assert_eq!(Sharding { identity: "i".repeat(118), ..long }.validate(&name, &name), Ok(()));
-        let nobody = Sharding { identity: String::new(), ..Sharding::new(4) };
-        assert_eq!(nobody.validate("store", "pets").expect_err("nobody").field, "identity");
+        for identity in ["", "__", "-", "\u{e9}"] {
+            let nobody = Sharding { identity: identity.to_owned(), ..Sharding::new(4) };
+            let error = nobody.validate("store", "pets").expect_err(identity);
+            assert!(error.field == "identity" && error.problem.contains("no letter"), "{error:?}");
+        }
     }
 
     #[test]
@@ -248,7 +268,18 @@ mod tests {
         let teams = [Team::new("a", "b-c"), Team::new("a-b", "c"), Team::new("a.b", "c"), Team::new("a", "c")];
         let names: BTreeSet<String> = teams.iter().flat_map(|team| [team.shard(1), team.member("Host_1")]).collect();
         assert_eq!(names.len(), 8, "{names:?}");
-        assert!(names.contains("a.c-member-host-1"));
+    }
+
+    #[test]
+    fn no_two_replicas_share_a_lease() {
+        let team = Team::new("a", "c");
+        assert_eq!(team.member("host-1"), "a.c-member-host-1");
+        let identities = ["a-1", "a_1", "A-1", "a.1", "-a-1", "a-1_", "a\u{e9}1", "a-1.b"];
+        let names: BTreeSet<String> = identities.iter().map(|identity| team.member(identity)).collect();
+        assert_eq!(names.len(), identities.len(), "{names:?}");
+        for name in names {
+            assert!(name.split('.').all(is_label), "{name:?} is no name");
+        }
     }
 
     #[test]

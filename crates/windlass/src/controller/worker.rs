@@ -126,13 +126,14 @@ impl Run {
             workers.spawn(running.instrument(tracing::info_span!("source", controller = %self.name)));
         }
         for _ in 0..self.options.concurrency {
-            let worker = Arc::clone(&worker);
-            workers.spawn(async move { worker.work().await });
+            let (worker, shutdown) = (Arc::clone(&worker), self.shutdown.clone());
+            workers.spawn(async move { worker.work(&shutdown).await });
         }
+        // Workers finish what they are doing and take up nothing more. The queue still hears of changes:
+        // a replica that holds shards must leave what comes up meanwhile to the others.
         self.shutdown.cancelled().await;
-        drop(subscriptions);
-        queue.close();
         while workers.join_next().await.is_some() {}
+        drop(subscriptions);
         if worker.domain.slots().is_some() {
             // What they reported passes the shards' fences only as long as those are held.
             self.environment.recorder.flush().await;
@@ -140,6 +141,7 @@ impl Run {
         // Only now: what was running still wrote.
         coordinated.cancel();
         while coordination.join_next().await.is_some() {}
+        queue.close();
         tracing::info!(controller = %self.name, "controller stopped");
         Ok(())
     }
@@ -189,6 +191,12 @@ impl Keys for ShardKeys {
     fn taken(&self, shards: &BTreeSet<u32>) {
         self.fill(&self.queue, shards);
         for key in shards.iter().flat_map(|shard| self.slots.departed(*shard)) {
+            self.queue.add(key, Priority::NORMAL);
+        }
+    }
+
+    fn left(&self, keys: BTreeSet<ObjectKey>) {
+        for key in keys {
             self.queue.add(key, Priority::NORMAL);
         }
     }
@@ -254,6 +262,12 @@ impl Domain {
             }
         }
     }
+
+    /// What becomes of a key that could not be entered, or not for long enough.
+    fn refuse(&self, key: &ObjectKey) -> Verdict {
+        let again = self.slots().is_some_and(|slots| slots.refuse(key));
+        if again { Verdict::RequeueAfter(Duration::ZERO) } else { Verdict::Done }
+    }
 }
 
 struct Worker<R> {
@@ -274,14 +288,13 @@ enum Ended {
 }
 
 impl<R: Reconcile> Worker<R> {
-    async fn work(&self) {
-        while let Some(item) = self.queue.next().await {
+    async fn work(&self, shutdown: &CancellationToken) {
+        // Cancel-safe: a key is taken only when it is returned.
+        while let Some(Some(item)) = shutdown.run_until_cancelled(self.queue.next()).await {
             let Some((context, claim)) = self.domain.enter(&item.key) else {
                 // Told first: it must not be in neither place.
-                if let Some(slots) = self.domain.slots() {
-                    slots.refuse(&item.key);
-                }
-                self.queue.finish(&item.key, Verdict::Done);
+                let verdict = self.domain.refuse(&item.key);
+                self.queue.finish(&item.key, verdict);
                 tokio::task::coop::consume_budget().await;
                 continue;
             };
@@ -319,10 +332,7 @@ impl<R: Reconcile> Worker<R> {
             }
         };
         let ended = called.instrument(span.clone()).await;
-        if let (Ended::Lost, Some(slots)) = (&ended, self.domain.slots()) {
-            slots.depart(&item.key);
-        }
-        span.in_scope(|| self.judge(ended))
+        span.in_scope(|| self.judge(&item.key, ended))
     }
 
     async fn call(&self, item: &Item<ObjectKey>, context: &Context) -> Ended {
@@ -341,7 +351,7 @@ impl<R: Reconcile> Worker<R> {
         }
     }
 
-    fn judge(&self, ended: Ended) -> Verdict {
+    fn judge(&self, key: &ObjectKey, ended: Ended) -> Verdict {
         let metrics = &self.metrics;
         match ended {
             Ended::Returned(Ok(Outcome::Done)) => {
@@ -378,7 +388,7 @@ impl<R: Reconcile> Worker<R> {
             }
             Ended::Lost => {
                 tracing::info!("reconcile dropped, its shard was lost");
-                Verdict::Done
+                self.domain.refuse(key)
             }
             Ended::TimedOut(limit) => {
                 metrics.error.inc();

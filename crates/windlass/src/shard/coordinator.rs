@@ -9,7 +9,7 @@
 //! all that follows from it nothing waits, so that a round may be dropped at any time.
 //!
 //! ```text
-//! round: meet (others) ▸ look at every shard ▸ plan ▸ renew, take, give back (writes) ▸ settle
+//! round: meet (others) ▸ look at every shard ▸ plan ▸ adopt, renew, take, give back (writes) ▸ settle
 //! ```
 
 mod leases;
@@ -26,7 +26,7 @@ use kube::Api;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::leases::{ByName, Leases, holder, with_left};
+use self::leases::{ByName, Leases, holder};
 use self::others::{Others, Roster, joined_at};
 use self::writes::{Answer, BATCH, Changes, Writes};
 use super::{Plan, Sharding, Slots, Team, plan, quota};
@@ -37,6 +37,8 @@ use crate::lease::{Election, Intent, LeaderElection};
 pub(crate) trait Keys: Send + Sync {
     /// The shards were taken: puts all their keys in the queue.
     fn taken(&self, shards: &BTreeSet<u32>);
+    /// Puts keys in the queue that somebody left, of shards that are held.
+    fn left(&self, keys: BTreeSet<ObjectKey>);
     /// The keys in the queue, and those being worked on.
     fn pending(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey>;
     /// The keys that any replica finds in its caches.
@@ -162,6 +164,7 @@ impl Coordinator {
         let mut writes = Writes::new();
         let Meeting { mut leases, at, others, seen_by_others } = self.meet(&mut writes).await?;
         self.wait_for_rivals(&others);
+        let strays = self.with_strays(&leases);
         let (mut changes, free) = self.look(&mut leases, at);
         let Plan { take, give } = self.plan(&others, seen_by_others, &free);
         for shard in give {
@@ -169,6 +172,7 @@ impl Coordinator {
             self.slots.slot(shard).drain();
             self.draining.insert(shard);
         }
+        self.adopt(strays, &take, &mut changes, &writes);
         self.renew(&mut changes, &writes);
         self.close_drained();
         self.take(take, &mut changes, &writes);
@@ -269,16 +273,20 @@ impl Coordinator {
         plan(&keep, free, share, turn)
     }
 
-    fn lose(&mut self, shard: u32, why: &'static str) {
+    /// The shard is not this replica's any more. Returns the keys that it has not done with.
+    fn lose(&mut self, shard: u32, why: &'static str) -> BTreeSet<ObjectKey> {
         tracing::debug!(controller = %self.controller, shard, why, "shard closed");
         self.slots.slot(shard).close();
         // Nobody may have seen to it when the shard is this replica's again.
-        for key in self.unfinished(&BTreeSet::from([shard])) {
-            self.slots.depart(&key);
+        let unfinished = self.unfinished(&BTreeSet::from([shard]));
+        for key in &unfinished {
+            self.slots.depart(key);
         }
+        self.slots.slot(shard).part();
         self.shards[shard as usize].step_down();
         self.held.remove(&shard);
         self.draining.remove(&shard);
+        unfinished
     }
 
     /// What could not be renewed in time is no longer held, whatever the server says: its work was
@@ -293,14 +301,14 @@ impl Coordinator {
 
     /// Keys of shards that this replica has not done with.
     fn unfinished(&self, shards: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
+        // First the queue: a worker refuses a key before it gives it back.
         let mut keys = self.keys.pending(shards);
         keys.extend(shards.iter().flat_map(|shard| self.slots.slot(*shard).refused()));
         keys
     }
 
-    /// Keys of shards that this replica has not done with and others cannot know of.
-    fn left_over(&self, shards: &BTreeSet<u32>) -> Vec<ObjectKey> {
-        let mut left = self.unfinished(shards);
+    /// Those of the keys that this replica has not done with that others cannot know of.
+    fn left_over(&self, shards: &BTreeSet<u32>, mut left: BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
         if !left.is_empty() {
             let known = self.keys.known(shards);
             left.retain(|key| !known.contains(key));
@@ -313,7 +321,7 @@ impl Coordinator {
     async fn leave(mut self) {
         let until = Instant::now() + self.config.renew_deadline;
         self.leaving.extend(self.held.iter().map(|shard| (*shard, Vec::new())));
-        for key in self.left_over(&self.held) {
+        for key in self.left_over(&self.held, self.unfinished(&self.held)) {
             self.leaving.entry(super::shard_of(&key, self.config.shards)).or_default().push(key);
         }
         let leaves_keys = self.leaving.values().any(|left| !left.is_empty());
@@ -346,7 +354,7 @@ impl Coordinator {
             let current = leases.get(&self.leases.team().shard(shard))?.clone();
             let spec = self.shards[shard as usize].release(current.spec.as_ref()?, wall)?;
             let current = match self.leaving.get(&shard) {
-                Some(left) => with_left(current, left),
+                Some(left) => self.leases.with_left(current, left),
                 // Taken without hearing of it: what the former holder left is still to be done.
                 None => current,
             };

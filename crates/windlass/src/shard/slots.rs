@@ -3,14 +3,18 @@
 //! Whoever takes a shard finds what exists in its cache, but not what was deleted while the shard
 //! changed hands. So every replica remembers the deletions it has heard of lately, in whosever
 //! shard: those that the former holder may not have got to.
+//!
+//! A key that a worker was given is always in one place at least: in the queue, as one that is
+//! worked on, or among those refused or departed here. It is put here before it leaves the queue.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::departed::Departed;
 use super::shard_of;
 use crate::key::ObjectKey;
 use crate::lease::Fence;
@@ -24,18 +28,25 @@ pub(crate) struct Slot {
     work: Mutex<Work>,
     /// Told whenever a key is finished.
     idle: tokio::sync::Notify,
-    /// Keys that may be in nobody's cache any more, and since when, in this order.
-    departed: Mutex<VecDeque<(Instant, ObjectKey)>>,
+    /// Keys that may be in nobody's cache any more.
+    departed: Mutex<Departed>,
 }
 
 #[derive(Debug, Default)]
 struct Work {
     /// Whether new keys may be taken up.
     open: bool,
+    /// Whether the shard was taken, and it has not been looked yet at what is left of it. It may
+    /// have run out meanwhile.
+    ours: bool,
     running: usize,
-    /// Keys that were not taken up since the shard is being drained.
+    /// Keys that were not taken up, or dropped, since the shard is being drained.
     refused: BTreeSet<ObjectKey>,
 }
+
+/// How many departed keys a replica remembers, of all shards together. Only one that cannot find out
+/// for long who holds the shards gets there.
+const MOST_DEPARTED: usize = 100_000;
 
 /// All shards of a controller. Clones share them.
 #[derive(Debug, Clone)]
@@ -50,7 +61,7 @@ impl Slots {
             until: watch::Sender::new(None),
             work: Mutex::default(),
             idle: tokio::sync::Notify::new(),
-            departed: Mutex::default(),
+            departed: Mutex::new(Departed::new(MOST_DEPARTED / shards.max(1) as usize)),
         };
         Self { slots: (0..shards).map(slot).collect() }
     }
@@ -61,6 +72,10 @@ impl Slots {
 
     pub(crate) fn count(&self) -> u32 {
         self.slots.len() as u32
+    }
+
+    pub(super) fn shard_of(&self, key: &ObjectKey) -> u32 {
+        shard_of(key, self.count())
     }
 
     /// Shards held now.
@@ -74,29 +89,37 @@ impl Slots {
 
     /// Remembers a key that may be in no cache by the time its shard is taken.
     pub(crate) fn depart(&self, key: &ObjectKey) {
-        let slot = self.slot(shard_of(key, self.count()));
-        slot.departed.lock().push_back((Instant::now(), key.clone()));
+        let slot = self.slot(self.shard_of(key));
+        slot.departed.lock().insert(key.clone(), Instant::now());
     }
 
     /// The keys remembered of a shard.
     pub(crate) fn departed(&self, shard: u32) -> Vec<ObjectKey> {
-        self.slot(shard).departed.lock().iter().map(|(_, key)| key.clone()).collect()
+        self.slot(shard).departed.lock().keys().cloned().collect()
     }
 
-    /// A worker could not [enter](Self::enter): whoever takes the shard that is being drained is
-    /// told.
-    pub(crate) fn refuse(&self, key: &ObjectKey) {
-        let slot = self.slot(shard_of(key, self.count()));
+    /// A worker could not [enter](Self::enter), or dropped the key since its shard was lost. As long
+    /// as the shard may come to this replica again, or be given to another by it, the key is
+    /// remembered for that. True if the shard is this replica's again already: then the worker is to
+    /// try again.
+    pub(crate) fn refuse(&self, key: &ObjectKey) -> bool {
+        let slot = self.slot(self.shard_of(key));
         let mut work = slot.work.lock();
-        if !work.open && slot.fence.is_open() {
-            work.refused.insert(key.clone());
+        match (work.ours, work.open) {
+            // Another replica's. If it was lost a moment ago, the key was found in the queue then.
+            (false, _) => {}
+            (true, true) if slot.fence.is_open() => return true,
+            // Run out: the key is found when the shard is renewed after all, or taken again.
+            (true, true) => slot.departed.lock().insert(key.clone(), Instant::now()),
+            (true, false) => drop(work.refused.insert(key.clone())),
         }
+        false
     }
 
     /// Claims a key for working on it; `None` when its shard is not (or not for long) this
     /// replica's.
     pub(crate) fn enter(&self, key: &ObjectKey) -> Option<Claim> {
-        let shard = shard_of(key, self.count());
+        let shard = self.shard_of(key);
         let slot = self.slot(shard);
         let mut work = slot.work.lock();
         if !work.open || !slot.fence.is_open() {
@@ -111,6 +134,9 @@ impl Slots {
 impl Slot {
     /// The shard is held until a moment (again).
     pub(super) fn extend(&self, until: Instant) {
+        // Not while a worker makes up its mind: what it remembers since the time is up must be found
+        // by whoever extends the time.
+        let _work = self.work.lock();
         self.fence.open_until(until);
         self.until.send_replace(Some(until));
     }
@@ -118,20 +144,18 @@ impl Slot {
     /// Lets workers take up keys of the shard.
     pub(super) fn open(&self) {
         let mut work = self.work.lock();
-        work.open = true;
+        (work.open, work.ours) = (true, true);
         work.refused.clear();
     }
 
-    /// Keys that were not taken up since the shard is being drained, until it is opened again.
+    /// Keys that were not taken up, or dropped, since the shard is being drained.
     pub(super) fn refused(&self) -> BTreeSet<ObjectKey> {
         self.work.lock().refused.clone()
     }
 
     /// Somebody looks after the shard: what it has had the time for need not be remembered.
     pub(super) fn forget(&self, before: Instant) {
-        let mut departed = self.departed.lock();
-        let old = departed.partition_point(|(since, _)| *since < before);
-        departed.drain(..old);
+        self.departed.lock().forget(before);
     }
 
     /// Lets workers take up no more keys; what is running goes on.
@@ -160,6 +184,13 @@ impl Slot {
         self.work.lock().open = false;
         self.fence.close();
         self.until.send_replace(None);
+    }
+
+    /// What was left of the shard is known: from now on its keys are not this replica's business.
+    pub(super) fn part(&self) {
+        let mut work = self.work.lock();
+        work.ours = false;
+        work.refused.clear();
     }
 }
 
@@ -229,21 +260,46 @@ mod tests {
     async fn what_is_refused_while_draining_and_what_departed_is_remembered() {
         let slots = Slots::new(1);
         let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
-        slots.refuse(&key);
+        assert!(!slots.refuse(&key));
         assert!(slot.refused().is_empty(), "another replica's");
         slot.extend(Instant::now() + Duration::from_secs(10));
         slot.open();
+        assert!(slots.refuse(&key), "this replica's by now");
         slot.drain();
-        slots.refuse(&key);
-        slot.close();
-        assert_eq!(slot.refused(), [key.clone()].into(), "until the shard is this replica's again");
-        slot.open();
+        assert!(!slots.refuse(&key));
+        assert_eq!(slot.refused(), [key.clone()].into());
+        slot.part();
         assert!(slot.refused().is_empty());
         slots.depart(&key);
         tokio::time::advance(Duration::from_secs(1)).await;
         slots.depart(&ObjectKey::cluster("odin"));
         slot.forget(Instant::now());
         assert_eq!(slots.departed(0), [ObjectKey::cluster("odin")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_refused_since_the_time_is_up_is_remembered() {
+        let slots = Slots::new(1);
+        let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
+        slot.extend(Instant::now() + Duration::from_secs(10));
+        slot.open();
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert!(slots.enter(&key).is_none());
+        assert!(!slots.refuse(&key));
+        assert_eq!(slots.departed(0), [key]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_refused_after_its_drained_shard_was_closed_is_remembered() {
+        let slots = Slots::new(1);
+        let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
+        slot.extend(Instant::now() + Duration::from_secs(10));
+        slot.open();
+        slot.drain();
+        assert!(slots.enter(&key).is_none());
+        slot.close();
+        assert!(!slots.refuse(&key));
+        assert_eq!(slot.refused(), [key].into(), "whoever collects what is left finds it");
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use http::Method;
 use http_body_util::{BodyExt, Either, Full};
-use kube::api::DeleteParams;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams};
 use kube::client::Body;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tower::ServiceExt;
 use windlass::controller::{Enqueuer, from_fn};
 use windlass::shard::Sharding;
@@ -18,6 +21,7 @@ use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
 const PETS: usize = 20;
+const MUCH_LATER: Duration = Duration::from_secs(3600);
 
 fn names(kind: &str) -> Vec<String> {
     (0..PETS).map(|n| format!("{kind}-{n}")).collect()
@@ -28,21 +32,25 @@ fn names(kind: &str) -> Vec<String> {
 struct Rules {
     /// Pets that exist and are called busy are worked on until then.
     done: watch::Receiver<bool>,
-    /// Whether pets that are gone are to be looked at again much later, by a.
-    waits: bool,
+    /// When pets that are gone are to be looked at again, by a.
+    again: Option<Duration>,
     /// Who found which pet gone.
     gone: Log<(&'static str, String)>,
 }
 
 fn replica(client: &kube::Client, identity: &'static str, rules: &Rules) -> (Running, Enqueuer) {
+    replica_of(client, identity, 4, rules)
+}
+
+fn replica_of(client: &kube::Client, identity: &'static str, shards: u32, rules: &Rules) -> (Running, Enqueuer) {
     let rules = rules.clone();
     let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
         let mut rules = rules.clone();
         async move {
             if ctx.get::<Pet>(&key).await?.is_none() {
                 rules.gone.push((identity, key.name().to_owned()));
-                if rules.waits && identity == "a" {
-                    return Ok(Outcome::RequeueAfter(Duration::from_secs(3600)));
+                if let Some(again) = rules.again.filter(|_| identity == "a") {
+                    return Ok(Outcome::RequeueAfter(again));
                 }
             } else if key.name().starts_with("busy") {
                 let _ = rules.done.wait_for(|done| *done).await;
@@ -55,7 +63,7 @@ fn replica(client: &kube::Client, identity: &'static str, rules: &Rules) -> (Run
         lease_duration: Duration::from_secs(2),
         renew_deadline: Duration::from_millis(1200),
         retry_period: Duration::from_millis(100),
-        ..Sharding::new(4)
+        ..Sharding::new(shards)
     };
     let controller = Controller::<Pet>::new("pet").concurrency(2 * PETS).sharding(sharding);
     let enqueuer = controller.enqueuer();
@@ -88,7 +96,7 @@ async fn what_is_deleted_while_its_shard_is_drained_is_not_forgotten() {
     create(&bench, "busy").await;
     create(&bench, "idle").await;
     let (finish, done) = watch::channel(false);
-    let rules = Rules { done, waits: false, gone: Log::default() };
+    let rules = Rules { done, again: None, gone: Log::default() };
     let (first, waker) = replica(&bench.kube, "a", &rules);
     wait_for("a holds everything", async || refused(&waker, "idle").is_empty()).await;
     let (second, _) = replica(&bench.kube, "b", &rules);
@@ -161,7 +169,7 @@ fn unable_to_give_back(bench: &Bench, fault: Fault, times: usize, failed: &Faile
 async fn gone_pets_are_handed_over(bench: &Bench, client: &kube::Client) {
     create(bench, "gone").await;
     let (_finish, done) = watch::channel(true);
-    let rules = Rules { done, waits: true, gone: Log::default() };
+    let rules = Rules { done, again: Some(MUCH_LATER), gone: Log::default() };
     let (first, waker) = replica(client, "a", &rules);
     wait_for("a holds everything", async || refused(&waker, "gone").is_empty()).await;
     delete(bench, "gone").await;
@@ -200,4 +208,130 @@ async fn deleted_keys_are_handed_over_though_giving_back_is_not_answered_at_firs
     gone_pets_are_handed_over(&bench, &unable_to_give_back(&bench, Fault::Unanswered, 1, &failed)).await;
     let tries = failed.lock().expect("not poisoned").clone();
     assert!(tries.len() == 4 && tries.values().all(|tries| *tries >= 2), "{tries:?}");
+}
+
+/// A client that is not answered when it lists leases, as long as it is said so.
+fn unable_to_list(bench: &Bench, hangs: &watch::Receiver<bool>) -> kube::Client {
+    let (service, hangs) = (bench.server.service(), hangs.clone());
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (service, mut hangs) = (service.clone(), hangs.clone());
+        async move {
+            if request.method() == Method::GET && request.uri().path().ends_with("/leases") {
+                let _ = hangs.wait_for(|hangs| !hangs).await;
+            }
+            service.oneshot(request).await
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// Shards run out while their gone pets, deleted so long ago that nobody remembers it, come up again
+/// and again, of shards that are drained by then or not.
+async fn gone_pets_are_found_after_shards_ran_out(drains: bool) {
+    let bench = Bench::start().await;
+    create(&bench, "busy").await;
+    create(&bench, "gone").await;
+    let (hang, hangs) = watch::channel(false);
+    let (_finish, done) = watch::channel(!drains);
+    let rules = Rules { done, again: Some(Duration::from_millis(50)), gone: Log::default() };
+    let (first, waker) = replica(&unable_to_list(&bench, &hangs), "a", &rules);
+    wait_for("a holds everything", async || refused(&waker, "gone").is_empty()).await;
+    delete(&bench, "gone").await;
+    let deleted = Instant::now();
+    let found_since = |since: usize| {
+        let found = rules.gone.entries().split_off(since);
+        names("gone").iter().all(|name| found.contains(&("a", name.clone())))
+    };
+    wait_for("nobody remembers", async || deleted.elapsed() > Duration::from_secs(5) && found_since(0)).await;
+    if drains {
+        let (second, _) = replica(&bench.kube, "b", &rules);
+        wait_for("a drains", async || !refused(&waker, "gone").is_empty()).await;
+        let drained = Instant::now();
+        wait_for("gone pets come up", async || drained.elapsed() > Duration::from_millis(100)).await;
+        second.stop().await.expect("stopped");
+    }
+    hang.send_replace(true);
+    wait_for("a loses everything", async || refused(&waker, "gone").len() == PETS).await;
+    let lost = Instant::now();
+    wait_for("a notices", async || lost.elapsed() > Duration::from_secs(2)).await;
+    let since = rules.gone.len();
+    hang.send_replace(false);
+    wait_for("a finds all gone again", async || found_since(since)).await;
+    drop(first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_come_up_while_their_shard_runs_out_are_not_forgotten() {
+    gone_pets_are_found_after_shards_ran_out(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_come_up_while_a_shard_that_is_drained_runs_out_are_not_forgotten() {
+    gone_pets_are_found_after_shards_ran_out(true).await;
+}
+
+/// Gone pets that a still waited for when it stopped are found by those that divide the pets otherwise.
+async fn gone_pets_are_found_under_another_number_of_shards(before: u32, after: u32) {
+    let bench = Bench::start().await;
+    create(&bench, "gone").await;
+    let (_finish, done) = watch::channel(true);
+    let rules = Rules { done, again: Some(MUCH_LATER), gone: Log::default() };
+    let (first, waker) = replica_of(&bench.kube, "a", before, &rules);
+    wait_for("a holds everything", async || refused(&waker, "gone").is_empty()).await;
+    delete(&bench, "gone").await;
+    let found = |who: &'static str, name: &String| rules.gone.contains(&(who, name.clone()));
+    wait_for("a finds all gone", async || names("gone").iter().all(|name| found("a", name))).await;
+    first.stop().await.expect("stopped");
+    let leases: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
+    let left_in = async || {
+        let leases = leases.list(&ListParams::default()).await.expect("listed").items;
+        leases.iter().filter(|lease| lease.annotations().contains_key("windlass.dev/left-keys")).count()
+    };
+    assert!(left_in().await > 0, "a left them");
+    let others = ["b", "c"].map(|identity| replica_of(&bench.kube, identity, after, &rules).0);
+    wait_for("the others find all gone", async || {
+        names("gone").iter().all(|name| found("b", name) || found("c", name))
+    })
+    .await;
+    wait_for("nothing is left", async || left_in().await == 0).await;
+    for other in others {
+        other.stop().await.expect("stopped");
+    }
+    assert_eq!(left_in().await, 0, "all done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_keys_are_handed_over_to_fewer_shards() {
+    gone_pets_are_found_under_another_number_of_shards(8, 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_keys_are_handed_over_to_more_shards() {
+    gone_pets_are_found_under_another_number_of_shards(3, 8).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_while_a_replica_stops_slowly_is_left_to_the_others() {
+    let bench = Bench::start().await;
+    create(&bench, "busy").await;
+    create(&bench, "idle").await;
+    let (finish, done) = watch::channel(false);
+    let rules = Rules { done, again: None, gone: Log::default() };
+    let (first, waker) = replica(&bench.kube, "a", &rules);
+    // Not asked about the idle ones: that puts them in the queue.
+    wait_for("a holds everything", async || refused(&waker, "busy").is_empty()).await;
+    let held = Instant::now();
+    wait_for("a works", async || held.elapsed() > Duration::from_millis(100)).await;
+    let (stopping, asked) = (tokio::spawn(first.stop()), Instant::now());
+    wait_for("a takes up nothing more", async || asked.elapsed() > Duration::from_millis(100)).await;
+    delete(&bench, "idle").await;
+    let deleted = Instant::now();
+    wait_for("nobody remembers", async || deleted.elapsed() > Duration::from_secs(5)).await;
+    assert!(!stopping.is_finished() && rules.gone.len() == 0, "a is busy and takes up nothing");
+    let (second, _) = replica(&bench.kube, "b", &rules);
+    finish.send_replace(true);
+    stopping.await.expect("joined").expect("stopped");
+    let found = |name: &String| rules.gone.contains(&("b", name.clone()));
+    wait_for("b finds gone what a left", async || names("idle").iter().all(found)).await;
+    second.stop().await.expect("stopped");
 }

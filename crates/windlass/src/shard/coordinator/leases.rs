@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 
 use crate::key::ObjectKey;
-use crate::shard::Team;
+use crate::shard::{Team, shard_of};
 
 /// Says of which controller a lease is part.
 const CONTROLLER_LABEL: &str = "windlass.dev/sharded-controller";
@@ -99,6 +99,34 @@ impl Leases {
         .boxed()
     }
 
+    /// Writes a lease of whosever as it was read, but for the keys that are left in it.
+    pub(super) fn rewrite(&self, lease: Lease) -> BoxFuture<'static, Result<(), kube::Error>> {
+        let (api, name) = (self.api.clone(), lease.metadata.name.clone().unwrap_or_default());
+        async move { api.replace(&name, &PostParams::default(), &lease).await.map(drop) }.boxed()
+    }
+
+    /// The keys that the last holder of a shard left.
+    pub(super) fn left_at_home(&self, lease: &Lease) -> Vec<ObjectKey> {
+        left_in(lease).filter(|key| self.is_home(lease, key)).collect()
+    }
+
+    /// Keys that were left in a lease when there was another number of shards, and are of another
+    /// shard by now.
+    pub(super) fn strays(&self, lease: &Lease) -> Vec<ObjectKey> {
+        left_in(lease).filter(|key| !self.is_home(lease, key)).collect()
+    }
+
+    /// Leaves keys to the next holder, instead of those that were left before. Strays are not the
+    /// holder's business, and stay.
+    pub(super) fn with_left(&self, lease: Lease, keys: &[ObjectKey]) -> Lease {
+        let strays = self.strays(&lease);
+        with_left(lease, &[keys, &strays].concat())
+    }
+
+    fn is_home(&self, lease: &Lease, key: &ObjectKey) -> bool {
+        lease.metadata.name.as_ref() == Some(&self.team.shard(shard_of(key, self.shards)))
+    }
+
     /// Deletes a lease, as it was seen if a version is given. Another replica may be faster.
     pub(super) fn clear(&self, name: String, resource_version: Option<String>) -> BoxFuture<'static, ()> {
         let api = self.api.clone();
@@ -126,18 +154,17 @@ pub(super) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// The keys that the last holder left.
-pub(super) fn left_in(lease: &Lease) -> Vec<ObjectKey> {
+/// The keys that are left in a lease.
+pub(super) fn left_in(lease: &Lease) -> impl Iterator<Item = ObjectKey> + use<> {
     let left = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(LEFT_ANNOTATION));
     let names: Vec<String> = left.and_then(|left| serde_json::from_str(left).ok()).unwrap_or_default();
-    let key = |name: &String| match name.split_once('/') {
+    names.into_iter().map(|name| match name.split_once('/') {
         Some((namespace, name)) => ObjectKey::new(namespace, name),
         None => ObjectKey::cluster(name),
-    };
-    names.iter().map(key).collect()
+    })
 }
 
-/// Leaves keys to the next holder, instead of those that were left before.
+/// Replaces the keys that are left in a lease.
 pub(super) fn with_left(mut lease: Lease, keys: &[ObjectKey]) -> Lease {
     let mut length = 0;
     let fitting = keys.iter().map(ToString::to_string).take_while(|name| {

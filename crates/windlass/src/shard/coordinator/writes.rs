@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Coordinator;
-use super::leases::{Written, left_in, with_left};
+use super::leases::{ByName, Written, is_member, left_in, with_left};
 use crate::key::ObjectKey;
 
 /// Shards whose lease this replica may write: the lease as it was read, and what to write in order
@@ -23,6 +23,8 @@ pub(super) enum Answer {
     /// With the keys that the former holder left.
     Taken(u32, Instant, Vec<ObjectKey>, Written),
     GivenBack(u32, Written),
+    /// Keys were taken out of a lease that is not this replica's.
+    Adopted(Result<(), kube::Error>),
     Joined(Written),
     /// The lease of a replica that is gone was deleted, by this one or another.
     Cleared,
@@ -35,13 +37,54 @@ pub(super) type Writes = FuturesUnordered<BoxFuture<'static, Answer>>;
 pub(super) const BATCH: usize = 64;
 
 impl Coordinator {
+    /// The leases of shards in which keys of other shards were left.
+    pub(super) fn with_strays(&self, leases: &ByName) -> Vec<Lease> {
+        let strays = |lease: &&Lease| !is_member(lease) && !self.leases.strays(lease).is_empty();
+        leases.values().filter(strays).cloned().collect()
+    }
+
+    /// Puts the strays of shards held in the queue, then takes them out of the leases. Those of
+    /// other shards stay until their holders do so. A key that cannot be taken out is put in the
+    /// queue again next time, which does no harm.
+    pub(super) fn adopt(&self, leases: Vec<Lease>, take: &[u32], changes: &mut Changes, writes: &Writes) {
+        let working = |shard: &u32| self.held.contains(shard) && !self.draining.contains(shard);
+        let mut adopted = BTreeSet::new();
+        for lease in leases {
+            let strays = self.leases.strays(&lease).into_iter();
+            let mine: BTreeSet<_> = strays.filter(|key| working(&self.slots.shard_of(key))).collect();
+            if mine.is_empty() {
+                continue;
+            }
+            let rest: Vec<_> = left_in(&lease).filter(|key| !mine.contains(key)).collect();
+            adopted.extend(mine);
+            let name = lease.metadata.name.clone();
+            let lease = with_left(lease, &rest);
+            let written =
+                |shard: &u32| self.held.contains(shard) || take.contains(shard) || self.leaving.contains_key(shard);
+            let change = changes.iter_mut().find(|(shard, _)| name == Some(self.leases.team().shard(**shard)));
+            match change.filter(|(shard, _)| written(shard)) {
+                // Written in this round anyway.
+                Some((_, (current, _))) => *current = Some(lease),
+                None => writes.push(self.leases.rewrite(lease).map(Answer::Adopted).boxed()),
+            }
+        }
+        if adopted.is_empty() {
+            return;
+        }
+        tracing::info!(controller = %self.controller, keys = adopted.len(), "found keys left under another number of shards");
+        for key in &adopted {
+            self.slots.depart(key);
+        }
+        self.keys.left(adopted);
+    }
+
     /// Sends the renewals of everything held.
     pub(super) fn renew(&self, changes: &mut Changes, writes: &Writes) {
         let idle = |shard: &u32| self.draining.contains(shard) && self.slots.slot(*shard).is_idle();
         for &shard in self.held.iter().filter(|shard| !idle(shard)) {
             if let Some((current, spec)) = changes.remove(&shard) {
                 // What was left has been put in the queue.
-                let current = current.map(|current| with_left(current, &[]));
+                let current = current.map(|current| self.leases.with_left(current, &[]));
                 let (sent, write) = (Instant::now(), self.leases.write_shard(shard, current, spec));
                 writes.push(write.map(move |written| Answer::Renewed(shard, sent, written)).boxed());
             }
@@ -53,7 +96,7 @@ impl Coordinator {
         for shard in shards {
             if let Some((current, spec)) = changes.remove(&shard) {
                 // Stays in the lease until it is renewed, in case that the answer is lost.
-                let left = current.as_ref().map(left_in).unwrap_or_default();
+                let left = current.as_ref().map(|current| self.leases.left_at_home(current)).unwrap_or_default();
                 let (sent, write) = (Instant::now(), self.leases.write_shard(shard, current, spec));
                 writes.push(write.map(move |written| Answer::Taken(shard, sent, left, written)).boxed());
             }
@@ -65,8 +108,8 @@ impl Coordinator {
         let drained: Vec<u32> =
             self.draining.iter().filter(|shard| self.slots.slot(**shard).is_idle()).copied().collect();
         for shard in drained {
-            self.lose(shard, "shard given back");
-            let left = self.left_over(&BTreeSet::from([shard]));
+            let unfinished = self.lose(shard, "shard given back");
+            let left = self.left_over(&BTreeSet::from([shard]), unfinished);
             self.leaving.insert(shard, left);
         }
     }
@@ -80,7 +123,7 @@ impl Coordinator {
             };
             let spec = current.spec.clone().unwrap_or_default();
             if let Some(released) = self.shards[shard as usize].release(&spec, wall) {
-                let write = self.leases.write_shard(shard, Some(with_left(current, left)), released);
+                let write = self.leases.write_shard(shard, Some(self.leases.with_left(current, left)), released);
                 writes.push(write.map(move |written| Answer::GivenBack(shard, written)).boxed());
             }
         }
@@ -118,8 +161,12 @@ impl Coordinator {
                 Answer::GivenBack(shard, Err(error)) => {
                     tracing::warn!(%controller, shard, %error, "shard not given back");
                 }
+                Answer::Adopted(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_not_found() => {}
+                Answer::Adopted(Err(error)) => {
+                    tracing::warn!(%controller, %error, "left keys not taken out of a lease, trying again");
+                }
                 Answer::Joined(Err(error)) => tracing::warn!(%controller, %error, "membership not renewed"),
-                Answer::Joined(Ok(_)) | Answer::Cleared => {}
+                Answer::Adopted(Ok(())) | Answer::Joined(Ok(_)) | Answer::Cleared => {}
             }
         }
         if !taken.is_empty() {
