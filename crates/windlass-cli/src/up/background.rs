@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::{ANYWHERE, starter};
 use crate::args::{Format, Up};
-use crate::home::{Home, Run};
+use crate::home::{Home, Run, is_ending};
 use crate::signals::Signals;
 use crate::{down, kubeconfig, output};
 
@@ -32,7 +32,9 @@ pub(super) fn run(args: &Up, home: &Home) -> Result<ExitCode> {
     let new = home.create()?;
     // Two commands at once would start two clusters of one name, and `down` would find only one of them.
     let _starting = home.lock()?;
-    if let Some(run) = home.running() {
+    // One that was killed just now is as good as gone, once it has closed its files.
+    let present = home.present().filter(|run| !is_ending(run.pid) || !down::ended(run));
+    if let Some(run) = present {
         bail!(
             "cluster {:?} already runs{} (pid {}); stop it with `windlass down --name {}`",
             home.name,

@@ -16,7 +16,7 @@ use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::WriteOptions;
 use crate::registry::strategy::Strategy;
-use crate::registry::strategy::certificate::set_requester;
+use crate::registry::strategy::certificate;
 use crate::status::Status;
 use crate::validation::metadata::Rules;
 use crate::versions;
@@ -157,9 +157,9 @@ fn prepare(context: &Context, object: &mut Value) {
     metadata.insert("uid".into(), object::new_uid().into());
     metadata.insert("creationTimestamp".into(), object::time(context.now).into());
     strategy.prepare_create(object);
-    if (&*context.served.group, &*context.served.kind) == ("certificates.k8s.io", "CertificateSigningRequest") {
+    if certificate::is_request(&context.served) {
         let extra: Vec<(String, Vec<String>)> = context.user.extra.clone().into_iter().collect();
-        set_requester(object, &context.user.name, &context.user.uid, &context.user.groups, &extra);
+        certificate::set_requester(object, &context.user.name, &context.user.uid, &context.user.groups, &extra);
     }
     restore_status(context, object);
     if strategy.has_generation() {

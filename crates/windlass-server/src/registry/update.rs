@@ -17,6 +17,7 @@ use crate::catalog::Served;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
+use crate::registry::strategy::certificate;
 use crate::status::Status;
 use crate::{apply, effort, versions};
 
@@ -353,15 +354,24 @@ fn keep_system_fields(live: &Value, object: &mut Value) {
 
 fn prepare(context: &Context, live: &Value, object: &mut Value) {
     let strategy = context.served.strategy();
+    let is_request = certificate::is_request(&context.served);
     match context.subresource() {
         "" => strategy.prepare_update(object, live),
         "status" => {
             strategy.prepare_status_update(object, live);
+            if is_request {
+                certificate::date_conditions(object, live, context.now);
+            }
             return;
         }
         // Being assigned to a node is not what a pod's author asked for.
         "binding" => return,
-        other => strategy.prepare_subresource(other, object, live),
+        other => {
+            strategy.prepare_subresource(other, object, live);
+            if is_request {
+                certificate::date_conditions(object, live, context.now);
+            }
+        }
     }
     if strategy.has_generation() && strategy.desired_state_changed(object, live) {
         let generation = object::metadata(live).get("generation").and_then(Value::as_i64).unwrap_or(0);

@@ -55,7 +55,7 @@ impl std::fmt::Debug for Pattern {
 
 /// Compiles a Go pattern; the error is worded as Go words it where we can tell.
 pub fn compile(source: &str) -> Result<Machine, String> {
-    let translated = translate(source)?;
+    let translated = sized(source)?;
     check_repetitions(&translated)?;
     let hir = parse(&translated).map_err(|error| explain(source, &error.to_string()))?;
     Machine::new(hir).map_err(|error| explain(source, &error))
@@ -63,7 +63,21 @@ pub fn compile(source: &str) -> Result<Machine, String> {
 
 /// In how many places of a Go pattern a match can be, roughly.
 pub fn states(source: &str) -> u64 {
-    translate(source).ok().and_then(|translated| parse(&translated).ok()).map_or(1, |hir| machine::count_states(&hir))
+    sized(source).ok().and_then(|translated| parse(&translated).ok()).map_or(1, |hir| machine::count_states(&hir))
+}
+
+/// How often a pattern may name a class of Unicode, each of which is a list of up to 700 ranges. Go limits what all
+/// ranges of a pattern take together, and comes to about as many.
+const UNICODE_CLASSES: usize = 24_000;
+
+/// A translated pattern, unless it takes too much memory to be read.
+fn sized(source: &str) -> Result<String, String> {
+    let translated = translate(source)?;
+    let named = |class: &str| translated.matches(class).count();
+    if named(r"\p") + named(r"\P") > UNICODE_CLASSES {
+        return Err(format!("error parsing regexp: expression too large: `{source}`"));
+    }
+    Ok(translated)
 }
 
 /// Reads a translated pattern. Go knows words of ASCII alone, so places between words may be between any bytes.
@@ -73,7 +87,7 @@ fn parse(translated: &str) -> Result<Hir, Box<regex_syntax::Error>> {
 
 /// Says what is wrong with a Go pattern, without the cost of compiling it.
 pub fn check(source: &str) -> Result<(), String> {
-    let translated = translate(source)?;
+    let translated = sized(source)?;
     check_repetitions(&translated)?;
     parse(&translated).map(|_| ()).map_err(|error| explain(source, &error.to_string()))
 }
@@ -632,6 +646,13 @@ mod tests {
         assert!(translate(&many("(?<")).is_err());
         assert!(translate(&many(r"\Q\E")).is_ok());
         assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn a_pattern_that_names_very_many_classes_is_refused() {
+        assert_eq!(check(&r"\pL".repeat(1_000)), Ok(()));
+        let large = check(&r"\pL".repeat(100_000)).expect_err("too large");
+        assert!(large.starts_with(r"error parsing regexp: expression too large: `\pL\pL"), "{}", &large[..80]);
     }
 
     #[test]

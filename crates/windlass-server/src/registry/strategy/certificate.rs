@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{NameRule, Strategy};
+use crate::catalog::Served;
 use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::object;
 use crate::validation::access::{Access, AccessMut};
@@ -69,18 +70,17 @@ impl Strategy for CertificateSigningRequest {
         object.copy_field("status", old);
     }
 
-    /// The signer may set the certificate and any condition but approval and denial, which stay as they are.
+    /// The signer may set the certificate and any condition but approval and denial, which stay as they are. The
+    /// server dates conditions afterwards.
     fn prepare_status_update(&self, object: &mut Value, old: &Value) {
         object.copy_field("spec", old);
         for kind in ["Approved", "Denied"] {
             keep_conditions(object, old, kind);
         }
-        date_conditions(object, old, Timestamp::now());
     }
 
-    /// The approver may only set conditions.
+    /// The approver may only set conditions, which the server dates afterwards.
     fn prepare_subresource(&self, _subresource: &str, object: &mut Value, old: &Value) {
-        date_conditions(object, old, Timestamp::now());
         let conditions = object.at("status").clone();
         object.copy_field("spec", old);
         object.copy_field("status", old);
@@ -239,8 +239,13 @@ fn keep_conditions(object: &mut Value, old: &Value, kind: &str) {
     }
 }
 
+/// Whether a kind is this one, not one of the same name in another group.
+pub(crate) fn is_request(served: &Served) -> bool {
+    (&*served.group, &*served.kind) == ("certificates.k8s.io", "CertificateSigningRequest")
+}
+
 /// Conditions say when they were set and when they last changed, unless whoever sets them does.
-fn date_conditions(object: &mut Value, old: &Value, now: Timestamp) {
+pub(crate) fn date_conditions(object: &mut Value, old: &Value, now: Timestamp) {
     let now = object::time(now);
     let Some(conditions) = object.struct_mut("status").get_mut("conditions").and_then(Value::as_array_mut) else {
         return;
@@ -392,20 +397,24 @@ mod tests {
         let old = created(&CertificateSigningRequest, &request());
         let mut approved = old.clone();
         approved["status"] = json!({"conditions": [{"type": "Approved", "status": "True"}]});
+        let now: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
         CertificateSigningRequest.prepare_subresource("approval", &mut approved, &old);
+        date_conditions(&mut approved, &old, now);
         let condition = &approved["status"]["conditions"][0];
         assert_eq!(condition["lastUpdateTime"], condition["lastTransitionTime"]);
-        assert!(condition["lastUpdateTime"].is_string());
+        assert_eq!(condition["lastUpdateTime"], "2026-01-02T03:04:05Z");
         // The signer cannot touch it, and what stays keeps its time.
         let mut old = approved.clone();
         old["status"]["conditions"][0]["lastTransitionTime"] = "2020-01-01T00:00:00Z".into();
         let mut signed = old.clone();
         signed["status"]["conditions"] = json!([{"type": "Approved", "status": "True", "reason": "mine"}]);
         CertificateSigningRequest.prepare_status_update(&mut signed, &old);
+        date_conditions(&mut signed, &old, now);
         assert_eq!(signed["status"]["conditions"], old["status"]["conditions"]);
         let mut again = old.clone();
         again["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
         CertificateSigningRequest.prepare_subresource("approval", &mut again, &old);
+        date_conditions(&mut again, &old, now);
         assert_eq!(again["status"]["conditions"][0]["lastTransitionTime"], "2020-01-01T00:00:00Z");
     }
 
