@@ -75,6 +75,11 @@ impl<K: Object> Lister<K> {
         })
     }
 
+    /// What this process wrote in another version of the kind, and is not known in this one yet.
+    pub(crate) fn behind(&self) -> BTreeSet<ObjectKey> {
+        self.informers.iter().flat_map(|informer| informer.read(Store::behind)).collect()
+    }
+
     /// All objects, in no particular order.
     pub fn list(&self) -> Vec<Arc<K>> {
         self.filter(|_| true)

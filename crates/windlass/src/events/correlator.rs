@@ -1,7 +1,8 @@
 //! What becomes of an event: written, added to a series, combined with others, or dropped.
 //!
-//! Pure: the time is passed in. It need not be the wall clock's, as long as it goes on. The numbers are those of client-go's `tools/record` (spam filter,
-//! aggregation) and `tools/events` (how long a series lasts).
+//! Pure: the time is passed in. It need not be the wall clock's, as long as it goes on. The numbers are those of
+//! client-go's `tools/record` (spam filter, aggregation) and `tools/events` (how long a series lasts). As there, an
+//! event that is dropped still counts: the next one of its series that is written says so.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -28,8 +29,8 @@ const REMEMBERED: usize = 4096;
 pub(super) enum Decision {
     /// Too many about this object.
     Drop,
-    /// Write a new event with this note.
-    Create { series: SeriesKey, note: String },
+    /// Write a new event with this note, which happened so often.
+    Create { series: SeriesKey, note: String, count: i32 },
     /// It happened before: note the count on the event of this name.
     Extend { series: SeriesKey, name: String, note: String, count: i32, first: Timestamp },
 }
@@ -71,7 +72,8 @@ struct Similar {
 }
 
 struct Series {
-    name: String,
+    /// What it is written as, if it is.
+    name: Option<String>,
     count: i32,
     first: Timestamp,
     last: Timestamp,
@@ -88,9 +90,7 @@ pub(super) struct Correlator {
 impl Correlator {
     pub(super) fn decide(&mut self, record: &Record, now: Timestamp) -> Decision {
         let subject = subject(record);
-        if !self.admit(&subject, now) {
-            return Decision::Drop;
-        }
+        let admitted = self.admit(&subject, now);
         let similar = SimilarKey {
             subject,
             event_type: record.event.event_type,
@@ -106,24 +106,27 @@ impl Correlator {
             let series = SeriesKey { similar, note: Some(note.clone()) };
             (series, note.clone())
         };
-        match self.series.get_mut(&series) {
-            Some(known) if seconds_since(known.last, now) <= SERIES_SECONDS => {
-                known.count += 1;
-                known.last = now;
-                Decision::Extend { name: known.name.clone(), count: known.count, first: known.first, series, note }
-            }
-            _ => Decision::Create { series, note },
+        let known = self.series.get_mut(&series).filter(|known| seconds_since(known.last, now) <= SERIES_SECONDS);
+        let (name, count, first) = if let Some(known) = known {
+            known.count = known.count.saturating_add(1);
+            known.last = now;
+            (known.name.clone(), known.count, known.first)
+        } else {
+            self.series.insert(series.clone(), Series { name: None, count: 1, first: now, last: now });
+            (None, 1, now)
+        };
+        match name {
+            _ if !admitted => Decision::Drop,
+            Some(name) => Decision::Extend { series, name, note, count, first },
+            None => Decision::Create { series, note, count },
         }
     }
 
-    /// A new event was written under this name: more of the same extend it.
-    pub(super) fn created(&mut self, series: SeriesKey, name: String, now: Timestamp) {
-        self.series.insert(series, Series { name, count: 1, first: now, last: now });
-    }
-
-    /// The event of a series is gone from the server.
-    pub(super) fn forget(&mut self, series: &SeriesKey) {
-        self.series.remove(series);
+    /// The event of a series was written under this name: more of the same extend it.
+    pub(super) fn created(&mut self, series: &SeriesKey, name: String) {
+        if let Some(known) = self.series.get_mut(series) {
+            known.name = Some(name);
+        }
     }
 
     fn admit(&mut self, subject: &Subject, now: Timestamp) -> bool {
@@ -210,10 +213,6 @@ impl<K: Hash + Eq, V> Recent<K, V> {
         }
         self.entries.insert(key, (self.clock, value));
     }
-
-    fn remove(&mut self, key: &K) {
-        self.entries.remove(key);
-    }
 }
 
 #[cfg(test)]
@@ -247,9 +246,9 @@ mod tests {
     fn run(correlator: &mut Correlator, record: &Record, now: Timestamp) -> String {
         match correlator.decide(record, now) {
             Decision::Drop => "drop".into(),
-            Decision::Create { series, note } => {
-                correlator.created(series, format!("event-{note}"), now);
-                format!("create {note}")
+            Decision::Create { series, note, count } => {
+                correlator.created(&series, format!("event-{note}"));
+                if count == 1 { format!("create {note}") } else { format!("create {note} {count}") }
             }
             Decision::Extend { name, count, .. } => format!("extend {name} {count}"),
         }
@@ -294,15 +293,21 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_series_starts_again() {
+    fn what_is_dropped_is_counted() {
         let mut c = Correlator::default();
         let event = record("a", "Fed", "x");
-        run(&mut c, &event, at(0));
-        let Decision::Extend { series, .. } = c.decide(&event, at(1)) else {
-            panic!("expected a series");
-        };
-        c.forget(&series);
-        assert_eq!(run(&mut c, &event, at(2)), "create x");
+        for n in 1..=25 {
+            let said = if n == 1 { "create x".to_owned() } else { format!("extend event-x {n}") };
+            assert_eq!(run(&mut c, &event, at(0)), said);
+        }
+        let other = record("a", "Washed", "y");
+        for _ in 0..15 {
+            assert_eq!(run(&mut c, &event, at(0)), "drop");
+            assert_eq!(run(&mut c, &other, at(0)), "drop");
+        }
+        assert_eq!(run(&mut c, &event, at(301)), "extend event-x 41");
+        assert_eq!(run(&mut c, &other, at(302)), "drop");
+        assert_eq!(run(&mut c, &other, at(603)), "create y 17");
     }
 
     #[test]

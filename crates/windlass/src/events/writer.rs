@@ -179,18 +179,17 @@ impl Writer {
         let (now, wall) = (self.now(), Timestamp::now());
         let result = match self.correlator.decide(&record, now) {
             Decision::Drop => return,
-            Decision::Create { series, note } => {
-                let created = self.create(&record, note, wall).await;
-                created.map(|name| self.correlator.created(series, name, now))
+            Decision::Create { series, note, count } => {
+                let created = self.create(&record, note, count, wall).await;
+                created.map(|name| self.correlator.created(&series, name))
             }
             Decision::Extend { series, name, note, count, first } => {
                 match self.extend(&record, &name, &note, count, wall).await {
                     Err(kube::Error::Api(status)) if status.is_not_found() => {
-                        // Events expire on the server; begin again.
+                        // Events expire on the server.
                         tracing::trace!(%first, "event series expired");
-                        self.correlator.forget(&series);
-                        let created = self.create(&record, note, wall).await;
-                        created.map(|name| self.correlator.created(series, name, now))
+                        let created = self.create(&record, note, count, wall).await;
+                        created.map(|name| self.correlator.created(&series, name))
                     }
                     other => other,
                 }
@@ -202,7 +201,13 @@ impl Writer {
         }
     }
 
-    async fn create(&self, record: &Record, mut note: String, now: Timestamp) -> Result<String, kube::Error> {
+    async fn create(
+        &self,
+        record: &Record,
+        mut note: String,
+        count: i32,
+        now: Timestamp,
+    ) -> Result<String, kube::Error> {
         truncate(&mut note, NOTE_BYTES);
         let regarding = &record.regarding;
         let name = event_name(regarding, now);
@@ -223,6 +228,7 @@ impl Writer {
                     related: record.event.related.clone(),
                     reporting_controller: Some(record.reporter.to_string()),
                     reporting_instance: Some(self.reporting_instance(record)),
+                    series: (count > 1).then_some(EventSeries { count, last_observed_time: MicroTime(now) }),
                     type_: Some(record.event.event_type.as_str().to_owned()),
                     ..NewEvent::default()
                 };
@@ -233,7 +239,7 @@ impl Writer {
                 let event = CoreEvent {
                     metadata,
                     action: Some(record.event.action.clone()),
-                    count: Some(1),
+                    count: Some(count),
                     first_timestamp: Some(Time(now)),
                     last_timestamp: Some(Time(now)),
                     involved_object: regarding.clone(),

@@ -188,6 +188,11 @@ impl<K: Object> Store<K> {
         !self.behind.is_empty() && self.behind.contains_key(key)
     }
 
+    /// The objects of which this process has written something newer than what can be read.
+    pub(crate) fn behind(&self) -> Vec<ObjectKey> {
+        self.behind.keys().cloned().collect()
+    }
+
     /// What the watch has said about an object, whatever was written since.
     pub(crate) fn observed(&self, key: &ObjectKey) -> Option<Arc<K>> {
         self.objects.get(key).map(|entry| entry.object(self.period))

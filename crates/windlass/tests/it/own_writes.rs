@@ -293,7 +293,10 @@ async fn a_version_that_cannot_be_told_is_read_live_and_never_older() {
     scaler.spec.max_replicas = 9;
     client.update(&scaler).await.expect("updated, in the version that works");
     cached().await.expect_err("nobody can tell");
+    client.list::<v1::HorizontalPodAutoscaler>().await.expect_err("nor here");
     broken.send_replace(false);
+    let listed = client.list::<v1::HorizontalPodAutoscaler>().await.expect("listed");
+    assert_eq!(listed.iter().map(|seen| seen.spec.max_replicas).collect::<Vec<_>>(), [9]);
     assert_eq!(cached().await.expect("read").map(|seen| seen.spec.max_replicas), Some(9));
     client.caches().stop().await;
 }
