@@ -68,7 +68,8 @@ pub(crate) struct Up {
     /// 127.0.0.1:0]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Write the kubeconfig to this file instead of adding the cluster to yours
+    /// Write the kubeconfig to this file instead of adding the cluster to yours. In the foreground yours is left
+    /// alone in any case
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// How the result is printed

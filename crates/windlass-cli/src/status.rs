@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::args::{Format, Status};
 use crate::home::Home;
-use crate::kubeconfig::ELSEWHERE;
+use crate::kubeconfig::{self, ELSEWHERE};
 use crate::output;
 
 pub(crate) fn run(args: &Status) -> Result<ExitCode> {
@@ -30,17 +30,19 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
         None => Err(anyhow!(ELSEWHERE)),
     };
     let healthy = version.is_ok();
+    // One in the foreground is in nobody's kubeconfig.
+    let context = Some(home.context()).filter(|context| kubeconfig::names(context).unwrap_or(false));
     match (args.output, version) {
         (Format::Json, version) => output::json(&json!({
             "name": home.name, "running": true, "healthy": healthy, "server": run.server, "pid": run.pid,
-            "ephemeral": run.ephemeral, "context": home.context(), "version": version.ok(),
+            "ephemeral": run.ephemeral, "context": context, "version": version.ok(),
         })),
         (Format::Text, Ok(version)) => output::line(format_args!(
-            "cluster {:?} runs{} (pid {}, Kubernetes {version}, context {:?})",
+            "cluster {:?} runs{} (pid {}, Kubernetes {version}{})",
             home.name,
             run.at(),
             run.pid,
-            home.context()
+            context.map(|context| format!(", context {context:?}")).unwrap_or_default()
         )),
         (Format::Text, Err(error)) if run.server.is_none() => {
             output::line(format_args!("cluster {:?} runs (pid {}), but cannot be asked: {error}", home.name, run.pid));

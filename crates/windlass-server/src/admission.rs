@@ -150,17 +150,19 @@ pub(crate) async fn delete(context: &mut Context, live: &Value, options: &Delete
     validate(context, act, None, Some(live)).await
 }
 
-/// What may still refuse a connection to something in the cluster: exec, attach, port forwarding, proxying.
-pub(crate) async fn connect(context: &mut Context) -> Result<(), Status> {
+/// What may still change or refuse a connection to something in the cluster: exec, attach, port forwarding, proxying.
+/// Returns its options, if somebody was asked.
+pub(crate) async fn connect(context: &mut Context) -> Result<Option<Value>, Status> {
     if context.query.all("dryRun").any(|value| !value.is_empty()) {
         return Err(Status::bad_request("dryRun is not supported"));
     }
     if !has_a_say(&context.api) {
-        return Ok(());
+        return Ok(None);
     }
     let mut options = request::connect_options(context);
     mutate_view(context, Act::Connect, &mut options, None).await?;
-    validate(context, Act::Connect, Some(&options), None).await
+    validate(context, Act::Connect, Some(&options), None).await?;
+    Ok(Some(options))
 }
 
 /// Puts webhook configurations and policies into effect after one was written.

@@ -42,6 +42,7 @@
 //! ```
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
@@ -138,6 +139,16 @@ pub enum Unconvertible {
     Failed(Box<Status>),
 }
 
+impl Unconvertible {
+    /// The failure, with what failed because of it.
+    fn during(self, what: &str) -> Self {
+        match self {
+            Self::Failed(status) => Self::Failed(Box::new(Status::unclassified(format!("{what}: {}", status.message)))),
+            Self::NoSuchVersion => Self::NoSuchVersion,
+        }
+    }
+}
+
 /// A kind with just one version.
 pub struct OneVersion;
 
@@ -231,7 +242,7 @@ impl Manager<'_> {
 /// The difference of two objects, in every version that entries are in.
 struct Diffs<'a> {
     changes: Vec<Change<'a>>,
-    others: Vec<(String, Option<Vec<Change<'static>>>)>,
+    others: HashMap<String, Option<Vec<Change<'static>>>>,
     old: &'a Value,
     new: &'a Value,
     who: &'a Manager<'a>,
@@ -241,7 +252,7 @@ impl<'a> Diffs<'a> {
     fn new(schema: &'a Schema, old: &'a Value, new: &'a Value, who: &'a Manager<'a>) -> Self {
         let mut changes = compare::compare(Shape::root(schema), old, new);
         compare::reset(&mut changes, who.reset);
-        Self { changes, others: Vec::new(), old, new, who }
+        Self { changes, others: HashMap::new(), old, new, who }
     }
 
     /// The changes in terms of a version; `None` if it does not exist.
@@ -249,30 +260,21 @@ impl<'a> Diffs<'a> {
         if api_version == self.who.api_version {
             return Ok(Some(&self.changes));
         }
-        let known = self.others.iter().position(|(version, _)| version == api_version);
-        let index = if let Some(index) = known {
-            index
-        } else {
+        if !self.others.contains_key(api_version) {
             let found = match self.convert(api_version) {
                 Ok(found) => Some(found),
                 Err(Unconvertible::NoSuchVersion) => None,
                 Err(Unconvertible::Failed(status)) => return Err(status),
             };
-            self.others.push((api_version.to_owned(), found));
-            self.others.len() - 1
-        };
-        Ok(self.others[index].1.as_deref())
+            self.others.insert(api_version.to_owned(), found);
+        }
+        Ok(self.others.get(api_version).and_then(Option::as_deref))
     }
 
     fn convert(&self, api_version: &str) -> Result<Vec<Change<'static>>, Unconvertible> {
         let (old, schema) = self.who.versions.convert(self.old, api_version)?;
-        let (new, _) = self.who.versions.convert(self.new, api_version).map_err(|why| match why {
-            Unconvertible::Failed(status) => {
-                let why = format!("failed to convert new object: {}", status.message);
-                Unconvertible::Failed(Box::new(Status::unclassified(why)))
-            }
-            other @ Unconvertible::NoSuchVersion => other,
-        })?;
+        let new = self.who.versions.convert(self.new, api_version);
+        let (new, _) = new.map_err(|why| why.during("failed to convert new object"))?;
         let mut changes = compare::compare(Shape::root(schema), &old, &new);
         // What a custom resource's endpoint ignores is said in terms of its own version alone.
         if schema.name.is_some() {

@@ -31,6 +31,14 @@ pub enum PkiError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A stored file is not what it should be.
+    #[error("{path} is damaged: {problem}; restore it, or remove it and all that was made with it")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// TLS does not accept what was made or read.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
@@ -70,8 +78,10 @@ impl Authority {
     pub fn load_or_generate(dir: &Path) -> Result<Self, PkiError> {
         let (certificate, key) = (dir.join("ca.crt"), dir.join("ca.key"));
         if key.exists() {
-            let key = KeyPair::from_pem(&read(&key)?)?;
-            return Ok(Self { certificate: read(&certificate)?, issuer: Issuer::new(authority_params(), key) });
+            let pair = KeyPair::from_pem(&read(&key)?).map_err(|error| damaged(&key, &error))?;
+            let stored = read(&certificate)?;
+            self::certificate(&stored).map_err(|error| damaged(&certificate, &error))?;
+            return Ok(Self { certificate: stored, issuer: Issuer::new(authority_params(), pair) });
         }
         let authority = Self::generate()?;
         // The key is written last: a half-made authority is made again.
@@ -172,6 +182,10 @@ fn base_params(common_name: &str) -> CertificateParams {
     params.not_before = rcgen::date_time_ymd(year - 1, 1, 1);
     params.not_after = rcgen::date_time_ymd(year + 10, 1, 1);
     params
+}
+
+pub(crate) fn damaged(path: &Path, problem: &dyn std::fmt::Display) -> PkiError {
+    PkiError::Damaged { path: path.to_owned(), problem: problem.to_string() }
 }
 
 fn read(path: &Path) -> Result<String, PkiError> {

@@ -94,7 +94,7 @@ pub struct Recovery {
     /// How many transactions of the log were replayed.
     pub transactions: u64,
     /// What was cut off: a write that was under way when the process or the machine died, and that
-    /// was never acknowledged.
+    /// was never acknowledged, unless the disk has lost something.
     pub truncated_bytes: u64,
     /// How long it all took.
     pub elapsed: Duration,

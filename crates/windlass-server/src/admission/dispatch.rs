@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::authorizer::Subject;
 use super::expression::Variables;
 use super::matching::{self, Invocation};
-use super::request::{GroupVersionKind, Request};
+use super::request::{GroupVersionKind, Request, retyped_options};
 use super::review::{self, Encoded, Response, Version};
 use super::webhook::Hook;
 use crate::catalog::Served;
@@ -220,7 +220,7 @@ pub(super) fn retyped(
         ));
     }
     let schema = builtin::by_kind(&kind.group, &kind.version, &kind.kind).map(builtin::definition);
-    let schema = schema.ok_or_else(|| format!("no kind {} is known", quote(&kind.kind)))?;
+    let Some(schema) = schema else { return retyped_options(&kind.kind, value) };
     Ok(decode_typed(Decoded { value, duplicates: Vec::new(), source: None }, schema)?.value)
 }
 

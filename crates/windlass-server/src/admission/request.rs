@@ -226,6 +226,34 @@ pub(super) fn connect_options(context: &Context) -> Value {
     map.into()
 }
 
+/// The options of a connection after they were changed: unknown fields are gone, and what is there is of its type.
+/// They have no schema, since clients send them in the query.
+pub(super) fn retyped_options(kind: &str, mut options: Value) -> Result<Value, String> {
+    let flags = ["stdin", "stdout", "stderr", "tty"];
+    let Some(map) = options.as_object_mut() else { return Err("the patch left no object".to_owned()) };
+    map.retain(|name, value| {
+        let known = match kind {
+            "PodExecOptions" => flags.contains(&name.as_str()) || matches!(name.as_str(), "container" | "command"),
+            "PodAttachOptions" => flags.contains(&name.as_str()) || name == "container",
+            "PodPortForwardOptions" => name == "ports",
+            _ => name == "path",
+        };
+        matches!(name.as_str(), "kind" | "apiVersion") || (known && !value.is_null())
+    });
+    for (name, value) in &*map {
+        let (fits, wanted) = match name.as_str() {
+            "command" => (value.as_array().is_some_and(|list| list.iter().all(Value::is_string)), "[]string"),
+            "ports" => (value.as_array().is_some_and(|list| list.iter().all(Value::is_i64)), "[]int32"),
+            name if flags.contains(&name) => (value.is_boolean(), "bool"),
+            _ => (value.is_string(), "string"),
+        };
+        if !fits {
+            return Err(format!("json: cannot unmarshal into Go struct field {kind}.{name} of type {wanted}"));
+        }
+    }
+    Ok(options)
+}
+
 fn delete_options(options: &DeleteOptions, map: &mut Map<String, Value>) {
     if let Some(seconds) = options.grace_seconds {
         map.insert("gracePeriodSeconds".into(), seconds.into());

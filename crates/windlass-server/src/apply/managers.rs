@@ -3,6 +3,8 @@
 //! An [`Entry`] wraps one item of the list as it is stored. Entries read from a stored object were
 //! written here and are taken as they are; entries a client sends are checked and normalised.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -134,6 +136,12 @@ impl Entry {
         self.set().is_none_or(Map::is_empty)
     }
 
+    /// Whose entry this is; see [`belongs_to`](Self::belongs_to).
+    fn writer(&self) -> [String; 4] {
+        let version = if self.is_apply() { "" } else { self.api_version() };
+        [self.manager(), self.operation().text(), self.subresource(), version].map(str::to_owned)
+    }
+
     /// Whether this is the entry of that writer. Appliers keep theirs when they change version.
     pub(super) fn belongs_to(&self, manager: &str, operation: Operation, api_version: &str, subresource: &str) -> bool {
         self.manager() == manager
@@ -219,18 +227,25 @@ impl Managers {
             key(*l).cmp(&key(*r))
         });
         // The oldest entry of a version stays itself until a second one of its version has to go.
-        let mut oldest: Vec<(String, usize)> = Vec::new();
+        let mut oldest: HashMap<String, usize> = HashMap::new();
+        let mut buckets: HashMap<String, usize> = HashMap::new();
+        for index in updaters.iter().copied() {
+            let (entry, version) = (&self.0[index], self.0[index].api_version());
+            if entry.belongs_to(ANCIENT_CHANGES, Operation::Update, version, "") {
+                buckets.insert(version.to_owned(), index);
+            }
+        }
         let mut merged = vec![false; self.0.len()];
         for index in updaters {
             if excess == 0 {
                 break;
             }
             let version = self.0[index].api_version().to_owned();
-            let Some(&(_, first)) = oldest.iter().find(|(other, _)| *other == version) else {
-                oldest.push((version, index));
+            let Some(&first) = oldest.get(&version) else {
+                oldest.insert(version, index);
                 continue;
             };
-            let bucket = self.existing_bucket(&version).unwrap_or(first);
+            let bucket = *buckets.entry(version).or_insert(first);
             if bucket == index {
                 continue;
             }
@@ -252,10 +267,6 @@ impl Managers {
             index += 1;
             !merged[index - 1]
         });
-    }
-
-    fn existing_bucket(&self, version: &str) -> Option<usize> {
-        self.0.iter().position(|entry| entry.belongs_to(ANCIENT_CHANGES, Operation::Update, version, ""))
     }
 }
 
@@ -279,15 +290,15 @@ fn is_reset(list: &[Value]) -> bool {
 /// Reads a list that a client sent. Entries of one writer are merged.
 fn decode(list: &[Value]) -> Result<Managers, String> {
     let mut out: Vec<Entry> = Vec::with_capacity(list.len());
+    let mut writers = HashMap::with_capacity(list.len());
     for (index, value) in list.iter().enumerate() {
         let entry = Entry::decode(value, index)?;
-        let same = |other: &Entry| {
-            other.belongs_to(entry.manager(), entry.operation(), entry.api_version(), entry.subresource())
-        };
         // The last entry of a writer counts.
-        match out.iter().position(same) {
-            Some(index) => out[index] = entry,
-            None => out.push(entry),
+        let place = *writers.entry(entry.writer()).or_insert(out.len());
+        if place == out.len() {
+            out.push(entry);
+        } else {
+            out[place] = entry;
         }
     }
     Ok(Managers(out))

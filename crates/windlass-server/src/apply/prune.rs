@@ -30,7 +30,8 @@ pub(super) fn prune(
         return Ok(());
     }
     let reader = Reader { schema, who };
-    match reader.prune(merged, set, version, managed) {
+    let pruned = reader.prune(merged, set, version, managed);
+    match pruned.map_err(|why| why.during("failed to prune fields")) {
         Ok(pruned) => {
             *merged = pruned;
             Ok(())
@@ -89,11 +90,14 @@ impl<'a> Reader<'a> {
     ) -> Result<Value, Unconvertible> {
         let own = &self.who.api_version;
         let merged = At { object: merged.clone(), version: (*own).to_owned(), shape: Shape::root(self.schema) };
-        let merged = self.convert(&merged, version)?;
+        let merged = self.convert(&merged, version);
+        let merged = merged.map_err(|why| why.during("failed to convert merged object to last applied version"))?;
         let last = with_named(merged.shape, last.clone());
-        let mut kept = self.put_back(&merged, merged.without(&last), managed)?;
+        let kept = self.put_back(&merged, merged.without(&last), managed);
+        let mut kept = kept.map_err(|why| why.during("failed add back owned items"))?;
         if kept.version != version {
-            kept = self.convert(&kept, version)?;
+            let dangling = "failed add back dangling items: failed to convert pruned object to last applied version";
+            kept = self.convert(&kept, version).map_err(|why| why.during(dangling))?;
         }
         let mut lost = merged.paths();
         fields::difference(&mut lost, &kept.paths());
@@ -119,7 +123,12 @@ impl<'a> Reader<'a> {
                 (merged, pruned) = match both {
                     (Ok(merged), Ok(pruned)) => (merged, pruned),
                     (Err(Unconvertible::NoSuchVersion), _) | (_, Err(Unconvertible::NoSuchVersion)) => continue,
-                    (Err(failed), _) | (_, Err(failed)) => return Err(failed),
+                    (Err(failed), _) => {
+                        return Err(failed.during(&format!("failed to convert merged object at version {version}")));
+                    }
+                    (_, Err(failed)) => {
+                        return Err(failed.during(&format!("failed to convert pruned object at version {version}")));
+                    }
                 };
             }
             let mut gone = merged.paths();

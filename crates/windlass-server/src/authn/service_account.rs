@@ -54,7 +54,8 @@ impl TokenKey {
 
     /// The key kept in `dir` (`sa.key`), made there if it is not.
     pub fn load_or_generate(dir: &Path) -> Result<Self, PkiError> {
-        Self::from_pem(&pki::load_or_generate_key(&dir.join("sa.key"))?)
+        let path = dir.join("sa.key");
+        Self::from_pem(&pki::load_or_generate_key(&path)?).map_err(|error| pki::damaged(&path, &error))
     }
 
     fn from_pem(pem: &str) -> Result<Self, PkiError> {
@@ -328,6 +329,9 @@ mod tests {
         let first = TokenKey::load_or_generate(dir.path()).expect("made");
         let again = TokenKey::load_or_generate(dir.path()).expect("read");
         assert!(again.verify(&token(&first)).is_some());
+        std::fs::write(dir.path().join("sa.key"), "").expect("written");
+        let error = TokenKey::load_or_generate(dir.path()).expect_err("damaged").to_string();
+        assert!(error.contains("sa.key is damaged"), "{error}");
         assert_eq!(first.key_set(), again.key_set());
     }
 }

@@ -34,7 +34,7 @@ const ADDRESSES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "External
 pub(super) async fn log(context: &mut Context) -> Result<Answer, Status> {
     check_log_options(context)?;
     let pod = pod(context, context.name()).await?;
-    let container = container(context, &pod)?;
+    let container = container(context.query.get("container"), &pod)?;
     let Some(node) = pod.at("spec").text_opt("nodeName").filter(|node| !node.is_empty()) else {
         let warnings = std::mem::take(&mut context.warnings);
         return Ok(Answer::Raw { code: StatusCode::NO_CONTENT, content_type: "", body: Body::empty(), warnings });
@@ -50,22 +50,23 @@ pub(super) async fn connect(context: &mut Context) -> Result<Answer, Status> {
     if context.subresource() == "portforward" {
         check_ports(context)?;
     }
-    admission::connect(context).await?;
+    let options = admission::connect(context).await?;
     Err(match (context.subresource(), &*context.served.plural) {
         ("proxy", "services") => service_proxy(context).await,
         ("proxy", "nodes") => node_proxy(context).await,
         ("proxy", _) => pod_proxy(context).await,
-        _ => stream(context).await,
+        _ => stream(context, options.as_ref()).await,
     }
     .unwrap_or_else(|status| status))
 }
 
 /// How a request for a stream ends.
-async fn stream(context: &Context) -> Result<Status, Status> {
+async fn stream(context: &Context, options: Option<&Value>) -> Result<Status, Status> {
     check_may_create(context)?;
     let pod = pod(context, context.name()).await?;
     if context.subresource() != "portforward" {
-        container(context, &pod)?;
+        let asked = context.query.get("container");
+        container(options.map_or(asked, |options| options.text_opt("container")), &pod)?;
     }
     let Some(node) = pod.at("spec").text_opt("nodeName").filter(|node| !node.is_empty()) else {
         return Ok(Status::bad_request(format!("pod {} does not have a host assigned", context.name())));
@@ -197,12 +198,12 @@ async fn pod(context: &Context, name: &str) -> Result<Value, Status> {
 }
 
 /// The container that the request is about: the one it names, or the only one.
-fn container(context: &Context, pod: &Value) -> Result<String, Status> {
+fn container(asked: Option<&str>, pod: &Value) -> Result<String, Status> {
     let spec = pod.at("spec");
     let kinds = ["initContainers", "containers", "ephemeralContainers"];
     let names: Vec<&str> = kinds.iter().flat_map(|kind| spec.list(kind)).map(|c| c.text("name")).collect();
     let pod = crate::object::name(pod);
-    match (context.query.get("container"), spec.list("containers")) {
+    match (asked, spec.list("containers")) {
         (Some(name), _) if names.contains(&name) => Ok(name.to_owned()),
         (Some(name), _) => Err(Status::bad_request(format!("container {name} is not valid for pod {pod}"))),
         (None, [only]) => Ok(only.text("name").to_owned()),

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// How many objects are told apart; writers of others share a turn now and then.
 const TURNS: usize = 256;
 /// Nobody waits longer than this for a turn.
-const LONGEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(10);
 /// How long, and how often, a change is tried again while others are quicker. Who has the turn meets only those who
 /// come fresh, and loses that often only to a webhook that writes what it is asked about.
 const PATIENCE: (Duration, u32) = (Duration::from_secs(34), 100);

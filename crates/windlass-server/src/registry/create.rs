@@ -35,12 +35,34 @@ pub(super) async fn create(context: &mut Context) -> Result<Answer, Status> {
     Ok(context.answer(StatusCode::CREATED, stored))
 }
 
+/// Why an object was not created.
+pub(super) enum Uncreated {
+    /// There is one of its name.
+    Taken(Status),
+    /// Somebody, or something about it, is against it.
+    Refused(Status),
+}
+
+impl From<Status> for Uncreated {
+    fn from(status: Status) -> Self {
+        Self::Refused(status)
+    }
+}
+
+impl From<Uncreated> for Status {
+    fn from(why: Uncreated) -> Self {
+        match why {
+            Uncreated::Taken(status) | Uncreated::Refused(status) => status,
+        }
+    }
+}
+
 /// Creates a decoded object: also what PUT and apply do when there is nothing yet.
 pub(super) async fn create_object(
     context: &mut Context,
     mut object: Value,
     options: &WriteOptions,
-) -> Result<Stored, Status> {
+) -> Result<Stored, Uncreated> {
     place(context, &mut object)?;
     object = versions::into_handled(&context.served, object);
     unversioned(&object)?;
@@ -55,7 +77,7 @@ pub(super) async fn store_new(
     context: &mut Context,
     mut object: Value,
     options: &WriteOptions,
-) -> Result<Stored, Status> {
+) -> Result<Stored, Uncreated> {
     admission::mutate_create(context, &mut object, options).await?;
     // What changed the object may have moved it, too.
     place(context, &mut object)?;
@@ -84,7 +106,7 @@ pub(super) async fn store_new(
         match attempted {
             Put::Stored(stored) => return Ok(stored),
             Put::QuotaChanged if charges < quota::TRIES => charges += 1,
-            Put::QuotaChanged => return Err(quota::contended(context)),
+            Put::QuotaChanged => return Err(quota::contended(context).into()),
             Put::ClaimTaken(index) => {
                 claims.taken(context, &mut object, index)?;
                 admitted = false;
@@ -99,8 +121,8 @@ pub(super) async fn store_new(
                     context.served.strategy().canonicalize(&mut object);
                     admitted = false;
                 }
-                Some(_) => return Err(name_exhausted(context, &object)),
-                None => return Err(exists(context, &object, &current)),
+                Some(_) => return Err(name_exhausted(context, &object).into()),
+                None => return Err(Uncreated::Taken(exists(context, &object, &current))),
             },
         }
     }

@@ -3,7 +3,9 @@
 use http::StatusCode;
 use serde_json::Value;
 
-use super::update::{Admitted, Change, check_identity, update, was_created};
+use super::contention::Race;
+use super::create::Uncreated;
+use super::update::{Admitted, Change, check_identity, update};
 use super::{Answer, Context, create, decode, ownership};
 use crate::codec::body::StrictError;
 use crate::codec::negotiate::{self, PatchType};
@@ -94,7 +96,7 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
         check_identity(context, &mut object)?;
         Ok(object)
     };
-    let mut warned = false;
+    let (mut warned, mut race) = (false, Race::begin());
     loop {
         let transform = |context: &Context, live: &Value| merge(context, Some(live));
         let admitted = Admitted::Object;
@@ -117,7 +119,12 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
         let mut object = versions::into_handled(&context.served, object);
         context.served.strategy().default(&mut object);
         match create::store_new(context, object, options).await {
-            Err(status) if was_created(context, &status).await? => {}
+            // Another has created it in between: it is to be changed, then.
+            Err(Uncreated::Taken(status)) => {
+                if !race.lost(&context.api.contention, &context.key()).await {
+                    return Err(status);
+                }
+            }
             stored => return Ok(context.answer(StatusCode::CREATED, stored?)),
         }
     }

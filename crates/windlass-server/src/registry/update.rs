@@ -8,7 +8,7 @@ use windlass_store::{Entry, Expect, TxnResult, Write};
 
 use super::allocation::{Claims, releases};
 use super::contention::Race;
-use super::create::{compile_expressions, create_object, place};
+use super::create::{Uncreated, compile_expressions, create_object, place};
 use super::{Answer, Context, Stored, decode, ownership};
 use crate::admission::quota::{self, Charge};
 use crate::admission::{self, Act};
@@ -68,6 +68,7 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
     let mut object = decode::object(context, options.field_validation)?;
     check_identity(context, &mut object)?;
     let manager = context.manager(options.field_manager.as_deref());
+    let mut race = Race::begin();
     let updated = loop {
         let change = Change {
             transform: |_: &Context, _: &Value| Ok(object.clone()),
@@ -81,19 +82,17 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
             other => break other?,
         }
         match create_object(context, object.clone(), &options).await {
-            Err(status) if was_created(context, &status).await? => {}
+            // Another has created it in between: it is to be changed, then.
+            Err(Uncreated::Taken(status)) => {
+                if !race.lost(&context.api.contention, &context.key()).await {
+                    return Err(status);
+                }
+            }
             created => break Updated { object: created?, created: true },
         }
     };
     let code = if updated.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(context.answer(code, updated.object))
-}
-
-/// Whether an object could not be created because it is there by now: it is to be changed, then.
-pub(super) async fn was_created(context: &Context, failed: &Status) -> Result<bool, Status> {
-    // Webhooks may say this, too.
-    Ok(failed.reason == "AlreadyExists"
-        && context.api.store.get(&context.key()).await.map_err(Status::internal)?.is_some())
 }
 
 fn creates(context: &Context) -> bool {

@@ -74,3 +74,34 @@ async fn patches_and_unconditional_updates_never_conflict() {
     let stored: Value = get(server, &path).await.body;
     assert_eq!(stored["data"].as_object().unwrap().len(), 300);
 }
+
+/// An object that comes and goes between the look and the write.
+#[tokio::test]
+async fn applies_and_puts_beside_deletions_never_find_that_it_exists() {
+    let (server, _directory) = start().await;
+    let server = &server;
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "v"}});
+    let endpoints = "/api/v1/namespaces/default/endpoints";
+    let applying = join_all((0..8).map(|n| {
+        let (path, body) = (format!("{MAPS}/m?fieldManager=m{n}"), &body);
+        async move {
+            for _ in 0..30 {
+                let answer = apply(server, &path, body).await;
+                assert!(matches!(answer.code, 200 | 201), "{}", answer.body);
+            }
+        }
+    }));
+    let putting = join_all((0..4).map(|_| async {
+        for _ in 0..30 {
+            let path = format!("{endpoints}/e");
+            let answer = send(server, Method::PUT, &path, &json!({"metadata": {"name": "e"}})).await;
+            assert!(matches!(answer.code, 200 | 201), "{}", answer.body);
+        }
+    }));
+    let deleting = join_all([format!("{MAPS}/m"), format!("{endpoints}/e")].map(|path| async move {
+        for _ in 0..150 {
+            send(server, Method::DELETE, &path, &Value::Null).await;
+        }
+    }));
+    futures::join!(applying, putting, deleting);
+}

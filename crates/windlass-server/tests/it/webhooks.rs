@@ -722,3 +722,25 @@ async fn a_definition_does_not_wait_for_what_is_said_about_another() {
     assert_eq!((&accepted["status"], &accepted["reason"]), (&json!("False"), &json!("ListKindConflict")));
     server.stop().await.unwrap();
 }
+
+/// What a mutating webhook makes of a connection's options is what the validating ones are asked about.
+#[tokio::test]
+async fn the_options_of_a_connection_can_be_changed() {
+    let server = start().await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    create(&server, "/api/v1/namespaces/default/pods", &pod).await;
+    let operations = json!([{"op": "replace", "path": "/command", "value": ["id"]}]);
+    let changing = Hook::start(move |_| Reply::Review(patch(&operations))).await;
+    let asked = Hook::allowing().await;
+    for (path, hook) in [(MUTATING, &changing), (VALIDATING, &asked)] {
+        let mut connect = configuration("connect", &hook.config(), &["pods/exec"], &json!({}));
+        connect["webhooks"][0]["rules"][0]["operations"] = json!(["CONNECT"]);
+        create(&server, path, &connect).await;
+    }
+    let answer = get(&server, "/api/v1/namespaces/default/pods/p/exec?command=ls&container=c").await;
+    assert_eq!((answer.code, answer.message()), (400, "pod p does not have a host assigned"));
+    let options = asked.received()[0]["object"].clone();
+    assert_eq!(options["command"], json!(["id"]), "{options}");
+    assert_eq!((&options["kind"], &options["container"]), (&json!("PodExecOptions"), &json!("c")));
+    server.stop().await.unwrap();
+}

@@ -322,7 +322,11 @@ pub(crate) fn any_frame_after(file: &[u8], offset: usize, salt: u32) -> bool {
             Some(Ok(header)) => FRAME_HEADER + header.padded_body(),
             _ => 8,
         };
-    (from..file.len()).step_by(8).any(|at| file[at..].starts_with(&MARKER) && frame_at(file, at, salt).is_ok())
+    let from = from.min(file.len());
+    // Anywhere, not only where frames are put: some of what came before may be missing. The salt tells frames of this
+    // file from whatever a value holds.
+    let mut marked = file[from..].windows(MARKER.len()).enumerate().filter(|(_, bytes)| **bytes == MARKER);
+    marked.any(|(at, _)| frame_at(file, from + at, salt).is_ok())
 }
 
 /// One write of a transaction in the log.
@@ -480,6 +484,8 @@ mod tests {
         assert!(any_frame_after(&file, 0, SALT), "what follows it is a later frame");
         file[1] ^= 1;
         assert!(any_frame_after(&file, 0, SALT));
+        file.drain(20..27);
+        assert!(any_frame_after(&file, 0, SALT), "some bytes before it are missing");
     }
 
     #[test]

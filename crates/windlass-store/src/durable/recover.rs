@@ -297,7 +297,8 @@ impl Replay<'_> {
             offset,
             bytes,
             problem,
-            "cut off an unfinished write at the end of the log; it was never acknowledged"
+            "cut off the end of the log, which is no whole write: one that was under way and never acknowledged, \
+             unless the disk has lost something"
         );
         self.recovery.truncated_bytes += bytes;
     }

@@ -222,6 +222,11 @@ pub(crate) fn tolerations(owner: &Value, path: &Path<'_>, errors: &mut FieldErro
 pub(super) fn topology_spread(spec: &Value, path: &Path<'_>, errors: &mut FieldErrors) {
     let path = path.child("topologySpreadConstraints");
     let constraints = spec.list("topologySpreadConstraints");
+    // Each that comes again later is told.
+    let mut later = HashMap::new();
+    for constraint in constraints {
+        *later.entry((constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"))).or_insert(0_usize) += 1;
+    }
     for (i, constraint) in constraints.iter().enumerate() {
         let path = path.index(i);
         let greater = |value: i64, path: &Path<'_>, errors: &mut FieldErrors| {
@@ -237,8 +242,9 @@ pub(super) fn topology_spread(spec: &Value, path: &Path<'_>, errors: &mut FieldE
         let action = constraint.text("whenUnsatisfiable");
         let actions = ["DoNotSchedule", "ScheduleAnyway"];
         values::one_of(constraint, "whenUnsatisfiable", &actions, &path, errors);
-        let same = |other: &Value| other.text("topologyKey") == key && other.text("whenUnsatisfiable") == action;
-        if constraints[i + 1..].iter().any(same) {
+        let left = later.entry((key, action)).or_default();
+        *left = left.saturating_sub(1);
+        if *left > 0 {
             let path = path.child("{topologyKey, whenUnsatisfiable}");
             errors.push(FieldError::duplicate(&path, format!("{{{key}, {action}}}")));
         }
