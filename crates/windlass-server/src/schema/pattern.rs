@@ -8,13 +8,17 @@
 use std::fmt::Write as _;
 use std::str::Chars;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use regex_syntax::ast::{self, Ast, RepetitionKind, RepetitionRange};
 use regex_syntax::hir::Hir;
 
 pub use self::machine::{Machine, Spend, TooLong};
 
+mod automaton;
 mod machine;
+mod places;
+mod program;
 
 /// How often a part of a pattern may be repeated.
 const MOST_REPETITIONS: u64 = 1000;
@@ -22,7 +26,16 @@ const MOST_REPETITIONS: u64 = 1000;
 /// A pattern as its author wrote it, compiled on first use.
 pub struct Pattern {
     source: Box<str>,
-    compiled: OnceLock<Option<Machine>>,
+    compiled: OnceLock<Compiled>,
+}
+
+/// What came of compiling a pattern.
+enum Compiled {
+    Malformed,
+    Machine(Box<Machine>),
+    /// It is well-formed, but a definition may have hundreds of its kind and memory has no room for them all. So it is
+    /// compiled whenever it is used, at the expense of who asks.
+    Large,
 }
 
 impl Pattern {
@@ -36,14 +49,22 @@ impl Pattern {
         &self.source
     }
 
-    /// The compiled pattern; `None` if it is malformed.
-    fn machine(&self) -> Option<&Machine> {
-        self.compiled.get_or_init(|| compile(&self.source).ok()).as_ref()
-    }
-
     /// Whether `text` contains a match. A malformed pattern matches nothing.
     pub fn matches(&self, text: &str, spend: Spend<'_>) -> Result<bool, TooLong> {
-        self.machine().map_or(Ok(false), |machine| machine.is_match(text, spend))
+        let compiled = self.compiled.get_or_init(|| match compile(&self.source) {
+            Ok(machine) if machine.is_large() => Compiled::Large,
+            Ok(machine) => Compiled::Machine(Box::new(machine)),
+            Err(_) => Compiled::Malformed,
+        });
+        match compiled {
+            Compiled::Malformed => Ok(false),
+            Compiled::Machine(machine) => machine.is_match(text, spend),
+            Compiled::Large => {
+                let since = Instant::now();
+                let Ok(machine) = compile(&self.source) else { return Ok(false) };
+                if spend(since.elapsed()) { machine.is_match(text, spend) } else { Err(TooLong) }
+            }
+        }
     }
 }
 
@@ -53,12 +74,21 @@ impl std::fmt::Debug for Pattern {
     }
 }
 
-/// Compiles a Go pattern; the error is worded as Go words it where we can tell.
+/// Compiles a Go pattern, of which [`check`] says nothing; the error is worded as Go words it where we can tell.
 pub fn compile(source: &str) -> Result<Machine, String> {
+    read(source).map(Machine::new)
+}
+
+/// Reads a Go pattern, unless it is malformed or Go has no room for it.
+fn read(source: &str) -> Result<Hir, String> {
     let translated = sized(source)?;
     check_repetitions(&translated)?;
     let hir = parse(&translated).map_err(|error| explain(source, &error.to_string()))?;
-    Machine::new(hir).map_err(|error| explain(source, &error))
+    program::instructions(&hir).map(|_| hir).ok_or_else(|| too_large(source))
+}
+
+fn too_large(source: &str) -> String {
+    format!("error parsing regexp: expression too large: `{source}`")
 }
 
 /// In how many places of a Go pattern a match can be, roughly.
@@ -75,7 +105,7 @@ fn sized(source: &str) -> Result<String, String> {
     let translated = translate(source)?;
     let named = |class: &str| translated.matches(class).count();
     if named(r"\p") + named(r"\P") > UNICODE_CLASSES {
-        return Err(format!("error parsing regexp: expression too large: `{source}`"));
+        return Err(too_large(source));
     }
     Ok(translated)
 }
@@ -87,9 +117,7 @@ fn parse(translated: &str) -> Result<Hir, Box<regex_syntax::Error>> {
 
 /// Says what is wrong with a Go pattern, without the cost of compiling it.
 pub fn check(source: &str) -> Result<(), String> {
-    let translated = sized(source)?;
-    check_repetitions(&translated)?;
-    parse(&translated).map(|_| ()).map_err(|error| explain(source, &error.to_string()))
+    read(source).map(|_| ())
 }
 
 /// Go allows no part of a pattern to be repeated more than a thousand times, repetitions of repetitions
@@ -653,6 +681,18 @@ mod tests {
         assert_eq!(check(&r"\pL".repeat(1_000)), Ok(()));
         let large = check(&r"\pL".repeat(100_000)).expect_err("too large");
         assert!(large.starts_with(r"error parsing regexp: expression too large: `\pL\pL"), "{}", &large[..80]);
+    }
+
+    /// What is accepted is matched, and what would take too much memory is refused at once.
+    #[test]
+    fn no_pattern_is_too_large_unless_it_is_to_go() {
+        let large = "(x?y?){1000}".repeat(400);
+        matching(&format!("^{large}$"), &["", "xyyx"], &["é"]);
+        assert!(compile(&large).is_ok_and(|machine| machine.is_large()));
+        let larger = "(x?y?){1000}".repeat(1_000);
+        let refused = check(&larger).expect_err("too large");
+        assert_eq!(refused, format!("error parsing regexp: expression too large: `{larger}`"));
+        assert_eq!(compile(&larger).map(|_| ()), Err(refused));
     }
 
     #[test]
