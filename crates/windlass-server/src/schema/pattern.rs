@@ -8,7 +8,6 @@
 use std::fmt::Write as _;
 use std::str::Chars;
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use regex_syntax::ast::{self, Ast, RepetitionKind, RepetitionRange};
 use regex_syntax::hir::Hir;
@@ -26,16 +25,7 @@ const MOST_REPETITIONS: u64 = 1000;
 /// A pattern as its author wrote it, compiled on first use.
 pub struct Pattern {
     source: Box<str>,
-    compiled: OnceLock<Compiled>,
-}
-
-/// What came of compiling a pattern.
-enum Compiled {
-    Malformed,
-    Machine(Box<Machine>),
-    /// It is well-formed, but a definition may have hundreds of its kind and memory has no room for them all. So it is
-    /// compiled whenever it is used, at the expense of who asks.
-    Large,
+    compiled: OnceLock<Option<Machine>>,
 }
 
 impl Pattern {
@@ -49,22 +39,14 @@ impl Pattern {
         &self.source
     }
 
+    /// The compiled pattern; `None` if it is malformed.
+    fn machine(&self) -> Option<&Machine> {
+        self.compiled.get_or_init(|| compile(&self.source).ok()).as_ref()
+    }
+
     /// Whether `text` contains a match. A malformed pattern matches nothing.
     pub fn matches(&self, text: &str, spend: Spend<'_>) -> Result<bool, TooLong> {
-        let compiled = self.compiled.get_or_init(|| match compile(&self.source) {
-            Ok(machine) if machine.is_large() => Compiled::Large,
-            Ok(machine) => Compiled::Machine(Box::new(machine)),
-            Err(_) => Compiled::Malformed,
-        });
-        match compiled {
-            Compiled::Malformed => Ok(false),
-            Compiled::Machine(machine) => machine.is_match(text, spend),
-            Compiled::Large => {
-                let since = Instant::now();
-                let Ok(machine) = compile(&self.source) else { return Ok(false) };
-                if spend(since.elapsed()) { machine.is_match(text, spend) } else { Err(TooLong) }
-            }
-        }
+        self.machine().map_or(Ok(false), |machine| machine.is_match(text, spend))
     }
 }
 
@@ -688,7 +670,6 @@ mod tests {
     fn no_pattern_is_too_large_unless_it_is_to_go() {
         let large = "(x?y?){1000}".repeat(400);
         matching(&format!("^{large}$"), &["", "xyyx"], &["é"]);
-        assert!(compile(&large).is_ok_and(|machine| machine.is_large()));
         let larger = "(x?y?){1000}".repeat(1_000);
         let refused = check(&larger).expect_err("too large");
         assert_eq!(refused, format!("error parsing regexp: expression too large: `{larger}`"));

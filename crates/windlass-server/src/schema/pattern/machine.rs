@@ -18,7 +18,7 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 
 use super::automaton::Automaton;
 use super::places::{Room, Steps, Stop};
-use super::program::Program;
+use super::program::{self, Program};
 
 /// No automaton is larger, in bytes. The `regex` crate has the same limit.
 pub(super) const LARGEST: usize = 10 << 20;
@@ -42,7 +42,9 @@ pub struct TooLong;
 #[derive(Debug)]
 pub struct Machine {
     hir: Hir,
-    program: Program,
+    /// The program, unless it is large: a definition may have hundreds of its kind and memory has no room for them all.
+    /// Such a one is built for each search, at the expense of who asks.
+    program: Option<Program>,
     /// How many steps were taken in places before there was an automaton.
     steps: AtomicU64,
     /// The automaton, once it is worth it; `None` if it is too large.
@@ -54,18 +56,9 @@ pub struct Machine {
 impl Machine {
     /// Compiles a pattern that is not [too large](super::program::instructions).
     pub(super) fn new(hir: Hir) -> Self {
-        Self {
-            program: Program::new(&hir),
-            steps: AtomicU64::new(0),
-            automaton: OnceLock::new(),
-            states: count_states(&hir),
-            hir,
-        }
-    }
-
-    /// Whether this takes so much memory that nobody should keep it for long.
-    pub(super) fn is_large(&self) -> bool {
-        self.program.size() > LARGEST
+        let program = (program::size(&hir) <= LARGEST).then(|| Program::new(&hir));
+        let states = count_states(&hir);
+        Self { hir, program, steps: AtomicU64::new(0), automaton: OnceLock::new(), states }
     }
 
     /// Whether `text` contains a match.
@@ -126,7 +119,7 @@ impl Machine {
             return Err(Stop::Enough);
         }
         let mut steps = Steps::new(left, spend);
-        let found = self.program.search(text, from, earliest, room, &mut steps);
+        let found = self.search(text, from, earliest, room, &mut steps);
         self.steps.fetch_add(steps.taken(), Ordering::Relaxed);
         found
     }
@@ -139,7 +132,27 @@ impl Machine {
         room: &mut Room,
         spend: Spend<'_>,
     ) -> Result<Option<Range<usize>>, TooLong> {
-        self.program.search(text, from, earliest, room, &mut Steps::new(u64::MAX, spend)).map_err(|_| TooLong)
+        self.search(text, from, earliest, room, &mut Steps::new(u64::MAX, spend)).map_err(|_| TooLong)
+    }
+
+    fn search(
+        &self,
+        text: &str,
+        from: usize,
+        earliest: bool,
+        room: &mut Room,
+        steps: &mut Steps<'_>,
+    ) -> Result<Option<Range<usize>>, Stop> {
+        if let Some(program) = &self.program {
+            return program.search(text, from, earliest, room, steps);
+        }
+        let program = match room.program.take() {
+            Some(program) => program,
+            None => steps.build(|| Program::new(&self.hir))?,
+        };
+        let found = program.search(text, from, earliest, room, steps);
+        room.program = Some(program);
+        found
     }
 
     fn automaton(&self) -> Option<&Automaton> {
@@ -374,6 +387,20 @@ mod tests {
             assert!(machine.automaton.get().is_none());
         }
         assert!(spent < Duration::from_millis(100), "{spent:?}");
+    }
+
+    #[test]
+    fn large_programs_are_not_kept() {
+        let machine = compile(&"(x?y?){1000}".repeat(400)).unwrap();
+        assert!(machine.program.is_none());
+        let mut spent = Duration::ZERO;
+        let mut spend = |time| {
+            spent += time;
+            true
+        };
+        assert_eq!(machine.find_all("éxy", 3, &mut spend), Ok(vec![0..0, 2..4]));
+        assert!(spent > Duration::ZERO);
+        assert_eq!(machine.is_match("x", &mut |_| false), Err(TooLong));
     }
 
     #[test]

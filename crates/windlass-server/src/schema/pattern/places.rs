@@ -152,6 +152,8 @@ pub(super) struct Room {
     classes: Vec<(u32, bool)>,
     /// What was done since somebody asked.
     steps: u64,
+    /// A program that is not kept elsewhere.
+    pub(super) program: Option<Program>,
 }
 
 impl Room {
@@ -199,6 +201,14 @@ pub(super) struct Steps<'s> {
 impl<'s> Steps<'s> {
     pub(super) fn new(most: u64, spend: Spend<'s>) -> Self {
         Self { recent: 0, since: Instant::now(), taken: 0, most, spend }
+    }
+
+    /// Builds something, which takes as long as it takes.
+    pub(super) fn build<T>(&mut self, build: impl FnOnce() -> T) -> Result<T, Stop> {
+        let built = build();
+        let now = Instant::now();
+        let time = now.duration_since(std::mem::replace(&mut self.since, now));
+        if (self.spend)(time) { Ok(built) } else { Err(Stop::TooLong) }
     }
 
     /// All steps until now.

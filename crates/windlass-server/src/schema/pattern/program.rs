@@ -15,6 +15,11 @@ pub(super) fn instructions(hir: &Hir) -> Option<u64> {
     Some(count(hir)).filter(|count| *count <= MOST_INSTRUCTIONS)
 }
 
+/// How many bytes the program for a pattern takes, classes apart, which are no more than in the pattern.
+pub(super) fn size(hir: &Hir) -> usize {
+    usize::try_from(count(hir)).unwrap_or(usize::MAX).saturating_mul(size_of::<Instruction>())
+}
+
 fn count(hir: &Hir) -> u64 {
     let sum = |parts: &[Hir]| parts.iter().map(count).fold(0, u64::saturating_add);
     let count = match hir.kind() {
@@ -91,12 +96,6 @@ impl Program {
         let first = builder.part(hir, done);
         let anchored = hir.properties().look_set_prefix().contains(Look::Start);
         Self { instructions: builder.instructions, classes: builder.classes, first, anchored }
-    }
-
-    /// How many bytes the program takes.
-    pub(super) fn size(&self) -> usize {
-        self.instructions.len() * size_of::<Instruction>()
-            + self.classes.iter().map(|class| size_of_val(&*class.ranges)).sum::<usize>()
     }
 }
 
