@@ -14,7 +14,10 @@ use regex_syntax::hir::Hir;
 
 pub use self::machine::{Machine, Spend, TooLong};
 
+mod automaton;
 mod machine;
+mod places;
+mod program;
 
 /// How often a part of a pattern may be repeated.
 const MOST_REPETITIONS: u64 = 1000;
@@ -53,12 +56,21 @@ impl std::fmt::Debug for Pattern {
     }
 }
 
-/// Compiles a Go pattern; the error is worded as Go words it where we can tell.
+/// Compiles a Go pattern, of which [`check`] says nothing; the error is worded as Go words it where we can tell.
 pub fn compile(source: &str) -> Result<Machine, String> {
+    read(source).map(Machine::new)
+}
+
+/// Reads a Go pattern, unless it is malformed or Go has no room for it.
+fn read(source: &str) -> Result<Hir, String> {
     let translated = sized(source)?;
     check_repetitions(&translated)?;
     let hir = parse(&translated).map_err(|error| explain(source, &error.to_string()))?;
-    Machine::new(hir).map_err(|error| explain(source, &error))
+    program::instructions(&hir).map(|_| hir).ok_or_else(|| too_large(source))
+}
+
+fn too_large(source: &str) -> String {
+    format!("error parsing regexp: expression too large: `{source}`")
 }
 
 /// In how many places of a Go pattern a match can be, roughly.
@@ -75,7 +87,7 @@ fn sized(source: &str) -> Result<String, String> {
     let translated = translate(source)?;
     let named = |class: &str| translated.matches(class).count();
     if named(r"\p") + named(r"\P") > UNICODE_CLASSES {
-        return Err(format!("error parsing regexp: expression too large: `{source}`"));
+        return Err(too_large(source));
     }
     Ok(translated)
 }
@@ -87,9 +99,7 @@ fn parse(translated: &str) -> Result<Hir, Box<regex_syntax::Error>> {
 
 /// Says what is wrong with a Go pattern, without the cost of compiling it.
 pub fn check(source: &str) -> Result<(), String> {
-    let translated = sized(source)?;
-    check_repetitions(&translated)?;
-    parse(&translated).map(|_| ()).map_err(|error| explain(source, &error.to_string()))
+    read(source).map(|_| ())
 }
 
 /// Go allows no part of a pattern to be repeated more than a thousand times, repetitions of repetitions
@@ -653,6 +663,17 @@ mod tests {
         assert_eq!(check(&r"\pL".repeat(1_000)), Ok(()));
         let large = check(&r"\pL".repeat(100_000)).expect_err("too large");
         assert!(large.starts_with(r"error parsing regexp: expression too large: `\pL\pL"), "{}", &large[..80]);
+    }
+
+    /// What is accepted is matched, and what would take too much memory is refused at once.
+    #[test]
+    fn no_pattern_is_too_large_unless_it_is_to_go() {
+        let large = "(x?y?){1000}".repeat(400);
+        matching(&format!("^{large}$"), &["", "xyyx"], &["é"]);
+        let larger = "(x?y?){1000}".repeat(1_000);
+        let refused = check(&larger).expect_err("too large");
+        assert_eq!(refused, format!("error parsing regexp: expression too large: `{larger}`"));
+        assert_eq!(compile(&larger).map(|_| ()), Err(refused));
     }
 
     #[test]

@@ -61,3 +61,47 @@ fn find_all<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let found = found.into_iter().map(|found| part(text, found.start, found.end)).collect();
     list(context, found)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::{Value as Json, json};
+
+    use crate::cel::value::{Outcome, Shape, Value, adapt};
+    use crate::cel::{CALL_LIMIT, Environment, Globals, Type, compile};
+
+    /// One variable, `x`.
+    struct One<'a>(&'a Json);
+
+    impl<'a> Globals<'a> for One<'a> {
+        fn get(&mut self, _index: usize) -> Outcome<'a> {
+            adapt(self.0, Shape::Dynamic)
+        }
+    }
+
+    #[track_caller]
+    fn holds(rule: &str, x: &Json) {
+        let Ok(program) = compile(rule, &Environment::new().with("x", Type::Dyn)) else { panic!("{rule} is invalid") };
+        let outcome = program.eval(&mut One(x), CALL_LIMIT).0;
+        assert!(
+            matches!(outcome, Ok(Value::Bool(true))),
+            "{rule}: {:?}",
+            outcome.map(|_| ()).map_err(|e| e.to_string())
+        );
+    }
+
+    /// Each of them took milliseconds to be compiled.
+    #[test]
+    fn many_patterns_may_be_computed() {
+        let patterns: Vec<_> = (0..900).map(|n| format!(r"\pL{{{n:03}}}\pN{{9}}")).collect();
+        holds("x.all(p, !'aaaa'.matches(p))", &json!(patterns));
+    }
+
+    /// Patterns that are large as automata had invalid syntax.
+    #[test]
+    fn large_patterns_are_matched() {
+        holds(r"x.matches('^\\p{L}{1,1000}$') && !(x + '1').matches('^\\p{L}{1,1000}$')", &json!("aé日"));
+        holds(r"'aé日'.matches(x) && 'aé日'.find(x) == 'aé日' && '1'.findAll(x) == []", &json!(r"^\PC{2,1000}$|é"));
+    }
+}
