@@ -110,7 +110,7 @@ impl Meter {
         if let Some(known) = self.regexes.get(source) {
             return Ok(known.clone());
         }
-        self.matching(20_000 + source.len() * 100)?;
+        self.matching(1_000 + source.len() * 100)?;
         let compiled = pattern::compile(source).map(Arc::new);
         self.regexes.insert(source.into(), compiled.clone());
         Ok(compiled)
