@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::contention::Race;
 use super::create::Uncreated;
-use super::update::{Admitted, Change, check_identity, update};
+use super::update::{Admitted, Change, check_identity, update, update_within};
 use super::{Answer, Context, create, decode, ownership};
 use crate::codec::body::StrictError;
 use crate::codec::negotiate::{self, PatchType};
@@ -101,7 +101,7 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
         let transform = |context: &Context, live: &Value| merge(context, Some(live));
         let admitted = Admitted::Object;
         let change = Change { transform, manager: None, options, uid_is_precondition: false, admitted };
-        let updated = update(context, change).await;
+        let updated = update_within(context, change, &mut race).await;
         if !std::mem::replace(&mut warned, true) {
             decode::warn(context, validation, complaints.clone());
         }

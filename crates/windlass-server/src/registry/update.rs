@@ -77,7 +77,7 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
             uid_is_precondition: true,
             admitted: Admitted::Object,
         };
-        match update(context, change).await {
+        match update_within(context, change, &mut race).await {
             Err(status) if status.code == StatusCode::NOT_FOUND && creates(context) => {}
             other => break other?,
         }
@@ -117,12 +117,23 @@ pub(super) fn check_identity(context: &Context, object: &mut Value) -> Result<()
 }
 
 /// Changes the object that the path names, as often as it takes.
-pub(super) async fn update<F>(context: &mut Context, mut change: Change<'_, F>) -> Result<Updated, Status>
+pub(super) async fn update<F>(context: &mut Context, change: Change<'_, F>) -> Result<Updated, Status>
+where
+    F: FnMut(&Context, &Value) -> Result<Value, Status>,
+{
+    update_within(context, change, &mut Race::begin()).await
+}
+
+/// The same as part of a race that the caller is in: who has the turn must not wait for it again.
+pub(super) async fn update_within<F>(
+    context: &mut Context,
+    mut change: Change<'_, F>,
+    race: &mut Race,
+) -> Result<Updated, Status>
 where
     F: FnMut(&Context, &Value) -> Result<Value, Status>,
 {
     let key = context.key();
-    let mut race = Race::begin();
     loop {
         let Some(entry) = context.api.store.get(&key).await.map_err(Status::internal)? else {
             return Err(context.not_found());
