@@ -49,6 +49,11 @@ impl Departed {
         }
     }
 
+    /// What was last remembered until a moment, the oldest first.
+    pub(super) fn until(&self, moment: Instant) -> impl Iterator<Item = &ObjectKey> {
+        self.order.iter().take_while(move |(since, _)| *since <= moment).map(|(_, key)| key)
+    }
+
     /// What is remembered, the oldest first.
     pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.order.iter().map(|(_, key)| key)

@@ -153,6 +153,16 @@ impl Slot {
         self.work.lock().refused.clone()
     }
 
+    /// The keys that were last heard of until a moment.
+    pub(super) fn heard_until(&self, moment: Instant) -> Vec<ObjectKey> {
+        self.departed.lock().until(moment).cloned().collect()
+    }
+
+    /// Whether there are any.
+    pub(super) fn heard_any_until(&self, moment: Instant) -> bool {
+        self.departed.lock().until(moment).next().is_some()
+    }
+
     /// Somebody looks after the shard: what it has had the time for need not be remembered.
     pub(super) fn forget(&self, before: Instant) {
         self.departed.lock().forget(before);

@@ -17,6 +17,7 @@ mod process;
 mod scopes;
 mod shard;
 mod shard_handover;
+mod shard_remembered;
 mod shard_writes;
 mod webhook;
 mod writes;

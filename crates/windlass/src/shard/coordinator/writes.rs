@@ -10,7 +10,8 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Coordinator;
-use super::leases::{ByName, Written, is_member, left_in, with_left};
+use super::handover::Bequest;
+use super::leases::{ByName, Written, left_in, with_left};
 use crate::key::ObjectKey;
 
 /// Shards whose lease this replica may write: the lease as it was read, and what to write in order
@@ -25,7 +26,8 @@ pub(super) enum Answer {
     GivenBack(u32, Written),
     /// Keys were taken out of a lease that is not this replica's.
     Adopted(Result<(), kube::Error>),
-    Joined(Written),
+    /// With the keys that are in the lease.
+    Joined(Bequest, Written),
     /// The lease of a replica that is gone was deleted, by this one or another.
     Cleared,
 }
@@ -37,9 +39,9 @@ pub(super) type Writes = FuturesUnordered<BoxFuture<'static, Answer>>;
 pub(super) const BATCH: usize = 64;
 
 impl Coordinator {
-    /// The leases of shards in which keys of other shards were left.
+    /// The leases in which keys of other shards were left, or of any by a replica that remembered them.
     pub(super) fn with_strays(&self, leases: &ByName) -> Vec<Lease> {
-        let strays = |lease: &&Lease| !is_member(lease) && !self.leases.strays(lease).is_empty();
+        let strays = |lease: &&Lease| !self.leases.strays(lease).is_empty();
         leases.values().filter(strays).cloned().collect()
     }
 
@@ -47,11 +49,10 @@ impl Coordinator {
     /// other shards stay until their holders do so. A key that cannot be taken out is put in the
     /// queue again next time, which does no harm.
     pub(super) fn adopt(&self, leases: Vec<Lease>, take: &[u32], changes: &mut Changes, writes: &Writes) {
-        let working = |shard: &u32| self.held.contains(shard) && !self.draining.contains(shard);
         let mut adopted = BTreeSet::new();
         for lease in leases {
             let strays = self.leases.strays(&lease).into_iter();
-            let mine: BTreeSet<_> = strays.filter(|key| working(&self.slots.shard_of(key))).collect();
+            let mine: BTreeSet<_> = strays.filter(|key| self.works_on(key)).collect();
             if mine.is_empty() {
                 continue;
             }
@@ -68,10 +69,20 @@ impl Coordinator {
                 None => writes.push(self.leases.rewrite(lease).map(Answer::Adopted).boxed()),
             }
         }
+        self.put_in_queue(adopted);
+    }
+
+    /// The same with keys that this replica left itself, of shards that it has taken since. They are
+    /// taken out when it renews its lease.
+    pub(super) fn adopt_own(&self, lease: &Lease) {
+        self.put_in_queue(left_in(lease).filter(|key| self.works_on(key)).collect());
+    }
+
+    fn put_in_queue(&self, adopted: BTreeSet<ObjectKey>) {
         if adopted.is_empty() {
             return;
         }
-        tracing::info!(controller = %self.controller, keys = adopted.len(), "found keys left under another number of shards");
+        tracing::info!(controller = %self.controller, keys = adopted.len(), "found keys that other replicas left");
         for key in &adopted {
             self.slots.depart(key);
         }
@@ -94,7 +105,9 @@ impl Coordinator {
     /// Reaches for shards.
     pub(super) fn take(&self, shards: Vec<u32>, changes: &mut Changes, writes: &Writes) {
         for shard in shards {
-            if let Some((current, spec)) = changes.remove(&shard) {
+            if let Some((current, mut spec)) = changes.remove(&shard) {
+                // Others must see that somebody begins, even if it is the one that held it last.
+                spec.acquire_time.clone_from(&spec.renew_time);
                 // Stays in the lease until it is renewed, in case that the answer is lost.
                 let left = current.as_ref().map(|current| self.leases.left_at_home(current)).unwrap_or_default();
                 let (sent, write) = (Instant::now(), self.leases.write_shard(shard, current, spec));
@@ -165,8 +178,12 @@ impl Coordinator {
                 Answer::Adopted(Err(error)) => {
                     tracing::warn!(%controller, %error, "left keys not taken out of a lease, trying again");
                 }
-                Answer::Joined(Err(error)) => tracing::warn!(%controller, %error, "membership not renewed"),
-                Answer::Adopted(Ok(())) | Answer::Joined(Ok(_)) | Answer::Cleared => {}
+                // Others take keys out of it.
+                Answer::Joined(_, Err(kube::Error::Api(status))) if status.is_conflict() => {}
+                Answer::Joined(_, Err(error)) => tracing::warn!(%controller, %error, "membership not renewed"),
+                // Remembered from now on, and left again only to who takes their shard later.
+                Answer::Joined(bequest, Ok(_)) => bequest.into_keys().for_each(|key| self.slots.depart(&key)),
+                Answer::Adopted(Ok(())) | Answer::Cleared => {}
             }
         }
         if !taken.is_empty() {
