@@ -23,8 +23,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 
 pub use elector::Elector;
-pub(crate) use fence::Fences;
 pub use fence::{Fence, FenceClosed};
+pub(crate) use fence::{Fences, Sent};
 
 /// Which lease, and how long things take. The defaults are client-go's.
 ///
@@ -189,26 +189,29 @@ impl Election {
         Self { config, observed: None, valid_until: None }
     }
 
-    /// Looks at the lease as the server has it (`None`: there is none) and says what to do.
+    /// Looks at the lease as the server has it (`None`: there is none) and says what to do. One that
+    /// was seen held by another and is deleted counts as held until it would have run out; its
+    /// holder makes it again.
     pub fn look(&mut self, current: Option<&LeaseSpec>, now: Instant, wall: Timestamp) -> Intent {
-        let Some(current) = current else {
-            self.observed = None;
-            return Intent::Write(self.claim(None, wall));
-        };
-        let since = match &self.observed {
-            Some((seen, since)) if seen == current => *since,
-            _ => {
-                self.observed = Some((current.clone(), now));
-                now
-            }
-        };
-        let holder = current.holder_identity.as_deref().unwrap_or_default();
-        let seconds = current.lease_duration_seconds.unwrap_or_default().max(0);
-        let expires = since + Duration::from_secs(seconds as u64);
-        if holder.is_empty() || holder == self.config.identity || expires <= now {
-            return Intent::Write(self.claim(Some(current), wall));
+        if let Some(current) = current
+            && self.observed.as_ref().is_none_or(|(seen, _)| seen != current)
+        {
+            self.observed = Some((current.clone(), now));
         }
-        Intent::Wait { holder: holder.to_owned() }
+        // Who held a lease that was deleted since works on, and does not know.
+        if let Some((seen, since)) = &self.observed
+            && let Some(holder) = seen.holder_identity.as_ref().filter(|holder| !holder.is_empty())
+            && *holder != self.config.identity
+        {
+            let seconds = seen.lease_duration_seconds.unwrap_or_default().max(0);
+            if now < *since + Duration::from_secs(seconds as u64) {
+                return Intent::Wait { holder: holder.clone() };
+            }
+        }
+        if current.is_none() {
+            self.observed = None;
+        }
+        Intent::Write(self.claim(current, wall))
     }
 
     /// The write was accepted. `sent` is the time *before* it was sent.
@@ -349,6 +352,20 @@ mod tests {
         assert!(matches!(b.look(Some(&second), now + secs(14), wall(2)), Intent::Wait { .. }));
         assert!(matches!(b.look(Some(&second), now + secs(28), wall(2)), Intent::Wait { .. }));
         write(b.look(Some(&second), now + secs(29), wall(2)));
+    }
+
+    #[test]
+    fn a_lease_that_was_deleted_is_its_holders_until_it_would_have_run_out() {
+        let (mut a, mut b, now) = (election("a"), election("b"), Instant::now());
+        let held = write(a.look(None, now, wall(0)));
+        a.written(held.clone(), now);
+        assert!(matches!(b.look(Some(&held), now, wall(0)), Intent::Wait { .. }));
+        assert_eq!(b.look(None, now + secs(14), wall(14)), Intent::Wait { holder: "a".into() });
+        write(a.look(None, now + secs(2), wall(2)));
+        write(b.look(None, now + secs(15), wall(15)));
+        let mut c = election("c");
+        c.look(a.release(&held, wall(3)).as_ref(), now, wall(3));
+        write(c.look(None, now, wall(3)));
     }
 
     #[test]

@@ -325,11 +325,7 @@ impl<R: Reconcile> Worker<R> {
             let Some(claim) = claim else {
                 return self.call(item, &context).await;
             };
-            tokio::select! {
-                biased;
-                () = claim.lost() => Ended::Lost,
-                ended = self.call(item, &context) => ended,
-            }
+            claim.while_held(self.call(item, &context)).await.unwrap_or(Ended::Lost)
         };
         let ended = called.instrument(span.clone()).await;
         span.in_scope(|| self.judge(&item.key, ended))

@@ -249,7 +249,9 @@ impl Coordinator {
         for shard in 0..self.config.shards {
             let current = leases.remove(&self.leases.team().shard(shard));
             let spec = current.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
-            let ours = current.as_ref().and_then(holder) == Some(&self.config.identity);
+            // One that is held and was deleted by hand is made again when it is renewed.
+            let held = self.held.contains(&shard);
+            let ours = current.as_ref().map_or(held, |lease| holder(lease) == Some(&self.config.identity));
             if !ours {
                 // Written after all, or too late.
                 self.leaving.remove(&shard);

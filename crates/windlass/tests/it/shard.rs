@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::controller::from_fn;
@@ -216,6 +216,25 @@ async fn a_replica_that_is_cut_off_drops_its_work_before_another_takes_it() {
     watchman.shared_by(&["b"]).await;
     cut.store(false, Ordering::Relaxed);
     watchman.shared_by(&["a", "b"]).await;
+    first.stop().await.expect("stopped");
+    second.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_are_deleted_by_hand_are_still_their_holders() {
+    let bench = with_pets().await;
+    let watchman = Watchman::default();
+    let first = Running::start(replica(bench.kube.clone(), "a", &watchman));
+    let second = Running::start(replica(bench.kube.clone(), "b", &watchman));
+    watchman.shared_by(&["a", "b"]).await;
+    let api: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
+    for _ in 0..5 {
+        for lease in leases(&bench).await {
+            let name = lease.metadata.name.expect("named");
+            api.delete(&name, &DeleteParams::default()).await.expect("deleted");
+        }
+        watchman.shared_by(&["a", "b"]).await;
+    }
     first.stop().await.expect("stopped");
     second.stop().await.expect("stopped");
 }

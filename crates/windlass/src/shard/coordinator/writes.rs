@@ -7,12 +7,12 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::jiff::Timestamp;
-use tokio::time::Instant;
 
 use super::Coordinator;
 use super::handover::Bequest;
 use super::leases::{ByName, Written, left_in, with_left};
 use crate::key::ObjectKey;
+use crate::lease::Sent;
 
 /// Shards whose lease this replica may write: the lease as it was read, and what to write in order
 /// to hold it.
@@ -20,9 +20,9 @@ pub(super) type Changes = BTreeMap<u32, (Option<Lease>, LeaseSpec)>;
 
 /// An answer to one of the writes of a round. Times are those before it was sent.
 pub(super) enum Answer {
-    Renewed(u32, Instant, Written),
+    Renewed(u32, Sent, Written),
     /// With the keys that the former holder left.
-    Taken(u32, Instant, Vec<ObjectKey>, Written),
+    Taken(u32, Sent, Vec<ObjectKey>, Written),
     GivenBack(u32, Written),
     /// Keys were taken out of a lease that is not this replica's.
     Adopted(Result<(), kube::Error>),
@@ -96,7 +96,7 @@ impl Coordinator {
             if let Some((current, spec)) = changes.remove(&shard) {
                 // What was left has been put in the queue.
                 let current = current.map(|current| self.leases.with_left(current, &[]));
-                let (sent, write) = (Instant::now(), self.leases.write_shard(shard, current, spec));
+                let (sent, write) = (Sent::now(), self.leases.write_shard(shard, current, spec));
                 writes.push(write.map(move |written| Answer::Renewed(shard, sent, written)).boxed());
             }
         }
@@ -110,7 +110,7 @@ impl Coordinator {
                 spec.acquire_time.clone_from(&spec.renew_time);
                 // Stays in the lease until it is renewed, in case that the answer is lost.
                 let left = current.as_ref().map(|current| self.leases.left_at_home(current)).unwrap_or_default();
-                let (sent, write) = (Instant::now(), self.leases.write_shard(shard, current, spec));
+                let (sent, write) = (Sent::now(), self.leases.write_shard(shard, current, spec));
                 writes.push(write.map(move |written| Answer::Taken(shard, sent, left, written)).boxed());
             }
         }
@@ -150,12 +150,10 @@ impl Coordinator {
         for answer in answers {
             match answer {
                 Answer::Renewed(shard, sent, Ok(spec)) => {
-                    let until = self.shards[shard as usize].valid_until();
-                    self.extend(shard, spec, sent);
-                    // Answered too late: work has been dropped, so it starts over. Looked at after
-                    // the extension, so that no worker finds the time up later than this.
-                    let lapsed = until.is_none_or(|until| until <= Instant::now().into_std());
+                    // Too late, by whichever clock: work has been dropped, so it starts over.
+                    let lapsed = self.extend(shard, spec, sent);
                     if lapsed && !self.draining.contains(&shard) {
+                        self.keys.left(self.unfinished(&BTreeSet::from([shard])));
                         taken.insert(shard);
                     }
                 }
@@ -192,7 +190,7 @@ impl Coordinator {
     }
 
     /// Lets workers take up the keys of a shard that is this replica's, and those that were left.
-    fn open(&mut self, shard: u32, sent: Instant, left: &[ObjectKey], spec: LeaseSpec) {
+    fn open(&mut self, shard: u32, sent: Sent, left: &[ObjectKey], spec: LeaseSpec) {
         for key in left {
             self.slots.depart(key);
         }
@@ -203,8 +201,53 @@ impl Coordinator {
         tracing::info!(controller = %self.controller, shard, "took a shard");
     }
 
-    fn extend(&mut self, shard: u32, spec: LeaseSpec, sent: Instant) {
-        self.shards[shard as usize].written(spec, sent.into_std());
-        self.slots.slot(shard).extend(sent + self.config.renew_deadline);
+    /// True if the shard was not held until now.
+    fn extend(&mut self, shard: u32, spec: LeaseSpec, sent: Sent) -> bool {
+        self.shards[shard as usize].written(spec, sent.at());
+        self.slots.slot(shard).extend(sent, self.config.renew_deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use super::super::super::{Sharding, Slots};
+    use super::super::Keys;
+    use super::*;
+
+    /// Notes which shards are to be put in the queue.
+    #[derive(Clone, Default)]
+    struct Taken(Arc<Mutex<Vec<u32>>>);
+
+    impl Keys for Taken {
+        fn taken(&self, shards: &BTreeSet<u32>) {
+            self.0.lock().expect("not poisoned").extend(shards);
+        }
+        fn left(&self, _: BTreeSet<ObjectKey>) {}
+        fn pending(&self, _: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
+            BTreeSet::new()
+        }
+        fn known(&self, _: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
+            BTreeSet::new()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_after_the_wall_clock_was_set_starts_the_shard_over() {
+        let nobody = tower::service_fn(|request: http::Request<kube::client::Body>| async {
+            Ok::<_, Infallible>(http::Response::new(request.into_body()))
+        });
+        let (slots, taken) = (Slots::new(2), Taken::default());
+        let (client, keys) = (kube::Client::new(nobody, "default"), Box::new(taken.clone()));
+        let mut coordinator = Coordinator::new(client, ("it", "pet"), Sharding::new(2), slots.clone(), keys);
+        let take = |shard| Answer::Taken(shard, Sent::now(), Vec::new(), Ok(LeaseSpec::default()));
+        let renewed = |shard| Answer::Renewed(shard, Sent::now(), Ok(LeaseSpec::default()));
+        coordinator.settle(vec![take(0), take(1)]);
+        slots.slot(1).fence.jump();
+        coordinator.settle(vec![renewed(0), renewed(1)]);
+        coordinator.settle(vec![renewed(0), renewed(1)]);
+        assert_eq!(*taken.0.lock().expect("not poisoned"), [0, 1, 1]);
     }
 }
