@@ -229,6 +229,9 @@ async fn leases_that_are_deleted_by_hand_are_still_their_holders() {
     watchman.shared_by(&["a", "b"]).await;
     let api: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
     for _ in 0..5 {
+        // Nobody can know of a lease that is deleted before it was seen.
+        let shared = tokio::time::Instant::now();
+        wait_for("all have looked", async || shared.elapsed() > Duration::from_millis(500)).await;
         for lease in leases(&bench).await {
             let name = lease.metadata.name.expect("named");
             api.delete(&name, &DeleteParams::default()).await.expect("deleted");
