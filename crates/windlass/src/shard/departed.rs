@@ -33,7 +33,7 @@ impl Departed {
         while self.order.len() > self.most {
             self.pop();
             if !std::mem::replace(&mut self.warned, true) {
-                tracing::error!(most = self.most, "too many deletions to remember until shards can be taken");
+                tracing::error!(most = self.most, "too many keys to remember until shards can be taken");
             }
         }
     }

@@ -84,7 +84,8 @@ impl Slots {
         &self.slots[shard as usize]
     }
 
-    /// Remembers a key that may be in no cache by the time its shard is taken.
+    /// Remembers a key that may be in no cache by the time its shard is taken: what led to it is gone,
+    /// or was never in one.
     pub(crate) fn depart(&self, key: &ObjectKey) {
         let slot = self.slot(self.shard_of(key));
         slot.departed.lock().insert(key.clone(), Instant::now());
