@@ -9,11 +9,12 @@
 //! all that follows from it nothing waits, so that a round may be dropped at any time.
 //!
 //! ```text
-//! round: meet (others) ▸ look at every shard ▸ plan ▸ adopt, renew, take, give back (writes) ▸ settle
+//! round: meet (others, number) ▸ look at every shard ▸ plan ▸ adopt, renew, take, give back (writes) ▸ settle
 //! ```
 
 mod handover;
 mod leases;
+mod number;
 mod others;
 mod tenure;
 mod writes;
@@ -30,7 +31,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::leases::{ByName, Leases, holder, with_left};
-use self::others::{Others, Roster, joined_at};
+use self::others::{Joined, Others, Roster, joined_at};
 use self::tenure::Tenures;
 use self::writes::{Answer, BATCH, Changes, Writes};
 use super::{Plan, Sharding, Slots, Team, plan, quota};
@@ -84,6 +85,8 @@ struct Meeting {
     others: Others,
     /// Whether the others know of this replica.
     seen_by_others: bool,
+    /// The version of the lease that says that this replica's number of shards is in force.
+    in_force: Option<String>,
     /// The lease of this replica, and what to write in order to renew it, if that is still to be done.
     member: Option<(Lease, LeaseSpec)>,
 }
@@ -170,12 +173,12 @@ impl Coordinator {
 
     async fn round(&mut self) -> Result<(), kube::Error> {
         let mut writes = Writes::new();
-        let Meeting { mut leases, at, others, seen_by_others, member } = self.meet(&mut writes).await?;
+        let Meeting { mut leases, at, others, seen_by_others, in_force, member } = self.meet(&mut writes).await?;
         self.wait_for_rivals(&others);
         self.tenures.look(&leases, self.config.shards, at.now);
         let strays = self.with_strays(&leases);
         let (mut changes, free) = self.look(&mut leases, at);
-        let Plan { take, give } = self.plan(&others, seen_by_others, &free);
+        let Plan { take, give } = self.plan(&others, seen_by_others && in_force.is_some(), &free);
         for shard in give {
             tracing::info!(controller = %self.controller, shard, "giving a shard to another replica");
             self.slots.slot(shard).drain();
@@ -188,7 +191,7 @@ impl Coordinator {
         self.adopt(strays, &take, &mut changes, &writes);
         self.renew(&mut changes, &writes);
         self.close_drained();
-        self.take(take, &mut changes, &writes);
+        self.take(take, in_force.as_deref(), &mut changes, &writes);
         self.give_back(changes, &writes, at.wall);
         let mut answers = writes.ready_chunks(BATCH);
         while let Some(answers) = answers.next().await {
@@ -200,7 +203,7 @@ impl Coordinator {
     /// Says that this replica is there, and finds out who else is.
     async fn meet(&mut self, writes: &mut Writes) -> Result<Meeting, kube::Error> {
         let mut leases = self.leases.list().await?;
-        let at = Moment { now: Instant::now(), wall: Timestamp::now() };
+        let mut at = Moment { now: Instant::now(), wall: Timestamp::now() };
         let own = self.leases.team().member(&self.config.identity);
         let member = leases.remove(&own);
         // One that stopped leaves its lease if there are keys in it.
@@ -224,13 +227,29 @@ impl Coordinator {
         if is_new {
             // Of two that join at the same time one at least must see the other.
             leases = self.leases.list().await?;
-            leases.remove(&own);
+            at = Moment { now: Instant::now(), wall: Timestamp::now() };
         }
-        let mut others = self.roster.look(&leases, (&self.config.identity, self.config.shards), joined, at.now);
+        let mut others = self.look_around(&mut leases, joined.as_ref(), at);
+        let mut number = leases.remove(&self.leases.team().number());
+        if self.wants_to_change(number.as_ref(), &others) && self.change_number(number.clone()).await {
+            // Who took shards by another number before the change is seen now; who does after it sees
+            // the change.
+            leases = self.leases.list().await?;
+            at = Moment { now: Instant::now(), wall: Timestamp::now() };
+            others = self.look_around(&mut leases, joined.as_ref(), at);
+            number = leases.remove(&self.leases.team().number());
+        }
+        let in_force = self.in_force(number.as_ref(), &others);
         for (name, version) in std::mem::take(&mut others.gone) {
             writes.push(self.leases.clear(name, version).map(|()| Answer::Cleared).boxed());
         }
-        Ok(Meeting { leases, at, others, seen_by_others, member: renewal })
+        Ok(Meeting { leases, at, others, seen_by_others, in_force, member: renewal })
+    }
+
+    /// Who else is there.
+    fn look_around(&mut self, leases: &mut ByName, joined: Option<&Joined>, at: Moment) -> Others {
+        leases.remove(&self.leases.team().member(&self.config.identity));
+        self.roster.look(leases, (&self.config.identity, self.config.shards), joined.cloned(), at.now)
     }
 
     fn wait_for_rivals(&mut self, others: &Others) {
@@ -284,9 +303,9 @@ impl Coordinator {
         (changes, free)
     }
 
-    fn plan(&self, others: &Others, seen_by_others: bool, free: &BTreeSet<u32>) -> Plan {
+    fn plan(&self, others: &Others, may_take: bool, free: &BTreeSet<u32>) -> Plan {
         let keep: BTreeSet<u32> = self.held.difference(&self.draining).copied().collect();
-        let share = match (self.waiting, seen_by_others) {
+        let share = match (self.waiting, may_take) {
             (true, _) => 0,
             (false, true) => quota(&others.members, &self.config.identity, self.config.shards),
             (false, false) => keep.len() as u32,

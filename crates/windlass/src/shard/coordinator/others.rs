@@ -23,7 +23,7 @@ pub(super) struct Others {
     /// When the first of those that count otherwise joined.
     rival_joined: Option<Joined>,
     /// Whether one that counts otherwise holds a shard.
-    rival_holds: bool,
+    pub(super) rival_holds: bool,
     /// The leases of those that have not been heard of within the lease duration, as seen, once there
     /// are no keys in them.
     pub(super) gone: Vec<(String, Option<String>)>,

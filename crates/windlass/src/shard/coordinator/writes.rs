@@ -23,6 +23,8 @@ pub(super) enum Answer {
     Renewed(u32, Sent, Written),
     /// With the keys that the former holder left.
     Taken(u32, Sent, Vec<ObjectKey>, Written),
+    /// Taken, and given back since another number of shards is in force.
+    Superseded(u32),
     GivenBack(u32, Written),
     /// Keys were taken out of a lease that is not this replica's.
     Adopted(Result<(), kube::Error>),
@@ -103,15 +105,19 @@ impl Coordinator {
     }
 
     /// Reaches for shards.
-    pub(super) fn take(&self, shards: Vec<u32>, changes: &mut Changes, writes: &Writes) {
+    pub(super) fn take(&self, shards: Vec<u32>, in_force: Option<&str>, changes: &mut Changes, writes: &Writes) {
         for shard in shards {
             if let Some((current, mut spec)) = changes.remove(&shard) {
                 // Others must see that somebody begins, even if it is the one that held it last.
                 spec.acquire_time.clone_from(&spec.renew_time);
                 // Stays in the lease until it is renewed, in case that the answer is lost.
                 let left = current.as_ref().map(|current| self.leases.left_at_home(current)).unwrap_or_default();
-                let (sent, write) = (Sent::now(), self.leases.write_shard(shard, current, spec));
-                writes.push(write.map(move |written| Answer::Taken(shard, sent, left, written)).boxed());
+                let (sent, write) = (Sent::now(), self.leases.take_shard(shard, current, spec, in_force));
+                let answer = move |written: Result<_, _>| match written.transpose() {
+                    Some(written) => Answer::Taken(shard, sent, left, written),
+                    None => Answer::Superseded(shard),
+                };
+                writes.push(write.map(answer).boxed());
             }
         }
     }
@@ -166,6 +172,9 @@ impl Coordinator {
                 Answer::Taken(shard, _, _, Err(error)) => tracing::warn!(%controller, shard, %error, "shard not taken"),
                 Answer::Renewed(shard, _, Err(error)) => {
                     tracing::warn!(%controller, shard, %error, "shard not renewed");
+                }
+                Answer::Superseded(shard) => {
+                    tracing::info!(%controller, shard, "another number of shards is in force, shard given back");
                 }
                 Answer::GivenBack(shard, Ok(_)) => drop(self.leaving.remove(&shard)),
                 // It runs out by itself, or is given back or ours again in the next round.
