@@ -329,6 +329,11 @@ impl<K: Object> Controller<K> {
     /// Also wakes the keys of a stream, for what happens outside the cluster. The function is called
     /// whenever the controller starts; a stream that ends is not started again before that.
     ///
+    /// The streams of all replicas of a [sharded](crate::shard) controller must yield the same keys:
+    /// each replica reconciles those of its own shards, and remembers the others for two lease
+    /// durations. So keys that come while their shard changes hands, or is not held yet, are
+    /// reconciled by whoever takes it, perhaps once more than needed.
+    ///
     /// ```
     /// # use std::time::Duration;
     /// # use futures::{StreamExt, stream};

@@ -23,8 +23,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 
 pub use elector::Elector;
-pub(crate) use fence::Fences;
 pub use fence::{Fence, FenceClosed};
+pub(crate) use fence::{Fences, Sent};
 
 /// Which lease, and how long things take. The defaults are client-go's.
 ///
@@ -179,6 +179,8 @@ pub struct Election {
     config: LeaderElection,
     /// The lease as last seen, and when it was first seen so.
     observed: Option<(LeaseSpec, Instant)>,
+    /// When it was found that the lease is not there any more.
+    missing_since: Option<Instant>,
     /// Until when this replica may act.
     valid_until: Option<Instant>,
 }
@@ -186,15 +188,17 @@ pub struct Election {
 impl Election {
     /// An election in which nothing is known yet.
     pub fn new(config: LeaderElection) -> Self {
-        Self { config, observed: None, valid_until: None }
+        Self { config, observed: None, missing_since: None, valid_until: None }
     }
 
-    /// Looks at the lease as the server has it (`None`: there is none) and says what to do.
+    /// Looks at the lease as the server has it (`None`: there is none) and says what to do. One that
+    /// was seen, and is deleted, counts as held for a whole lease duration, by nobody knows whom;
+    /// its holder makes it again. One that was deleted before this replica saw it leaves no trace.
     pub fn look(&mut self, current: Option<&LeaseSpec>, now: Instant, wall: Timestamp) -> Intent {
         let Some(current) = current else {
-            self.observed = None;
-            return Intent::Write(self.claim(None, wall));
+            return self.look_for_missing(now, wall);
         };
+        self.missing_since = None;
         let since = match &self.observed {
             Some((seen, since)) if seen == current => *since,
             _ => {
@@ -203,17 +207,32 @@ impl Election {
             }
         };
         let holder = current.holder_identity.as_deref().unwrap_or_default();
-        let seconds = current.lease_duration_seconds.unwrap_or_default().max(0);
-        let expires = since + Duration::from_secs(seconds as u64);
+        let expires = since + duration_of(current);
         if holder.is_empty() || holder == self.config.identity || expires <= now {
             return Intent::Write(self.claim(Some(current), wall));
         }
         Intent::Wait { holder: holder.to_owned() }
     }
 
+    /// There is no lease. If there was one, it was deleted, and somebody may have held it until then,
+    /// seen or not: who does works on and does not know.
+    fn look_for_missing(&mut self, now: Instant, wall: Timestamp) -> Intent {
+        if let Some((seen, _)) = &self.observed {
+            let holder = seen.holder_identity.clone().unwrap_or_default();
+            let ours = holder == self.config.identity && self.valid_until.is_none_or(|until| now < until);
+            let since = *self.missing_since.get_or_insert(now);
+            if !ours && now < since + duration_of(seen).max(self.config.lease_duration) {
+                return Intent::Wait { holder };
+            }
+        }
+        (self.observed, self.missing_since) = (None, None);
+        Intent::Write(self.claim(None, wall))
+    }
+
     /// The write was accepted. `sent` is the time *before* it was sent.
     pub fn written(&mut self, spec: LeaseSpec, sent: Instant) {
         self.observed = Some((spec, sent));
+        self.missing_since = None;
         self.valid_until = Some(sent + self.config.renew_deadline);
     }
 
@@ -230,6 +249,10 @@ impl Election {
     /// Another replica has the lease, or it is given up.
     pub fn step_down(&mut self) {
         self.valid_until = None;
+        // Whose it is from now on is to be seen.
+        if let Some((seen, _)) = &mut self.observed {
+            seen.holder_identity = None;
+        }
     }
 
     /// What to write to give the lease back, if it is still held.
@@ -260,6 +283,10 @@ impl Election {
             ..LeaseSpec::default()
         }
     }
+}
+
+fn duration_of(lease: &LeaseSpec) -> Duration {
+    Duration::from_secs(lease.lease_duration_seconds.unwrap_or_default().max(0) as u64)
 }
 
 #[cfg(test)]
@@ -349,6 +376,33 @@ mod tests {
         assert!(matches!(b.look(Some(&second), now + secs(14), wall(2)), Intent::Wait { .. }));
         assert!(matches!(b.look(Some(&second), now + secs(28), wall(2)), Intent::Wait { .. }));
         write(b.look(Some(&second), now + secs(29), wall(2)));
+    }
+
+    #[test]
+    fn a_lease_that_was_deleted_is_its_holders_until_it_would_have_run_out() {
+        let (mut a, mut b, now) = (election("a"), election("b"), Instant::now());
+        let held = write(a.look(None, now, wall(0)));
+        a.written(held.clone(), now);
+        assert!(matches!(b.look(Some(&held), now, wall(0)), Intent::Wait { .. }));
+        write(a.look(None, now + secs(2), wall(2)));
+        // It may have been renewed right before it was deleted.
+        let missed = now + secs(4);
+        assert_eq!(b.look(None, missed, wall(4)), Intent::Wait { holder: "a".into() });
+        assert!(matches!(b.look(None, missed + secs(14), wall(18)), Intent::Wait { .. }));
+        write(b.look(None, missed + secs(15), wall(19)));
+    }
+
+    #[test]
+    fn a_lease_that_was_free_and_was_deleted_may_have_been_taken_in_between() {
+        let (mut a, mut b, now) = (election("a"), election("b"), Instant::now());
+        let held = write(a.look(None, now, wall(0)));
+        a.written(held.clone(), now);
+        b.look(a.release(&held, wall(1)).as_ref(), now, wall(1));
+        a.step_down();
+        for election in [&mut a, &mut b] {
+            assert!(matches!(election.look(None, now + secs(2), wall(2)), Intent::Wait { .. }));
+            write(election.look(None, now + secs(17), wall(17)));
+        }
     }
 
     #[test]

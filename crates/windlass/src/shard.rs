@@ -14,19 +14,30 @@
 //! - A replica that stops gives back everything. One that crashed or was cut off drops its work
 //!   when its fence closes, which is before anybody may take its shards.
 //!
-//! So a key is never reconciled by two replicas at once, and none writes after its time. A replica
-//! that takes a shard reconciles all its keys. These are those of everything that exists, of what
-//! it has seen deleted in the last two lease durations (or, if longer, since nobody held the shard;
-//! of all shards the latest 100,000 at most), and those of what is gone that the former holder had
-//! not done with when it gave the shard back: it leaves them in an annotation of the lease, 200 KiB
-//! of them at most. A release that cannot be
-//! written is tried again until the lease runs out, and by a replica that stops for the time of
-//! `renew_deadline` if it leaves any.
+//! So a key is never reconciled by two replicas at once, and none writes after its time. (The one
+//! exception is made by hand: who deletes the lease of a shard before others have seen who took it
+//! makes it free.) A replica that takes a shard reconciles all its keys:
 //!
-//! Two deletions are known to nobody:
+//! - those of everything that exists;
+//! - those of what it has seen deleted in the last two lease durations (or, if longer, since nobody
+//!   held the shard), and those that came meanwhile from [streams](crate::Controller::source) and
+//!   [enqueuers](crate::controller::Enqueuer); of all shards the latest 100,000 at most;
+//! - those of what is gone that the former holder had not done with when it gave the shard back: it
+//!   leaves them in an annotation of the lease, 200 KiB of them at most. A release that cannot be
+//!   written is tried again until the lease runs out, and by a replica that stops for the time of
+//!   `renew_deadline` if it leaves any;
+//! - those that any other replica remembers in the same way and had heard of when it saw that the
+//!   shard was taken: the deletions that nobody but the others heard of while the shard was nobody's,
+//!   and what a replica had not done with when its shards ran out. They are left in the other's own
+//!   lease, 100 KiB at a time, where the holder finds and removes them. A replica that stops leaves
+//!   its lease there until that is done.
 //!
-//! - of what was deleted longer ago and kept failing in a replica that crashed, or that was cut off
-//!   until another took its shards;
+//! Some of these have been seen to before, so a key may be reconciled once more than needed.
+//!
+//! Three deletions are known to nobody:
+//!
+//! - of what was deleted longer ago and kept failing in a replica that crashed;
+//! - of what was deleted while no replica ran, or by the time that all that heard of it had crashed;
 //! - of what was deleted while the watch of the holder was behind by more than two lease durations
 //!   (30 seconds unless set), if the shard is given away before the holder hears of it. The holder
 //!   still has the object in its cache and nothing to leave, and whoever takes the shard heard of
@@ -37,9 +48,10 @@
 //! [finalizer](crate::finalizer): an object that is there until it was seen to is in every cache.
 //!
 //! All replicas must run with the same number of shards. One that finds others with another number
-//! says so and waits until they are gone, as in an update that changes it. Keys that these left are
-//! found all the same: whoever holds their shard by the new number takes them out of whichever lease
-//! they are in.
+//! says so and waits until they are gone, as in an update that changes it. A `Lease` of all of them
+//! says which number is in force, so that there are never two at a time. Keys that the others left
+//! are found all the same: whoever holds their shard by the new number takes them out of whichever
+//! lease they are in.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -165,6 +177,11 @@ impl Team {
     /// The name of a shard's lease. Controllers' names have no dot, so that no two teams share one.
     fn shard(&self, shard: u32) -> String {
         format!("{}.{}-shard-{shard}", self.manager, self.controller)
+    }
+
+    /// The name of the lease that says how many shards there are.
+    fn number(&self) -> String {
+        format!("{}.{}-shards", self.manager, self.controller)
     }
 
     /// The name of a replica's lease. Identities may hold characters that names may not: these are

@@ -15,7 +15,10 @@ use crate::shard::Slots;
 /// While the controller does not run (the manager has not started it, or another replica leads),
 /// keys are not taken: a controller that starts reconciles everything anyway. Nor are, of a
 /// [sharded](crate::shard) controller, keys of shards that other replicas hold: only those replicas
-/// can reconcile them, so tell all replicas, or write something that the controller watches.
+/// can reconcile them, so tell all replicas, or write something that the controller watches. A key
+/// that all replicas are told of is not lost while its shard changes hands: those that do not hold it
+/// remember it for two lease durations, and whoever takes the shard reconciles it, perhaps once more
+/// than needed. That is not so for keys that are to be reconciled later.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -46,12 +49,20 @@ impl Enqueuer {
 
     /// Has a key reconciled ahead of, or behind, others.
     pub fn enqueue_with(&self, key: ObjectKey, priority: Priority) -> bool {
+        self.remember(&key);
         self.with(key, |queue, key| queue.add(key, priority))
     }
 
     /// Has a key reconciled after a delay, unless it is due earlier already.
     pub fn enqueue_after(&self, key: ObjectKey, delay: Duration) -> bool {
         self.with(key, |queue, key| queue.add_after(key, delay, Priority::NORMAL))
+    }
+
+    /// Before it is looked whose the key is: it may be another's a moment later.
+    fn remember(&self, key: &ObjectKey) {
+        if let Some(slots) = self.target.read().as_ref().and_then(|target| target.slots.as_ref()) {
+            slots.depart(key);
+        }
     }
 
     fn with(&self, key: ObjectKey, add: impl FnOnce(&Queue<ObjectKey>, ObjectKey)) -> bool {

@@ -44,6 +44,15 @@ impl Sink {
         }
     }
 
+    /// Takes a key from outside the cluster, which no cache leads to: remembered as if what led to it
+    /// had been deleted, so that whoever takes its shard finds it.
+    fn take(&self, key: ObjectKey) {
+        if let Some(slots) = &self.departed {
+            slots.depart(&key);
+        }
+        self.add(key, Priority::NORMAL);
+    }
+
     fn add(&self, key: ObjectKey, priority: Priority) {
         if self.shards.as_ref().is_none_or(|(count, shards)| shards.contains(&shard_of(&key, *count))) {
             self.queue.add(key, priority);
@@ -85,7 +94,7 @@ pub(super) trait Source: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
     /// What puts keys in the queue by itself, until it is dropped.
-    fn feed(&self, _queue: Queue<ObjectKey>) -> Option<BoxFuture<'static, ()>> {
+    fn feed(&self, _sink: Sink) -> Option<BoxFuture<'static, ()>> {
         None
     }
 }
@@ -105,10 +114,10 @@ impl StreamSource {
 }
 
 impl Source for StreamSource {
-    fn feed(&self, queue: Queue<ObjectKey>) -> Option<BoxFuture<'static, ()>> {
+    fn feed(&self, sink: Sink) -> Option<BoxFuture<'static, ()>> {
         let keys = (self.0)();
         Some(Box::pin(keys.for_each(move |key| {
-            queue.add(key, Priority::NORMAL);
+            sink.take(key);
             std::future::ready(())
         })))
     }

@@ -118,7 +118,7 @@ impl Run {
             &[("controller", &*self.name)],
         );
         for source in 0..self.sources.len() {
-            let feed = feed(Arc::clone(&self.sources), source, queue.clone(), source_panics.clone());
+            let feed = feed(Arc::clone(&self.sources), source, sink.clone(), source_panics.clone());
             let shutdown = self.shutdown.clone();
             let running = async move {
                 shutdown.run_until_cancelled(feed).await;
@@ -217,9 +217,9 @@ impl Keys for ShardKeys {
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs one source, again if it panics.
-async fn feed(sources: Arc<[Box<dyn Source>]>, source: usize, queue: Queue<ObjectKey>, panics: Counter) {
+async fn feed(sources: Arc<[Box<dyn Source>]>, source: usize, sink: Sink, panics: Counter) {
     let run = async || {
-        if let Some(feed) = sources[source].feed(queue.clone()) {
+        if let Some(feed) = sources[source].feed(sink.clone()) {
             feed.await;
         }
     };
@@ -325,11 +325,7 @@ impl<R: Reconcile> Worker<R> {
             let Some(claim) = claim else {
                 return self.call(item, &context).await;
             };
-            tokio::select! {
-                biased;
-                () = claim.lost() => Ended::Lost,
-                ended = self.call(item, &context) => ended,
-            }
+            claim.while_held(self.call(item, &context)).await.unwrap_or(Ended::Lost)
         };
         let ended = called.instrument(span.clone()).await;
         span.in_scope(|| self.judge(&item.key, ended))

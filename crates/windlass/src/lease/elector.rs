@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use tokio::time::Instant;
 
-use super::{Election, Fence, Intent, JITTER, LeaderElection};
+use super::{Election, Fence, Intent, JITTER, LeaderElection, Sent};
 use crate::events::Recorder;
 
 /// Acquires, renews and releases a lease, and opens and closes a [`Fence`] accordingly.
@@ -149,10 +149,10 @@ impl Elector {
             Intent::Write(spec) => spec,
             Intent::Wait { holder } => return Ok(Attempt::Following(holder)),
         };
-        let sent = Instant::now();
+        let sent = Sent::now();
         let written = self.write(current, spec).await?;
-        self.election.written(written, sent.into_std());
-        self.fence.open_until(sent + self.config.renew_deadline);
+        self.election.written(written, sent.at());
+        self.fence.renew(sent, self.config.renew_deadline);
         Ok(Attempt::Leading)
     }
 

@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::Request;
 use kube::client::Body;
@@ -58,6 +58,27 @@ impl Validity {
     }
 }
 
+/// When a renewal was sent, by both clocks: its answer may be found after the machine has slept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    at: Instant,
+    wall: SystemTime,
+}
+
+impl Sent {
+    /// To be called right before something is sent.
+    pub(crate) fn now() -> Self {
+        Self { at: Instant::now(), wall: SystemTime::now() }
+    }
+
+    pub(crate) fn at(&self) -> std::time::Instant {
+        self.at.into_std()
+    }
+}
+
+/// How often a fence that is open is looked at. Nothing wakes up when the wall clock is set.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Lets writes pass only while a lease is held. Clones share the state.
 ///
 /// ```no_run
@@ -97,11 +118,23 @@ impl Fence {
     /// Lets writes pass until a moment.
     pub fn open_until(&self, until: Instant) {
         let left = until.saturating_duration_since(Instant::now());
-        let wall_until = SystemTime::now() + left;
+        self.extend(until, SystemTime::now() + left);
+    }
+
+    /// Lets writes pass for some time after something was sent. True if a term begins: the fence was
+    /// closed until now, for whatever reason, so that work has been dropped.
+    pub(crate) fn renew(&self, sent: Sent, time: Duration) -> bool {
+        self.extend(sent.at + time, sent.wall + time)
+    }
+
+    fn extend(&self, until: Instant, wall_until: SystemTime) -> bool {
+        let mut begins = false;
         self.state.send_modify(|state| {
-            state.terms += u64::from(state.held().is_none());
+            begins = state.held().is_none();
+            state.terms += u64::from(begins);
             state.validity = Some(Validity { until, wall_until, term: state.terms });
         });
+        begins
     }
 
     /// Lets no write pass from now on, and drops those that are under way.
@@ -111,7 +144,27 @@ impl Fence {
 
     /// Whether writes pass now.
     pub fn is_open(&self) -> bool {
-        self.state.borrow().held().is_some()
+        self.held().is_some()
+    }
+
+    /// Which time it is that the lease is held, if it is.
+    pub(crate) fn term(&self) -> Option<u64> {
+        self.held().map(|validity| validity.term)
+    }
+
+    /// Once the time was found to be up, the term is over, even if a clock is set back.
+    fn held(&self) -> Option<Validity> {
+        let over = |state: &State| state.validity.is_some() && state.held().is_none();
+        if over(&self.state.borrow()) {
+            self.state.send_if_modified(|state| {
+                let over = over(state);
+                if over {
+                    state.validity = None;
+                }
+                over
+            });
+        }
+        self.state.borrow().held()
     }
 
     /// A client whose writes pass this fence: for as long as it is open. A write that still waits
@@ -133,15 +186,18 @@ impl Fence {
         kube::Client::new(service, namespace).with_valid_until(valid_until)
     }
 
-    /// Goes on with something only while the fence is open, and drops it when it closes. The clock
-    /// is read before every step: after a pause of the whole process, what was waited for may be
-    /// there before a timer has fired.
+    /// Goes on with something only while the fence is open, and drops it when it closes.
     async fn while_open<F: Future>(&self, work: F) -> Result<F::Output, FenceClosed> {
-        let term = || self.state.borrow().held().map(|validity| validity.term);
-        let begun = term().ok_or(FenceClosed)?;
+        self.during(self.term().ok_or(FenceClosed)?, work).await
+    }
+
+    /// Goes on with something until the end of a term, and drops it then. The clocks are read before
+    /// every step: after a pause of the whole process, what was waited for may be there before a
+    /// timer has fired.
+    pub(crate) async fn during<F: Future>(&self, term: u64, work: F) -> Result<F::Output, FenceClosed> {
         let (mut work, mut closed) = (pin!(work), pin!(self.until_closed()));
         poll_fn(|context| {
-            if term() != Some(begun) || closed.as_mut().poll(context).is_ready() {
+            if self.term() != Some(term) || closed.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Err(FenceClosed));
             }
             work.as_mut().poll(context).map(Ok)
@@ -152,15 +208,27 @@ impl Fence {
     async fn until_closed(&self) {
         let mut state = self.state.subscribe();
         loop {
-            let Some(now) = state.borrow_and_update().held() else {
+            state.mark_unchanged();
+            let Some(now) = self.held() else {
                 return;
             };
             // Cancel-safe: nothing is taken by either.
             tokio::select! {
-                () = tokio::time::sleep_until(now.until) => {}
+                () = tokio::time::sleep_until(now.until.min(Instant::now() + LOOK)) => {}
                 _ = state.changed() => {}
             }
         }
+    }
+
+    /// As if the wall clock had been set to long after, which wakes nobody.
+    #[cfg(test)]
+    pub(crate) fn jump(&self) {
+        self.state.send_if_modified(|state| {
+            if let Some(validity) = &mut state.validity {
+                validity.wall_until = SystemTime::UNIX_EPOCH;
+            }
+            false
+        });
     }
 
     fn pass(&self) -> Result<(), FenceClosed> {
@@ -202,7 +270,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::convert::Infallible;
-    use std::time::Duration;
 
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::{Api, PostParams};
@@ -303,6 +370,27 @@ mod tests {
         tokio::time::advance(Duration::from_secs(10)).await;
         assert_eq!(work.await, Err(FenceClosed));
         assert!(!sent);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_jump_of_the_wall_clock_ends_the_term_though_no_timer_fires() {
+        let (fence, start) = (Fence::closed(), Instant::now());
+        assert!(fence.renew(Sent::now(), Duration::from_secs(600)), "a term begins");
+        assert!(!fence.renew(Sent::now(), Duration::from_secs(600)), "the same");
+        let mut work = Box::pin(fence.while_open(std::future::pending::<()>()));
+        assert!(futures::poll!(&mut work).is_pending());
+        fence.jump();
+        assert_eq!(work.await, Err(FenceClosed));
+        assert!(start.elapsed() <= LOOK, "{:?}", start.elapsed());
+        assert!(fence.renew(Sent::now(), Duration::from_secs(600)), "another");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_found_after_the_machine_slept_opens_nothing() {
+        let fence = Fence::closed();
+        let sent = Sent { wall: SystemTime::now() - Duration::from_secs(3600), ..Sent::now() };
+        fence.renew(sent, Duration::from_secs(10));
+        assert!(!fence.is_open());
     }
 
     #[tokio::test(start_paused = true)]

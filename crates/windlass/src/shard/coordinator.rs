@@ -9,11 +9,14 @@
 //! all that follows from it nothing waits, so that a round may be dropped at any time.
 //!
 //! ```text
-//! round: meet (others) ▸ look at every shard ▸ plan ▸ adopt, renew, take, give back (writes) ▸ settle
+//! round: meet (others, number) ▸ look at every shard ▸ plan ▸ adopt, renew, take, give back (writes) ▸ settle
 //! ```
 
+mod handover;
 mod leases;
+mod number;
 mod others;
+mod tenure;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,13 +24,15 @@ use std::time::Duration;
 
 use futures::future::{join, join_all};
 use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::leases::{ByName, Leases, holder};
-use self::others::{Others, Roster, joined_at};
+use self::leases::{ByName, Leases, holder, with_left};
+use self::others::{Joined, Others, Roster, joined_at};
+use self::tenure::Tenures;
 use self::writes::{Answer, BATCH, Changes, Writes};
 use super::{Plan, Sharding, Slots, Team, plan, quota};
 use crate::key::ObjectKey;
@@ -61,6 +66,7 @@ pub(crate) struct Coordinator {
     leaving: BTreeMap<u32, Vec<ObjectKey>>,
     membership: Election,
     roster: Roster,
+    tenures: Tenures,
     /// Whether others divide the keys otherwise, and this replica waits for them.
     waiting: bool,
 }
@@ -79,6 +85,10 @@ struct Meeting {
     others: Others,
     /// Whether the others know of this replica.
     seen_by_others: bool,
+    /// The version of the lease that says that this replica's number of shards is in force.
+    in_force: Option<String>,
+    /// The lease of this replica, and what to write in order to renew it, if that is still to be done.
+    member: Option<(Lease, LeaseSpec)>,
 }
 
 impl Coordinator {
@@ -115,6 +125,7 @@ impl Coordinator {
             draining: BTreeSet::new(),
             leaving: BTreeMap::new(),
             roster: Roster::default(),
+            tenures: Tenures::default(),
             waiting: false,
         }
     }
@@ -162,20 +173,25 @@ impl Coordinator {
 
     async fn round(&mut self) -> Result<(), kube::Error> {
         let mut writes = Writes::new();
-        let Meeting { mut leases, at, others, seen_by_others } = self.meet(&mut writes).await?;
+        let Meeting { mut leases, at, others, seen_by_others, in_force, member } = self.meet(&mut writes).await?;
         self.wait_for_rivals(&others);
+        self.tenures.look(&leases, self.config.shards, at.now);
         let strays = self.with_strays(&leases);
         let (mut changes, free) = self.look(&mut leases, at);
-        let Plan { take, give } = self.plan(&others, seen_by_others, &free);
+        let Plan { take, give } = self.plan(&others, seen_by_others && in_force.is_some(), &free);
         for shard in give {
             tracing::info!(controller = %self.controller, shard, "giving a shard to another replica");
             self.slots.slot(shard).drain();
             self.draining.insert(shard);
         }
+        if let Some((lease, spec)) = member {
+            self.bequeath(lease.clone(), spec, &changes, &writes);
+            self.adopt_own(&lease);
+        }
         self.adopt(strays, &take, &mut changes, &writes);
         self.renew(&mut changes, &writes);
         self.close_drained();
-        self.take(take, &mut changes, &writes);
+        self.take(take, in_force.as_deref(), &mut changes, &writes);
         self.give_back(changes, &writes, at.wall);
         let mut answers = writes.ready_chunks(BATCH);
         while let Some(answers) = answers.next().await {
@@ -187,33 +203,53 @@ impl Coordinator {
     /// Says that this replica is there, and finds out who else is.
     async fn meet(&mut self, writes: &mut Writes) -> Result<Meeting, kube::Error> {
         let mut leases = self.leases.list().await?;
-        let at = Moment { now: Instant::now(), wall: Timestamp::now() };
+        let mut at = Moment { now: Instant::now(), wall: Timestamp::now() };
         let own = self.leases.team().member(&self.config.identity);
         let member = leases.remove(&own);
-        let (is_new, joined) = (member.is_none(), member.as_ref().map(joined_at));
-        let mut seen_by_others = true;
+        // One that stopped leaves its lease if there are keys in it.
+        let is_new = member.as_ref().and_then(holder).is_none();
+        let joined = member.as_ref().filter(|_| !is_new).map(joined_at);
+        let (mut seen_by_others, mut renewal) = (true, None);
         let spec = member.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         if let Intent::Write(spec) = self.membership.look(spec.as_ref(), at.now.into_std(), at.wall) {
-            let join = self.leases.write_member(&self.config.identity, member, spec);
-            if !is_new {
-                writes.push(join.map(Answer::Joined).boxed());
-            } else if self.held.is_empty() {
-                join.await?;
+            if is_new {
+                let join = self.leases.write_member(&self.config.identity, member, spec);
+                if self.held.is_empty() {
+                    join.await?;
+                } else {
+                    // What is held is renewed all the same.
+                    seen_by_others = matches!(tokio::time::timeout(self.round_limit() / 4, join).await, Ok(Ok(_)));
+                }
             } else {
-                // What is held is renewed all the same.
-                seen_by_others = matches!(tokio::time::timeout(self.round_limit() / 4, join).await, Ok(Ok(_)));
+                renewal = member.map(|member| (member, spec));
             }
         }
         if is_new {
             // Of two that join at the same time one at least must see the other.
             leases = self.leases.list().await?;
-            leases.remove(&own);
+            at = Moment { now: Instant::now(), wall: Timestamp::now() };
         }
-        let mut others = self.roster.look(&leases, (&self.config.identity, self.config.shards), joined, at.now);
+        let mut others = self.look_around(&mut leases, joined.as_ref(), at);
+        let mut number = leases.remove(&self.leases.team().number());
+        if self.wants_to_change(number.as_ref(), &others) && self.change_number(number.clone()).await {
+            // Who took shards by another number before the change is seen now; who does after it sees
+            // the change.
+            leases = self.leases.list().await?;
+            at = Moment { now: Instant::now(), wall: Timestamp::now() };
+            others = self.look_around(&mut leases, joined.as_ref(), at);
+            number = leases.remove(&self.leases.team().number());
+        }
+        let in_force = self.in_force(number.as_ref(), &others);
         for (name, version) in std::mem::take(&mut others.gone) {
             writes.push(self.leases.clear(name, version).map(|()| Answer::Cleared).boxed());
         }
-        Ok(Meeting { leases, at, others, seen_by_others })
+        Ok(Meeting { leases, at, others, seen_by_others, in_force, member: renewal })
+    }
+
+    /// Who else is there.
+    fn look_around(&mut self, leases: &mut ByName, joined: Option<&Joined>, at: Moment) -> Others {
+        leases.remove(&self.leases.team().member(&self.config.identity));
+        self.roster.look(leases, (&self.config.identity, self.config.shards), joined.cloned(), at.now)
     }
 
     fn wait_for_rivals(&mut self, others: &Others) {
@@ -232,7 +268,9 @@ impl Coordinator {
         for shard in 0..self.config.shards {
             let current = leases.remove(&self.leases.team().shard(shard));
             let spec = current.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
-            let ours = current.as_ref().and_then(holder) == Some(&self.config.identity);
+            // One that is held and was deleted by hand is made again when it is renewed.
+            let held = self.held.contains(&shard);
+            let ours = current.as_ref().map_or(held, |lease| holder(lease) == Some(&self.config.identity));
             if !ours {
                 // Written after all, or too late.
                 self.leaving.remove(&shard);
@@ -251,10 +289,13 @@ impl Coordinator {
                 Intent::Wait { holder } if self.held.contains(&shard) => {
                     tracing::warn!(controller = %self.controller, shard, %holder, "shard taken by another");
                     self.lose(shard, "shard taken by another");
+                    // It does not know what this replica had not done with until now.
+                    self.tenures.begin(&self.leases.team().shard(shard), Instant::now());
                 }
                 Intent::Wait { .. } => {}
             }
             let looked_after = self.waiting || self.held.contains(&shard) || !changes.contains_key(&shard);
+            let looked_after = looked_after && !self.owes(shard);
             if let Some(before) = at.now.checked_sub(2 * self.config.lease_duration).filter(|_| looked_after) {
                 self.slots.slot(shard).forget(before);
             }
@@ -262,9 +303,9 @@ impl Coordinator {
         (changes, free)
     }
 
-    fn plan(&self, others: &Others, seen_by_others: bool, free: &BTreeSet<u32>) -> Plan {
+    fn plan(&self, others: &Others, may_take: bool, free: &BTreeSet<u32>) -> Plan {
         let keep: BTreeSet<u32> = self.held.difference(&self.draining).copied().collect();
-        let share = match (self.waiting, seen_by_others) {
+        let share = match (self.waiting, may_take) {
             (true, _) => 0,
             (false, true) => quota(&others.members, &self.config.identity, self.config.shards),
             (false, false) => keep.len() as u32,
@@ -324,7 +365,7 @@ impl Coordinator {
         for key in self.left_over(&self.held, self.unfinished(&self.held)) {
             self.leaving.entry(super::shard_of(&key, self.config.shards)).or_default().push(key);
         }
-        let leaves_keys = self.leaving.values().any(|left| !left.is_empty());
+        let leaves_keys = self.leaving.values().any(|left| !left.is_empty()) || !self.last_bequest(None).is_empty();
         loop {
             let limit = self.round_limit().min(until - Instant::now());
             let all = match tokio::time::timeout(limit, self.give_back_all()).await {
@@ -360,9 +401,24 @@ impl Coordinator {
             };
             Some(self.leases.write_shard(shard, Some(current), spec))
         });
-        let member = self.leases.team().member(&self.config.identity);
-        let (released, ()) = join(join_all(released), self.leases.clear(member, None)).await;
+        let own = self.leases.team().member(&self.config.identity);
+        let member = leases.get(&own).cloned();
+        let left = self.last_bequest(member.as_ref());
+        let parted = if left.is_empty() {
+            self.leases.clear(own, None).map(|()| Ok(LeaseSpec::default())).boxed()
+        } else {
+            let spec = member.as_ref().and_then(|member| member.spec.clone());
+            // Nobody's: whoever finds it takes the keys out, and then deletes it.
+            let spec = LeaseSpec { holder_identity: Some(String::new()), ..spec.unwrap_or_default() };
+            let member = with_left(member.unwrap_or_default(), &left);
+            self.leases.write_member(&self.config.identity, Some(member), spec)
+        };
+        let (released, parted) = join(join_all(released), parted).await;
         let mut all = true;
+        if let Err(error) = parted {
+            tracing::warn!(controller = %self.controller, %error, "keys not left to others");
+            all = false;
+        }
         for error in released.into_iter().filter_map(Result::err) {
             tracing::warn!(controller = %self.controller, %error, "shard not given back");
             all = false;

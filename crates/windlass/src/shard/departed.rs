@@ -33,7 +33,7 @@ impl Departed {
         while self.order.len() > self.most {
             self.pop();
             if !std::mem::replace(&mut self.warned, true) {
-                tracing::error!(most = self.most, "too many deletions to remember until shards can be taken");
+                tracing::error!(most = self.most, "too many keys to remember until shards can be taken");
             }
         }
     }
@@ -47,6 +47,11 @@ impl Departed {
         if self.since.is_empty() {
             self.since.shrink_to_fit();
         }
+    }
+
+    /// What was last remembered until a moment, the oldest first.
+    pub(super) fn until(&self, moment: Instant) -> impl Iterator<Item = &ObjectKey> {
+        self.order.iter().take_while(move |(since, _)| *since <= moment).map(|(_, key)| key)
     }
 
     /// What is remembered, the oldest first.

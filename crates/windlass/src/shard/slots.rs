@@ -9,22 +9,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::departed::Departed;
 use super::shard_of;
 use crate::key::ObjectKey;
-use crate::lease::Fence;
+use crate::lease::{Fence, FenceClosed, Sent};
 
 /// One shard of this replica.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) fence: Fence,
-    /// Until when it is held; `None` when it is not.
-    until: watch::Sender<Option<Instant>>,
     work: Mutex<Work>,
     /// Told whenever a key is finished.
     idle: tokio::sync::Notify,
@@ -58,7 +56,6 @@ impl Slots {
     pub(crate) fn new(shards: u32) -> Self {
         let slot = |_| Slot {
             fence: Fence::closed(),
-            until: watch::Sender::new(None),
             work: Mutex::default(),
             idle: tokio::sync::Notify::new(),
             departed: Mutex::new(Departed::new(MOST_DEPARTED / shards.max(1) as usize)),
@@ -87,7 +84,8 @@ impl Slots {
         &self.slots[shard as usize]
     }
 
-    /// Remembers a key that may be in no cache by the time its shard is taken.
+    /// Remembers a key that may be in no cache by the time its shard is taken: what led to it is gone,
+    /// or was never in one.
     pub(crate) fn depart(&self, key: &ObjectKey) {
         let slot = self.slot(self.shard_of(key));
         slot.departed.lock().insert(key.clone(), Instant::now());
@@ -122,23 +120,21 @@ impl Slots {
         let shard = self.shard_of(key);
         let slot = self.slot(shard);
         let mut work = slot.work.lock();
-        if !work.open || !slot.fence.is_open() {
-            return None;
-        }
+        let term = slot.fence.term().filter(|_| work.open)?;
         work.running += 1;
         drop(work);
-        Some(Claim { slots: self.clone(), shard })
+        Some(Claim { slots: self.clone(), shard, term })
     }
 }
 
 impl Slot {
-    /// The shard is held until a moment (again).
-    pub(super) fn extend(&self, until: Instant) {
+    /// The shard is held for some time after something was sent. True if it was not until now, so
+    /// that work has been dropped.
+    pub(super) fn extend(&self, sent: Sent, time: Duration) -> bool {
         // Not while a worker makes up its mind: what it remembers since the time is up must be found
         // by whoever extends the time.
         let _work = self.work.lock();
-        self.fence.open_until(until);
-        self.until.send_replace(Some(until));
+        self.fence.renew(sent, time)
     }
 
     /// Lets workers take up keys of the shard.
@@ -151,6 +147,16 @@ impl Slot {
     /// Keys that were not taken up, or dropped, since the shard is being drained.
     pub(super) fn refused(&self) -> BTreeSet<ObjectKey> {
         self.work.lock().refused.clone()
+    }
+
+    /// The keys that were last heard of until a moment.
+    pub(super) fn heard_until(&self, moment: Instant) -> Vec<ObjectKey> {
+        self.departed.lock().until(moment).cloned().collect()
+    }
+
+    /// Whether there are any.
+    pub(super) fn heard_any_until(&self, moment: Instant) -> bool {
+        self.departed.lock().until(moment).next().is_some()
     }
 
     /// Somebody looks after the shard: what it has had the time for need not be remembered.
@@ -183,7 +189,6 @@ impl Slot {
     pub(super) fn close(&self) {
         self.work.lock().open = false;
         self.fence.close();
-        self.until.send_replace(None);
     }
 
     /// What was left of the shard is known: from now on its keys are not this replica's business.
@@ -199,6 +204,8 @@ impl Slot {
 pub(crate) struct Claim {
     slots: Slots,
     shard: u32,
+    /// What begins in one term of the fence does not go on in the next.
+    term: u64,
 }
 
 impl Claim {
@@ -206,20 +213,9 @@ impl Claim {
         self.shard
     }
 
-    /// Waits until the shard is no longer this replica's.
-    pub(crate) async fn lost(&self) {
-        let mut until = self.slots.slot(self.shard).until.subscribe();
-        loop {
-            let held = *until.borrow_and_update();
-            let Some(held) = held.filter(|held| *held > Instant::now()) else {
-                return;
-            };
-            // Cancel-safe both; whichever comes first, look again.
-            tokio::select! {
-                () = tokio::time::sleep_until(held) => {}
-                changed = until.changed() => if changed.is_err() { return },
-            }
-        }
+    /// Goes on with something until the shard is no longer this replica's, and drops it then.
+    pub(crate) async fn while_held<F: Future>(&self, work: F) -> Result<F::Output, FenceClosed> {
+        self.slots.slot(self.shard).fence.during(self.term, work).await
     }
 }
 
@@ -235,9 +231,9 @@ impl Drop for Claim {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::time::Duration;
-
     use super::*;
+
+    const TEN: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_claimed_only_while_its_shard_is_held() {
@@ -245,7 +241,7 @@ mod tests {
         let key = ObjectKey::new("default", "thor");
         let slot = slots.slot(0);
         assert!(slots.enter(&key).is_none());
-        slot.extend(Instant::now() + Duration::from_secs(10));
+        slot.extend(Sent::now(), TEN);
         assert!(slots.enter(&key).is_none(), "held, but not opened");
         slot.open();
         let claim = slots.enter(&key).unwrap();
@@ -262,7 +258,7 @@ mod tests {
         let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
         assert!(!slots.refuse(&key));
         assert!(slot.refused().is_empty(), "another replica's");
-        slot.extend(Instant::now() + Duration::from_secs(10));
+        slot.extend(Sent::now(), TEN);
         slot.open();
         assert!(slots.refuse(&key), "this replica's by now");
         slot.drain();
@@ -281,7 +277,7 @@ mod tests {
     async fn a_key_refused_since_the_time_is_up_is_remembered() {
         let slots = Slots::new(1);
         let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
-        slot.extend(Instant::now() + Duration::from_secs(10));
+        slot.extend(Sent::now(), TEN);
         slot.open();
         tokio::time::advance(Duration::from_secs(11)).await;
         assert!(slots.enter(&key).is_none());
@@ -293,7 +289,7 @@ mod tests {
     async fn a_key_refused_after_its_drained_shard_was_closed_is_remembered() {
         let slots = Slots::new(1);
         let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
-        slot.extend(Instant::now() + Duration::from_secs(10));
+        slot.extend(Sent::now(), TEN);
         slot.open();
         slot.drain();
         assert!(slots.enter(&key).is_none());
@@ -306,17 +302,45 @@ mod tests {
     async fn a_claim_is_lost_when_its_time_is_up_and_not_before() {
         let slots = Slots::new(1);
         let (slot, start) = (slots.slot(0), Instant::now());
-        slot.extend(start + Duration::from_secs(10));
+        slot.extend(Sent::now(), TEN);
         slot.open();
         let claim = slots.enter(&ObjectKey::cluster("thor")).unwrap();
         let renewal = async {
             tokio::time::sleep(Duration::from_secs(8)).await;
-            slot.extend(start + Duration::from_secs(18));
+            assert!(!slot.extend(Sent::now(), TEN), "held all the time");
         };
-        tokio::join!(renewal, claim.lost());
+        let lost = claim.while_held(std::future::pending::<()>());
+        assert_eq!(tokio::join!(renewal, lost).1, Err(FenceClosed));
         assert_eq!(start.elapsed(), Duration::from_secs(18));
-        slot.extend(start + Duration::from_secs(99));
-        tokio::join!(async { slot.close() }, claim.lost());
+        assert!(slot.extend(Sent::now(), TEN), "its work was dropped");
+        let claim = slots.enter(&ObjectKey::cluster("thor")).unwrap();
+        let lost = claim.while_held(std::future::pending::<()>());
+        assert_eq!(tokio::join!(async { slot.close() }, lost).1, Err(FenceClosed));
         assert_eq!(start.elapsed().as_secs(), 18);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_is_lost_when_the_wall_clock_is_set() {
+        let slots = Slots::new(1);
+        let (slot, key) = (slots.slot(0), ObjectKey::cluster("thor"));
+        slot.extend(Sent::now(), TEN);
+        slot.open();
+        let claim = slots.enter(&key).unwrap();
+        let mut steps = 0;
+        let work = async {
+            loop {
+                steps += 1;
+                if steps == 3 {
+                    slot.fence.jump();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        assert_eq!(claim.while_held(work).await, Err::<(), _>(FenceClosed));
+        assert_eq!(steps, 3);
+        assert!(slots.enter(&key).is_none());
+        assert!(!slots.refuse(&key), "until it is renewed");
+        assert!(slot.extend(Sent::now(), TEN), "whoever renews it hears that work was dropped");
+        assert_eq!(slots.departed(0), [key]);
     }
 }

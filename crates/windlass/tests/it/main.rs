@@ -17,6 +17,8 @@ mod process;
 mod scopes;
 mod shard;
 mod shard_handover;
+mod shard_remembered;
+mod shard_streams;
 mod shard_writes;
 mod webhook;
 mod writes;

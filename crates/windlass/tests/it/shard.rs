@@ -1,15 +1,19 @@
 //! Sharded controllers: replicas join, leave, crash and stop, and no key is ever worked on by two.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http_body_util::BodyExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::client::Body;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 use windlass::controller::from_fn;
 use windlass::shard::Sharding;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
@@ -139,6 +143,72 @@ async fn a_replica_with_another_number_of_shards_waits_until_the_others_are_gone
     other.stop().await.expect("stopped");
 }
 
+/// A client that takes a while to make the leases of shards, and what it is asked to do about those.
+fn slow_to_take(bench: &Bench) -> (kube::Client, Log<&'static str>) {
+    let (service, tried) = (bench.server.service(), Log::default());
+    let told = tried.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, tried) = (service.clone(), tried.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.expect("in memory").to_bytes();
+            let text = String::from_utf8_lossy(&body);
+            if parts.method == http::Method::POST && text.contains("-shard-") {
+                tried.push("take");
+                tokio::time::sleep(Duration::from_millis(400)).await;
+            }
+            if text.contains("-shard-") && text.contains(r#""holderIdentity":"""#) {
+                tried.push("give back");
+            }
+            let Ok(response) = service.oneshot(http::Request::from_parts(parts, Body::from(body.to_vec()))).await;
+            Ok::<_, Infallible>(response)
+        }
+    });
+    (kube::Client::new(service, "default"), told)
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_start_together_with_two_numbers_of_shards_share_no_key() {
+    let bench = with_pets().await;
+    let watchman = Watchman::default();
+    let (client, tried) = slow_to_take(&bench);
+    let slow = Running::start(replica_of(client, "z", 12, &watchman));
+    wait_for("one reaches for shards", async || tried.contains(&"take")).await;
+    // The first by name, if they joined in the same second.
+    let other = Running::start(replica(bench.kube.clone(), "a", &watchman));
+    let begun = tokio::time::Instant::now();
+    wait_for("the slow one has taken shards", async || begun.elapsed() > Duration::from_secs(2)).await;
+    wait_for("one of them has all pets", async || {
+        let since = watchman.log.len();
+        wait_for("work goes on", async || watchman.log.len() > since + 3 * PETS).await;
+        let workers = watchman.workers(since);
+        workers.len() == 1 && workers.values().all(|pets| pets.len() == PETS)
+    })
+    .await;
+    assert!(!watchman.clash.load(Ordering::Relaxed), "a key was worked on by two");
+    slow.stop().await.expect("stopped");
+    other.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_number_of_shards_is_seen_by_who_takes_one() {
+    let bench = with_pets().await;
+    let watchman = Watchman::default();
+    let (client, tried) = slow_to_take(&bench);
+    let slow = Running::start(replica_of(client, "z", 12, &watchman));
+    wait_for("one reaches for shards", async || tried.contains(&"take")).await;
+    let api: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
+    let change = kube::api::Patch::Merge(json!({"metadata": {"labels": {"windlass.dev/shards": "8"}}}));
+    api.patch("it.pet-shards", &kube::api::PatchParams::default(), &change).await.expect("changed");
+    wait_for("it gives them back", async || {
+        tried.entries().iter().filter(|tried| **tried == "give back").count() == 12
+    })
+    .await;
+    // Nobody holds shards by the other number, so it is changed again.
+    watchman.shared_by(&["z"]).await;
+    slow.stop().await.expect("stopped");
+}
+
 #[tokio::test(start_paused = true)]
 async fn keys_of_other_replicas_are_not_taken_and_odd_names_are_refused() {
     let bench = with_pets().await;
@@ -182,7 +252,7 @@ async fn replicas_that_join_and_leave_share_the_keys() {
     second.stop().await.expect("stopped");
     third.stop().await.expect("stopped");
     let left = leases(&bench).await;
-    assert_eq!(left.len(), 8, "members are gone, shards are there");
+    assert_eq!(left.len(), 9, "members are gone, shards and their number are there");
     let holder = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
     assert!(left.iter().all(|lease| holder(lease).unwrap_or_default().is_empty()), "all given back");
 }
@@ -200,7 +270,7 @@ async fn the_shards_of_a_replica_that_crashed_are_taken_when_they_run_out() {
     watchman.shared_by(&["b"]).await;
     assert!(began.elapsed() >= Duration::from_millis(1500), "not before they ran out: {:?}", began.elapsed());
     second.stop().await.expect("stopped");
-    assert_eq!(leases(&bench).await.len(), 8, "the crashed member was cleared away");
+    assert_eq!(leases(&bench).await.len(), 9, "the crashed member was cleared away");
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,6 +286,28 @@ async fn a_replica_that_is_cut_off_drops_its_work_before_another_takes_it() {
     watchman.shared_by(&["b"]).await;
     cut.store(false, Ordering::Relaxed);
     watchman.shared_by(&["a", "b"]).await;
+    first.stop().await.expect("stopped");
+    second.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_are_deleted_by_hand_are_still_their_holders() {
+    let bench = with_pets().await;
+    let watchman = Watchman::default();
+    let first = Running::start(replica(bench.kube.clone(), "a", &watchman));
+    let second = Running::start(replica(bench.kube.clone(), "b", &watchman));
+    watchman.shared_by(&["a", "b"]).await;
+    let api: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
+    for _ in 0..5 {
+        // Nobody can know of a lease that is deleted before it was seen.
+        let shared = tokio::time::Instant::now();
+        wait_for("all have looked", async || shared.elapsed() > Duration::from_millis(500)).await;
+        for lease in leases(&bench).await {
+            let name = lease.metadata.name.expect("named");
+            api.delete(&name, &DeleteParams::default()).await.expect("deleted");
+        }
+        watchman.shared_by(&["a", "b"]).await;
+    }
     first.stop().await.expect("stopped");
     second.stop().await.expect("stopped");
 }

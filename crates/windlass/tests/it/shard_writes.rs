@@ -73,10 +73,10 @@ async fn shards_taken_before_a_write_hangs_are_worked_on() {
     let bench = with_pets().await;
     let hung = AtomicBool::new(false);
     let created = std::sync::atomic::AtomicUsize::new(0);
-    // The member's lease, three shards, and then one whose answer never comes.
+    // The member's lease, that of the number of shards, three shards, and then one whose answer never comes.
     let client = hanging(&bench, move |method, path| {
         let creates = method == Method::POST && path.ends_with("/leases");
-        creates && created.fetch_add(1, Ordering::Relaxed) == 4 && !hung.swap(true, Ordering::Relaxed)
+        creates && created.fetch_add(1, Ordering::Relaxed) == 5 && !hung.swap(true, Ordering::Relaxed)
     });
     let log = Log::default();
     let running = Running::start(replica(client, &log, Outcome::Done));

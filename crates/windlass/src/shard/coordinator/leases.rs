@@ -17,7 +17,7 @@ use crate::shard::{Team, shard_of};
 const CONTROLLER_LABEL: &str = "windlass.dev/sharded-controller";
 /// Says of which manager that controller is: others may have one of the same name.
 const MANAGER_LABEL: &str = "windlass.dev/sharded-manager";
-/// Says what a lease is: `shard` or `member`.
+/// Says what a lease is: `shard`, `member` or `number`.
 const ROLE_LABEL: &str = "windlass.dev/shard-role";
 /// Says into how many shards the writer of a lease divides the keys.
 const COUNT_LABEL: &str = "windlass.dev/shards";
@@ -67,6 +67,37 @@ impl Leases {
         self.write(self.team.shard(shard), "shard", current, spec)
     }
 
+    /// Writes the lease of a shard in order to take it, and looks then whether the number of shards is
+    /// still in force as it was seen. If not, the shard is given back: that is `None`.
+    pub(super) fn take_shard(
+        &self,
+        shard: u32,
+        current: Option<Lease>,
+        spec: LeaseSpec,
+        in_force: Option<&str>,
+    ) -> BoxFuture<'static, Result<Option<LeaseSpec>, kube::Error>> {
+        let name = self.team.shard(shard);
+        let taking = self.write_lease(name.clone(), "shard", current, spec);
+        let (api, number, seen) = (self.api.clone(), self.team.number(), in_force.map(str::to_owned));
+        async move {
+            let mut lease = taking.await?;
+            let number = api.get_opt(&number).await?;
+            if seen.is_some() && number.and_then(|number| number.metadata.resource_version) == seen {
+                return Ok(Some(lease.spec.unwrap_or_default()));
+            }
+            lease.spec.get_or_insert_default().holder_identity = Some(String::new());
+            api.replace(&name, &PostParams::default(), &lease).await?;
+            Ok(None)
+        }
+        .boxed()
+    }
+
+    /// Writes the lease that says how many shards there are.
+    pub(super) fn write_number(&self, current: Option<Lease>) -> BoxFuture<'static, Result<(), kube::Error>> {
+        let write = self.write_lease(self.team.number(), "number", current, LeaseSpec::default());
+        write.map(|written| written.map(drop)).boxed()
+    }
+
     /// Writes the lease of a replica.
     pub(super) fn write_member(
         &self,
@@ -79,6 +110,17 @@ impl Leases {
 
     /// Writes a lease, provided that it is as it was read (or not there).
     fn write(&self, name: String, role: &str, current: Option<Lease>, spec: LeaseSpec) -> BoxFuture<'static, Written> {
+        let write = self.write_lease(name, role, current, spec);
+        write.map(|written| written.map(|lease| lease.spec.unwrap_or_default())).boxed()
+    }
+
+    fn write_lease(
+        &self,
+        name: String,
+        role: &str,
+        current: Option<Lease>,
+        spec: LeaseSpec,
+    ) -> BoxFuture<'static, Result<Lease, kube::Error>> {
         let mut lease = current.unwrap_or_default();
         let exists = lease.metadata.resource_version.is_some();
         lease.metadata.name = Some(name.clone());
@@ -92,9 +134,7 @@ impl Leases {
         let api = self.api.clone();
         async move {
             let params = PostParams::default();
-            let lease =
-                if exists { api.replace(&name, &params, &lease).await? } else { api.create(&params, &lease).await? };
-            Ok(lease.spec.unwrap_or_default())
+            if exists { api.replace(&name, &params, &lease).await } else { api.create(&params, &lease).await }
         }
         .boxed()
     }

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::Instant;
 
-use super::leases::{ByName, holder, is_member, is_rival};
+use super::leases::{ByName, holder, is_member, is_rival, left_in};
 
 /// When a replica joined, by the server's clock, and who it is: replicas agree on who was first.
 pub(super) type Joined = (Option<Time>, String);
@@ -23,8 +23,9 @@ pub(super) struct Others {
     /// When the first of those that count otherwise joined.
     rival_joined: Option<Joined>,
     /// Whether one that counts otherwise holds a shard.
-    rival_holds: bool,
-    /// The leases of those that have not been heard of within the lease duration, as seen.
+    pub(super) rival_holds: bool,
+    /// The leases of those that have not been heard of within the lease duration, as seen, once there
+    /// are no keys in them.
     pub(super) gone: Vec<(String, Option<String>)>,
 }
 
@@ -70,8 +71,10 @@ impl Roster {
         };
         self.seen.retain(|name, _| leases.contains_key(name));
         for (name, lease) in leases {
-            let (live, holder) = (self.is_live(name, lease, now), holder(lease));
+            let (changing, holder) = (self.is_live(name, lease, now), holder(lease));
+            let live = changing && (holder.is_some() || !is_member(lease));
             match (is_member(lease), live, is_rival(lease, shards)) {
+                (true, false, _) if left_in(lease).next().is_some() => {}
                 (true, false, _) => others.gone.push((name.clone(), lease.metadata.resource_version.clone())),
                 (true, true, true) => first(&mut others.rival_joined, joined_at(lease)),
                 (true, true, false) => {

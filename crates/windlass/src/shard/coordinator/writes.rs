@@ -7,11 +7,12 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::jiff::Timestamp;
-use tokio::time::Instant;
 
 use super::Coordinator;
-use super::leases::{ByName, Written, is_member, left_in, with_left};
+use super::handover::Bequest;
+use super::leases::{ByName, Written, left_in, with_left};
 use crate::key::ObjectKey;
+use crate::lease::Sent;
 
 /// Shards whose lease this replica may write: the lease as it was read, and what to write in order
 /// to hold it.
@@ -19,13 +20,16 @@ pub(super) type Changes = BTreeMap<u32, (Option<Lease>, LeaseSpec)>;
 
 /// An answer to one of the writes of a round. Times are those before it was sent.
 pub(super) enum Answer {
-    Renewed(u32, Instant, Written),
+    Renewed(u32, Sent, Written),
     /// With the keys that the former holder left.
-    Taken(u32, Instant, Vec<ObjectKey>, Written),
+    Taken(u32, Sent, Vec<ObjectKey>, Written),
+    /// Taken, and given back since another number of shards is in force.
+    Superseded(u32),
     GivenBack(u32, Written),
     /// Keys were taken out of a lease that is not this replica's.
     Adopted(Result<(), kube::Error>),
-    Joined(Written),
+    /// With the keys that are in the lease.
+    Joined(Bequest, Written),
     /// The lease of a replica that is gone was deleted, by this one or another.
     Cleared,
 }
@@ -37,9 +41,9 @@ pub(super) type Writes = FuturesUnordered<BoxFuture<'static, Answer>>;
 pub(super) const BATCH: usize = 64;
 
 impl Coordinator {
-    /// The leases of shards in which keys of other shards were left.
+    /// The leases in which keys of other shards were left, or of any by a replica that remembered them.
     pub(super) fn with_strays(&self, leases: &ByName) -> Vec<Lease> {
-        let strays = |lease: &&Lease| !is_member(lease) && !self.leases.strays(lease).is_empty();
+        let strays = |lease: &&Lease| !self.leases.strays(lease).is_empty();
         leases.values().filter(strays).cloned().collect()
     }
 
@@ -47,11 +51,10 @@ impl Coordinator {
     /// other shards stay until their holders do so. A key that cannot be taken out is put in the
     /// queue again next time, which does no harm.
     pub(super) fn adopt(&self, leases: Vec<Lease>, take: &[u32], changes: &mut Changes, writes: &Writes) {
-        let working = |shard: &u32| self.held.contains(shard) && !self.draining.contains(shard);
         let mut adopted = BTreeSet::new();
         for lease in leases {
             let strays = self.leases.strays(&lease).into_iter();
-            let mine: BTreeSet<_> = strays.filter(|key| working(&self.slots.shard_of(key))).collect();
+            let mine: BTreeSet<_> = strays.filter(|key| self.works_on(key)).collect();
             if mine.is_empty() {
                 continue;
             }
@@ -68,10 +71,20 @@ impl Coordinator {
                 None => writes.push(self.leases.rewrite(lease).map(Answer::Adopted).boxed()),
             }
         }
+        self.put_in_queue(adopted);
+    }
+
+    /// The same with keys that this replica left itself, of shards that it has taken since. They are
+    /// taken out when it renews its lease.
+    pub(super) fn adopt_own(&self, lease: &Lease) {
+        self.put_in_queue(left_in(lease).filter(|key| self.works_on(key)).collect());
+    }
+
+    fn put_in_queue(&self, adopted: BTreeSet<ObjectKey>) {
         if adopted.is_empty() {
             return;
         }
-        tracing::info!(controller = %self.controller, keys = adopted.len(), "found keys left under another number of shards");
+        tracing::info!(controller = %self.controller, keys = adopted.len(), "found keys that other replicas left");
         for key in &adopted {
             self.slots.depart(key);
         }
@@ -85,20 +98,26 @@ impl Coordinator {
             if let Some((current, spec)) = changes.remove(&shard) {
                 // What was left has been put in the queue.
                 let current = current.map(|current| self.leases.with_left(current, &[]));
-                let (sent, write) = (Instant::now(), self.leases.write_shard(shard, current, spec));
+                let (sent, write) = (Sent::now(), self.leases.write_shard(shard, current, spec));
                 writes.push(write.map(move |written| Answer::Renewed(shard, sent, written)).boxed());
             }
         }
     }
 
     /// Reaches for shards.
-    pub(super) fn take(&self, shards: Vec<u32>, changes: &mut Changes, writes: &Writes) {
+    pub(super) fn take(&self, shards: Vec<u32>, in_force: Option<&str>, changes: &mut Changes, writes: &Writes) {
         for shard in shards {
-            if let Some((current, spec)) = changes.remove(&shard) {
+            if let Some((current, mut spec)) = changes.remove(&shard) {
+                // Others must see that somebody begins, even if it is the one that held it last.
+                spec.acquire_time.clone_from(&spec.renew_time);
                 // Stays in the lease until it is renewed, in case that the answer is lost.
                 let left = current.as_ref().map(|current| self.leases.left_at_home(current)).unwrap_or_default();
-                let (sent, write) = (Instant::now(), self.leases.write_shard(shard, current, spec));
-                writes.push(write.map(move |written| Answer::Taken(shard, sent, left, written)).boxed());
+                let (sent, write) = (Sent::now(), self.leases.take_shard(shard, current, spec, in_force));
+                let answer = move |written: Result<_, _>| match written.transpose() {
+                    Some(written) => Answer::Taken(shard, sent, left, written),
+                    None => Answer::Superseded(shard),
+                };
+                writes.push(write.map(answer).boxed());
             }
         }
     }
@@ -137,12 +156,10 @@ impl Coordinator {
         for answer in answers {
             match answer {
                 Answer::Renewed(shard, sent, Ok(spec)) => {
-                    let until = self.shards[shard as usize].valid_until();
-                    self.extend(shard, spec, sent);
-                    // Answered too late: work has been dropped, so it starts over. Looked at after
-                    // the extension, so that no worker finds the time up later than this.
-                    let lapsed = until.is_none_or(|until| until <= Instant::now().into_std());
+                    // Too late, by whichever clock: work has been dropped, so it starts over.
+                    let lapsed = self.extend(shard, spec, sent);
                     if lapsed && !self.draining.contains(&shard) {
+                        self.keys.left(self.unfinished(&BTreeSet::from([shard])));
                         taken.insert(shard);
                     }
                 }
@@ -156,6 +173,9 @@ impl Coordinator {
                 Answer::Renewed(shard, _, Err(error)) => {
                     tracing::warn!(%controller, shard, %error, "shard not renewed");
                 }
+                Answer::Superseded(shard) => {
+                    tracing::info!(%controller, shard, "another number of shards is in force, shard given back");
+                }
                 Answer::GivenBack(shard, Ok(_)) => drop(self.leaving.remove(&shard)),
                 // It runs out by itself, or is given back or ours again in the next round.
                 Answer::GivenBack(shard, Err(error)) => {
@@ -165,8 +185,12 @@ impl Coordinator {
                 Answer::Adopted(Err(error)) => {
                     tracing::warn!(%controller, %error, "left keys not taken out of a lease, trying again");
                 }
-                Answer::Joined(Err(error)) => tracing::warn!(%controller, %error, "membership not renewed"),
-                Answer::Adopted(Ok(())) | Answer::Joined(Ok(_)) | Answer::Cleared => {}
+                // Others take keys out of it.
+                Answer::Joined(_, Err(kube::Error::Api(status))) if status.is_conflict() => {}
+                Answer::Joined(_, Err(error)) => tracing::warn!(%controller, %error, "membership not renewed"),
+                // Remembered from now on, and left again only to who takes their shard later.
+                Answer::Joined(bequest, Ok(_)) => bequest.into_keys().for_each(|key| self.slots.depart(&key)),
+                Answer::Adopted(Ok(())) | Answer::Cleared => {}
             }
         }
         if !taken.is_empty() {
@@ -175,7 +199,7 @@ impl Coordinator {
     }
 
     /// Lets workers take up the keys of a shard that is this replica's, and those that were left.
-    fn open(&mut self, shard: u32, sent: Instant, left: &[ObjectKey], spec: LeaseSpec) {
+    fn open(&mut self, shard: u32, sent: Sent, left: &[ObjectKey], spec: LeaseSpec) {
         for key in left {
             self.slots.depart(key);
         }
@@ -186,8 +210,53 @@ impl Coordinator {
         tracing::info!(controller = %self.controller, shard, "took a shard");
     }
 
-    fn extend(&mut self, shard: u32, spec: LeaseSpec, sent: Instant) {
-        self.shards[shard as usize].written(spec, sent.into_std());
-        self.slots.slot(shard).extend(sent + self.config.renew_deadline);
+    /// True if the shard was not held until now.
+    fn extend(&mut self, shard: u32, spec: LeaseSpec, sent: Sent) -> bool {
+        self.shards[shard as usize].written(spec, sent.at());
+        self.slots.slot(shard).extend(sent, self.config.renew_deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use super::super::super::{Sharding, Slots};
+    use super::super::Keys;
+    use super::*;
+
+    /// Notes which shards are to be put in the queue.
+    #[derive(Clone, Default)]
+    struct Taken(Arc<Mutex<Vec<u32>>>);
+
+    impl Keys for Taken {
+        fn taken(&self, shards: &BTreeSet<u32>) {
+            self.0.lock().expect("not poisoned").extend(shards);
+        }
+        fn left(&self, _: BTreeSet<ObjectKey>) {}
+        fn pending(&self, _: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
+            BTreeSet::new()
+        }
+        fn known(&self, _: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
+            BTreeSet::new()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_after_the_wall_clock_was_set_starts_the_shard_over() {
+        let nobody = tower::service_fn(|request: http::Request<kube::client::Body>| async {
+            Ok::<_, Infallible>(http::Response::new(request.into_body()))
+        });
+        let (slots, taken) = (Slots::new(2), Taken::default());
+        let (client, keys) = (kube::Client::new(nobody, "default"), Box::new(taken.clone()));
+        let mut coordinator = Coordinator::new(client, ("it", "pet"), Sharding::new(2), slots.clone(), keys);
+        let take = |shard| Answer::Taken(shard, Sent::now(), Vec::new(), Ok(LeaseSpec::default()));
+        let renewed = |shard| Answer::Renewed(shard, Sent::now(), Ok(LeaseSpec::default()));
+        coordinator.settle(vec![take(0), take(1)]);
+        slots.slot(1).fence.jump();
+        coordinator.settle(vec![renewed(0), renewed(1)]);
+        coordinator.settle(vec![renewed(0), renewed(1)]);
+        assert_eq!(*taken.0.lock().expect("not poisoned"), [0, 1, 1]);
     }
 }
