@@ -3,8 +3,8 @@
 //! A change that meets another's is made anew, from what is stored by then. If all who lost tried again at
 //! once, all but one would do so in vain: their work would grow with the square of their number, and one of
 //! them might lose for ever. So those who lost take turns, in the order in which they lost. Who comes
-//! fresh does not wait, and neither does anybody for ever: a webhook may write the very object that it is
-//! asked about, and whoever has the turn waits for that webhook.
+//! fresh lets the one who has the turn write first, for a moment: not for ever, since a webhook may write the
+//! very object that it is asked about, and whoever has the turn waits for that webhook.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
 /// How many objects are told apart; writers of others share a turn now and then.
-const TURNS: usize = 256;
-/// Nobody waits longer than this for a turn.
+const TURNS: usize = 4096;
+/// Who has lost waits no longer than this for a turn, and who comes fresh no longer than that.
 const LONGEST: Duration = Duration::from_secs(10);
+const MOMENT: Duration = Duration::from_millis(250);
 /// How long, and how often, a change is tried again while others are quicker. Who has the turn meets only those who
 /// come fresh, and loses that often only to a webhook that writes what it is asked about.
-const PATIENCE: (Duration, u32) = (Duration::from_secs(34), 100);
+const PATIENCE: (Duration, u32) = (Duration::from_secs(34), 25);
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -33,11 +34,14 @@ impl Contention {
         Self { turns: (0..TURNS).map(|_| Arc::default()).collect(), hasher: RandomState::new() }
     }
 
-    /// Waits for the turn to write an object; `None` if that takes too long.
-    async fn turn(&self, key: &[u8]) -> Option<OwnedMutexGuard<()>> {
+    fn of(&self, key: &[u8]) -> Option<&Arc<Mutex<()>>> {
         let place = self.hasher.hash_one(key) % TURNS as u64;
-        let turn = usize::try_from(place).ok().and_then(|place| self.turns.get(place))?;
-        tokio::time::timeout(LONGEST, Arc::clone(turn).lock_owned()).await.ok()
+        usize::try_from(place).ok().and_then(|place| self.turns.get(place))
+    }
+
+    /// Waits for the turn to write an object; `None` if that takes longer than it may.
+    async fn turn(&self, key: &[u8], longest: Duration) -> Option<OwnedMutexGuard<()>> {
+        tokio::time::timeout(longest, Arc::clone(self.of(key)?).lock_owned()).await.ok()
     }
 }
 
@@ -61,9 +65,16 @@ impl Race {
             return false;
         }
         if self.turn.is_none() {
-            self.turn = contention.turn(key).await;
+            self.turn = contention.turn(key, LONGEST).await;
         }
         true
+    }
+
+    /// Right before the object is written: lets the one who has the turn go first, if this is not the one.
+    pub(crate) async fn give_way(&mut self, contention: &Contention, key: &[u8]) {
+        if self.turn.is_none() && contention.of(key).is_some_and(|turn| turn.try_lock().is_err()) {
+            self.turn = contention.turn(key, MOMENT).await;
+        }
     }
 }
 
@@ -76,9 +87,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_at_a_time_and_nobody_for_ever() {
         let contention = Contention::new();
-        let first = contention.turn(b"a").await.unwrap();
-        assert!(contention.turn(b"a").await.is_none());
+        let first = contention.turn(b"a", LONGEST).await.unwrap();
+        assert!(contention.turn(b"a", LONGEST).await.is_none());
         drop(first);
-        assert!(contention.turn(b"a").await.is_some());
+        assert!(contention.turn(b"a", LONGEST).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_fresh_gives_way_for_a_moment() {
+        let contention = Contention::new();
+        let (mut lost, mut fresh) = (Race::begin(), Race::begin());
+        fresh.give_way(&contention, b"a").await;
+        assert!(fresh.turn.is_none(), "nobody has lost");
+        assert!(lost.lost(&contention, b"a").await);
+        let since = Instant::now();
+        lost.give_way(&contention, b"a").await;
+        assert_eq!(since.elapsed(), Duration::ZERO, "it is its own turn");
+        fresh.give_way(&contention, b"a").await;
+        assert_eq!((since.elapsed(), fresh.turn.is_some()), (MOMENT, false));
+        let (waited, ()) = tokio::join!(fresh.give_way(&contention, b"a"), async { drop(lost) });
+        assert_eq!((waited, fresh.turn.is_some()), ((), true), "it is next");
     }
 }

@@ -107,6 +107,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
             let stored = context.unsaved(&object).await?;
             return Ok(if waits { Deleted::Waiting(stored) } else { Deleted::Gone(stored) });
         }
+        race.give_way(&context.api.contention, &key).await;
         let done = if waits {
             wait(context, &entry, &live, &object).await?.map(Deleted::Waiting)
         } else {

@@ -157,6 +157,10 @@ where
         let mut claims = Claims::of(context, &mut object, Some(&live))?;
         apply::keep_times_if_unchanged(&live, &mut object);
         admit(context, &change, &object, &live).await?;
+        if !change.options.dry_run {
+            // Before anything is charged, which others of the namespace wait for.
+            race.give_way(&context.api.contention, &key).await;
+        }
         let charge = charge(context, &change, &object, &live).await?;
         if object == live && !is_outdated(context, &entry, &object).await? {
             return Ok(Updated { object: entry.into(), created: false });
