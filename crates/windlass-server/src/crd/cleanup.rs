@@ -60,16 +60,19 @@ async fn clean_up(api: &Api, key: &Bytes, gate: &Gate) -> Result<(), StoreError>
         if !lifecycle::awaits_cleanup(&crd) {
             return Ok(());
         }
+        let (now, expect, size) = (object::time(Timestamp::now()), Expect::At(entry.modified), entry.value.len());
+        let mut changed = Arc::clone(&crd);
+        // Said before anything goes, as upstream's finalizer does.
+        lifecycle::deletion_in_progress(Arc::make_mut(&mut changed), &now);
+        if changed != crd {
+            controller::put(api, key, expect, &changed, size).await?;
+            continue;
+        }
         let spec = crd.at("spec");
         let prefix = format!("/registry/{}/{}/", spec.text("group"), spec.at("names").text("plural"));
         let remaining = registry::delete_all(api, &prefix).await?;
-        let (now, expect, size) = (object::time(Timestamp::now()), Expect::At(entry.modified), entry.value.len());
-        let mut changed = Arc::clone(&crd);
         if !remaining.is_empty() {
-            lifecycle::deletion_in_progress(Arc::make_mut(&mut changed), &now);
-            if changed == crd || controller::put(api, key, expect, &changed, size).await?.is_some() {
-                outlast(api, &prefix, remaining).await?;
-            }
+            outlast(api, &prefix, remaining).await?;
             continue;
         }
         lifecycle::finish_deletion(Arc::make_mut(&mut changed), &now);
