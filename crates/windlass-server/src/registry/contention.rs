@@ -2,7 +2,8 @@
 //!
 //! A change that meets another's is made anew, from what is stored by then. If all who lost tried again at
 //! once, all but one would do so in vain: their work would grow with the square of their number, and one of
-//! them might lose for ever. So those who lost take turns, in the order in which they lost. Who comes
+//! them might lose for ever. So those who lost take turns, in the order in which they lost, as long as that takes
+//! no longer than a few seconds. Who comes
 //! fresh lets the one who has the turn write first, for a moment: not for ever, since a webhook may write the
 //! very object that it is asked about, and whoever has the turn waits for that webhook.
 
@@ -16,10 +17,10 @@ use tokio::time::Instant;
 /// How many objects are told apart; writers of others share a turn now and then.
 const TURNS: usize = 4096;
 /// Who has lost waits no longer than this for a turn, and who comes fresh no longer than that.
-const LONGEST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(5);
 const MOMENT: Duration = Duration::from_millis(250);
-/// How long, and how often, a change is tried again while others are quicker. Who has the turn meets only those who
-/// come fresh, and loses that often only to a webhook that writes what it is asked about.
+/// How long, and how often, a change is tried again while others are quicker. Who has the turn hardly loses that often,
+/// but to a webhook that writes what it is asked about.
 const PATIENCE: (Duration, u32) = (Duration::from_secs(34), 25);
 
 /// See the [module documentation](self).
@@ -58,13 +59,14 @@ impl Race {
         Self { deadline: Instant::now() + PATIENCE.0, tries: PATIENCE.1, turn: None }
     }
 
-    /// Another was quicker: waits until it is this one's turn to try again. `false` if it has been tried enough.
-    pub(crate) async fn lost(&mut self, contention: &Contention, key: &[u8]) -> bool {
-        self.tries -= 1;
+    /// Another was quicker: waits until it is this one's turn to try again. `false` if it has been tried enough. Who
+    /// writes nothing, or only wants to change a revision that is no longer there, need not `wait`.
+    pub(crate) async fn lost(&mut self, contention: &Contention, key: &[u8], wait: bool) -> bool {
+        self.tries = self.tries.saturating_sub(1);
         if self.tries == 0 || Instant::now() > self.deadline {
             return false;
         }
-        if self.turn.is_none() {
+        if wait && self.turn.is_none() {
             self.turn = contention.turn(key, LONGEST).await;
         }
         true
@@ -99,7 +101,8 @@ mod tests {
         let (mut lost, mut fresh) = (Race::begin(), Race::begin());
         fresh.give_way(&contention, b"a").await;
         assert!(fresh.turn.is_none(), "nobody has lost");
-        assert!(lost.lost(&contention, b"a").await);
+        assert!(lost.lost(&contention, b"a", false).await && lost.turn.is_none());
+        assert!(lost.lost(&contention, b"a", true).await);
         let since = Instant::now();
         lost.give_way(&contention, b"a").await;
         assert_eq!(since.elapsed(), Duration::ZERO, "it is its own turn");

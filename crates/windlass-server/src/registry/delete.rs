@@ -119,7 +119,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
         if let Some(done) = done {
             return Ok(done);
         }
-        if !race.lost(&context.api.contention, &key).await {
+        if !race.lost(&context.api.contention, &key, options.resource_version.is_none()).await {
             return Err(Status::conflict(context.qualified(), context.name(), super::update::MODIFIED));
         }
     }

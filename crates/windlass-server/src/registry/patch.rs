@@ -121,7 +121,7 @@ async fn server_side_apply(context: &mut Context, options: &WriteOptions) -> Res
         match create::store_new(context, object, options).await {
             // Another has created it in between: it is to be changed, then.
             Err(Uncreated::Taken(status)) => {
-                if !race.lost(&context.api.contention, &context.key()).await {
+                if !race.lost(&context.api.contention, &context.key(), !options.dry_run).await {
                     return Err(status);
                 }
             }

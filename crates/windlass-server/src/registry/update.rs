@@ -84,7 +84,7 @@ pub(super) async fn replace(context: &mut Context) -> Result<Answer, Status> {
         match create_object(context, object.clone(), &options).await {
             // Another has created it in between: it is to be changed, then.
             Err(Uncreated::Taken(status)) => {
-                if !race.lost(&context.api.contention, &context.key()).await {
+                if !race.lost(&context.api.contention, &context.key(), !options.dry_run).await {
                     return Err(status);
                 }
             }
@@ -147,6 +147,8 @@ where
         if let Some(manager) = change.manager {
             ownership::track(context, Some(&live), &mut object, manager).await;
         }
+        // A PUT of a revision that is gone is refused the next time.
+        let named = change.uid_is_precondition && !object::text(&object, "resourceVersion").is_empty();
         mutate(context, &change, &mut object, &live).await?;
         check_preconditions(context, &live, &mut object, change.uid_is_precondition)?;
         keep_system_fields(&live, &mut object);
@@ -157,7 +159,7 @@ where
         let mut claims = Claims::of(context, &mut object, Some(&live))?;
         apply::keep_times_if_unchanged(&live, &mut object);
         admit(context, &change, &object, &live).await?;
-        if !change.options.dry_run {
+        if !change.options.dry_run && object != live {
             // Before anything is charged, which others of the namespace wait for.
             race.give_way(&context.api.contention, &key).await;
         }
@@ -183,7 +185,9 @@ where
                 Put::Changed => break,
             }
         }
-        if !race.lost(&context.api.contention, &key).await {
+        // Others of the namespace wait for what is charged.
+        drop(charge);
+        if !race.lost(&context.api.contention, &key, !named).await {
             return Err(Status::conflict(context.qualified(), context.name(), MODIFIED));
         }
     }

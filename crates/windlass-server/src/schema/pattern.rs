@@ -84,12 +84,12 @@ const UNICODE_CLASSES: usize = 24_000;
 
 /// A translated pattern, unless it takes too much memory to be read.
 fn sized(source: &str) -> Result<String, String> {
-    let translated = translate(source)?;
-    let named = |class: &str| translated.matches(class).count();
+    // Before anything is looked up.
+    let named = |class: &str| source.matches(class).count();
     if named(r"\p") + named(r"\P") > UNICODE_CLASSES {
         return Err(too_large(source));
     }
-    Ok(translated)
+    translate(source)
 }
 
 /// Reads a translated pattern. Go knows words of ASCII alone, so places between words may be between any bytes.

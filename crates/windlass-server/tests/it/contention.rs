@@ -105,3 +105,26 @@ async fn applies_and_puts_beside_deletions_never_find_that_it_exists() {
     }));
     futures::join!(applying, putting, deleting);
 }
+
+/// What is charged is let go of before anybody waits for a turn.
+#[tokio::test]
+async fn writers_that_are_charged_do_not_wait_for_each_other() {
+    let (server, _directory) = start().await;
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"services.nodeports": "10"}}});
+    create(&server, "/api/v1/namespaces/default/resourcequotas", &quota).await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    create(&server, services, &service).await;
+    let (server, path) = (&server, format!("{services}/s"));
+    for round in 0..10 {
+        let kind = if round % 2 == 0 { "NodePort" } else { "ClusterIP" };
+        let patches = (0..8).map(|n| {
+            let body = json!({"metadata": {"labels": {format!("l{n}"): round.to_string()}}, "spec": {"type": kind}});
+            let path = &path;
+            async move { send(server, Method::PATCH, path, &body).await }
+        });
+        for answer in join_all(patches).await {
+            assert_eq!(answer.code, 200, "{}", answer.body);
+        }
+    }
+}

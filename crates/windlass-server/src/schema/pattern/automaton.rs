@@ -135,7 +135,8 @@ impl Searcher {
                     if state.is_match() {
                         end = Some(at);
                     }
-                    if state.is_dead() || (earliest && end.is_some()) {
+                    // One between the bytes of a character is none, and another may be under way.
+                    if state.is_dead() || (earliest && end.is_some_and(|end| text.is_char_boundary(end))) {
                         return stride.done(bytes.len(), since, spend).map(|()| end);
                     }
                     at += 1;

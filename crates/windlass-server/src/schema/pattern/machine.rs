@@ -465,4 +465,10 @@ mod tests {
         assert_eq!(machine.find(&text, 0, &mut spend), Err(TooLong));
         assert_eq!(machine.is_match("b", &mut |_| false), Err(TooLong));
     }
+
+    #[test]
+    fn an_empty_match_within_a_character_ends_nothing() {
+        agreed(r"\xe9b|\B", "a\u{e9}b").unwrap();
+        agreed("\u{e9}b|\\B", "a\u{e9}b").unwrap();
+    }
 }
