@@ -281,6 +281,11 @@ fn a_cluster_that_dies_while_it_is_recorded_is_not_in_the_kubeconfig() {
     });
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    // It is a zombie until `up` looks after it.
+    crate::process::eventually("it is dead", || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+        (stat.is_empty() || stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))).then_some(())
+    });
     std::fs::remove_file(&lock).unwrap();
     assert!(!up.wait().success());
     assert_eq!(read(&sandbox.user_kubeconfig()), serde_saphyr::from_str::<Value>(THEIRS).unwrap());
