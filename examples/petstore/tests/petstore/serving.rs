@@ -48,7 +48,7 @@ impl Serving {
         StoreClient::connect_lazy(&self.addr.to_string()).unwrap()
     }
 
-    /// Every pet in the store: name, type and birthday.
+    /// Every pet in the store, by name: name, type and birthday.
     pub(crate) fn pets(&self) -> Vec<String> {
         pets(&self.store)
     }
@@ -62,11 +62,12 @@ pub(crate) fn pets(store: &PetStore) -> Vec<String> {
             usize::MAX,
         )
     });
-    page.pets
-        .iter()
-        .map(|pet| {
-            let details = &pet.details;
-            format!("{} {:?} {}", details.name(), details.species(), details.birthday())
-        })
-        .collect()
+    let shown = page.pets.iter().map(|pet| {
+        let details = &pet.details;
+        format!("{} {:?} {}", details.name(), details.species(), details.birthday())
+    });
+    // Whichever was stored first.
+    let mut shown: Vec<String> = shown.collect();
+    shown.sort();
+    shown
 }
