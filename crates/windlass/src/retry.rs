@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
 use kube::client::Body;
+use parking_lot::Mutex;
 use tower::BoxError;
 
 use crate::config::TokenFile;
@@ -22,13 +23,24 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// No server is obeyed longer than this.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How an answer came about: an extension of responses.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Origin {
-    /// Who answered.
+/// What became of a request before its last try.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    /// Who was asked.
     pub(crate) host: Arc<str>,
     /// The answers that led to another try.
     pub(crate) refusals: Vec<StatusCode>,
+}
+
+/// Where that is written down: an extension of requests, for whoever wants to know. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Account(Arc<Mutex<Attempts>>);
+
+impl Account {
+    /// What was written down so far.
+    pub(crate) fn close(&self) -> Attempts {
+        std::mem::take(&mut self.0.lock())
+    }
 }
 
 /// A client that sends requests again where that is safe, with a token if there is one. The one given
@@ -40,10 +52,9 @@ pub(crate) fn with_retries(client: kube::Client, host: Arc<str>, token: Option<T
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, token, host) = (client.clone(), token.clone(), Arc::clone(&host));
         async move {
-            let mut refusals = Vec::new();
-            let mut response = send(client, token, request, &mut refusals).await?;
-            response.extensions_mut().insert(Origin { host, refusals });
-            Ok::<_, BoxError>(response)
+            let account = request.extensions().get::<Account>().cloned().unwrap_or_default();
+            account.0.lock().host = host;
+            send(client, token, request, &account).await
         }
     });
     kube::Client::new(service, namespace).with_valid_until(valid_until)
@@ -60,7 +71,7 @@ async fn send(
     client: kube::Client,
     token: Option<Arc<TokenFile>>,
     mut request: Request<Body>,
-    refusals: &mut Vec<StatusCode>,
+    account: &Account,
 ) -> Result<Response<Body>, BoxError> {
     for tried in 1..=TRIES {
         let again = if tried < TRIES { copy(&request) } else { None };
@@ -84,7 +95,7 @@ async fn send(
         };
         let (method, status) = (next.method(), response.status());
         tracing::debug!(%method, uri = %next.uri(), status = status.as_u16(), ?pause, "sending again");
-        refusals.push(status);
+        account.0.lock().refusals.push(status);
         drop(response);
         tokio::time::sleep(pause).await;
         request = next;
@@ -126,7 +137,6 @@ mod tests {
 
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::{Api, PostParams};
-    use parking_lot::Mutex;
     use tokio::time::Instant;
 
     use super::*;
@@ -187,12 +197,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_says_what_came_before_it() {
-        let (client, _) = busy_once(503, None);
-        let request = Request::get("/api/v1/namespaces/default/configmaps/x").body(Body::empty()).unwrap();
-        let response = client.send(request).await.unwrap();
-        let origin = response.extensions().get::<Origin>().unwrap();
-        assert_eq!(origin.refusals, [StatusCode::SERVICE_UNAVAILABLE]);
+    async fn what_came_before_the_last_try_is_known_though_that_has_no_answer() {
+        for answers in [true, false] {
+            let tries = Arc::new(Mutex::new(0));
+            let service = tower::service_fn(move |_: Request<Body>| {
+                *tries.lock() += 1;
+                let answer = match *tries.lock() {
+                    1 => Ok(Response::builder().status(503).body(Body::empty()).unwrap()),
+                    _ if answers => Ok(Response::new(Body::empty())),
+                    _ => Err(BoxError::from("connection lost")),
+                };
+                async move { answer }
+            });
+            let client = with_retries(kube::Client::new(service, "default"), "example.com".into(), None);
+            let (mut request, account) = (Request::get("/version").body(Body::empty()).unwrap(), Account::default());
+            request.extensions_mut().insert(account.clone());
+            assert_eq!(client.send(request).await.is_ok(), answers);
+            let Attempts { host, refusals } = account.close();
+            assert_eq!((&*host, &*refusals), ("example.com", &[StatusCode::SERVICE_UNAVAILABLE][..]));
+        }
     }
 
     /// A server that takes one token only; and the tokens it saw.

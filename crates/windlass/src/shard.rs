@@ -11,7 +11,8 @@
 //!   the shard, finishes those it is working on, closes the fence, then writes the release.
 //! - A replica that has less takes shards that are free: released, never held, or whose holder
 //!   has not renewed for the whole lease duration.
-//! - A replica that stops gives back everything. One that crashed or was cut off drops its work
+//! - A replica that stops gives back everything, each shard as soon as nothing runs in it, and what
+//!   was reported of it is written. One that crashed or was cut off drops its work
 //!   when its fence closes, which is before anybody may take its shards.
 //!
 //! So a key is never reconciled by two replicas at once, and none writes after its time. (The one
@@ -21,7 +22,8 @@
 //! - those of everything that exists;
 //! - those of what it has seen deleted in the last two lease durations (or, if longer, since nobody
 //!   held the shard), and those that came meanwhile from [streams](crate::Controller::source) and
-//!   [enqueuers](crate::controller::Enqueuer); of all shards the latest 100,000 at most;
+//!   [enqueuers](crate::controller::Enqueuer); 100,000 deletions and as many of the others at most,
+//!   of each shard the latest of its equal part;
 //! - those of what is gone that the former holder had not done with when it gave the shard back: it
 //!   leaves them in an annotation of the lease, 200 KiB of them at most. A release that cannot be
 //!   written is tried again until the lease runs out, and by a replica that stops for the time of

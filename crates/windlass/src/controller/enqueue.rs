@@ -61,7 +61,7 @@ impl Enqueuer {
     /// Before it is looked whose the key is: it may be another's a moment later.
     fn remember(&self, key: &ObjectKey) {
         if let Some(slots) = self.target.read().as_ref().and_then(|target| target.slots.as_ref()) {
-            slots.depart(key);
+            slots.tell(key);
         }
     }
 

@@ -23,15 +23,15 @@ pub(super) struct Sink {
     pub(super) queue: Queue<ObjectKey>,
     /// Of how many shards which.
     pub(super) shards: Option<(u32, BTreeSet<u32>)>,
-    /// Where keys are remembered that may be in no cache any more.
-    pub(super) departed: Option<Slots>,
+    /// Where keys are remembered that may be in no cache.
+    pub(super) slots: Option<Slots>,
 }
 
 impl Sink {
     /// Remembers the keys that a change leaves without what led to them. To be done before they are
     /// added: whoever takes their shard meanwhile must find them.
     fn depart<K>(&self, change: &Change<K>, keys: &[ObjectKey], map: &(dyn Fn(&K) -> Vec<ObjectKey> + Send + Sync)) {
-        let Some(slots) = &self.departed else {
+        let Some(slots) = &self.slots else {
             return;
         };
         let remaining = match change {
@@ -44,11 +44,11 @@ impl Sink {
         }
     }
 
-    /// Takes a key from outside the cluster, which no cache leads to: remembered as if what led to it
-    /// had been deleted, so that whoever takes its shard finds it.
+    /// Takes a key from outside the cluster, which no cache leads to: remembered, so that whoever takes
+    /// its shard finds it.
     fn take(&self, key: ObjectKey) {
-        if let Some(slots) = &self.departed {
-            slots.depart(&key);
+        if let Some(slots) = &self.slots {
+            slots.tell(&key);
         }
         self.add(key, Priority::NORMAL);
     }

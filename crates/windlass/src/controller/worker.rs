@@ -63,7 +63,7 @@ impl Run {
         // Subscribed before the lists are complete, so that nothing is missed; worked on after,
         // so that the first reconcile sees all kinds.
         let slots = self.options.sharding.as_ref().map(|sharding| Slots::new(sharding.shards));
-        let sink = Sink { queue: queue.clone(), shards: None, departed: slots.clone() };
+        let sink = Sink { queue: queue.clone(), shards: None, slots: slots.clone() };
         let subscriptions: Vec<_> = self.sources.iter().map(|source| source.subscribe(&caches, sink.clone())).collect();
         for source in &*self.sources {
             match self.shutdown.run_until_cancelled(source.wait_synced(&caches)).await {
@@ -99,7 +99,7 @@ impl Run {
             None => Domain::Whole(Arc::new(shared)),
             Some((sharding, slots)) => {
                 let coordinator = self.coordinator(sharding, &slots, &caches, &queue);
-                coordination.spawn(coordinator.run(coordinated.clone()));
+                coordination.spawn(coordinator.run(self.shutdown.clone(), coordinated.clone()));
                 Domain::sharded(slots, &shared)
             }
         };
@@ -161,8 +161,8 @@ impl Run {
             scrape.gauge("windlass_shards_held", help, &labels, watched.held() as f64);
         });
         let client = &self.environment.client;
-        let names = (client.field_manager(), &*self.name);
-        Coordinator::new(client.kube().clone(), names, sharding.clone(), slots.clone(), Box::new(keys))
+        let (names, recorder) = ((client.field_manager(), &*self.name), self.environment.recorder.clone());
+        Coordinator::new(client.kube().clone(), names, sharding.clone(), slots.clone(), Box::new(keys), recorder)
     }
 }
 
@@ -178,7 +178,7 @@ impl ShardKeys {
     /// Puts everything that the caches know in a queue.
     fn fill(&self, queue: &Queue<ObjectKey>, shards: &BTreeSet<u32>) {
         let shards = Some((self.slots.count(), shards.clone()));
-        let sink = Sink { queue: queue.clone(), shards, departed: None };
+        let sink = Sink { queue: queue.clone(), shards, slots: None };
         // A subscription hears of everything known before it hears of changes; those come through
         // the other one.
         for source in &*self.sources {
@@ -190,7 +190,7 @@ impl ShardKeys {
 impl Keys for ShardKeys {
     fn taken(&self, shards: &BTreeSet<u32>) {
         self.fill(&self.queue, shards);
-        for key in shards.iter().flat_map(|shard| self.slots.departed(*shard)) {
+        for key in shards.iter().flat_map(|shard| self.slots.remembered(*shard)) {
             self.queue.add(key, Priority::NORMAL);
         }
     }

@@ -75,7 +75,8 @@ impl Broadcaster {
         Recorder::new(reporter, Buffer::Written(self.sender.clone()), Arc::clone(&self.dropped))
     }
 
-    /// Events that were not written: there were too many, the lease was lost, or the server refused.
+    /// Events that were not written: there were too many of them, or of one object, the lease was lost,
+    /// the server refused, or the end came.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -129,7 +130,16 @@ impl Broadcaster {
             // A server that does not answer must not keep the process from stopping.
             tokio::select! {
                 () = writer.write(record) => {}
-                () = &mut drain => break,
+                () = &mut drain => {
+                    self.dropped.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        receiver.close();
+        while let Ok(item) = receiver.try_recv() {
+            if let Item::Event(_) = item {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -178,7 +188,10 @@ impl Writer {
         truncate(&mut record.event.note, NOTE_BYTES);
         let (now, wall) = (self.now(), Timestamp::now());
         let result = match self.correlator.decide(&record, now) {
-            Decision::Drop => return,
+            Decision::Drop => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
             Decision::Create { series, note, count } => {
                 let created = self.create(&record, note, count, wall).await;
                 created.map(|name| self.correlator.created(&series, name))
@@ -408,12 +421,13 @@ mod tests {
         let publish = |count: usize| (0..count).for_each(|n| recorder.normal(&object, &format!("Reason{n}"), ""));
         publish(30);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(written.lock().len(), 25);
+        assert_eq!((written.lock().len(), broadcaster.dropped()), (25, 5));
         tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
         publish(30);
         shutdown.cancel();
         running.await.unwrap();
         assert_eq!(written.lock().len(), 25 + 24, "one for each five minutes");
+        assert_eq!(broadcaster.dropped(), 5 + 6);
     }
 
     #[tokio::test(start_paused = true)]
@@ -437,5 +451,20 @@ mod tests {
         broadcaster.run(client, shutdown).await;
         assert_eq!(*written.lock(), ["Held", "Unfenced"]);
         assert_eq!(broadcaster.dropped(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_for_which_there_is_no_time_are_counted() {
+        let silent = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let broadcaster = Broadcaster::new(EventApi::EventsV1);
+        for n in 0..3 {
+            broadcaster.recorder("test").normal(&ConfigMap::default(), &format!("Reason{n}"), "");
+        }
+        let shutdown = CancellationToken::new();
+        shutdown.cancel();
+        broadcaster.run(kube::Client::new(silent, "default"), shutdown).await;
+        assert_eq!(broadcaster.dropped(), 3);
     }
 }

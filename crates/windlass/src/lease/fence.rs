@@ -137,6 +137,17 @@ impl Fence {
         begins
     }
 
+    /// The same within a term only. False if it is over: the fence stays closed.
+    pub(crate) fn prolong(&self, sent: Sent, time: Duration) -> bool {
+        self.state.send_if_modified(|state| {
+            let Some(now) = state.held() else {
+                return false;
+            };
+            state.validity = Some(Validity { until: sent.at + time, wall_until: sent.wall + time, ..now });
+            true
+        })
+    }
+
     /// Lets no write pass from now on, and drops those that are under way.
     pub fn close(&self) {
         self.state.send_modify(|state| state.validity = None);

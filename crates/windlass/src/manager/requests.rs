@@ -6,21 +6,20 @@ use kube::client::Body;
 use tower::BoxError;
 
 use crate::metrics::Registry;
-use crate::retry::Origin;
+use crate::retry::{Account, Attempts};
 
 /// A client whose requests are counted.
 pub(super) fn counted(client: kube::Client, registry: &Registry) -> kube::Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
     let registry = registry.downgrade();
-    let service = tower::service_fn(move |request: Request<Body>| {
+    let service = tower::service_fn(move |mut request: Request<Body>| {
         let (client, registry) = (client.clone(), registry.clone());
         async move {
-            let method = request.method().clone();
+            let (method, account) = (request.method().clone(), Account::default());
+            request.extensions_mut().insert(account.clone());
             let answer = client.send(request).await;
             let Some(registry) = registry.upgrade() else { return answer.map_err(BoxError::from) };
-            // Known of clients that `config` has made.
-            let origin = answer.as_ref().ok().and_then(|answer| answer.extensions().get::<Origin>().cloned());
-            let Origin { host, refusals } = origin.unwrap_or_default();
+            let Attempts { host, refusals } = account.close();
             let count = |code: &str| {
                 let labels = [("code", code), ("host", &*host), ("method", method.as_str())];
                 let help = "HTTP requests that were sent, by the answer's code, the host and the method";

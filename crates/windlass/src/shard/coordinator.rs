@@ -22,7 +22,7 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use futures::future::{join, join_all};
+use futures::future::{BoxFuture, join, join_all};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::jiff::Timestamp;
@@ -30,11 +30,13 @@ use kube::Api;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::handover::Bequest;
 use self::leases::{ByName, Leases, holder, with_left};
 use self::others::{Joined, Others, Roster, joined_at};
 use self::tenure::Tenures;
 use self::writes::{Answer, BATCH, Changes, Writes};
 use super::{Plan, Sharding, Slots, Team, plan, quota};
+use crate::events::Recorder;
 use crate::key::ObjectKey;
 use crate::lease::{Election, Intent, LeaderElection};
 
@@ -61,14 +63,19 @@ pub(crate) struct Coordinator {
     shards: Vec<Election>,
     held: BTreeSet<u32>,
     draining: BTreeSet<u32>,
+    /// Those of them in which nothing runs, and of which all that was reported is written.
+    drained: BTreeSet<u32>,
     /// Shards that were closed in order to be given back, until that is known to be written, with
     /// the keys that are left to whoever takes them.
     leaving: BTreeMap<u32, Vec<ObjectKey>>,
-    membership: Election,
+    membership: LeaderElection,
+    recorder: Recorder,
     roster: Roster,
     tenures: Tenures,
     /// Whether others divide the keys otherwise, and this replica waits for them.
     waiting: bool,
+    /// Whether this replica gives away everything, as soon as nothing runs in it.
+    stopping: bool,
 }
 
 /// When a round looks at the leases: by the clock of this process, and by that of the machine.
@@ -99,22 +106,21 @@ impl Coordinator {
         config: Sharding,
         slots: Slots,
         keys: Box<dyn Keys>,
+        recorder: Recorder,
     ) -> Self {
         let team = Team::new(manager, controller);
         let namespace = config.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        let election = |name: String| {
-            Election::new(LeaderElection {
-                namespace: namespace.clone(),
-                name,
-                identity: config.identity.clone(),
-                lease_duration: config.lease_duration,
-                renew_deadline: config.renew_deadline,
-                retry_period: config.retry_period,
-                release_on_exit: true,
-            })
+        let election = |name: String| LeaderElection {
+            namespace: namespace.clone(),
+            name,
+            identity: config.identity.clone(),
+            lease_duration: config.lease_duration,
+            renew_deadline: config.renew_deadline,
+            retry_period: config.retry_period,
+            release_on_exit: true,
         };
         Self {
-            shards: (0..config.shards).map(|shard| election(team.shard(shard))).collect(),
+            shards: (0..config.shards).map(|shard| Election::new(election(team.shard(shard)))).collect(),
             membership: election(team.member(&config.identity)),
             leases: Leases::new(Api::namespaced(client, &namespace), team, config.shards),
             controller: controller.to_owned(),
@@ -123,48 +129,67 @@ impl Coordinator {
             keys,
             held: BTreeSet::new(),
             draining: BTreeSet::new(),
+            drained: BTreeSet::new(),
+            recorder,
             leaving: BTreeMap::new(),
             roster: Roster::default(),
             tenures: Tenures::default(),
             waiting: false,
+            stopping: false,
         }
     }
 
-    /// Takes part until the token is cancelled, then gives back what is held. Nothing may run in
-    /// any shard by then. Dropping the future leaves the leases to run out.
-    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
-        while !shutdown.is_cancelled() {
+    /// Takes part until the first token is cancelled, gives away its shards one by one when nothing
+    /// runs in them, and the rest when the second is: nothing may run in any shard by then. Dropping
+    /// the future leaves the leases to run out.
+    pub(crate) async fn run(mut self, stop: CancellationToken, stopped: CancellationToken) {
+        while !stopped.is_cancelled() {
+            self.stopping = stop.is_cancelled();
             let started = Instant::now();
             // Dropping a round drops what is not answered yet, and nothing else.
-            match tokio::time::timeout(self.round_limit(), self.round()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(controller = %self.controller, %error, "shards not renewed"),
-                Err(_) => tracing::warn!(controller = %self.controller, "shards not renewed in time"),
-            }
+            let done = match tokio::time::timeout(self.round_limit(), self.round()).await {
+                Ok(Ok(())) => true,
+                Ok(Err(error)) => {
+                    tracing::warn!(controller = %self.controller, %error, "shards not renewed");
+                    false
+                }
+                Err(_) => {
+                    tracing::warn!(controller = %self.controller, "shards not renewed in time");
+                    false
+                }
+            };
             self.drop_expired();
             // From start to start: a round in which one write hangs must not delay the next renewals.
             let period = self.config.retry_period.mul_f64(1.0 + 0.2 * fastrand::f64());
-            let pause = period.saturating_sub(started.elapsed());
+            let next = started + period;
+            let stops = async { if self.stopping { std::future::pending().await } else { stop.cancelled().await } };
             // Cancel-safe: nothing is taken by any of them.
-            tokio::select! {
-                () = shutdown.cancelled() => {}
-                _ = tokio::time::timeout(pause, self.drained()) => {}
-            }
+            let drained = tokio::select! {
+                () = stopped.cancelled() => break,
+                () = stops => continue,
+                drained = self.drain(next, done) => drained,
+            };
+            self.drained.extend(drained);
         }
+        self.drop_expired();
         for slot in self.slots.iter() {
             slot.close();
         }
         self.leave().await;
     }
 
-    /// Waits until a shard can be given back: as soon as its last key is finished.
-    async fn drained(&self) {
-        let slots = self.draining.iter().map(|shard| Box::pin(self.slots.slot(*shard).idle()));
-        let slots: Vec<_> = slots.collect();
-        if slots.is_empty() {
-            return std::future::pending().await;
+    /// Waits until a moment, or until shards can be given back: their last keys are finished, and what
+    /// was reported of them passed their fences. After a round that failed, the moment is waited for.
+    async fn drain(&self, next: Instant, early: bool) -> BTreeSet<u32> {
+        let idle: Vec<_> = self.draining.iter().map(|shard| Box::pin(self.slots.slot(*shard).idle())).collect();
+        if !early || idle.is_empty() {
+            tokio::time::sleep_until(next).await;
+        } else if tokio::time::timeout_at(next, futures::future::select_all(idle)).await.is_ok() {
+            let idle = self.draining.iter().copied().filter(|shard| self.slots.slot(*shard).is_idle()).collect();
+            let _ = tokio::time::timeout_at(next, self.recorder.flush()).await;
+            return idle;
         }
-        futures::future::select_all(slots).await;
+        BTreeSet::new()
     }
 
     fn round_limit(&self) -> Duration {
@@ -173,9 +198,12 @@ impl Coordinator {
 
     async fn round(&mut self) -> Result<(), kube::Error> {
         let mut writes = Writes::new();
+        self.drop_expired();
         let Meeting { mut leases, at, others, seen_by_others, in_force, member } = self.meet(&mut writes).await?;
         self.wait_for_rivals(&others);
         self.tenures.look(&leases, self.config.shards, at.now);
+        // While that was found out, too: what has run out comes back only as one that is taken.
+        self.drop_expired();
         let strays = self.with_strays(&leases);
         let (mut changes, free) = self.look(&mut leases, at);
         let Plan { take, give } = self.plan(&others, seen_by_others && in_force.is_some(), &free);
@@ -188,9 +216,9 @@ impl Coordinator {
             self.bequeath(lease.clone(), spec, &changes, &writes);
             self.adopt_own(&lease);
         }
+        self.close_drained();
         self.adopt(strays, &take, &mut changes, &writes);
         self.renew(&mut changes, &writes);
-        self.close_drained();
         self.take(take, in_force.as_deref(), &mut changes, &writes);
         self.give_back(changes, &writes, at.wall);
         let mut answers = writes.ready_chunks(BATCH);
@@ -211,8 +239,14 @@ impl Coordinator {
         let joined = member.as_ref().filter(|_| !is_new).map(joined_at);
         let (mut seen_by_others, mut renewal) = (true, None);
         let spec = member.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
-        if let Intent::Write(spec) = self.membership.look(spec.as_ref(), at.now.into_std(), at.wall) {
-            if is_new {
+        // Nobody waits for one that is missing: it is this replica's, or nobody's.
+        match Election::new(self.membership.clone()).look(spec.as_ref(), at.now.into_std(), at.wall) {
+            _ if self.stopping => {
+                if let Some(member) = member.filter(|_| !is_new) {
+                    writes.push(self.part(member));
+                }
+            }
+            Intent::Write(spec) if is_new => {
                 let join = self.leases.write_member(&self.config.identity, member, spec);
                 if self.held.is_empty() {
                     join.await?;
@@ -220,11 +254,14 @@ impl Coordinator {
                     // What is held is renewed all the same.
                     seen_by_others = matches!(tokio::time::timeout(self.round_limit() / 4, join).await, Ok(Ok(_)));
                 }
-            } else {
-                renewal = member.map(|member| (member, spec));
+            }
+            Intent::Write(spec) => renewal = member.map(|member| (member, spec)),
+            Intent::Wait { holder } => {
+                tracing::warn!(controller = %self.controller, %holder, "another replica has this one's lease");
+                seen_by_others = false;
             }
         }
-        if is_new {
+        if is_new && !self.stopping {
             // Of two that join at the same time one at least must see the other.
             leases = self.leases.list().await?;
             at = Moment { now: Instant::now(), wall: Timestamp::now() };
@@ -244,6 +281,13 @@ impl Coordinator {
             writes.push(self.leases.clear(name, version).map(|()| Answer::Cleared).boxed());
         }
         Ok(Meeting { leases, at, others, seen_by_others, in_force, member: renewal })
+    }
+
+    /// Says that others are not to count on this replica any more, though it still holds shards.
+    fn part(&self, member: Lease) -> BoxFuture<'static, Answer> {
+        let spec = nobodys(member.spec.clone());
+        let parted = self.leases.write_member(&self.config.identity, Some(member), spec);
+        parted.map(|written| Answer::Joined(Bequest::default(), written)).boxed()
     }
 
     /// Who else is there.
@@ -305,7 +349,7 @@ impl Coordinator {
 
     fn plan(&self, others: &Others, may_take: bool, free: &BTreeSet<u32>) -> Plan {
         let keep: BTreeSet<u32> = self.held.difference(&self.draining).copied().collect();
-        let share = match (self.waiting, may_take) {
+        let share = match (self.waiting || self.stopping, may_take) {
             (true, _) => 0,
             (false, true) => quota(&others.members, &self.config.identity, self.config.shards),
             (false, false) => keep.len() as u32,
@@ -327,14 +371,14 @@ impl Coordinator {
         self.shards[shard as usize].step_down();
         self.held.remove(&shard);
         self.draining.remove(&shard);
+        self.drained.remove(&shard);
         unfinished
     }
 
     /// What could not be renewed in time is no longer held, whatever the server says: its work was
     /// dropped, so its keys must be put in the queue again when it is.
     fn drop_expired(&mut self) {
-        let now = Instant::now().into_std();
-        let expired = self.held.iter().filter(|shard| !self.shards[**shard as usize].is_leader(now));
+        let expired = self.held.iter().filter(|shard| !self.slots.slot(**shard).fence.is_open());
         for shard in expired.copied().collect::<Vec<_>>() {
             self.lose(shard, "not renewed in time");
         }
@@ -408,10 +452,8 @@ impl Coordinator {
             self.leases.clear(own, None).map(|()| Ok(LeaseSpec::default())).boxed()
         } else {
             let spec = member.as_ref().and_then(|member| member.spec.clone());
-            // Nobody's: whoever finds it takes the keys out, and then deletes it.
-            let spec = LeaseSpec { holder_identity: Some(String::new()), ..spec.unwrap_or_default() };
             let member = with_left(member.unwrap_or_default(), &left);
-            self.leases.write_member(&self.config.identity, Some(member), spec)
+            self.leases.write_member(&self.config.identity, Some(member), nobodys(spec))
         };
         let (released, parted) = join(join_all(released), parted).await;
         let mut all = true;
@@ -426,3 +468,12 @@ impl Coordinator {
         Ok(all)
     }
 }
+
+/// The lease of a replica that others are not to count on any more: whoever finds it takes out the keys
+/// in it, and then deletes it.
+fn nobodys(spec: Option<LeaseSpec>) -> LeaseSpec {
+    LeaseSpec { holder_identity: Some(String::new()), ..spec.unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! The keys of a shard that may be in nobody's cache any more, and since when.
+//! Keys of a shard that may be in nobody's cache, and since when.
 //!
 //! Bounded: when there are too many, those go first that are there for longest, since they are the
 //! likeliest to have been seen to by another replica.
@@ -35,6 +35,16 @@ impl Departed {
             if !std::mem::replace(&mut self.warned, true) {
                 tracing::error!(most = self.most, "too many keys to remember until shards can be taken");
             }
+        }
+    }
+
+    pub(super) fn contains(&self, key: &ObjectKey) -> bool {
+        self.since.contains_key(key)
+    }
+
+    pub(super) fn remove(&mut self, key: &ObjectKey) {
+        if let Some(since) = self.since.remove(key) {
+            self.order.remove(&(since, key.clone()));
         }
     }
 

@@ -5,7 +5,7 @@
 //! shard: those that the former holder may not have got to.
 //!
 //! A key that a worker was given is always in one place at least: in the queue, as one that is
-//! worked on, or among those refused or departed here. It is put here before it leaves the queue.
+//! worked on, or among those refused or remembered here. It is put here before it leaves the queue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,8 +26,39 @@ pub(crate) struct Slot {
     work: Mutex<Work>,
     /// Told whenever a key is finished.
     idle: tokio::sync::Notify,
-    /// Keys that may be in nobody's cache any more.
-    departed: Mutex<Departed>,
+    remembered: Mutex<Remembered>,
+}
+
+/// Keys that may be in nobody's cache.
+#[derive(Debug)]
+struct Remembered {
+    /// What led to them is gone.
+    departed: Departed,
+    /// They came from outside the cluster. Not among the others: a busy stream must not push out what
+    /// was deleted.
+    told: Departed,
+}
+
+impl Remembered {
+    fn new(most: usize) -> Self {
+        Self { departed: Departed::new(most), told: Departed::new(most) }
+    }
+
+    /// Remembers a key from now on: where it is already, or among those that were told of.
+    fn tell(&mut self, key: &ObjectKey, now: Instant) {
+        let place = if self.departed.contains(key) { &mut self.departed } else { &mut self.told };
+        place.insert(key.clone(), now);
+    }
+
+    /// Remembers a key from now on among those whose object is gone.
+    fn depart(&mut self, key: &ObjectKey, now: Instant) {
+        self.told.remove(key);
+        self.departed.insert(key.clone(), now);
+    }
+
+    fn until(&self, moment: Instant) -> impl Iterator<Item = &ObjectKey> {
+        self.departed.until(moment).chain(self.told.until(moment))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,9 +73,8 @@ struct Work {
     refused: BTreeSet<ObjectKey>,
 }
 
-/// How many departed keys a replica remembers, of all shards together. Only one that cannot find out
-/// for long who holds the shards gets there.
-const MOST_DEPARTED: usize = 100_000;
+/// How many keys of each kind a replica remembers; every shard has an equal part of them.
+const MOST_REMEMBERED: usize = 100_000;
 
 /// All shards of a controller. Clones share them.
 #[derive(Debug, Clone)]
@@ -58,7 +88,7 @@ impl Slots {
             fence: Fence::closed(),
             work: Mutex::default(),
             idle: tokio::sync::Notify::new(),
-            departed: Mutex::new(Departed::new(MOST_DEPARTED / shards.max(1) as usize)),
+            remembered: Mutex::new(Remembered::new(MOST_REMEMBERED / shards.max(1) as usize)),
         };
         Self { slots: (0..shards).map(slot).collect() }
     }
@@ -84,16 +114,22 @@ impl Slots {
         &self.slots[shard as usize]
     }
 
-    /// Remembers a key that may be in no cache by the time its shard is taken: what led to it is gone,
-    /// or was never in one.
+    /// Remembers a key that may be in no cache by the time its shard is taken: what led to it is gone.
     pub(crate) fn depart(&self, key: &ObjectKey) {
         let slot = self.slot(self.shard_of(key));
-        slot.departed.lock().insert(key.clone(), Instant::now());
+        slot.remembered.lock().depart(key, Instant::now());
+    }
+
+    /// The same with a key that no cache ever led to.
+    pub(crate) fn tell(&self, key: &ObjectKey) {
+        let slot = self.slot(self.shard_of(key));
+        slot.remembered.lock().tell(key, Instant::now());
     }
 
     /// The keys remembered of a shard.
-    pub(crate) fn departed(&self, shard: u32) -> Vec<ObjectKey> {
-        self.slot(shard).departed.lock().keys().cloned().collect()
+    pub(crate) fn remembered(&self, shard: u32) -> Vec<ObjectKey> {
+        let remembered = self.slot(shard).remembered.lock();
+        remembered.departed.keys().chain(remembered.told.keys()).cloned().collect()
     }
 
     /// A worker could not [enter](Self::enter), or dropped the key since its shard was lost. As long
@@ -107,8 +143,8 @@ impl Slots {
             // Another replica's. If it was lost a moment ago, the key was found in the queue then.
             (false, _) => {}
             (true, true) if slot.fence.is_open() => return true,
-            // Run out: the key is found when the shard is renewed after all, or taken again.
-            (true, true) => slot.departed.lock().insert(key.clone(), Instant::now()),
+            // Run out: the key is found when the shard is taken again.
+            (true, true) => slot.remembered.lock().depart(key, Instant::now()),
             (true, false) => drop(work.refused.insert(key.clone())),
         }
         false
@@ -128,20 +164,17 @@ impl Slots {
 }
 
 impl Slot {
-    /// The shard is held for some time after something was sent. True if it was not until now, so
-    /// that work has been dropped.
-    pub(super) fn extend(&self, sent: Sent, time: Duration) -> bool {
-        // Not while a worker makes up its mind: what it remembers since the time is up must be found
-        // by whoever extends the time.
-        let _work = self.work.lock();
-        self.fence.renew(sent, time)
-    }
-
-    /// Lets workers take up keys of the shard.
-    pub(super) fn open(&self) {
+    /// The shard is held for some time after something was sent, and workers may take up its keys.
+    pub(super) fn open(&self, sent: Sent, time: Duration) {
         let mut work = self.work.lock();
+        self.fence.renew(sent, time);
         (work.open, work.ours) = (true, true);
         work.refused.clear();
+    }
+
+    /// It is held for longer. False if it is not held any more, so that work has been dropped.
+    pub(super) fn extend(&self, sent: Sent, time: Duration) -> bool {
+        self.fence.prolong(sent, time)
     }
 
     /// Keys that were not taken up, or dropped, since the shard is being drained.
@@ -151,17 +184,19 @@ impl Slot {
 
     /// The keys that were last heard of until a moment.
     pub(super) fn heard_until(&self, moment: Instant) -> Vec<ObjectKey> {
-        self.departed.lock().until(moment).cloned().collect()
+        self.remembered.lock().until(moment).cloned().collect()
     }
 
     /// Whether there are any.
     pub(super) fn heard_any_until(&self, moment: Instant) -> bool {
-        self.departed.lock().until(moment).next().is_some()
+        self.remembered.lock().until(moment).next().is_some()
     }
 
     /// Somebody looks after the shard: what it has had the time for need not be remembered.
     pub(super) fn forget(&self, before: Instant) {
-        self.departed.lock().forget(before);
+        let mut remembered = self.remembered.lock();
+        remembered.departed.forget(before);
+        remembered.told.forget(before);
     }
 
     /// Lets workers take up no more keys; what is running goes on.
@@ -241,9 +276,9 @@ mod tests {
         let key = ObjectKey::new("default", "thor");
         let slot = slots.slot(0);
         assert!(slots.enter(&key).is_none());
-        slot.extend(Sent::now(), TEN);
-        assert!(slots.enter(&key).is_none(), "held, but not opened");
-        slot.open();
+        assert!(!slot.extend(Sent::now(), TEN), "nothing to go on with");
+        assert!(slots.enter(&key).is_none());
+        slot.open(Sent::now(), TEN);
         let claim = slots.enter(&key).unwrap();
         slot.drain();
         assert!(slots.enter(&key).is_none(), "draining");
@@ -258,8 +293,7 @@ mod tests {
         let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
         assert!(!slots.refuse(&key));
         assert!(slot.refused().is_empty(), "another replica's");
-        slot.extend(Sent::now(), TEN);
-        slot.open();
+        slot.open(Sent::now(), TEN);
         assert!(slots.refuse(&key), "this replica's by now");
         slot.drain();
         assert!(!slots.refuse(&key));
@@ -270,27 +304,38 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         slots.depart(&ObjectKey::cluster("odin"));
         slot.forget(Instant::now());
-        assert_eq!(slots.departed(0), [ObjectKey::cluster("odin")]);
+        assert_eq!(slots.remembered(0), [ObjectKey::cluster("odin")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_stream_pushes_out_nothing_that_was_deleted() {
+        let (slots, thor) = (Slots::new(1), ObjectKey::cluster("thor"));
+        slots.tell(&thor);
+        slots.depart(&thor);
+        slots.tell(&thor);
+        for n in 0..=MOST_REMEMBERED {
+            slots.tell(&ObjectKey::cluster(format!("pet-{n}")));
+        }
+        let remembered = slots.remembered(0);
+        assert_eq!((remembered.len(), &remembered[0]), (MOST_REMEMBERED + 1, &thor));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_refused_since_the_time_is_up_is_remembered() {
         let slots = Slots::new(1);
         let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
-        slot.extend(Sent::now(), TEN);
-        slot.open();
+        slot.open(Sent::now(), TEN);
         tokio::time::advance(Duration::from_secs(11)).await;
         assert!(slots.enter(&key).is_none());
         assert!(!slots.refuse(&key));
-        assert_eq!(slots.departed(0), [key]);
+        assert_eq!(slots.remembered(0), [key]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_refused_after_its_drained_shard_was_closed_is_remembered() {
         let slots = Slots::new(1);
         let (slot, key) = (slots.slot(0), ObjectKey::new("default", "thor"));
-        slot.extend(Sent::now(), TEN);
-        slot.open();
+        slot.open(Sent::now(), TEN);
         slot.drain();
         assert!(slots.enter(&key).is_none());
         slot.close();
@@ -302,17 +347,17 @@ mod tests {
     async fn a_claim_is_lost_when_its_time_is_up_and_not_before() {
         let slots = Slots::new(1);
         let (slot, start) = (slots.slot(0), Instant::now());
-        slot.extend(Sent::now(), TEN);
-        slot.open();
+        slot.open(Sent::now(), TEN);
         let claim = slots.enter(&ObjectKey::cluster("thor")).unwrap();
         let renewal = async {
             tokio::time::sleep(Duration::from_secs(8)).await;
-            assert!(!slot.extend(Sent::now(), TEN), "held all the time");
+            assert!(slot.extend(Sent::now(), TEN), "held all the time");
         };
         let lost = claim.while_held(std::future::pending::<()>());
         assert_eq!(tokio::join!(renewal, lost).1, Err(FenceClosed));
         assert_eq!(start.elapsed(), Duration::from_secs(18));
-        assert!(slot.extend(Sent::now(), TEN), "its work was dropped");
+        assert!(!slot.extend(Sent::now(), TEN), "its work was dropped");
+        slot.open(Sent::now(), TEN);
         let claim = slots.enter(&ObjectKey::cluster("thor")).unwrap();
         let lost = claim.while_held(std::future::pending::<()>());
         assert_eq!(tokio::join!(async { slot.close() }, lost).1, Err(FenceClosed));
@@ -323,8 +368,7 @@ mod tests {
     async fn a_claim_is_lost_when_the_wall_clock_is_set() {
         let slots = Slots::new(1);
         let (slot, key) = (slots.slot(0), ObjectKey::cluster("thor"));
-        slot.extend(Sent::now(), TEN);
-        slot.open();
+        slot.open(Sent::now(), TEN);
         let claim = slots.enter(&key).unwrap();
         let mut steps = 0;
         let work = async {
@@ -340,7 +384,7 @@ mod tests {
         assert_eq!(steps, 3);
         assert!(slots.enter(&key).is_none());
         assert!(!slots.refuse(&key), "until it is renewed");
-        assert!(slot.extend(Sent::now(), TEN), "whoever renews it hears that work was dropped");
-        assert_eq!(slots.departed(0), [key]);
+        assert!(!slot.extend(Sent::now(), TEN), "whoever renews it hears that work was dropped");
+        assert_eq!(slots.remembered(0), [key]);
     }
 }

@@ -311,6 +311,38 @@ async fn deleted_keys_are_handed_over_to_more_shards() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_replica_that_stops_slowly_keeps_only_the_shard_in_which_it_works() {
+    let bench = Bench::start().await;
+    bench.create(&pet("busy")).await;
+    create(&bench, "idle").await;
+    let (finish, done) = watch::channel(false);
+    let rules = Rules { done, again: None, gone: Log::default() };
+    let (first, waker) = replica(&bench.kube, "a", &rules);
+    wait_for("a holds everything", async || refused(&waker, "idle").is_empty()).await;
+    let held = Instant::now();
+    wait_for("a works", async || held.elapsed() > Duration::from_millis(100)).await;
+    let (second, other) = replica(&bench.kube, "b", &rules);
+    let stopping = tokio::spawn(first.stop());
+    let holders = async || {
+        let leases: Api<Lease> = Api::namespaced(bench.kube.clone(), "default");
+        let leases = leases.list(&ListParams::default()).await.expect("listed").items;
+        let shards = leases.iter().filter(|lease| lease.name_any().contains("-shard-"));
+        let mut holders: Vec<_> = shards.filter_map(|lease| lease.spec.as_ref()?.holder_identity.clone()).collect();
+        holders.sort();
+        holders
+    };
+    wait_for("b has the other shards", async || holders().await == ["a", "b", "b", "b"]).await;
+    let (shared, begun) = (refused(&other, "idle"), Instant::now());
+    wait_for("a works on", async || begun.elapsed() > Duration::from_secs(5)).await;
+    assert_eq!((holders().await, refused(&other, "idle")), (["a", "b", "b", "b"].map(String::from).to_vec(), shared));
+    assert!(!stopping.is_finished());
+    finish.send_replace(true);
+    stopping.await.expect("joined").expect("stopped");
+    wait_for("b has everything", async || refused(&other, "idle").is_empty()).await;
+    second.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_deleted_while_a_replica_stops_slowly_is_left_to_the_others() {
     let bench = Bench::start().await;
     create(&bench, "busy").await;

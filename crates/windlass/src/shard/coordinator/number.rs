@@ -16,7 +16,7 @@ impl Coordinator {
     /// Whether this replica should have its number of shards put in force.
     pub(super) fn wants_to_change(&self, lease: Option<&Lease>, others: &Others) -> bool {
         let differs = lease.is_none_or(|lease| is_rival(lease, self.config.shards));
-        differs && !others.rival_holds && !others.must_wait(!self.held.is_empty())
+        differs && !self.stopping && !others.rival_holds && !others.must_wait(!self.held.is_empty())
     }
 
     /// Puts this replica's number of shards in force, provided that the lease is as it was read. What is

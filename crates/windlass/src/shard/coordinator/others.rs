@@ -45,10 +45,24 @@ impl Others {
     }
 }
 
-/// Leases of others as last seen, and since when they are so.
+/// Leases as last seen, and since when they are so.
 #[derive(Default)]
 pub(super) struct Roster {
-    seen: HashMap<String, (Option<String>, Instant)>,
+    seen: HashMap<String, Seen>,
+}
+
+struct Seen {
+    version: Option<String>,
+    since: Instant,
+    duration: Duration,
+    /// Whether it is a shard's that one holds who counts otherwise.
+    rival_holds: bool,
+}
+
+impl Seen {
+    fn is_live(&self, now: Instant) -> bool {
+        self.since + self.duration > now
+    }
 }
 
 impl Roster {
@@ -69,9 +83,12 @@ impl Roster {
             rival_holds: false,
             gone: Vec::new(),
         };
-        self.seen.retain(|name, _| leases.contains_key(name));
+        // The lease of a shard is deleted by hand only: who holds it works on, and makes it again.
+        self.seen.retain(|name, seen| leases.contains_key(name) || seen.rival_holds && seen.is_live(now));
         for (name, lease) in leases {
-            let (changing, holder) = (self.is_live(name, lease, now), holder(lease));
+            let holder = holder(lease);
+            let rival_holds = !is_member(lease) && holder.is_some() && is_rival(lease, shards);
+            let changing = self.is_live(name, lease, rival_holds, now);
             let live = changing && (holder.is_some() || !is_member(lease));
             match (is_member(lease), live, is_rival(lease, shards)) {
                 (true, false, _) if left_in(lease).next().is_some() => {}
@@ -81,23 +98,26 @@ impl Roster {
                     first(&mut others.joined, joined_at(lease));
                     others.members.extend(holder.map(str::to_owned));
                 }
-                (false, live, true) => others.rival_holds |= live && holder.is_some(),
+                (false, _, true) => {}
                 (false, live, false) => others.peer_holds |= live && holder.is_some_and(|holder| holder != me),
             }
         }
+        others.rival_holds = self.seen.values().any(|seen| seen.rival_holds && seen.is_live(now));
         others
     }
 
     /// Whether a lease has changed within its duration.
-    fn is_live(&mut self, name: &str, lease: &Lease, now: Instant) -> bool {
+    fn is_live(&mut self, name: &str, lease: &Lease, rival_holds: bool, now: Instant) -> bool {
         let version = lease.metadata.resource_version.clone();
-        let unchanged = match self.seen.get(name) {
-            Some((seen, since)) if *seen == version => *since,
+        let since = match self.seen.get(name) {
+            Some(seen) if seen.version == version => seen.since,
             _ => now,
         };
-        self.seen.insert(name.to_owned(), (version, unchanged));
         let duration = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default().max(0);
-        unchanged + Duration::from_secs(duration as u64) > now
+        let seen = Seen { version, since, duration: Duration::from_secs(duration as u64), rival_holds };
+        let live = seen.is_live(now);
+        self.seen.insert(name.to_owned(), seen);
+        live
     }
 }
 
@@ -111,5 +131,32 @@ pub(super) fn joined_at(lease: &Lease) -> Joined {
 fn first(known: &mut Option<Joined>, other: Joined) {
     if known.as_ref().is_none_or(|known| other < *known) {
         *known = Some(other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shard_that_one_holds_who_counts_otherwise_is_held_though_its_lease_is_deleted() {
+        let lease: Lease = serde_json::from_value(json!({
+            "metadata": {"name": "it.pet-shard-0", "resourceVersion": "7",
+                "labels": {"windlass.dev/shard-role": "shard", "windlass.dev/shards": "8"}},
+            "spec": {"holderIdentity": "b", "leaseDurationSeconds": 15},
+        }))
+        .expect("a lease");
+        let leases = ByName::from([("it.pet-shard-0".to_owned(), lease)]);
+        let (mut roster, start) = (Roster::default(), Instant::now());
+        let mut held = |leases: &ByName, shards, second| {
+            roster.look(leases, ("a", shards), None, start + Duration::from_secs(second)).rival_holds
+        };
+        assert!(held(&leases, 4, 0));
+        assert!(held(&ByName::new(), 4, 14), "whoever holds it makes it again");
+        assert!(!held(&ByName::new(), 4, 15));
+        assert!(!held(&leases, 8, 16), "one who counts as this one does");
+        assert!(!held(&ByName::new(), 8, 17));
     }
 }

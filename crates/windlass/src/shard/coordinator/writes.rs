@@ -93,8 +93,7 @@ impl Coordinator {
 
     /// Sends the renewals of everything held.
     pub(super) fn renew(&self, changes: &mut Changes, writes: &Writes) {
-        let idle = |shard: &u32| self.draining.contains(shard) && self.slots.slot(*shard).is_idle();
-        for &shard in self.held.iter().filter(|shard| !idle(shard)) {
+        for &shard in &self.held {
             if let Some((current, spec)) = changes.remove(&shard) {
                 // What was left has been put in the queue.
                 let current = current.map(|current| self.leases.with_left(current, &[]));
@@ -124,9 +123,7 @@ impl Coordinator {
 
     /// Closes the shards that are drained, so that they can be given back.
     pub(super) fn close_drained(&mut self) {
-        let drained: Vec<u32> =
-            self.draining.iter().filter(|shard| self.slots.slot(**shard).is_idle()).copied().collect();
-        for shard in drained {
+        for shard in std::mem::take(&mut self.drained) {
             let unfinished = self.lose(shard, "shard given back");
             let left = self.left_over(&BTreeSet::from([shard]), unfinished);
             self.leaving.insert(shard, left);
@@ -155,12 +152,15 @@ impl Coordinator {
         let mut taken = BTreeSet::new();
         for answer in answers {
             match answer {
+                // Closed since it was sent.
+                Answer::Renewed(shard, ..) if !self.held.contains(&shard) => {}
                 Answer::Renewed(shard, sent, Ok(spec)) => {
-                    // Too late, by whichever clock: work has been dropped, so it starts over.
-                    let lapsed = self.extend(shard, spec, sent);
-                    if lapsed && !self.draining.contains(&shard) {
-                        self.keys.left(self.unfinished(&BTreeSet::from([shard])));
-                        taken.insert(shard);
+                    if self.slots.slot(shard).extend(sent, self.config.renew_deadline) {
+                        self.shards[shard as usize].written(spec, sent.at());
+                    } else {
+                        // Too late, by whichever clock. Another number of shards may be in force by now:
+                        // that is found out when it is taken again.
+                        self.lose(shard, "renewed too late");
                     }
                 }
                 Answer::Taken(shard, sent, left, Ok(spec)) => {
@@ -189,7 +189,7 @@ impl Coordinator {
                 Answer::Joined(_, Err(kube::Error::Api(status))) if status.is_conflict() => {}
                 Answer::Joined(_, Err(error)) => tracing::warn!(%controller, %error, "membership not renewed"),
                 // Remembered from now on, and left again only to who takes their shard later.
-                Answer::Joined(bequest, Ok(_)) => bequest.into_keys().for_each(|key| self.slots.depart(&key)),
+                Answer::Joined(bequest, Ok(_)) => bequest.into_keys().for_each(|key| self.slots.tell(&key)),
                 Answer::Adopted(Ok(())) | Answer::Cleared => {}
             }
         }
@@ -204,59 +204,9 @@ impl Coordinator {
             self.slots.depart(key);
         }
         self.leaving.remove(&shard);
-        self.extend(shard, spec, sent);
-        self.held.insert(shard);
-        self.slots.slot(shard).open();
-        tracing::info!(controller = %self.controller, shard, "took a shard");
-    }
-
-    /// True if the shard was not held until now.
-    fn extend(&mut self, shard: u32, spec: LeaseSpec, sent: Sent) -> bool {
         self.shards[shard as usize].written(spec, sent.at());
-        self.slots.slot(shard).extend(sent, self.config.renew_deadline)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::sync::{Arc, Mutex};
-
-    use super::super::super::{Sharding, Slots};
-    use super::super::Keys;
-    use super::*;
-
-    /// Notes which shards are to be put in the queue.
-    #[derive(Clone, Default)]
-    struct Taken(Arc<Mutex<Vec<u32>>>);
-
-    impl Keys for Taken {
-        fn taken(&self, shards: &BTreeSet<u32>) {
-            self.0.lock().expect("not poisoned").extend(shards);
-        }
-        fn left(&self, _: BTreeSet<ObjectKey>) {}
-        fn pending(&self, _: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
-            BTreeSet::new()
-        }
-        fn known(&self, _: &BTreeSet<u32>) -> BTreeSet<ObjectKey> {
-            BTreeSet::new()
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_renewal_after_the_wall_clock_was_set_starts_the_shard_over() {
-        let nobody = tower::service_fn(|request: http::Request<kube::client::Body>| async {
-            Ok::<_, Infallible>(http::Response::new(request.into_body()))
-        });
-        let (slots, taken) = (Slots::new(2), Taken::default());
-        let (client, keys) = (kube::Client::new(nobody, "default"), Box::new(taken.clone()));
-        let mut coordinator = Coordinator::new(client, ("it", "pet"), Sharding::new(2), slots.clone(), keys);
-        let take = |shard| Answer::Taken(shard, Sent::now(), Vec::new(), Ok(LeaseSpec::default()));
-        let renewed = |shard| Answer::Renewed(shard, Sent::now(), Ok(LeaseSpec::default()));
-        coordinator.settle(vec![take(0), take(1)]);
-        slots.slot(1).fence.jump();
-        coordinator.settle(vec![renewed(0), renewed(1)]);
-        coordinator.settle(vec![renewed(0), renewed(1)]);
-        assert_eq!(*taken.0.lock().expect("not poisoned"), [0, 1, 1]);
+        self.held.insert(shard);
+        self.slots.slot(shard).open(sent, self.config.renew_deadline);
+        tracing::info!(controller = %self.controller, shard, "took a shard");
     }
 }
