@@ -78,6 +78,17 @@ fn refused(enqueuer: &Enqueuer, kind: &str) -> HashSet<String> {
     names(kind).into_iter().filter(|name| !enqueuer.enqueue_after(ObjectKey::new("default", name), later)).collect()
 }
 
+/// Busy pets are worked on until `true` is sent, gone ones are done with at once.
+fn busy_until_finished() -> (watch::Sender<bool>, Rules) {
+    let (finish, done) = watch::channel(false);
+    (finish, Rules { done, again: None, gone: Log::default() })
+}
+
+async fn a_moment(why: &str) {
+    let begun = Instant::now();
+    wait_for(why, async || begun.elapsed() > Duration::from_millis(100)).await;
+}
+
 async fn create(bench: &Bench, kind: &str) {
     for name in names(kind) {
         bench.create(&pet(&name)).await;
@@ -95,8 +106,7 @@ async fn what_is_deleted_while_its_shard_is_drained_is_not_forgotten() {
     let bench = Bench::start().await;
     create(&bench, "busy").await;
     create(&bench, "idle").await;
-    let (finish, done) = watch::channel(false);
-    let rules = Rules { done, again: None, gone: Log::default() };
+    let (finish, rules) = busy_until_finished();
     let (first, waker) = replica(&bench.kube, "a", &rules);
     wait_for("a holds everything", async || refused(&waker, "idle").is_empty()).await;
     let (second, _) = replica(&bench.kube, "b", &rules);
@@ -246,8 +256,7 @@ async fn gone_pets_are_found_after_shards_ran_out(drains: bool) {
     if drains {
         let (second, _) = replica(&bench.kube, "b", &rules);
         wait_for("a drains", async || !refused(&waker, "gone").is_empty()).await;
-        let drained = Instant::now();
-        wait_for("gone pets come up", async || drained.elapsed() > Duration::from_millis(100)).await;
+        a_moment("gone pets come up").await;
         second.stop().await.expect("stopped");
     }
     hang.send_replace(true);
@@ -315,12 +324,10 @@ async fn a_replica_that_stops_slowly_keeps_only_the_shard_in_which_it_works() {
     let bench = Bench::start().await;
     bench.create(&pet("busy")).await;
     create(&bench, "idle").await;
-    let (finish, done) = watch::channel(false);
-    let rules = Rules { done, again: None, gone: Log::default() };
+    let (finish, rules) = busy_until_finished();
     let (first, waker) = replica(&bench.kube, "a", &rules);
     wait_for("a holds everything", async || refused(&waker, "idle").is_empty()).await;
-    let held = Instant::now();
-    wait_for("a works", async || held.elapsed() > Duration::from_millis(100)).await;
+    a_moment("a works").await;
     let (second, other) = replica(&bench.kube, "b", &rules);
     let stopping = tokio::spawn(first.stop());
     let holders = async || {
@@ -347,15 +354,13 @@ async fn what_is_deleted_while_a_replica_stops_slowly_is_left_to_the_others() {
     let bench = Bench::start().await;
     create(&bench, "busy").await;
     create(&bench, "idle").await;
-    let (finish, done) = watch::channel(false);
-    let rules = Rules { done, again: None, gone: Log::default() };
+    let (finish, rules) = busy_until_finished();
     let (first, waker) = replica(&bench.kube, "a", &rules);
     // Not asked about the idle ones: that puts them in the queue.
     wait_for("a holds everything", async || refused(&waker, "busy").is_empty()).await;
-    let held = Instant::now();
-    wait_for("a works", async || held.elapsed() > Duration::from_millis(100)).await;
-    let (stopping, asked) = (tokio::spawn(first.stop()), Instant::now());
-    wait_for("a takes up nothing more", async || asked.elapsed() > Duration::from_millis(100)).await;
+    a_moment("a works").await;
+    let stopping = tokio::spawn(first.stop());
+    a_moment("a takes up nothing more").await;
     delete(&bench, "idle").await;
     let deleted = Instant::now();
     wait_for("nobody remembers", async || deleted.elapsed() > Duration::from_secs(5)).await;

@@ -439,31 +439,21 @@ mod tests {
         })
         .take(1_000_000)
         .collect();
-        let mut left = Duration::from_millis(100);
-        let mut spend = |time| match left.checked_sub(time) {
-            Some(rest) => {
-                left = rest;
-                true
-            }
-            None => false,
+        let gives_up = |machine: &Machine| {
+            let mut left = Duration::from_millis(100);
+            let mut spend = |time| {
+                let rest = left.checked_sub(time);
+                left = rest.unwrap_or(left);
+                rest.is_some()
+            };
+            assert_eq!(machine.is_match(&text, &mut spend), Err(TooLong));
+            assert_eq!(machine.find(&text, 0, &mut spend), Err(TooLong));
+            assert_eq!(machine.is_match("b", &mut |_| false), Err(TooLong));
         };
-        assert_eq!(machine.is_match(&text, &mut spend), Err(TooLong));
-        assert_eq!(machine.find(&text, 0, &mut spend), Err(TooLong));
-        assert_eq!(machine.is_match("b", &mut |_| false), Err(TooLong));
-
+        gives_up(&machine);
         let machine = compile(r"\pL[\pL\pN]{999}1").unwrap();
         assert!(machine.automaton().is_none());
-        left = Duration::from_millis(100);
-        let mut spend = |time| match left.checked_sub(time) {
-            Some(rest) => {
-                left = rest;
-                true
-            }
-            None => false,
-        };
-        assert_eq!(machine.is_match(&text, &mut spend), Err(TooLong));
-        assert_eq!(machine.find(&text, 0, &mut spend), Err(TooLong));
-        assert_eq!(machine.is_match("b", &mut |_| false), Err(TooLong));
+        gives_up(&machine);
     }
 
     #[test]
