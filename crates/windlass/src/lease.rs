@@ -255,6 +255,11 @@ impl Election {
         }
     }
 
+    /// What was seen of the lease says nothing about the next.
+    pub(crate) fn forget(&mut self) {
+        (self.observed, self.missing_since) = (None, None);
+    }
+
     /// What to write to give the lease back, if it is still held.
     pub fn release(&self, current: &LeaseSpec, wall: Timestamp) -> Option<LeaseSpec> {
         (current.holder_identity.as_ref() == Some(&self.config.identity)).then(|| LeaseSpec {

@@ -32,7 +32,8 @@
 //!   shard was taken: the deletions that nobody but the others heard of while the shard was nobody's,
 //!   and what a replica had not done with when its shards ran out. They are left in the other's own
 //!   lease, 100 KiB at a time, where the holder finds and removes them. A replica that stops leaves
-//!   its lease there until that is done.
+//!   its lease there until that is done; if it has more to leave, it waits for the time of
+//!   `renew_deadline` for others to take out what is there, and says so in the log if that is too short.
 //!
 //! Some of these have been seen to before, so a key may be reconciled once more than needed.
 //!

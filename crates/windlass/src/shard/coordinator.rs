@@ -22,7 +22,7 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use futures::future::{BoxFuture, join, join_all};
+use futures::future::{join, join_all};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::jiff::Timestamp;
@@ -30,7 +30,6 @@ use kube::Api;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::handover::Bequest;
 use self::leases::{ByName, Leases, holder, with_left};
 use self::others::{Joined, Others, Roster, joined_at};
 use self::tenure::Tenures;
@@ -68,7 +67,7 @@ pub(crate) struct Coordinator {
     /// Shards that were closed in order to be given back, until that is known to be written, with
     /// the keys that are left to whoever takes them.
     leaving: BTreeMap<u32, Vec<ObjectKey>>,
-    membership: LeaderElection,
+    membership: Election,
     recorder: Recorder,
     roster: Roster,
     tenures: Tenures,
@@ -83,6 +82,12 @@ pub(crate) struct Coordinator {
 struct Moment {
     now: Instant,
     wall: Timestamp,
+}
+
+/// How a round ended.
+enum Ended {
+    Answered,
+    OutOfTime,
 }
 
 /// What a round finds out about the others before it looks at the shards.
@@ -121,7 +126,7 @@ impl Coordinator {
         };
         Self {
             shards: (0..config.shards).map(|shard| Election::new(election(team.shard(shard)))).collect(),
-            membership: election(team.member(&config.identity)),
+            membership: Election::new(election(team.member(&config.identity))),
             leases: Leases::new(Api::namespaced(client, &namespace), team, config.shards),
             controller: controller.to_owned(),
             config,
@@ -146,15 +151,14 @@ impl Coordinator {
         while !stopped.is_cancelled() {
             self.stopping = stop.is_cancelled();
             let started = Instant::now();
-            // Dropping a round drops what is not answered yet, and nothing else.
-            let done = match tokio::time::timeout(self.round_limit(), self.round()).await {
-                Ok(Ok(())) => true,
-                Ok(Err(error)) => {
-                    tracing::warn!(controller = %self.controller, %error, "shards not renewed");
+            let done = match self.round().await {
+                Ok(Ended::Answered) => true,
+                Ok(Ended::OutOfTime) => {
+                    tracing::warn!(controller = %self.controller, "not all leases were answered in time");
                     false
                 }
-                Err(_) => {
-                    tracing::warn!(controller = %self.controller, "shards not renewed in time");
+                Err(error) => {
+                    tracing::warn!(controller = %self.controller, %error, "shards not renewed");
                     false
                 }
             };
@@ -192,11 +196,40 @@ impl Coordinator {
         BTreeSet::new()
     }
 
+    /// How long a round may take: what is held needs another while it is held. Who holds nothing has
+    /// time.
     fn round_limit(&self) -> Duration {
-        (self.config.renew_deadline / 2).max(Duration::from_millis(100))
+        let whole = self.config.renew_deadline;
+        (if self.held.is_empty() { whole } else { whole / 2 }).max(Duration::from_millis(100))
     }
 
-    async fn round(&mut self) -> Result<(), kube::Error> {
+    /// Dropping what is not answered in time drops that, and nothing else.
+    async fn round(&mut self) -> Result<Ended, kube::Error> {
+        let started = Instant::now();
+        let soon = started + self.round_limit();
+        let late = soon.max(started + self.config.renew_deadline.mul_f64(0.75));
+        let Ok(writes) = tokio::time::timeout_at(soon, self.begin()).await else {
+            return Ok(Ended::OutOfTime);
+        };
+        let (writes, mut renewals) = writes?;
+        let mut answers = writes.ready_chunks(BATCH);
+        loop {
+            // Once everything is renewed, others get more time: who takes needs one request more.
+            let limit = if renewals > 0 { soon } else { late };
+            match tokio::time::timeout_at(limit, answers.next()).await {
+                Ok(None) => return Ok(Ended::Answered),
+                Ok(Some(answers)) => {
+                    renewals -= answers.iter().filter(|answer| matches!(answer, Answer::Renewed(..))).count();
+                    self.settle(answers);
+                }
+                Err(_) => return Ok(Ended::OutOfTime),
+            }
+        }
+    }
+
+    /// Finds out how things are, and what to write. Returns the writes, and how many renewals are among
+    /// them.
+    async fn begin(&mut self) -> Result<(Writes, usize), kube::Error> {
         let mut writes = Writes::new();
         self.drop_expired();
         let Meeting { mut leases, at, others, seen_by_others, in_force, member } = self.meet(&mut writes).await?;
@@ -218,14 +251,10 @@ impl Coordinator {
         }
         self.close_drained();
         self.adopt(strays, &take, &mut changes, &writes);
-        self.renew(&mut changes, &writes);
+        let renewals = self.renew(&mut changes, &writes);
         self.take(take, in_force.as_deref(), &mut changes, &writes);
         self.give_back(changes, &writes, at.wall);
-        let mut answers = writes.ready_chunks(BATCH);
-        while let Some(answers) = answers.next().await {
-            self.settle(answers);
-        }
-        Ok(())
+        Ok((writes, renewals))
     }
 
     /// Says that this replica is there, and finds out who else is.
@@ -239,11 +268,15 @@ impl Coordinator {
         let joined = member.as_ref().filter(|_| !is_new).map(joined_at);
         let (mut seen_by_others, mut renewal) = (true, None);
         let spec = member.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
-        // Nobody waits for one that is missing: it is this replica's, or nobody's.
-        match Election::new(self.membership.clone()).look(spec.as_ref(), at.now.into_std(), at.wall) {
+        if member.is_none() {
+            // Nobody waits for one that is missing: it is this replica's, or nobody's.
+            self.membership.forget();
+        }
+        match self.membership.look(spec.as_ref(), at.now.into_std(), at.wall) {
             _ if self.stopping => {
-                if let Some(member) = member.filter(|_| !is_new) {
-                    writes.push(self.part(member));
+                // Others are not to count on this replica any more, though it still holds shards.
+                if !is_new || (0..self.config.shards).any(|shard| self.owes(shard)) {
+                    renewal = Some((member.unwrap_or_default(), nobodys(spec)));
                 }
             }
             Intent::Write(spec) if is_new => {
@@ -281,13 +314,6 @@ impl Coordinator {
             writes.push(self.leases.clear(name, version).map(|()| Answer::Cleared).boxed());
         }
         Ok(Meeting { leases, at, others, seen_by_others, in_force, member: renewal })
-    }
-
-    /// Says that others are not to count on this replica any more, though it still holds shards.
-    fn part(&self, member: Lease) -> BoxFuture<'static, Answer> {
-        let spec = nobodys(member.spec.clone());
-        let parted = self.leases.write_member(&self.config.identity, Some(member), spec);
-        parted.map(|written| Answer::Joined(Bequest::default(), written)).boxed()
     }
 
     /// Who else is there.
@@ -333,12 +359,11 @@ impl Coordinator {
                 Intent::Wait { holder } if self.held.contains(&shard) => {
                     tracing::warn!(controller = %self.controller, shard, %holder, "shard taken by another");
                     self.lose(shard, "shard taken by another");
-                    // It does not know what this replica had not done with until now.
-                    self.tenures.begin(&self.leases.team().shard(shard), Instant::now());
                 }
                 Intent::Wait { .. } => {}
             }
-            let looked_after = self.waiting || self.held.contains(&shard) || !changes.contains_key(&shard);
+            let rivals_work = self.waiting && self.tenures.of_rivals().is_some();
+            let looked_after = rivals_work || self.held.contains(&shard) || !changes.contains_key(&shard);
             let looked_after = looked_after && !self.owes(shard);
             if let Some(before) = at.now.checked_sub(2 * self.config.lease_duration).filter(|_| looked_after) {
                 self.slots.slot(shard).forget(before);
@@ -367,6 +392,8 @@ impl Coordinator {
         for key in &unfinished {
             self.slots.depart(key);
         }
+        // Who has it by now does not know of these, whenever it was seen to have it.
+        self.tenures.begin(&self.leases.team().shard(shard), Instant::now());
         self.slots.slot(shard).part();
         self.shards[shard as usize].step_down();
         self.held.remove(&shard);
@@ -405,14 +432,14 @@ impl Coordinator {
     /// others time; but keys that are left would be lost, so then it is tried again for a while.
     async fn leave(mut self) {
         let until = Instant::now() + self.config.renew_deadline;
-        self.leaving.extend(self.held.iter().map(|shard| (*shard, Vec::new())));
-        for key in self.left_over(&self.held, self.unfinished(&self.held)) {
-            self.leaving.entry(super::shard_of(&key, self.config.shards)).or_default().push(key);
-        }
-        let leaves_keys = self.leaving.values().any(|left| !left.is_empty()) || !self.last_bequest(None).is_empty();
+        let held = self.held.clone();
+        self.leave_behind(&held, self.unfinished(&held));
+        let mut told = BTreeSet::new();
+        let leaves_keys =
+            self.leaving.values().any(|left| !left.is_empty()) || !self.last_bequest(None, &told, &[]).0.is_empty();
         loop {
-            let limit = self.round_limit().min(until - Instant::now());
-            let all = match tokio::time::timeout(limit, self.give_back_all()).await {
+            let limit = (self.config.renew_deadline / 2).min(until - Instant::now());
+            let all = match tokio::time::timeout(limit, self.give_back_all(&mut told)).await {
                 Ok(Ok(all)) => all,
                 Ok(Err(error)) => {
                     tracing::warn!(controller = %self.controller, %error, "shards not given back");
@@ -424,17 +451,35 @@ impl Coordinator {
                 }
             };
             let next = Instant::now() + self.config.retry_period / 4;
-            if all || !leaves_keys || next >= until {
+            if all || !leaves_keys {
+                return;
+            }
+            if next >= until {
+                tracing::error!(controller = %self.controller, "deleted keys may be lost: not all could be left to others");
                 return;
             }
             tokio::time::sleep_until(next).await;
         }
     }
 
-    /// Whether no lease names this replica any more.
-    async fn give_back_all(&self) -> Result<bool, kube::Error> {
+    /// Shards are given up, with those of the keys that others cannot know of.
+    fn leave_behind(&mut self, shards: &BTreeSet<u32>, unfinished: BTreeSet<ObjectKey>) {
+        self.leaving.extend(shards.iter().map(|shard| (*shard, Vec::new())));
+        for key in self.left_over(shards, unfinished) {
+            self.leaving.entry(self.slots.shard_of(&key)).or_default().push(key);
+        }
+    }
+
+    /// Whether no lease names this replica any more, and everything is told. The keys that were left in
+    /// the lease of this replica are put down.
+    async fn give_back_all(&self, told: &mut BTreeSet<ObjectKey>) -> Result<bool, kube::Error> {
         let leases = self.leases.list().await?;
         let wall = Timestamp::now();
+        let is_ours =
+            |shard: u32| leases.get(&self.leases.team().shard(shard)).and_then(holder) == Some(&self.config.identity);
+        // Another's or deleted by now: what would be left in them is left elsewhere.
+        let lost = self.leaving.iter().filter(|(shard, _)| !is_ours(**shard));
+        let lost: Vec<ObjectKey> = lost.flat_map(|(_, left)| left).cloned().collect();
         let released = (0..self.config.shards).filter_map(|shard| {
             let current = leases.get(&self.leases.team().shard(shard))?.clone();
             let spec = self.shards[shard as usize].release(current.spec.as_ref()?, wall)?;
@@ -447,7 +492,7 @@ impl Coordinator {
         });
         let own = self.leases.team().member(&self.config.identity);
         let member = leases.get(&own).cloned();
-        let left = self.last_bequest(member.as_ref());
+        let (left, mut all) = self.last_bequest(member.as_ref(), told, &lost);
         let parted = if left.is_empty() {
             self.leases.clear(own, None).map(|()| Ok(LeaseSpec::default())).boxed()
         } else {
@@ -456,10 +501,12 @@ impl Coordinator {
             self.leases.write_member(&self.config.identity, Some(member), nobodys(spec))
         };
         let (released, parted) = join(join_all(released), parted).await;
-        let mut all = true;
-        if let Err(error) = parted {
-            tracing::warn!(controller = %self.controller, %error, "keys not left to others");
-            all = false;
+        match parted {
+            Ok(_) => told.extend(left),
+            Err(error) => {
+                tracing::warn!(controller = %self.controller, %error, "keys not left to others");
+                all = false;
+            }
         }
         for error in released.into_iter().filter_map(Result::err) {
             tracing::warn!(controller = %self.controller, %error, "shard not given back");

@@ -23,6 +23,8 @@ const LONGEST: usize = 100 * 1024;
 pub(super) struct Bequest {
     left: BTreeSet<ObjectKey>,
     found_by_all: Vec<ObjectKey>,
+    /// How many of those that are remembered are among these.
+    told: usize,
 }
 
 impl Bequest {
@@ -50,15 +52,22 @@ impl Coordinator {
     }
 
     /// The keys to leave by a replica that stops, besides those in the leases of its shards: what it
-    /// still has to tell others, and all that it remembers of shards that are nobody's.
-    pub(super) fn last_bequest(&self, lease: Option<&Lease>) -> Vec<ObjectKey> {
+    /// still has to tell others, all that it remembers of shards that are nobody's, and some more.
+    /// Whether that is all; what was told before is not.
+    pub(super) fn last_bequest(
+        &self,
+        lease: Option<&Lease>,
+        told: &BTreeSet<ObjectKey>,
+        more: &[ObjectKey],
+    ) -> (Vec<ObjectKey>, bool) {
         let remembered = self
             .strange()
             .filter(|shard| !self.leaving.contains_key(shard))
             .flat_map(|shard| self.slots.slot(shard).heard_until(self.since_taken(shard).unwrap_or_else(Instant::now)));
-        let before = lease.into_iter().flat_map(left_in);
-        let before = before.filter(|key| !self.leaving.contains_key(&self.slots.shard_of(key)));
-        self.bequest(before, remembered.collect()).left.into_iter().collect()
+        let remembered: Vec<_> = more.iter().cloned().chain(remembered).filter(|key| !told.contains(key)).collect();
+        let count = remembered.len();
+        let bequest = self.bequest(lease.into_iter().flat_map(left_in), remembered);
+        (bequest.left.into_iter().collect(), bequest.told == count)
     }
 
     /// Whether what this replica remembers of a shard has still to be told to its holder.
@@ -79,6 +88,7 @@ impl Coordinator {
         for key in remembered {
             if known.contains(&key) {
                 bequest.found_by_all.push(key);
+                bequest.told += 1;
                 continue;
             }
             let Some(rest) = room.checked_sub(length(&key)) else {
@@ -88,6 +98,7 @@ impl Coordinator {
             if bequest.left.insert(key) {
                 room = rest;
             }
+            bequest.told += 1;
         }
         bequest
     }

@@ -57,6 +57,8 @@ struct Seen {
     duration: Duration,
     /// Whether it is a shard's that one holds who counts otherwise.
     rival_holds: bool,
+    /// Whether it was deleted.
+    missing: bool,
 }
 
 impl Seen {
@@ -84,7 +86,13 @@ impl Roster {
             gone: Vec::new(),
         };
         // The lease of a shard is deleted by hand only: who holds it works on, and makes it again.
-        self.seen.retain(|name, seen| leases.contains_key(name) || seen.rival_holds && seen.is_live(now));
+        self.seen.retain(|name, seen| {
+            let missing = !leases.contains_key(name);
+            if missing && !std::mem::replace(&mut seen.missing, true) {
+                seen.since = now;
+            }
+            !missing || seen.rival_holds && seen.is_live(now)
+        });
         for (name, lease) in leases {
             let holder = holder(lease);
             let rival_holds = !is_member(lease) && holder.is_some() && is_rival(lease, shards);
@@ -114,7 +122,7 @@ impl Roster {
             _ => now,
         };
         let duration = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default().max(0);
-        let seen = Seen { version, since, duration: Duration::from_secs(duration as u64), rival_holds };
+        let seen = Seen { version, since, duration: Duration::from_secs(duration as u64), rival_holds, missing: false };
         let live = seen.is_live(now);
         self.seen.insert(name.to_owned(), seen);
         live
@@ -154,9 +162,10 @@ mod tests {
             roster.look(leases, ("a", shards), None, start + Duration::from_secs(second)).rival_holds
         };
         assert!(held(&leases, 4, 0));
-        assert!(held(&ByName::new(), 4, 14), "whoever holds it makes it again");
-        assert!(!held(&ByName::new(), 4, 15));
-        assert!(!held(&leases, 8, 16), "one who counts as this one does");
-        assert!(!held(&ByName::new(), 8, 17));
+        assert!(held(&ByName::new(), 4, 16), "whoever holds it makes it again");
+        assert!(held(&ByName::new(), 4, 30));
+        assert!(!held(&ByName::new(), 4, 31));
+        assert!(!held(&leases, 8, 32), "one who counts as this one does");
+        assert!(!held(&ByName::new(), 8, 33));
     }
 }

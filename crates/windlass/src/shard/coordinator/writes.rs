@@ -91,16 +91,19 @@ impl Coordinator {
         self.keys.left(adopted);
     }
 
-    /// Sends the renewals of everything held.
-    pub(super) fn renew(&self, changes: &mut Changes, writes: &Writes) {
+    /// Sends the renewals of everything held, and says how many.
+    pub(super) fn renew(&self, changes: &mut Changes, writes: &Writes) -> usize {
+        let mut count = 0;
         for &shard in &self.held {
             if let Some((current, spec)) = changes.remove(&shard) {
                 // What was left has been put in the queue.
                 let current = current.map(|current| self.leases.with_left(current, &[]));
                 let (sent, write) = (Sent::now(), self.leases.write_shard(shard, current, spec));
                 writes.push(write.map(move |written| Answer::Renewed(shard, sent, written)).boxed());
+                count += 1;
             }
         }
+        count
     }
 
     /// Reaches for shards.
@@ -123,11 +126,12 @@ impl Coordinator {
 
     /// Closes the shards that are drained, so that they can be given back.
     pub(super) fn close_drained(&mut self) {
-        for shard in std::mem::take(&mut self.drained) {
-            let unfinished = self.lose(shard, "shard given back");
-            let left = self.left_over(&BTreeSet::from([shard]), unfinished);
-            self.leaving.insert(shard, left);
+        let drained = std::mem::take(&mut self.drained);
+        let mut unfinished = BTreeSet::new();
+        for &shard in &drained {
+            unfinished.extend(self.lose(shard, "shard given back"));
         }
+        self.leave_behind(&drained, unfinished);
     }
 
     /// Lets go of what is closed for it, now or in a former round whose write failed: until the lease
