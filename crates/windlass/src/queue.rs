@@ -387,6 +387,16 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         }
     }
 
+    /// Gives back a key that was taken but not worked on: like [`finish`](Self::finish), and the rate limit
+    /// does not count it.
+    pub(crate) fn put_back(&mut self, key: &T, verdict: Verdict, now: Instant) {
+        let taken = self.entries.get(key).is_some_and(|entry| matches!(entry.place, Place::Processing { .. }));
+        if let Some((limit, paced)) = self.config.rate_limit.zip(self.paced).filter(|_| taken) {
+            self.paced = paced.checked_sub(limit.interval);
+        }
+        self.finish(key, verdict, now);
+    }
+
     /// When it is worth asking again: the next waiting key becomes ready, or the rate limit lets a
     /// ready one pass.
     pub fn next_deadline(&self) -> Option<Instant> {

@@ -294,7 +294,7 @@ impl<R: Reconcile> Worker<R> {
             let Some((context, claim)) = self.domain.enter(&item.key) else {
                 // Told first: it must not be in neither place.
                 let verdict = self.domain.refuse(&item.key);
-                self.queue.finish(&item.key, verdict);
+                self.queue.put_back(&item.key, verdict);
                 tokio::task::coop::consume_budget().await;
                 continue;
             };

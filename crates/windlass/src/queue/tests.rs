@@ -419,6 +419,40 @@ fn the_overall_limit_lets_a_burst_pass_and_then_a_steady_pace() {
 }
 
 #[test]
+fn keys_that_are_put_back_do_not_count_against_the_overall_limit() {
+    let start = Instant::now();
+    let config = QueueConfig { rate_limit: Some(RateLimit::new(10.0, 3)), ..QueueConfig::default() };
+    let mut queue = WorkQueue::new(config);
+    for key in 0..200 {
+        queue.add(key, Priority::NORMAL, start);
+    }
+    let (mut ours, mut now) = (Vec::new(), start);
+    while now <= start + Duration::from_secs(1) {
+        while let Some(item) = queue.pop(now) {
+            // Nine of ten are somebody else's.
+            if item.key % 10 == 0 {
+                ours.push(now - start);
+                queue.finish(&item.key, Verdict::Done, now);
+            } else {
+                queue.put_back(&item.key, Verdict::Done, now);
+            }
+        }
+        now = queue.next_deadline().expect("keys are left");
+    }
+    assert_eq!(ours[..3], [Duration::ZERO; 3]);
+    assert_eq!(ours.len(), 13);
+    // What is put back late does not make a burst larger.
+    let late = start + Duration::from_secs(60);
+    let taken: Vec<_> = std::iter::from_fn(|| queue.pop(late)).collect();
+    assert_eq!(taken.len(), 3);
+    for item in &taken {
+        queue.put_back(&item.key, Verdict::Done, late + Duration::from_secs(60));
+        queue.put_back(&item.key, Verdict::Done, late + Duration::from_secs(60));
+    }
+    assert_eq!(std::iter::from_fn(|| queue.pop(late + Duration::from_secs(60))).count(), 3);
+}
+
+#[test]
 fn a_delay_without_end_waits_and_breaks_nothing() {
     let mut bench = Bench::new();
     let config = QueueConfig { base_delay: Duration::MAX, max_delay: Duration::MAX, ..QueueConfig::default() };

@@ -14,6 +14,7 @@ mod lease;
 mod manager;
 mod own_writes;
 mod process;
+mod queue;
 mod scopes;
 mod shard;
 mod shard_handover;

@@ -1,0 +1,84 @@
+//! How fast keys are let out of a controller's queue.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::time::Instant;
+use windlass::controller::from_fn;
+use windlass::metrics::Registry;
+use windlass::queue::{QueueConfig, RateLimit};
+use windlass::shard::Sharding;
+use windlass::{Context, Controller, ObjectKey, Outcome};
+
+use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
+
+/// How many keys of a priority wait.
+fn depth(registry: &Registry, priority: i32) -> usize {
+    let series = format!("workqueue_depth{{name=\"pet\",controller=\"pet\",priority=\"{priority}\"}} ");
+    let text = registry.encode();
+    text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().expect("a number"))
+}
+
+async fn touch(bench: &Bench, name: &str) {
+    let patch = Patch::Merge(json!({"spec": {"tricks": ["sit"]}}));
+    bench.pets().patch(name, &PatchParams::default(), &patch).await.expect("patched");
+}
+
+/// Every replica of a sharded controller hears of all keys; those of others once used up the limit.
+#[tokio::test(start_paused = true)]
+async fn keys_of_other_replicas_do_not_count_against_the_limit() {
+    const PETS: usize = 40;
+    const PACE: Duration = Duration::from_millis(250);
+    let bench = Bench::start().await;
+    for n in 0..PETS {
+        bench.create(&pet(&format!("pet-{n}"))).await;
+    }
+    let log: Log<(&'static str, String)> = Log::default();
+    let replica = |identity: &'static str| {
+        let mut manager = bench.manager();
+        let sharding = Sharding {
+            identity: identity.to_owned(),
+            lease_duration: Duration::from_secs(2),
+            renew_deadline: Duration::from_millis(1200),
+            retry_period: Duration::from_millis(100),
+            ..Sharding::new(8)
+        };
+        let config = QueueConfig { rate_limit: Some(RateLimit::new(4.0, 1)), ..QueueConfig::default() };
+        let log = log.clone();
+        let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+            log.push((identity, key.name().to_owned()));
+            async { Ok(Outcome::Done) }
+        });
+        let controller = Controller::<Pet>::new("pet").sharding(sharding).queue(config);
+        manager.add(controller.complete(reconciler)).expect("added");
+        let registry = manager.registry().clone();
+        (Running::start(manager), registry)
+    };
+    let (first, a) = replica("a");
+    let (second, b) = replica("b");
+    let rests = |registry: &Registry| {
+        let held = registry.encode().contains("windlass_shards_held{controller=\"pet\"} 4");
+        held && depth(registry, 0) == 0 && depth(registry, -100) == 0
+    };
+    wait_for("both have their part and are done with it", async || rests(&a) && rests(&b)).await;
+    let (before, began) = (log.len(), Instant::now());
+    for n in 0..PETS {
+        touch(&bench, &format!("pet-{n}")).await;
+    }
+    wait_for("all again", async || {
+        let since: HashSet<String> = log.entries()[before..].iter().map(|(_, name)| name.clone()).collect();
+        since.len() == PETS
+    })
+    .await;
+    let took = began.elapsed();
+    let mut parts: HashMap<&str, u32> = HashMap::new();
+    for (identity, _) in &log.entries()[before..] {
+        *parts.entry(*identity).or_default() += 1;
+    }
+    let most = *parts.values().max().expect("somebody worked");
+    assert!(took <= PACE * (most + 3), "{took:?} for {parts:?}");
+    first.stop().await.expect("stopped");
+    second.stop().await.expect("stopped");
+}
