@@ -17,6 +17,7 @@ use tracing::Instrument;
 
 use super::context::{Context, Shared};
 use super::enqueue::Enqueuer;
+use super::metrics::{Metrics, QueueMetrics};
 use super::reconcile::{Outcome, Reconcile, ReconcileError};
 use super::source::{Sink, Source};
 use super::{Environment, Options};
@@ -24,7 +25,7 @@ use crate::cache::Caches;
 use crate::client::Client;
 use crate::informer::SyncError;
 use crate::key::ObjectKey;
-use crate::metrics::{Counter, Gauge, Histogram, QUEUE_BOUNDS, RECONCILE_BOUNDS, Registry, Scrape};
+use crate::metrics::Counter;
 use crate::object::panic_message;
 use crate::queue::{Item, Priority, Queue, Verdict};
 use crate::shard::{Claim, Coordinator, Keys, Sharding, Slots, shard_of};
@@ -59,7 +60,9 @@ impl Run {
     async fn run<R: Reconcile>(self, reconciler: Arc<R>) -> Result<(), SyncError> {
         let caches = self.client.caches().clone();
         let queue = Queue::new(self.options.queue);
-        let metrics = Metrics::new(&self.environment.metrics, &self.name, &queue, &self.options);
+        let metrics = Metrics::new(&self.environment.metrics, &self.name, &self.options);
+        // Of the run, not of its workers: those of a run that was dropped may end after the next has begun.
+        let _shown = QueueMetrics::new(&self.environment.metrics, &self.name, &queue);
         // Subscribed before the lists are complete, so that nothing is missed; worked on after,
         // so that the first reconcile sees all kinds.
         let slots = self.options.sharding.as_ref().map(|sharding| Slots::new(sharding.shards));
@@ -300,9 +303,9 @@ impl<R: Reconcile> Worker<R> {
             };
             let started = Instant::now();
             self.metrics.queue_time.observe(item.waited);
-            self.metrics.active.add(1);
+            let active = self.metrics.active();
             let verdict = self.reconcile(&item, context, claim.as_ref()).await;
-            self.metrics.active.add(-1);
+            drop(active);
             let took = started.elapsed();
             self.metrics.work_time.observe(took);
             self.metrics.time.observe(took);
@@ -395,115 +398,4 @@ impl<R: Reconcile> Worker<R> {
             }
         }
     }
-}
-
-/// controller-runtime's metrics of one controller and its queue.
-struct Metrics {
-    success: Counter,
-    error: Counter,
-    requeue_after: Counter,
-    errors: Counter,
-    terminal: Counter,
-    panics: Counter,
-    timeouts: Counter,
-    active: Gauge,
-    time: Histogram,
-    queue_time: Histogram,
-    work_time: Histogram,
-}
-
-impl Metrics {
-    fn new(registry: &Registry, name: &str, queue: &Queue<ObjectKey>, options: &Options) -> Self {
-        let own = [("controller", name)];
-        let total = |result| {
-            registry.counter(
-                "controller_runtime_reconcile_total",
-                "Reconciles, by controller and how they ended",
-                &[("controller", name), ("result", result)],
-            )
-        };
-        let counter = |metric, help| registry.counter(metric, help, &own);
-        let both = [("name", name), ("controller", name)];
-        total("requeue");
-        registry
-            .gauge("controller_runtime_max_concurrent_reconciles", "Reconciles that may run at once", &own)
-            .set(options.concurrency as i64);
-        let (watched, label) = (queue.clone(), name.to_owned());
-        registry.replace_collector(&format!("workqueue/{name}"), move |scrape| {
-            collect_queue(scrape, &label, &watched);
-        });
-        Self {
-            success: total("success"),
-            error: total("error"),
-            requeue_after: total("requeue_after"),
-            errors: counter("controller_runtime_reconcile_errors_total", "Reconciles that failed"),
-            terminal: counter("controller_runtime_terminal_reconcile_errors_total", "Reconciles that failed for good"),
-            panics: counter("controller_runtime_reconcile_panics_total", "Reconciles that panicked"),
-            timeouts: counter("controller_runtime_reconcile_timeouts_total", "Reconciles that took too long"),
-            active: registry.gauge("controller_runtime_active_workers", "Reconciles that run now", &own),
-            time: registry.histogram(
-                "controller_runtime_reconcile_time_seconds",
-                "How long reconciles took, in seconds",
-                &own,
-                RECONCILE_BOUNDS,
-            ),
-            queue_time: registry.histogram(
-                "workqueue_queue_duration_seconds",
-                "How long keys waited in the queue, in seconds",
-                &both,
-                QUEUE_BOUNDS,
-            ),
-            work_time: registry.histogram(
-                "workqueue_work_duration_seconds",
-                "How long keys of the queue were worked on, in seconds",
-                &both,
-                QUEUE_BOUNDS,
-            ),
-        }
-    }
-}
-
-/// Distinct priorities shown; the rest share one label, as controller-runtime has it.
-const PRIORITIES: usize = 25;
-
-fn collect_queue(scrape: &mut Scrape, name: &str, queue: &Queue<ObjectKey>) {
-    let stats = queue.stats();
-    let both = [("name", name), ("controller", name)];
-    let mut depth = |priority: &str, count: usize| {
-        scrape.gauge(
-            "workqueue_depth",
-            "Keys that wait in the queue, by priority",
-            &[("name", name), ("controller", name), ("priority", priority)],
-            count as f64,
-        );
-    };
-    if stats.depth.is_empty() {
-        depth("0", 0);
-    }
-    for (priority, count) in stats.depth.iter().rev().take(PRIORITIES) {
-        depth(&priority.to_string(), *count);
-    }
-    if stats.depth.len() > PRIORITIES {
-        let rest = stats.depth.values().rev().skip(PRIORITIES).sum();
-        depth("exceeded_cardinality_limit", rest);
-    }
-    scrape.counter("workqueue_adds_total", "Keys that were put in the queue", &both, stats.adds as f64);
-    scrape.counter(
-        "workqueue_retries_total",
-        "Keys that were put in the queue again after a failure",
-        &both,
-        stats.retries as f64,
-    );
-    scrape.gauge(
-        "workqueue_unfinished_work_seconds",
-        "Seconds that all running reconciles together have taken so far",
-        &both,
-        stats.unfinished.as_secs_f64(),
-    );
-    scrape.gauge(
-        "workqueue_longest_running_processor_seconds",
-        "Seconds that the oldest running reconcile has taken so far",
-        &both,
-        stats.longest_running.as_secs_f64(),
-    );
 }

@@ -12,6 +12,7 @@ mod credentials;
 mod finalizer;
 mod lease;
 mod manager;
+mod metrics;
 mod own_writes;
 mod process;
 mod queue;

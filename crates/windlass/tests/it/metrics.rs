@@ -1,0 +1,75 @@
+//! What a manager's metrics say: under controller-runtime's names, and only what is so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use windlass::controller::from_fn;
+use windlass::lease::LeaderElection;
+use windlass::metrics::Registry;
+use windlass::{Context, Controller, Manager, ObjectKey};
+
+use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
+use crate::lease::switchable;
+
+/// Whether a line is among what is shown.
+fn shows(registry: &Registry, line: &str) -> bool {
+    registry.encode().lines().any(|shown| shown == line)
+}
+
+#[track_caller]
+fn assert_shows(registry: &Registry, lines: &[&str]) {
+    for line in lines {
+        assert!(shows(registry, line), "{line}\n{}", registry.encode());
+    }
+}
+
+/// Keys that were being worked on, or waited, when the lease was lost once were shown for ever.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_lost_its_lease_shows_no_work() {
+    let bench = Bench::start().await;
+    for name in ["thor", "tron"] {
+        bench.create(&pet(name)).await;
+    }
+    let (begun, cut) = (Log::default(), Arc::new(AtomicBool::new(false)));
+    let election = LeaderElection {
+        lease_duration: Duration::from_secs(1),
+        renew_deadline: Duration::from_millis(600),
+        retry_period: Duration::from_millis(50),
+        ..LeaderElection::new("default", "lock")
+    };
+    let builder = Manager::builder(switchable(&bench, &cut)).leader_election(election);
+    let mut manager = builder.graceful_shutdown(Duration::from_secs(1)).build().expect("built");
+    let log = begun.clone();
+    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+        log.push(key.name().to_owned());
+        std::future::pending()
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::start(manager);
+    wait_for("work", async || begun.len() == 1).await;
+    let waiting = r#"workqueue_depth{name="pet",controller="pet",priority="-100"} 1"#;
+    let working = r#"controller_runtime_active_workers{controller="pet"} 1"#;
+    assert_shows(&registry, &[working, waiting, r#"workqueue_adds_total{name="pet",controller="pet"} 2"#]);
+    cut.store(true, Ordering::Relaxed);
+    let lost = r#"leader_election_master_status{name="lock"} 0"#;
+    wait_for("the lease is lost", async || shows(&registry, lost)).await;
+    let idle = r#"controller_runtime_active_workers{controller="pet"} 0"#;
+    wait_for("nobody works", async || shows(&registry, idle)).await;
+    assert_shows(
+        &registry,
+        &[
+            r#"workqueue_depth{name="pet",controller="pet",priority="0"} 0"#,
+            r#"workqueue_unfinished_work_seconds{name="pet",controller="pet"} 0"#,
+            r#"workqueue_longest_running_processor_seconds{name="pet",controller="pet"} 0"#,
+            r#"workqueue_adds_total{name="pet",controller="pet"} 2"#,
+        ],
+    );
+    assert!(!shows(&registry, waiting));
+    cut.store(false, Ordering::Relaxed);
+    wait_for("work again", async || begun.len() == 2).await;
+    // What only grows goes on from where it was.
+    assert_shows(&registry, &[working, waiting, r#"workqueue_adds_total{name="pet",controller="pet"} 4"#]);
+    running.stop().await.expect_err("its work never ends");
+}
