@@ -3,8 +3,9 @@
 //! Every worker belongs to the run: cancelling the token lets them finish what they are doing,
 //! dropping the run's future aborts them.
 
+use std::any::Any;
 use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -228,9 +229,18 @@ async fn feed(sources: Arc<[Box<dyn Source>]>, source: usize, sink: Sink, panics
     };
     while let Err(panic) = AssertUnwindSafe(run()).catch_unwind().await {
         panics.inc();
-        tracing::error!(message = panic_message(&*panic), "source panicked, starting over");
+        tracing::error!(message = said(panic), "source panicked, starting over");
         tokio::time::sleep(PANIC_PAUSE).await;
     }
+}
+
+/// What a panic said. What it carries is let go of: should that panic, too, it is kept for good.
+fn said(panic: Box<dyn Any + Send>) -> String {
+    let message = panic_message(&*panic).to_owned();
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    message
 }
 
 /// The keys that a controller may work on, and in which context.
@@ -330,72 +340,74 @@ impl<R: Reconcile> Worker<R> {
             };
             claim.while_held(self.call(item, &context)).await.unwrap_or(Ended::Lost)
         };
-        let ended = called.instrument(span.clone()).await;
+        // Around all of it: what was given up panics, if it does, when it is dropped.
+        let caught = AssertUnwindSafe(called.instrument(span.clone())).catch_unwind().await;
+        let ended = caught.unwrap_or_else(|panic| Ended::Panicked(said(panic)));
         span.in_scope(|| self.judge(&item.key, ended))
     }
 
     async fn call(&self, item: &Item<ObjectKey>, context: &Context) -> Ended {
-        let reconcile = async { self.reconciler.reconcile(&item.key, context).await };
-        let guarded = AssertUnwindSafe(reconcile).catch_unwind();
-        let caught = match self.timeout {
-            None => guarded.await,
-            Some(limit) => match tokio::time::timeout(limit, guarded).await {
-                Ok(caught) => caught,
-                Err(_) => return Ended::TimedOut(limit),
-            },
+        let reconcile = self.reconciler.reconcile(&item.key, context);
+        let Some(limit) = self.timeout else {
+            return Ended::Returned(reconcile.await);
         };
-        match caught {
-            Ok(result) => Ended::Returned(result),
-            Err(panic) => Ended::Panicked(panic_message(&*panic).to_owned()),
-        }
+        let returned = tokio::time::timeout(limit, reconcile).await;
+        returned.map_or(Ended::TimedOut(limit), Ended::Returned)
     }
 
+    /// Counts how a call ended and says so; what becomes of the key depends on nothing that the user's
+    /// error does meanwhile.
     fn judge(&self, key: &ObjectKey, ended: Ended) -> Verdict {
         let metrics = &self.metrics;
-        match ended {
+        let verdict = match &ended {
             Ended::Returned(Ok(Outcome::Done)) => {
                 metrics.success.inc();
-                Verdict::Done
+                return Verdict::Done;
             }
             Ended::Returned(Ok(Outcome::RequeueAfter(delay))) => {
                 metrics.requeue_after.inc();
-                Verdict::RequeueAfter(delay)
-            }
-            Ended::Returned(Err(error)) if error.is_terminal() => {
-                metrics.error.inc();
-                metrics.errors.inc();
-                metrics.terminal.inc();
-                tracing::error!(%error, "reconcile failed, not tried again");
-                Verdict::Done
-            }
-            Ended::Returned(Err(error)) => {
-                metrics.error.inc();
-                metrics.errors.inc();
-                if error.is_conflict() {
-                    tracing::debug!(%error, "reconcile met another writer");
-                } else {
-                    tracing::warn!(%error, "reconcile failed");
-                }
-                Verdict::Retry
-            }
-            Ended::Panicked(message) => {
-                metrics.error.inc();
-                metrics.errors.inc();
-                metrics.panics.inc();
-                tracing::error!(%message, "reconcile panicked");
-                Verdict::Retry
+                return Verdict::RequeueAfter(*delay);
             }
             Ended::Lost => {
                 tracing::info!("reconcile dropped, its shard was lost");
-                self.domain.refuse(key)
+                return self.domain.refuse(key);
             }
-            Ended::TimedOut(limit) => {
-                metrics.error.inc();
-                metrics.errors.inc();
-                metrics.timeouts.inc();
-                tracing::warn!(?limit, "reconcile timed out");
+            Ended::Returned(Err(error)) if error.is_terminal() => {
+                metrics.terminal.inc();
+                Verdict::Done
+            }
+            Ended::Returned(Err(_)) => Verdict::Retry,
+            Ended::Panicked(_) => {
+                metrics.panics.inc();
                 Verdict::Retry
             }
+            Ended::TimedOut(_) => {
+                metrics.timeouts.inc();
+                Verdict::Retry
+            }
+        };
+        metrics.error.inc();
+        metrics.errors.inc();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| report(ended))) {
+            metrics.panics.inc();
+            tracing::error!(message = said(panic), "reconcile failed, and its error panicked");
         }
+        verdict
+    }
+}
+
+/// Says how a call failed, and lets go of its error.
+fn report(ended: Ended) {
+    match ended {
+        Ended::Returned(Ok(_)) | Ended::Lost => {}
+        Ended::Returned(Err(error)) if error.is_terminal() => {
+            tracing::error!(%error, "reconcile failed, not tried again");
+        }
+        Ended::Returned(Err(error)) if error.is_conflict() => {
+            tracing::debug!(%error, "reconcile met another writer");
+        }
+        Ended::Returned(Err(error)) => tracing::warn!(%error, "reconcile failed"),
+        Ended::Panicked(message) => tracing::error!(%message, "reconcile panicked"),
+        Ended::TimedOut(limit) => tracing::warn!(?limit, "reconcile timed out"),
     }
 }
