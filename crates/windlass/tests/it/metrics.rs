@@ -1,5 +1,6 @@
 //! What a manager's metrics say: under controller-runtime's names, and only what is so.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -72,4 +73,45 @@ async fn a_replica_that_lost_its_lease_shows_no_work() {
     // What only grows goes on from where it was.
     assert_shows(&registry, &[working, waiting, r#"workqueue_adds_total{name="pet",controller="pet"} 4"#]);
     running.stop().await.expect_err("its work never ends");
+}
+
+/// The families shown that are of these prefixes: their types, and the names of their labels.
+fn families(registry: &Registry, prefixes: &[&str]) -> BTreeMap<String, (String, BTreeSet<String>)> {
+    let text = registry.encode();
+    let mut families = BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let ["#", "TYPE", name, kind] = words[..]
+            && prefixes.iter().any(|prefix| name.starts_with(prefix))
+        {
+            families.insert(name.to_owned(), (kind.to_owned(), BTreeSet::new()));
+        }
+    }
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, _) = line.rsplit_once(' ').expect("a value");
+        let (name, labels) = series.strip_suffix('}').and_then(|s| s.split_once('{')).unwrap_or((series, ""));
+        let suffixes = ["_bucket", "_sum", "_count"];
+        let family = suffixes.iter().find_map(|s| name.strip_suffix(s).filter(|f| families.contains_key(*f)));
+        if let Some((_, known)) = families.get_mut(family.unwrap_or(name)) {
+            known.extend(labels.split("\",").filter_map(|l| l.split_once('=')).map(|(label, _)| label.to_owned()));
+        }
+    }
+    families
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn the_process_is_shown_as_by_every_exporter() {
+    let bench = Bench::start().await;
+    let shown = families(bench.manager().registry(), &["process_"]);
+    let shown: Vec<_> = shown.iter().map(|(name, (kind, _))| (name.as_str(), kind.as_str())).collect();
+    let expected = [
+        ("process_cpu_seconds_total", "counter"),
+        ("process_max_fds", "gauge"),
+        ("process_open_fds", "gauge"),
+        ("process_resident_memory_bytes", "gauge"),
+        ("process_start_time_seconds", "gauge"),
+        ("process_virtual_memory_bytes", "gauge"),
+    ];
+    assert_eq!(shown, expected);
 }
