@@ -16,6 +16,7 @@ use crate::queue::{Queue, QueueStats};
 pub(super) struct Metrics {
     pub(super) success: Counter,
     pub(super) error: Counter,
+    pub(super) requeue: Counter,
     pub(super) requeue_after: Counter,
     pub(super) errors: Counter,
     pub(super) terminal: Counter,
@@ -39,13 +40,13 @@ impl Metrics {
         };
         let counter = |metric, help| registry.counter(metric, help, &own);
         let both = [("name", name), ("controller", name)];
-        total("requeue");
         registry
             .gauge("controller_runtime_max_concurrent_reconciles", "Reconciles that may run at once", &own)
             .set(options.concurrency as i64);
         Self {
             success: total("success"),
             error: total("error"),
+            requeue: total("requeue"),
             requeue_after: total("requeue_after"),
             errors: counter("controller_runtime_reconcile_errors_total", "Reconciles that failed"),
             terminal: counter("controller_runtime_terminal_reconcile_errors_total", "Reconciles that failed for good"),

@@ -364,6 +364,11 @@ impl<R: Reconcile> Worker<R> {
                 metrics.success.inc();
                 return Verdict::Done;
             }
+            // No time to wait for: what is asked for again and again without one must not keep everything busy.
+            Ended::Returned(Ok(Outcome::RequeueAfter(delay))) if delay.is_zero() => {
+                metrics.requeue.inc();
+                return Verdict::Retry;
+            }
             Ended::Returned(Ok(Outcome::RequeueAfter(delay))) => {
                 metrics.requeue_after.inc();
                 return Verdict::RequeueAfter(*delay);

@@ -390,11 +390,14 @@ async fn quick_reconciles_without_end_leave_others_their_turn() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |_, _| {
+    let controller = Controller::<Pet>::new("pet");
+    let wake = controller.enqueuer();
+    let reconciler = from_fn(move |key, _| {
         counted.fetch_add(1, Ordering::Relaxed);
-        async { Ok(Outcome::RequeueAfter(Duration::ZERO)) }
+        wake.enqueue(key);
+        async { Ok(Outcome::Done) }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(controller.complete(reconciler)).expect("added");
     let running = Running::start(manager);
     wait_for("many reconciles", async || calls.load(Ordering::Relaxed) > 1000).await;
     running.stop().await.expect("stopped");

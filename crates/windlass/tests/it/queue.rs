@@ -26,6 +26,41 @@ async fn touch(bench: &Bench, name: &str) {
     bench.pets().patch(name, &PatchParams::default(), &patch).await.expect("patched");
 }
 
+/// What was asked for again at once was once reconciled without end, as fast as it went.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_asked_for_again_at_once_waits_longer_each_time() {
+    let bench = Bench::start().await;
+    let log: Log<(String, Instant, u32)> = Log::default();
+    let seen = log.clone();
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        seen.push((key.name().to_owned(), Instant::now(), ctx.failures()));
+        async move { Ok(if key.name() == "spins" { Outcome::RequeueAfter(Duration::ZERO) } else { Outcome::Done }) }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::ready(manager).await;
+    bench.create(&pet("spins")).await;
+    let spins = || log.entries().into_iter().filter(|(name, ..)| name == "spins").collect::<Vec<_>>();
+    wait_for("some rounds", async || spins().len() == 8).await;
+    bench.create(&pet("other")).await;
+    wait_for("another", async || log.entries().iter().any(|(name, ..)| name == "other")).await;
+    running.stop().await.expect("stopped");
+    let spins = spins();
+    for (round, pair) in spins.windows(2).enumerate() {
+        let (pause, least) = (pair[1].1 - pair[0].1, Duration::from_millis(5 << round));
+        assert!(pause >= least, "{pause:?} after round {round}");
+    }
+    let metrics = registry.encode();
+    let requeued = spins.len();
+    for line in [
+        format!("controller_runtime_reconcile_total{{controller=\"pet\",result=\"requeue\"}} {requeued}"),
+        "controller_runtime_reconcile_errors_total{controller=\"pet\"} 0".to_owned(),
+    ] {
+        assert!(metrics.contains(&line), "{line}\n{metrics}");
+    }
+}
+
 /// Every replica of a sharded controller hears of all keys; those of others once used up the limit.
 #[tokio::test(start_paused = true)]
 async fn keys_of_other_replicas_do_not_count_against_the_limit() {
