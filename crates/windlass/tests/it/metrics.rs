@@ -99,6 +99,40 @@ fn families(registry: &Registry, prefixes: &[&str]) -> BTreeMap<String, (String,
     families
 }
 
+/// Pets as somebody sees them who has not heard of the last version of the kind.
+mod strict {
+    use kube::CustomResource;
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    #[kube(group = "petstore.example.com", version = "v1", kind = "Pet", namespaced)]
+    pub struct PetSpec {
+        pub name: u32,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_do_not_fit_their_type_are_counted() {
+    let bench = Bench::start().await;
+    for name in ["thor", "tron"] {
+        bench.create(&pet(name)).await;
+    }
+    // Of each namespace there is a list of its own; what is shown is the kind.
+    let builder = Manager::builder(bench.kube.clone()).namespaces(["default", "kube-system"]);
+    let manager = builder.build().expect("built");
+    let (lister, registry) = (manager.lister::<strict::Pet>(), manager.registry().clone());
+    let running = Running::ready(manager).await;
+    assert_eq!(lister.len(), 0);
+    assert_shows(&registry, &[r#"windlass_cache_decode_errors_total{kind="pets.petstore.example.com/v1"} 2"#]);
+    let (kind, _) = &families(&registry, &["windlass_cache_decode"])["windlass_cache_decode_errors_total"];
+    assert_eq!(kind, "counter");
+    let text = registry.encode();
+    let counted = text.lines().filter(|line| line.starts_with("windlass_cache_decode_errors_total{"));
+    assert_eq!(counted.count(), 1, "{text}");
+    running.stop().await.expect("stopped");
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test(start_paused = true)]
 async fn the_process_is_shown_as_by_every_exporter() {
