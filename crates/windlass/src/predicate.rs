@@ -267,6 +267,27 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_of_change_is_told_from_the_others() {
+        type Edit = fn(&mut ObjectMeta);
+        let edits: [Edit; 4] = [
+            |meta| meta.generation = Some(2),
+            |meta| meta.labels = Some([("a".to_owned(), "b".to_owned())].into()),
+            |meta| meta.annotations = Some([("a".to_owned(), "b".to_owned())].into()),
+            |meta| meta.resource_version = Some("2".to_owned()),
+        ];
+        let predicates = [generation_changed(), labels_changed(), annotations_changed(), resource_version_changed()];
+        for (index, predicate) in predicates.iter().enumerate() {
+            assert!(predicate.accepts(&added(at(1))));
+            assert!(!predicate.accepts(&updated(at(1), at(1))));
+            for (edited, edit) in edits.iter().enumerate() {
+                let mut new = at(1);
+                edit(&mut new.metadata);
+                assert_eq!(predicate.accepts(&updated(at(1), new)), edited == index, "{index} of {edited}");
+            }
+        }
+    }
+
+    #[test]
     fn leaving_the_selection_counts() {
         let second = object(|o: &ConfigMap| o.metadata.generation == Some(2));
         assert!(second.accepts(&updated(at(2), at(3))));

@@ -1,14 +1,14 @@
 //! What a manager's metrics say: under controller-runtime's names, and only what is so.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use windlass::controller::from_fn;
 use windlass::lease::LeaderElection;
 use windlass::metrics::Registry;
-use windlass::{Context, Controller, Manager, ObjectKey};
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome, ReconcileError};
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 use crate::lease::switchable;
@@ -97,6 +97,126 @@ fn families(registry: &Registry, prefixes: &[&str]) -> BTreeMap<String, (String,
         }
     }
     families
+}
+
+#[tokio::test(start_paused = true)]
+async fn controllers_and_queues_are_shown_as_controller_runtime_shows_them() {
+    let bench = Bench::start().await;
+    let mut manager = bench.manager();
+    let seen: Mutex<HashSet<ObjectKey>> = Mutex::default();
+    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+        let first = seen.lock().expect("not poisoned").insert(key.clone());
+        async move {
+            match key.name() {
+                "later" if first => Ok(Outcome::RequeueAfter(Duration::from_millis(1))),
+                "again" if first => Ok(Outcome::RequeueAfter(Duration::ZERO)),
+                "error" if first => Err("scripted".into()),
+                "panic" if first => panic!("scripted"),
+                "hang" if first => std::future::pending().await,
+                "terminal" => Err(ReconcileError::terminal("scripted")),
+                _ => Ok(Outcome::Done),
+            }
+        }
+    });
+    let controller = Controller::<Pet>::new("pet").concurrency(3).reconcile_timeout(Duration::from_millis(50));
+    manager.add(controller.complete(reconciler)).expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::ready(manager).await;
+    for name in ["done", "later", "again", "error", "panic", "hang", "terminal"] {
+        bench.create(&pet(name)).await;
+    }
+    let all = r#"controller_runtime_reconcile_total{controller="pet",result="success"} 6"#;
+    wait_for("all succeed in the end but one", async || shows(&registry, all)).await;
+    wait_for("rest", async || shows(&registry, r#"controller_runtime_active_workers{controller="pet"} 0"#)).await;
+    assert_shows(
+        &registry,
+        &[
+            r#"controller_runtime_reconcile_total{controller="pet",result="requeue_after"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="pet",result="requeue"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="pet",result="error"} 4"#,
+            r#"controller_runtime_reconcile_errors_total{controller="pet"} 4"#,
+            r#"controller_runtime_terminal_reconcile_errors_total{controller="pet"} 1"#,
+            r#"controller_runtime_reconcile_panics_total{controller="pet"} 1"#,
+            r#"controller_runtime_reconcile_timeouts_total{controller="pet"} 1"#,
+            r#"controller_runtime_max_concurrent_reconciles{controller="pet"} 3"#,
+            r#"controller_runtime_reconcile_time_seconds_count{controller="pet"} 12"#,
+            r#"workqueue_queue_duration_seconds_count{name="pet",controller="pet"} 12"#,
+            r#"workqueue_work_duration_seconds_count{name="pet",controller="pet"} 12"#,
+            r#"workqueue_adds_total{name="pet",controller="pet"} 12"#,
+            // Errors, and what is asked for again without a time.
+            r#"workqueue_retries_total{name="pet",controller="pet"} 4"#,
+            r#"workqueue_depth{name="pet",controller="pet",priority="0"} 0"#,
+            r#"workqueue_unfinished_work_seconds{name="pet",controller="pet"} 0"#,
+            r#"workqueue_longest_running_processor_seconds{name="pet",controller="pet"} 0"#,
+        ],
+    );
+    let expected = [
+        ("controller_runtime_active_workers", "gauge", "controller"),
+        ("controller_runtime_max_concurrent_reconciles", "gauge", "controller"),
+        ("controller_runtime_reconcile_errors_total", "counter", "controller"),
+        ("controller_runtime_reconcile_panics_total", "counter", "controller"),
+        ("controller_runtime_reconcile_time_seconds", "histogram", "controller le"),
+        ("controller_runtime_reconcile_timeouts_total", "counter", "controller"),
+        ("controller_runtime_reconcile_total", "counter", "controller result"),
+        ("controller_runtime_terminal_reconcile_errors_total", "counter", "controller"),
+        ("workqueue_adds_total", "counter", "controller name"),
+        ("workqueue_depth", "gauge", "controller name priority"),
+        ("workqueue_longest_running_processor_seconds", "gauge", "controller name"),
+        ("workqueue_queue_duration_seconds", "histogram", "controller le name"),
+        ("workqueue_retries_total", "counter", "controller name"),
+        ("workqueue_unfinished_work_seconds", "gauge", "controller name"),
+        ("workqueue_work_duration_seconds", "histogram", "controller le name"),
+    ];
+    let shown = families(&registry, &["controller_runtime_", "workqueue_"]);
+    let shown: Vec<_> = shown
+        .iter()
+        .map(|(name, (kind, labels))| {
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            (name.as_str(), kind.as_str(), labels.join(" "))
+        })
+        .collect();
+    let expected: Vec<_> = expected.iter().map(|(name, kind, labels)| (*name, *kind, (*labels).to_owned())).collect();
+    assert_eq!(shown, expected);
+    running.stop().await.expect("stopped");
+}
+
+/// What is being worked on, and for how long.
+#[tokio::test(start_paused = true)]
+async fn work_that_is_not_finished_is_shown_while_it_lasts() {
+    let bench = Bench::start().await;
+    let (begun, told) = (Log::default(), Arc::new(tokio::sync::Notify::new()));
+    let (log, tells) = (begun.clone(), Arc::clone(&told));
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+        let (log, tells) = (log.clone(), Arc::clone(&tells));
+        async move {
+            log.push(key.name().to_owned());
+            tells.notified().await;
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").concurrency(2).complete(reconciler)).expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::ready(manager).await;
+    for name in ["thor", "tron"] {
+        bench.create(&pet(name)).await;
+    }
+    wait_for("both are worked on", async || begun.len() == 2).await;
+    let value = |series: &str| {
+        let text = registry.encode();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)).expect("shown");
+        line.trim().parse::<f64>().expect("a number")
+    };
+    let unfinished = || value(r#"workqueue_unfinished_work_seconds{name="pet",controller="pet"}"#);
+    let longest = || value(r#"workqueue_longest_running_processor_seconds{name="pet",controller="pet"}"#);
+    let (both, one) = (unfinished(), longest());
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert!((unfinished() - both - 20.0).abs() < 1.0, "{both} {}", unfinished());
+    assert!((longest() - one - 10.0).abs() < 1.0, "{one} {}", longest());
+    assert_shows(&registry, &[r#"controller_runtime_active_workers{controller="pet"} 2"#]);
+    told.notify_waiters();
+    running.stop().await.expect("stopped");
+    assert_shows(&registry, &[r#"controller_runtime_active_workers{controller="pet"} 0"#]);
 }
 
 /// Pets as somebody sees them who has not heard of the last version of the kind.

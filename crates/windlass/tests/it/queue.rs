@@ -1,16 +1,19 @@
-//! How fast keys are let out of a controller's queue.
+//! What comes first in a controller's queue, and how fast it is let out.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use windlass::controller::from_fn;
 use windlass::metrics::Registry;
 use windlass::queue::{QueueConfig, RateLimit};
 use windlass::shard::Sharding;
-use windlass::{Context, Controller, ObjectKey, Outcome};
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile};
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
@@ -21,9 +24,94 @@ fn depth(registry: &Registry, priority: i32) -> usize {
     text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().expect("a number"))
 }
 
+/// Stops reconciles in their middle while it is closed.
+#[derive(Clone, Default)]
+struct Gate {
+    closed: Arc<AtomicBool>,
+    opened: Arc<Notify>,
+}
+
+impl Gate {
+    fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    fn open(&self) {
+        self.closed.store(false, Ordering::Relaxed);
+        self.opened.notify_waiters();
+    }
+
+    /// A reconciler that notes its keys, and waits here.
+    fn noting(&self, log: &Log<String>) -> impl Reconcile + use<> {
+        let (gate, log) = (self.clone(), log.clone());
+        from_fn(move |key: ObjectKey, _: Context| {
+            let gate = gate.clone();
+            log.push(key.name().to_owned());
+            async move {
+                let opened = gate.opened.notified();
+                if gate.closed.load(Ordering::Relaxed) {
+                    opened.await;
+                }
+                Ok(Outcome::Done)
+            }
+        })
+    }
+}
+
 async fn touch(bench: &Bench, name: &str) {
     let patch = Patch::Merge(json!({"spec": {"tricks": ["sit"]}}));
     bench.pets().patch(name, &PatchParams::default(), &patch).await.expect("patched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_now_overtakes_the_first_list() {
+    let bench = Bench::start().await;
+    for name in ["a", "b", "c"] {
+        bench.create(&pet(name)).await;
+    }
+    let (log, gate) = (Log::default(), Gate::default());
+    gate.close();
+    let mut manager = bench.manager();
+    manager.add(Controller::<Pet>::new("pet").complete(gate.noting(&log))).expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::start(manager);
+    wait_for("the first", async || log.len() == 1).await;
+    assert_eq!((depth(&registry, -100), depth(&registry, 0)), (2, 0), "of the first list");
+    bench.create(&pet("new")).await;
+    wait_for("it is heard of", async || depth(&registry, 0) == 1).await;
+    gate.open();
+    wait_for("all", async || log.len() == 4).await;
+    assert_eq!(log.entries()[1], "new");
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_is_reconciled_again_periodically_behind_what_happens_now() {
+    let bench = Bench::start().await;
+    for name in ["a", "b", "c"] {
+        bench.create(&pet(name)).await;
+    }
+    let (log, gate) = (Log::default(), Gate::default());
+    let builder = Manager::builder(bench.kube.clone()).name("it").resync(Duration::from_secs(10));
+    let mut manager = builder.build().expect("built");
+    manager.add(Controller::<Pet>::new("pet").complete(gate.noting(&log))).expect("added");
+    let registry = manager.registry().clone();
+    let began = Instant::now();
+    let running = Running::start(manager);
+    wait_for("all", async || log.len() == 3).await;
+    gate.close();
+    wait_for("the first again", async || log.len() == 4).await;
+    assert!(began.elapsed() >= Duration::from_secs(9), "after {:?}", began.elapsed());
+    assert_eq!((depth(&registry, -100), depth(&registry, 0)), (2, 0), "reminders");
+    let held = log.entries()[3].clone();
+    let last = ["c", "b"].into_iter().find(|name| *name != held).expect("one of two");
+    touch(&bench, last).await;
+    wait_for("it is heard of", async || depth(&registry, 0) == 1).await;
+    assert_eq!(depth(&registry, -100), 1);
+    gate.open();
+    wait_for("all again", async || log.len() >= 6).await;
+    assert_eq!(log.entries()[4], last);
+    running.stop().await.expect("stopped");
 }
 
 /// What was asked for again at once was once reconciled without end, as fast as it went.
