@@ -33,6 +33,7 @@
 
 mod context;
 mod enqueue;
+mod metrics;
 mod permits;
 mod reconcile;
 mod source;

@@ -3,7 +3,10 @@
 //!
 //! A [`Registry`] belongs to a manager, not to the process. Numbers that are cheap to keep are
 //! kept ([`Counter`], [`Gauge`], [`Histogram`]); those that are cheap to look up when somebody
-//! asks are looked up ([`Registry::collect`]).
+//! asks are looked up ([`Registry::collect`]). A manager's registry also shows the process, as
+//! `process_cpu_seconds_total` and the like, on Linux.
+
+pub(crate) mod process;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -5,8 +5,10 @@
 //! marked while the operator was down), and an object that was replaced by another of the same
 //! name always pass, whatever the predicate says.
 //!
-//! Predicates about a *change* (such as [`generation_changed`]) have no opinion on additions and
-//! reminders, alone or combined; those pass.
+//! Predicates about a *change* (such as [`generation_changed`]) have nothing to compare with when an
+//! object is added, seen for the first time, or reminded of: it may have changed while nobody looked.
+//! They accept those, as does their opposite; so `generation_changed().or(f)` does, and
+//! `generation_changed().and(f)` leaves them to `f`.
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::Pod;
@@ -95,25 +97,21 @@ impl<K> Predicate<K> {
         Self::new(Rule::Not(self))
     }
 
-    /// `None` when there is no opinion: there is nothing to compare with. `negated` asks for that of
-    /// the opposite, which is not always the opposite of the opinion: an object may leave a selection
-    /// and enter its opposite, and both count.
-    fn opinion(&self, old: Option<&K>, new: &K, negated: bool) -> Option<bool> {
-        let both = |left: &Self, right: &Self| (left.opinion(old, new, negated), right.opinion(old, new, negated));
-        let (all, parts) = match &*self.rule {
+    /// Whether it accepts a change, or `negated` its opposite does. That is not always the opposite
+    /// answer: an object may leave a selection and enter its opposite, and both count; and where there
+    /// is nothing to compare with, neither a change nor its opposite can be ruled out.
+    fn decide(&self, old: Option<&K>, new: &K, negated: bool) -> bool {
+        let part = |part: &Self| part.decide(old, new, negated);
+        match &*self.rule {
             // An object that leaves the selection is as interesting as one that enters it.
-            Rule::Object(accepts) => {
-                return Some(accepts(new) != negated || old.is_some_and(|old| accepts(old) != negated));
-            }
-            Rule::Change(changed) => return old.map(|old| changed(old, new) != negated),
-            Rule::Not(inner) => return inner.opinion(old, new, !negated),
+            Rule::Object(accepts) => accepts(new) != negated || old.is_some_and(|old| accepts(old) != negated),
+            Rule::Change(changed) => old.is_none_or(|old| changed(old, new) != negated),
+            Rule::Not(inner) => inner.decide(old, new, !negated),
             // Not both is one of both not.
-            Rule::And(left, right) => (!negated, both(left, right)),
-            Rule::Or(left, right) => (negated, both(left, right)),
-        };
-        match parts {
-            (Some(left), Some(right)) => Some(if all { left && right } else { left || right }),
-            (left, right) => left.or(right),
+            Rule::And(left, right) if negated => part(left) || part(right),
+            Rule::Or(left, right) if negated => part(left) && part(right),
+            Rule::And(left, right) => part(left) && part(right),
+            Rule::Or(left, right) => part(left) || part(right),
         }
     }
 }
@@ -129,7 +127,7 @@ impl<K: Resource> Predicate<K> {
         if is_ending(old.map(Resource::meta), new.meta()) {
             return true;
         }
-        self.opinion(old, new, false).unwrap_or(true)
+        self.decide(old, new, false)
     }
 }
 
@@ -225,13 +223,68 @@ mod tests {
     }
 
     #[test]
-    fn not_and_or_leave_additions_alone_when_there_is_no_opinion() {
+    fn additions_pass_where_there_is_nothing_to_compare_with() {
         let same = generation_changed().not();
         assert!(same.accepts(&added(at(1))));
         assert!(same.accepts(&updated(at(1), at(1))));
         assert!(!same.accepts(&updated(at(1), at(2))));
-        assert!(!never().or(generation_changed()).accepts(&added(at(1))));
-        assert!(never().or(generation_changed()).accepts(&updated(at(1), at(2))));
+        for either in [never().or(generation_changed()), generation_changed().or(never())] {
+            assert!(either.accepts(&added(at(1))), "it may have changed while nobody looked");
+            assert!(either.accepts(&updated(at(1), at(2))));
+            assert!(!either.accepts(&updated(at(1), at(1))));
+        }
+    }
+
+    /// What two predicates say together about each kind of change: one that accepts changes of the
+    /// generation, and one that accepts some objects.
+    #[test]
+    fn combinations_say_of_each_change_what_their_parts_do() {
+        let check = |name: &str, make: &dyn Fn() -> Predicate<ConfigMap>, seen: bool, changed: bool, same: bool| {
+            for (form, predicate) in [("plain", make()), ("twice not", make().not().not())] {
+                assert_eq!(predicate.accepts(&added(at(1))), seen, "{name}, {form}, added");
+                let resync = Change::Resync { object: Arc::new(at(1)) };
+                assert_eq!(predicate.accepts(&resync), seen, "{name}, {form}, resync");
+                assert_eq!(predicate.accepts(&updated(at(1), at(2))), changed, "{name}, {form}, changed");
+                assert_eq!(predicate.accepts(&updated(at(1), at(1))), same, "{name}, {form}, same");
+                assert!(predicate.accepts(&Change::Deleted { object: Arc::new(at(1)) }), "{name}, {form}, deleted");
+            }
+        };
+        let always = || object(|_| true);
+        let changes = generation_changed;
+        check("change or never", &|| changes().or(never()), true, true, false);
+        check("change or always", &|| changes().or(always()), true, true, true);
+        check("change and never", &|| changes().and(never()), false, false, false);
+        check("change and always", &|| changes().and(always()), true, true, false);
+        check("not change", &|| changes().not(), true, false, true);
+        check("not change or never", &|| changes().not().or(never()), true, false, true);
+        check("not (change or never)", &|| changes().or(never()).not(), true, false, true);
+        check("not (change or always)", &|| changes().or(always()).not(), false, false, false);
+        check("not (change and never)", &|| changes().and(never()).not(), true, true, true);
+        check("not (change and always)", &|| changes().and(always()).not(), true, false, true);
+        check("two changes", &|| changes().and(changes().not()), true, false, false);
+        check("change or never, and always", &|| changes().or(never()).and(always()), true, true, false);
+        check("change or never, and never", &|| changes().or(never()).and(never()), false, false, false);
+    }
+
+    #[test]
+    fn each_kind_of_change_is_told_from_the_others() {
+        type Edit = fn(&mut ObjectMeta);
+        let edits: [Edit; 4] = [
+            |meta| meta.generation = Some(2),
+            |meta| meta.labels = Some([("a".to_owned(), "b".to_owned())].into()),
+            |meta| meta.annotations = Some([("a".to_owned(), "b".to_owned())].into()),
+            |meta| meta.resource_version = Some("2".to_owned()),
+        ];
+        let predicates = [generation_changed(), labels_changed(), annotations_changed(), resource_version_changed()];
+        for (index, predicate) in predicates.iter().enumerate() {
+            assert!(predicate.accepts(&added(at(1))));
+            assert!(!predicate.accepts(&updated(at(1), at(1))));
+            for (edited, edit) in edits.iter().enumerate() {
+                let mut new = at(1);
+                edit(&mut new.metadata);
+                assert_eq!(predicate.accepts(&updated(at(1), new)), edited == index, "{index} of {edited}");
+            }
+        }
     }
 
     #[test]

@@ -184,13 +184,14 @@ pub enum Verdict {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueStats {
-    /// Ready keys by priority.
+    /// Ready keys by priority, also those that became due while nobody took any.
     pub depth: BTreeMap<i32, usize>,
-    /// Keys waiting for their time.
+    /// Keys whose time has not come.
     pub waiting: usize,
     /// Keys being worked on.
     pub processing: usize,
-    /// Keys ever made ready or scheduled.
+    /// How often keys ever became ready. A key that is to be worked on later counts when it is due, one that
+    /// was added while it was worked on when that is finished.
     pub adds: u64,
     /// Retries ever scheduled.
     pub retries: u64,
@@ -214,7 +215,8 @@ enum Place {
     },
     Processing {
         since: Instant,
-        again: Option<Instant>,
+        /// When it is to be worked on once more, and how urgently, because it was added meanwhile.
+        again: Option<(Instant, Priority)>,
     },
 }
 
@@ -365,12 +367,13 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
             }
         };
         let next = match (own, again) {
-            (Some(own), Some(again)) => Some(own.min(again)),
-            (own, again) => own.or(again),
+            (Some(own), Some((at, other))) => Some((own.min(at), priority.max(other))),
+            // A retry keeps its priority; a fresh start does not inherit an old one.
+            (Some(own), None) => Some((own, priority)),
+            (None, again) => again,
         };
         match next {
-            Some(at) => {
-                // A retry keeps its priority; a fresh start does not inherit an old one.
+            Some((at, priority)) => {
                 let key = key.clone();
                 self.schedule(key, priority, at, now);
             }
@@ -382,6 +385,16 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
             }
             None => {}
         }
+    }
+
+    /// Gives back a key that was taken but not worked on: like [`finish`](Self::finish), and the rate limit
+    /// does not count it.
+    pub(crate) fn put_back(&mut self, key: &T, verdict: Verdict, now: Instant) {
+        let taken = self.entries.get(key).is_some_and(|entry| matches!(entry.place, Place::Processing { .. }));
+        if let Some((limit, paced)) = self.config.rate_limit.zip(self.paced).filter(|_| taken) {
+            self.paced = paced.checked_sub(limit.interval);
+        }
+        self.finish(key, verdict, now);
     }
 
     /// When it is worth asking again: the next waiting key becomes ready, or the rate limit lets a
@@ -445,6 +458,13 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
             retries: self.retries,
             ..QueueStats::default()
         };
+        // What is due is ready, also if nobody has come for it.
+        for key in self.waiting.range(..=(now, u64::MAX)).map(|(_, key)| key) {
+            let priority = self.entries.get(key).map_or(Priority::NORMAL, |entry| entry.priority);
+            *stats.depth.entry(priority.0).or_default() += 1;
+            stats.waiting -= 1;
+            stats.adds += 1;
+        }
         if self.processing > 0 {
             for entry in self.entries.values() {
                 if let Place::Processing { since, .. } = entry.place {
@@ -468,12 +488,13 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         match entry.place {
             Place::Idle => {
                 entry.priority = priority;
-                self.adds += 1;
                 self.place(key, at, now);
             }
             Place::Ready { since, .. } if priority > entry.priority => {
                 let old = std::mem::replace(&mut entry.priority, priority);
+                // Moved, not added.
                 self.ready -= 1;
+                self.adds -= 1;
                 count_down(&mut self.depth, old);
                 self.enter_ready(key, since);
             }
@@ -486,14 +507,8 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
                 }
             }
             Place::Processing { since, again } => {
-                if again.is_none() {
-                    // What is running no longer matters: the next round has its own priority.
-                    entry.priority = priority;
-                    self.adds += 1;
-                } else {
-                    entry.priority = entry.priority.max(priority);
-                }
-                entry.place = Place::Processing { since, again: Some(again.map_or(at, |again| again.min(at))) };
+                let again = again.map_or((at, priority), |(due, known)| (due.min(at), known.max(priority)));
+                entry.place = Place::Processing { since, again: Some(again) };
             }
         }
     }
@@ -524,6 +539,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         entry.place = Place::Ready { slot, since };
         *self.depth.entry(entry.priority.0).or_default() += 1;
         self.ready += 1;
+        self.adds += 1;
         self.order.push(slot, key);
     }
 

@@ -146,7 +146,8 @@ impl Context {
         self.reconcile_id
     }
 
-    /// Failures in a row of this key before this call.
+    /// Failures in a row of this key before this call; those that were to be
+    /// [reconciled again](super::Outcome::RequeueAfter) at once count, too.
     pub fn failures(&self) -> u32 {
         self.failures
     }

@@ -50,6 +50,11 @@ pub enum Outcome {
     /// Nothing to do until something changes.
     Done,
     /// Nothing to do until something changes or this much time has passed.
+    ///
+    /// A time of zero, as what is computed from a deadline that has passed, means soon: after 5 ms, and
+    /// twice as long each time in a row ([`QueueConfig`](crate::queue::QueueConfig)), like after a failure.
+    /// It is no error in logs and metrics (there it is the result `requeue`), but
+    /// [`Context::failures`] counts it.
     RequeueAfter(Duration),
 }
 

@@ -3,8 +3,9 @@
 //! Every worker belongs to the run: cancelling the token lets them finish what they are doing,
 //! dropping the run's future aborts them.
 
+use std::any::Any;
 use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tracing::Instrument;
 
 use super::context::{Context, Shared};
 use super::enqueue::Enqueuer;
+use super::metrics::{Metrics, QueueMetrics};
 use super::reconcile::{Outcome, Reconcile, ReconcileError};
 use super::source::{Sink, Source};
 use super::{Environment, Options};
@@ -24,7 +26,7 @@ use crate::cache::Caches;
 use crate::client::Client;
 use crate::informer::SyncError;
 use crate::key::ObjectKey;
-use crate::metrics::{Counter, Gauge, Histogram, QUEUE_BOUNDS, RECONCILE_BOUNDS, Registry, Scrape};
+use crate::metrics::Counter;
 use crate::object::panic_message;
 use crate::queue::{Item, Priority, Queue, Verdict};
 use crate::shard::{Claim, Coordinator, Keys, Sharding, Slots, shard_of};
@@ -59,7 +61,9 @@ impl Run {
     async fn run<R: Reconcile>(self, reconciler: Arc<R>) -> Result<(), SyncError> {
         let caches = self.client.caches().clone();
         let queue = Queue::new(self.options.queue);
-        let metrics = Metrics::new(&self.environment.metrics, &self.name, &queue, &self.options);
+        let metrics = Metrics::new(&self.environment.metrics, &self.name, &self.options);
+        // Of the run, not of its workers: those of a run that was dropped may end after the next has begun.
+        let _shown = QueueMetrics::new(&self.environment.metrics, &self.name, &queue);
         // Subscribed before the lists are complete, so that nothing is missed; worked on after,
         // so that the first reconcile sees all kinds.
         let slots = self.options.sharding.as_ref().map(|sharding| Slots::new(sharding.shards));
@@ -225,9 +229,18 @@ async fn feed(sources: Arc<[Box<dyn Source>]>, source: usize, sink: Sink, panics
     };
     while let Err(panic) = AssertUnwindSafe(run()).catch_unwind().await {
         panics.inc();
-        tracing::error!(message = panic_message(&*panic), "source panicked, starting over");
+        tracing::error!(message = said(panic), "source panicked, starting over");
         tokio::time::sleep(PANIC_PAUSE).await;
     }
+}
+
+/// What a panic said. What it carries is let go of: should that panic, too, it is kept for good.
+fn said(panic: Box<dyn Any + Send>) -> String {
+    let message = panic_message(&*panic).to_owned();
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    message
 }
 
 /// The keys that a controller may work on, and in which context.
@@ -294,15 +307,15 @@ impl<R: Reconcile> Worker<R> {
             let Some((context, claim)) = self.domain.enter(&item.key) else {
                 // Told first: it must not be in neither place.
                 let verdict = self.domain.refuse(&item.key);
-                self.queue.finish(&item.key, verdict);
+                self.queue.put_back(&item.key, verdict);
                 tokio::task::coop::consume_budget().await;
                 continue;
             };
             let started = Instant::now();
             self.metrics.queue_time.observe(item.waited);
-            self.metrics.active.add(1);
+            let active = self.metrics.active();
             let verdict = self.reconcile(&item, context, claim.as_ref()).await;
-            self.metrics.active.add(-1);
+            drop(active);
             let took = started.elapsed();
             self.metrics.work_time.observe(took);
             self.metrics.time.observe(took);
@@ -327,183 +340,79 @@ impl<R: Reconcile> Worker<R> {
             };
             claim.while_held(self.call(item, &context)).await.unwrap_or(Ended::Lost)
         };
-        let ended = called.instrument(span.clone()).await;
+        // Around all of it: what was given up panics, if it does, when it is dropped.
+        let caught = AssertUnwindSafe(called.instrument(span.clone())).catch_unwind().await;
+        let ended = caught.unwrap_or_else(|panic| Ended::Panicked(said(panic)));
         span.in_scope(|| self.judge(&item.key, ended))
     }
 
     async fn call(&self, item: &Item<ObjectKey>, context: &Context) -> Ended {
-        let reconcile = async { self.reconciler.reconcile(&item.key, context).await };
-        let guarded = AssertUnwindSafe(reconcile).catch_unwind();
-        let caught = match self.timeout {
-            None => guarded.await,
-            Some(limit) => match tokio::time::timeout(limit, guarded).await {
-                Ok(caught) => caught,
-                Err(_) => return Ended::TimedOut(limit),
-            },
+        let reconcile = self.reconciler.reconcile(&item.key, context);
+        let Some(limit) = self.timeout else {
+            return Ended::Returned(reconcile.await);
         };
-        match caught {
-            Ok(result) => Ended::Returned(result),
-            Err(panic) => Ended::Panicked(panic_message(&*panic).to_owned()),
-        }
+        let returned = tokio::time::timeout(limit, reconcile).await;
+        returned.map_or(Ended::TimedOut(limit), Ended::Returned)
     }
 
+    /// Counts how a call ended and says so; what becomes of the key depends on nothing that the user's
+    /// error does meanwhile.
     fn judge(&self, key: &ObjectKey, ended: Ended) -> Verdict {
         let metrics = &self.metrics;
-        match ended {
+        let verdict = match &ended {
             Ended::Returned(Ok(Outcome::Done)) => {
                 metrics.success.inc();
-                Verdict::Done
+                return Verdict::Done;
+            }
+            // No time to wait for: what is asked for again and again without one must not keep everything busy.
+            Ended::Returned(Ok(Outcome::RequeueAfter(delay))) if delay.is_zero() => {
+                metrics.requeue.inc();
+                return Verdict::Retry;
             }
             Ended::Returned(Ok(Outcome::RequeueAfter(delay))) => {
                 metrics.requeue_after.inc();
-                Verdict::RequeueAfter(delay)
-            }
-            Ended::Returned(Err(error)) if error.is_terminal() => {
-                metrics.error.inc();
-                metrics.errors.inc();
-                metrics.terminal.inc();
-                tracing::error!(%error, "reconcile failed, not tried again");
-                Verdict::Done
-            }
-            Ended::Returned(Err(error)) => {
-                metrics.error.inc();
-                metrics.errors.inc();
-                if error.is_conflict() {
-                    tracing::debug!(%error, "reconcile met another writer");
-                } else {
-                    tracing::warn!(%error, "reconcile failed");
-                }
-                Verdict::Retry
-            }
-            Ended::Panicked(message) => {
-                metrics.error.inc();
-                metrics.errors.inc();
-                metrics.panics.inc();
-                tracing::error!(%message, "reconcile panicked");
-                Verdict::Retry
+                return Verdict::RequeueAfter(*delay);
             }
             Ended::Lost => {
                 tracing::info!("reconcile dropped, its shard was lost");
-                self.domain.refuse(key)
+                return self.domain.refuse(key);
             }
-            Ended::TimedOut(limit) => {
-                metrics.error.inc();
-                metrics.errors.inc();
-                metrics.timeouts.inc();
-                tracing::warn!(?limit, "reconcile timed out");
+            Ended::Returned(Err(error)) if error.is_terminal() => {
+                metrics.terminal.inc();
+                Verdict::Done
+            }
+            Ended::Returned(Err(_)) => Verdict::Retry,
+            Ended::Panicked(_) => {
+                metrics.panics.inc();
                 Verdict::Retry
             }
-        }
-    }
-}
-
-/// controller-runtime's metrics of one controller and its queue.
-struct Metrics {
-    success: Counter,
-    error: Counter,
-    requeue_after: Counter,
-    errors: Counter,
-    terminal: Counter,
-    panics: Counter,
-    timeouts: Counter,
-    active: Gauge,
-    time: Histogram,
-    queue_time: Histogram,
-    work_time: Histogram,
-}
-
-impl Metrics {
-    fn new(registry: &Registry, name: &str, queue: &Queue<ObjectKey>, options: &Options) -> Self {
-        let own = [("controller", name)];
-        let total = |result| {
-            registry.counter(
-                "controller_runtime_reconcile_total",
-                "Reconciles, by controller and how they ended",
-                &[("controller", name), ("result", result)],
-            )
+            Ended::TimedOut(_) => {
+                metrics.timeouts.inc();
+                Verdict::Retry
+            }
         };
-        let counter = |metric, help| registry.counter(metric, help, &own);
-        let both = [("name", name), ("controller", name)];
-        total("requeue");
-        registry
-            .gauge("controller_runtime_max_concurrent_reconciles", "Reconciles that may run at once", &own)
-            .set(options.concurrency as i64);
-        let (watched, label) = (queue.clone(), name.to_owned());
-        registry.replace_collector(&format!("workqueue/{name}"), move |scrape| {
-            collect_queue(scrape, &label, &watched);
-        });
-        Self {
-            success: total("success"),
-            error: total("error"),
-            requeue_after: total("requeue_after"),
-            errors: counter("controller_runtime_reconcile_errors_total", "Reconciles that failed"),
-            terminal: counter("controller_runtime_terminal_reconcile_errors_total", "Reconciles that failed for good"),
-            panics: counter("controller_runtime_reconcile_panics_total", "Reconciles that panicked"),
-            timeouts: counter("controller_runtime_reconcile_timeouts_total", "Reconciles that took too long"),
-            active: registry.gauge("controller_runtime_active_workers", "Reconciles that run now", &own),
-            time: registry.histogram(
-                "controller_runtime_reconcile_time_seconds",
-                "How long reconciles took, in seconds",
-                &own,
-                RECONCILE_BOUNDS,
-            ),
-            queue_time: registry.histogram(
-                "workqueue_queue_duration_seconds",
-                "How long keys waited in the queue, in seconds",
-                &both,
-                QUEUE_BOUNDS,
-            ),
-            work_time: registry.histogram(
-                "workqueue_work_duration_seconds",
-                "How long keys of the queue were worked on, in seconds",
-                &both,
-                QUEUE_BOUNDS,
-            ),
+        metrics.error.inc();
+        metrics.errors.inc();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| report(ended))) {
+            metrics.panics.inc();
+            tracing::error!(message = said(panic), "reconcile failed, and its error panicked");
         }
+        verdict
     }
 }
 
-/// Distinct priorities shown; the rest share one label, as controller-runtime has it.
-const PRIORITIES: usize = 25;
-
-fn collect_queue(scrape: &mut Scrape, name: &str, queue: &Queue<ObjectKey>) {
-    let stats = queue.stats();
-    let both = [("name", name), ("controller", name)];
-    let mut depth = |priority: &str, count: usize| {
-        scrape.gauge(
-            "workqueue_depth",
-            "Keys that wait in the queue, by priority",
-            &[("name", name), ("controller", name), ("priority", priority)],
-            count as f64,
-        );
-    };
-    if stats.depth.is_empty() {
-        depth("0", 0);
+/// Says how a call failed, and lets go of its error.
+fn report(ended: Ended) {
+    match ended {
+        Ended::Returned(Ok(_)) | Ended::Lost => {}
+        Ended::Returned(Err(error)) if error.is_terminal() => {
+            tracing::error!(%error, "reconcile failed, not tried again");
+        }
+        Ended::Returned(Err(error)) if error.is_conflict() => {
+            tracing::debug!(%error, "reconcile met another writer");
+        }
+        Ended::Returned(Err(error)) => tracing::warn!(%error, "reconcile failed"),
+        Ended::Panicked(message) => tracing::error!(%message, "reconcile panicked"),
+        Ended::TimedOut(limit) => tracing::warn!(?limit, "reconcile timed out"),
     }
-    for (priority, count) in stats.depth.iter().rev().take(PRIORITIES) {
-        depth(&priority.to_string(), *count);
-    }
-    if stats.depth.len() > PRIORITIES {
-        let rest = stats.depth.values().rev().skip(PRIORITIES).sum();
-        depth("exceeded_cardinality_limit", rest);
-    }
-    scrape.counter("workqueue_adds_total", "Keys that were put in the queue", &both, stats.adds as f64);
-    scrape.counter(
-        "workqueue_retries_total",
-        "Keys that were put in the queue again after a failure",
-        &both,
-        stats.retries as f64,
-    );
-    scrape.gauge(
-        "workqueue_unfinished_work_seconds",
-        "Seconds that all running reconciles together have taken so far",
-        &both,
-        stats.unfinished.as_secs_f64(),
-    );
-    scrape.gauge(
-        "workqueue_longest_running_processor_seconds",
-        "Seconds that the oldest running reconcile has taken so far",
-        &both,
-        stats.longest_running.as_secs_f64(),
-    );
 }

@@ -14,7 +14,7 @@ use crate::cache::{CacheOptions, Caches};
 use crate::client::Client;
 use crate::events::{Broadcaster, EventApi};
 use crate::lease::LeaderElection;
-use crate::metrics::Registry;
+use crate::metrics::{Registry, process};
 use crate::webhook::Webhooks;
 
 /// Describes a [`Manager`]. Made by [`Manager::builder`].
@@ -164,6 +164,7 @@ impl ManagerBuilder {
         tokio::runtime::Handle::try_current().map_err(|_| ManagerError::NoRuntime)?;
         self.election.as_ref().map_or(Ok(()), LeaderElection::validate)?;
         let metrics = Registry::default();
+        process::register(&metrics);
         let client = requests::counted(self.client, &metrics);
         let caches = Caches::new(client.clone(), self.caches.clone());
         let broadcaster = Arc::new(Broadcaster::new(self.events));

@@ -77,9 +77,17 @@ impl<T: Hash + Eq + Clone> Queue<T> {
 
     /// Gives back a key.
     pub fn finish(&self, key: &T, verdict: Verdict) {
-        let mut state = self.shared.state.lock();
-        state.queue.finish(key, verdict, now());
-        drop(state);
+        self.give_back(|queue, now| queue.finish(key, verdict, now));
+    }
+
+    /// Gives back a key that was not worked on: the rate limit does not count it.
+    pub(crate) fn put_back(&self, key: &T, verdict: Verdict) {
+        self.give_back(|queue, now| queue.put_back(key, verdict, now));
+    }
+
+    /// Also once the queue is closed.
+    fn give_back(&self, change: impl FnOnce(&mut WorkQueue<T>, Instant)) {
+        change(&mut self.shared.state.lock().queue, now());
         self.shared.wake.notify_one();
     }
 

@@ -201,8 +201,59 @@ fn stats_count_what_is_where() {
     bench.pop(0);
     let stats = bench.queue.stats(bench.at(40));
     assert_eq!(stats.depth, BTreeMap::from([(-100, 1), (0, 1)]));
-    assert_eq!((stats.waiting, stats.processing, stats.adds), (1, 1, 4));
+    assert_eq!((stats.waiting, stats.processing, stats.adds), (1, 1, 3));
     assert_eq!((stats.unfinished, stats.longest_running), (ms(40), ms(40)));
+    // What is due counts as ready, also while nobody comes to take it.
+    let stats = bench.queue.stats(bench.at(100));
+    assert_eq!(stats.depth, BTreeMap::from([(-100, 1), (0, 2)]));
+    assert_eq!((stats.waiting, stats.adds), (0, 4));
+    assert_eq!(bench.drain(100), ["c", "d", "b"]);
+    assert_eq!(bench.queue.stats(bench.at(100)).adds, 4);
+}
+
+#[test]
+fn every_time_a_key_becomes_ready_is_one_add() {
+    let mut bench = Bench::new();
+    let adds = |bench: &Bench, at: u64| bench.queue.stats(bench.at(at)).adds;
+    bench.add("a", 0, 0);
+    bench.add("a", 5, 0);
+    assert_eq!(adds(&bench, 0), 1, "the second is the same, only more urgent");
+    bench.pop(0);
+    bench.add("a", 0, 1);
+    bench.add("a", 0, 1);
+    bench.finish("a", Verdict::Done, 2);
+    assert_eq!(adds(&bench, 2), 2, "an event while it is worked on");
+    bench.pop(2);
+    bench.finish("a", Verdict::Retry, 3);
+    assert_eq!(adds(&bench, 3), 2, "not before it is due");
+    bench.add("a", 0, 4);
+    assert_eq!(adds(&bench, 4), 3, "brought forward");
+    bench.pop(4);
+    bench.finish("a", Verdict::RequeueAfter(ms(10)), 5);
+    assert_eq!(adds(&bench, 15), 4);
+}
+
+#[test]
+fn what_comes_during_a_run_does_not_lower_the_priority_of_its_retry() {
+    for verdict in [Verdict::Retry, Verdict::RequeueAfter(ms(5))] {
+        let mut bench = Bench::new();
+        bench.add("a", 0, 0);
+        bench.pop(0);
+        bench.queue.add_after("a", Duration::from_secs(60), Priority::LOW, bench.start);
+        bench.finish("a", verdict, 0);
+        let item = bench.queue.pop(bench.at(5)).unwrap();
+        assert_eq!(item.priority, Priority::NORMAL, "{verdict:?}");
+        // Nor does a low run hold back what is urgent, nor its own end make a reminder urgent.
+        bench.finish("a", Verdict::Done, 5);
+        bench.add("b", -100, 5);
+        bench.pop(5);
+        bench.add("b", 7, 6);
+        bench.finish("b", verdict, 7);
+        assert_eq!(bench.queue.pop(bench.at(7)).unwrap().priority, Priority(7), "{verdict:?}");
+        bench.add("b", -100, 8);
+        bench.finish("b", Verdict::Done, 9);
+        assert_eq!(bench.queue.pop(bench.at(9)).unwrap().priority, Priority::LOW);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -365,6 +416,40 @@ fn the_overall_limit_lets_a_burst_pass_and_then_a_steady_pace() {
     // After a pause there is a burst again, not more.
     now = start + Duration::from_secs(60);
     assert_eq!(std::iter::from_fn(|| queue.pop(now)).count(), 3);
+}
+
+#[test]
+fn keys_that_are_put_back_do_not_count_against_the_overall_limit() {
+    let start = Instant::now();
+    let config = QueueConfig { rate_limit: Some(RateLimit::new(10.0, 3)), ..QueueConfig::default() };
+    let mut queue = WorkQueue::new(config);
+    for key in 0..200 {
+        queue.add(key, Priority::NORMAL, start);
+    }
+    let (mut ours, mut now) = (Vec::new(), start);
+    while now <= start + Duration::from_secs(1) {
+        while let Some(item) = queue.pop(now) {
+            // Nine of ten are somebody else's.
+            if item.key % 10 == 0 {
+                ours.push(now - start);
+                queue.finish(&item.key, Verdict::Done, now);
+            } else {
+                queue.put_back(&item.key, Verdict::Done, now);
+            }
+        }
+        now = queue.next_deadline().expect("keys are left");
+    }
+    assert_eq!(ours[..3], [Duration::ZERO; 3]);
+    assert_eq!(ours.len(), 13);
+    // What is put back late does not make a burst larger.
+    let late = start + Duration::from_secs(60);
+    let taken: Vec<_> = std::iter::from_fn(|| queue.pop(late)).collect();
+    assert_eq!(taken.len(), 3);
+    for item in &taken {
+        queue.put_back(&item.key, Verdict::Done, late + Duration::from_secs(60));
+        queue.put_back(&item.key, Verdict::Done, late + Duration::from_secs(60));
+    }
+    assert_eq!(std::iter::from_fn(|| queue.pop(late + Duration::from_secs(60))).count(), 3);
 }
 
 #[test]

@@ -217,6 +217,105 @@ async fn errors_panics_and_timeouts_are_retried_and_terminal_errors_are_not() {
     }
 }
 
+/// Panics when it is dropped.
+struct Fragile;
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "scripted");
+    }
+}
+
+/// An error that cannot be looked at.
+#[derive(Debug)]
+struct Unspeakable;
+
+impl std::fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("scripted")
+    }
+}
+
+impl std::error::Error for Unspeakable {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        panic!("scripted")
+    }
+}
+
+/// Reads everything that is said.
+struct Attentive;
+
+impl tracing::Subscriber for Attentive {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut Spans::default());
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A panic outside of the reconciler itself once ended the worker, and with it a controller of one.
+#[tokio::test(start_paused = true)]
+async fn what_panics_when_it_is_dropped_or_shown_stops_no_worker() {
+    // What is said is looked at: see below.
+    if part().is_none() {
+        const SELF: &str = "controller::what_panics_when_it_is_dropped_or_shown_stops_no_worker";
+        return Process::start(SELF, "alone", &[]).ended_well().await;
+    }
+    tracing::subscriber::set_global_default(Attentive).expect("the first");
+    let bench = Bench::start().await;
+    let attempts: Log<String> = Log::default();
+    let log = attempts.clone();
+    let mut manager = bench.manager();
+    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
+        let first = !log.contains(&key.name().to_owned());
+        log.push(key.name().to_owned());
+        async move {
+            match key.name() {
+                "dropped" if first => {
+                    let _fragile = Fragile;
+                    std::future::pending().await
+                }
+                "shown" if first => Err(Unspeakable.into()),
+                "carried" if first => std::panic::panic_any(Fragile),
+                "terminal" => Err(ReconcileError::terminal(Unspeakable)),
+                _ => Ok(Outcome::Done),
+            }
+        }
+    });
+    let controller = Controller::<Pet>::new("pet").reconcile_timeout(Duration::from_millis(50));
+    manager.add(controller.complete(reconciler)).expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::ready(manager).await;
+    let count = |name: &str| attempts.entries().iter().filter(|seen| *seen == name).count();
+    for (name, rounds) in [("dropped", 2), ("shown", 2), ("carried", 2), ("terminal", 1), ("last", 1)] {
+        bench.create(&pet(name)).await;
+        wait_for(name, async || count(name) == rounds).await;
+    }
+    assert_eq!(count("terminal"), 1, "not tried again");
+    running.stop().await.expect("stopped");
+    let metrics = registry.encode();
+    for line in [
+        "controller_runtime_reconcile_total{controller=\"pet\",result=\"error\"} 4",
+        "controller_runtime_reconcile_total{controller=\"pet\",result=\"success\"} 4",
+        "controller_runtime_reconcile_panics_total{controller=\"pet\"} 4",
+        "controller_runtime_active_workers{controller=\"pet\"} 0",
+        "workqueue_unfinished_work_seconds{name=\"pet\",controller=\"pet\"} 0",
+    ] {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_key_is_never_reconciled_twice_at_once() {
     let bench = Bench::start().await;
@@ -291,11 +390,14 @@ async fn quick_reconciles_without_end_leave_others_their_turn() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |_, _| {
+    let controller = Controller::<Pet>::new("pet");
+    let wake = controller.enqueuer();
+    let reconciler = from_fn(move |key, _| {
         counted.fetch_add(1, Ordering::Relaxed);
-        async { Ok(Outcome::RequeueAfter(Duration::ZERO)) }
+        wake.enqueue(key);
+        async { Ok(Outcome::Done) }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(controller.complete(reconciler)).expect("added");
     let running = Running::start(manager);
     wait_for("many reconciles", async || calls.load(Ordering::Relaxed) > 1000).await;
     running.stop().await.expect("stopped");
