@@ -80,12 +80,13 @@ impl Elector {
         self.report("became leader");
     }
 
-    /// Renews the lease; returns when it is lost, with the fence closed.
+    /// Renews the lease; returns when it is lost, with the fence closed, and no later than when it
+    /// closes by itself.
     pub async fn hold(&mut self) {
         loop {
-            tokio::time::sleep(self.config.retry_period).await;
             let deadline = self.deadline();
-            // A renewal that hangs must not keep us from noticing that time is up.
+            // Neither a pause nor a renewal that hangs may keep us from noticing that time is up.
+            tokio::time::sleep_until(deadline.min(Instant::now() + self.config.retry_period)).await;
             match tokio::time::timeout_at(deadline, self.attempt()).await {
                 Ok(Attempt::Leading) => continue,
                 Ok(Attempt::Following(holder)) => {
@@ -103,6 +104,11 @@ impl Elector {
             tracing::warn!(lease = %self.config.name, "lease not renewed in time");
             break;
         }
+        self.step_down();
+    }
+
+    /// The lease is lost: no write passes any more.
+    pub(crate) fn step_down(&mut self) {
         self.election.step_down();
         self.fence.close();
         self.report("stopped leading");

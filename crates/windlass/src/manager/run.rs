@@ -122,7 +122,7 @@ impl Manager {
             broadcaster: Arc::clone(&self.broadcaster),
             election: self.election.take(),
         };
-        let leading = leading.run(shutdown.clone());
+        let leading = leading.run(shutdown.clone(), CancellationToken::new());
         work.spawn(async move { named("leader election", Box::pin(leading)).await? });
         let kube = self.client.kube().clone();
         let (events, shutdown) = (Arc::clone(&self.broadcaster), running.servers_shutdown.clone());
