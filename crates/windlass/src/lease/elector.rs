@@ -83,12 +83,13 @@ impl Elector {
     /// Renews the lease; returns when it is lost, with the fence closed, and no later than when it
     /// closes by itself.
     pub async fn hold(&mut self) {
+        let term = self.fence.term();
         loop {
             let deadline = self.deadline();
             // Neither a pause nor a renewal that hangs may keep us from noticing that time is up.
             tokio::time::sleep_until(deadline.min(Instant::now() + self.config.retry_period)).await;
             match tokio::time::timeout_at(deadline, self.attempt()).await {
-                Ok(Attempt::Leading) => continue,
+                Ok(Attempt::Leading) if term.is_some() && self.fence.term() == term => continue,
                 Ok(Attempt::Following(holder)) => {
                     tracing::warn!(lease = %self.config.name, %holder, "lease taken by another");
                     break;
@@ -99,7 +100,9 @@ impl Elector {
                         continue;
                     }
                 }
-                Err(_) => {}
+                // Not at all, or after the fence had closed: what is left of the work belongs to a term
+                // that is over.
+                Ok(Attempt::Leading) | Err(_) => {}
             }
             tracing::warn!(lease = %self.config.name, "lease not renewed in time");
             break;

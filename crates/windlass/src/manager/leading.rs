@@ -44,7 +44,7 @@ impl Leading {
     pub(super) async fn run(self, shutdown: CancellationToken, abort: CancellationToken) -> Result<(), ManagerError> {
         let mut result = Ok(());
         let Some(config) = self.election.clone() else {
-            let mut term = self.start(None);
+            let mut term = self.start(None, &shutdown);
             abort.run_until_cancelled(term.work(&shutdown, &mut result)).await;
             return result;
         };
@@ -60,7 +60,7 @@ impl Leading {
                 return Ok(());
             }
             status.set(1);
-            let mut term = self.start(Some(fence.clone()));
+            let mut term = self.start(Some(fence.bound(fence.term().unwrap_or_default())), &shutdown);
             let work = async {
                 term.work(&shutdown, &mut result).await;
                 // Renewed until this is done, too: events pass the fence.
@@ -93,14 +93,15 @@ impl Leading {
         }
     }
 
-    fn start(&self, fence: Option<Fence>) -> Term {
-        let mut term =
-            Term { work: JoinSet::new(), workers: TaskTracker::new(), shutdown: CancellationToken::new(), fence };
+    fn start(&self, fence: Option<Fence>, shutdown: &CancellationToken) -> Term {
+        let (workers, shutdown) = (TaskTracker::new(), shutdown.child_token());
+        let mut term = Term { work: JoinSet::new(), workers, shutdown, fence };
         let client = match &term.fence {
             Some(fence) => self.environment.client.fenced(fence),
             None => self.environment.client.clone(),
         };
-        let environment = Environment { fence: term.fence.clone(), ..self.environment.clone() };
+        let (fence, workers) = (term.fence.clone(), term.workers.clone());
+        let environment = Environment { fence, workers, ..self.environment.clone() };
         spawn_controllers(&mut term.work, &self.controllers, &environment, &self.broadcaster, &term.shutdown);
         for task in &self.tasks {
             term.work.spawn(task.run(client.clone(), term.shutdown.clone()));
@@ -115,7 +116,7 @@ struct Term {
     /// Everything that controllers have started.
     workers: TaskTracker,
     shutdown: CancellationToken,
-    /// What writes must pass.
+    /// What writes must pass: bound to this term, as somebody's own task may outlive it.
     fence: Option<Fence>,
 }
 

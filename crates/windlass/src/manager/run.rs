@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use super::access::Access;
 use super::leading::{ABORT, Leading};
@@ -111,6 +112,7 @@ impl Manager {
             fence: None,
             recorder: Recorder::discard(),
             metrics: self.metrics.clone(),
+            workers: TaskTracker::new(),
         };
         let (controllers, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.controllers).into_iter().partition(|controller| controller.needs_leader());

@@ -1,8 +1,8 @@
 //! Leader election: one replica works, and a replica that lost its lease writes nothing.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use windlass::client::ClientError;
 use windlass::config::Loader;
@@ -284,6 +285,86 @@ async fn a_task_that_fails_before_the_lease_is_lost_ends_the_manager() {
     manager.add_leader_task("slow", slow).expect("added");
     let ended = tokio::time::timeout(Duration::from_secs(25), Running::start(manager).ended()).await;
     assert_eq!(ended.expect("it ends").expect_err("failed").to_string(), "task \"bad\": scripted");
+}
+
+/// What somebody began in one term and kept is no use in the next: another may have led in between.
+#[tokio::test(start_paused = true)]
+async fn the_client_of_one_term_does_not_write_in_the_next() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let builder = Manager::builder(without_leases(&bench, &cut)).name("a").leader_election(uneven());
+    let mut manager = builder.build().expect("built");
+    let contexts: Arc<Mutex<Vec<Context>>> = Arc::default();
+    let clients: Arc<Mutex<Vec<Client>>> = Arc::default();
+    let (kept, len) = (Arc::clone(&contexts), |list: &Mutex<Vec<Context>>| list.lock().expect("not poisoned").len());
+    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
+        kept.lock().expect("not poisoned").push(ctx);
+        async { Ok(Outcome::Done) }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let kept = Arc::clone(&clients);
+    let task = move |client: Client, shutdown: CancellationToken| {
+        kept.lock().expect("not poisoned").push(client);
+        async move {
+            shutdown.cancelled().await;
+            Ok::<_, Infallible>(())
+        }
+    };
+    manager.add_leader_task("task", task).expect("added");
+    let running = Running::start(manager);
+    wait_for("a leads", async || len(&contexts) == 1).await;
+    cut.store(true, Ordering::Relaxed);
+    wait_for("a steps down", async || contexts.lock().expect("not poisoned")[0].shutdown().is_cancelled()).await;
+    cut.store(false, Ordering::Relaxed);
+    wait_for("a leads again", async || len(&contexts) == 2).await;
+    let contexts: Vec<Context> = contexts.lock().expect("not poisoned").clone();
+    let clients: Vec<Client> = clients.lock().expect("not poisoned").clone();
+    for (term, (context, client)) in contexts.iter().zip(&clients).enumerate() {
+        let name = format!("term-{term}");
+        assert_eq!(context.client().create(&map(&name)).await.is_ok(), term == 1, "{name}");
+        let name = format!("task-of-{name}");
+        assert_eq!(client.create(&map(&name)).await.is_ok(), term == 1, "{name}");
+        context.recorder().normal(&pet("thor"), "Term", name);
+    }
+    running.stop().await.expect("stopped");
+    let events: Api<Event> = Api::namespaced(bench.kube.clone(), "default");
+    let events = events.list(&ListParams::default()).await.expect("listed").items;
+    let notes: Vec<_> = events.into_iter().filter(|event| event.reason.as_deref() == Some("Term")).collect();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+}
+
+/// A worker in blocking code hears nothing of the loss. The next term begins when it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_term_begins_when_the_workers_of_the_last_one_are_gone() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let (log, cut) = (Log::default(), Arc::new(AtomicBool::new(false)));
+    let builder = Manager::builder(without_leases(&bench, &cut)).name("a").leader_election(quick("a"));
+    let mut manager = builder.build().expect("built");
+    let (seen, cutting) = (log.clone(), Arc::clone(&cut));
+    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
+        if seen.contains(&"begin") {
+            seen.push("again");
+        } else {
+            seen.push("begin");
+            cutting.store(true, Ordering::Relaxed);
+            let begun = std::time::Instant::now();
+            while !ctx.shutdown().is_cancelled() && begun.elapsed() < Duration::from_secs(5) {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            cutting.store(false, Ordering::Relaxed);
+            // Long enough for the lease to be taken again, if nobody waited.
+            std::thread::sleep(Duration::from_millis(500));
+            seen.push("end");
+        }
+        async { Ok(Outcome::Done) }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let running = Running::start(manager);
+    wait_for("the next term", async || log.contains(&"again")).await;
+    running.stop().await.expect("stopped");
+    assert!(log.entries().starts_with(&["begin", "end", "again"]), "{:?}", log.entries());
 }
 
 #[tokio::test(start_paused = true)]
