@@ -71,9 +71,11 @@ impl Manager {
 
     /// Answers probes and serves metrics.
     fn serve_http(&mut self, running: &mut Running) -> Result<(), ManagerError> {
-        let synced = running.caches.clone();
+        // What a reconcile reads for the first time later on may not be there, or not be allowed: that is
+        // its own failure, and not that of the replica.
+        let synced: Vec<_> = running.caches.iter().map(Caches::synced_so_far).collect();
         let checks = std::mem::take(&mut self.checks).with_ready("caches", move || {
-            if synced.iter().all(Caches::is_synced) { Ok(()) } else { Err("not synced".to_owned()) }
+            if synced.iter().all(|synced| synced()) { Ok(()) } else { Err("not synced".to_owned()) }
         });
         let (servers, shutdown) = (&mut running.servers, &running.servers_shutdown);
         serve(servers, self.probes.take(), "probes", shutdown, None, move |request| checks.answer(request))?;

@@ -252,6 +252,33 @@ async fn a_kind_that_was_not_declared_fails_with_the_rule_to_add_and_does_not_ho
     running.stop().await.expect("stopped");
 }
 
+#[tokio::test]
+async fn a_kind_that_a_reconcile_may_not_read_does_not_make_the_replica_unready() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let mut rules = Rules::default();
+    rules.allow(None, "petstore.example.com", ["pets"], ["get", "list", "watch"]);
+    bench.grant("petstore", &rules).await;
+    let client = kube::Client::new(bench.server.service_as(user("petstore")), "default");
+    let errors: Log<String> = Log::default();
+    let log = errors.clone();
+    let mut manager = Manager::builder(client).name("petstore").probes("127.0.0.1:0").build().expect("built");
+    let probes = manager.probes_address().expect("bound");
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let log = log.clone();
+        async move {
+            log.push(ctx.get::<Secret>(&key).await.expect_err("not allowed").to_string());
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let running = Running::ready(manager).await;
+    wait_for("the read fails", async || errors.len() > 0).await;
+    let answer = crate::manager::fetch(probes, "/readyz?verbose").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("[+]caches ok"), "{answer}");
+    running.stop().await.expect("stopped");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_first_read_without_an_answer_does_not_hold_up_the_stop() {
     let bench = Bench::start().await;
