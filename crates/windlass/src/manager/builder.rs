@@ -2,10 +2,13 @@
 //! error before anything runs, and port 0 is known before anything is served.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 
 use super::probes::Checks;
@@ -81,8 +84,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Serves `/healthz` and `/readyz` at an address, as `127.0.0.1:0` or `:8081`. Empty or `0`
-    /// means not at all, which is the default.
+    /// Serves `/healthz` and `/readyz` at an address, as `127.0.0.1:0` or `:8081`, which is at all
+    /// addresses of the machine, IPv4 and IPv6. Empty or `0` means not at all, which is the default.
     pub fn probes(mut self, address: impl Into<String>) -> Self {
         self.probes = Some(address.into());
         self
@@ -229,16 +232,59 @@ pub(super) fn bind(address: Option<String>, purpose: &'static str, any: bool) ->
     if any {
         "127.0.0.1:0".clone_into(&mut address);
     }
-    if address.starts_with(':') {
-        address.insert_str(0, "0.0.0.0");
-    }
     let bound = || -> std::io::Result<Bound> {
-        let listener = std::net::TcpListener::bind(&address)?;
+        let listener = match address.strip_prefix(':').and_then(|port| port.parse().ok()) {
+            Some(port) => listen_everywhere(port)?,
+            None => TcpListener::bind(&address)?,
+        };
         listener.set_nonblocking(true)?;
         Ok(Bound { address: listener.local_addr()?, listener })
     };
     match bound() {
         Ok(bound) => Ok(Some(bound)),
         Err(source) => Err(ManagerError::Bind { address, purpose, source }),
+    }
+}
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A port of all addresses: of both families, or, where there is no IPv6, of IPv4.
+fn listen_everywhere(port: u16) -> std::io::Result<TcpListener> {
+    let both = || -> std::io::Result<TcpListener> {
+        let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
+        // Whatever the system's default is.
+        socket.set_only_v6(false)?;
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    match both() {
+        Err(error) if error.kind() != ErrorKind::AddrInUse => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+        bound => bound,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_one_of_both_families() {
+        let bound = bind(Some(":0".to_owned()), "probes", false).unwrap().unwrap();
+        let port = bound.address.port();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
+        }
+        let taken = bind(Some(format!(":{port}")), "probes", false).map(drop).unwrap_err().to_string();
+        assert!(taken.starts_with(&format!("listen on :{port} for probes: ")), "{taken}");
+        bind(Some(":http".to_owned()), "probes", false).map(drop).unwrap_err();
     }
 }
