@@ -92,7 +92,7 @@ pub enum ManagerError {
         /// How long was waited.
         after: Duration,
     },
-    /// A second signal arrived while stopping.
+    /// A second signal arrived while stopping. The process has a second to end by itself.
     #[error("aborted by a second signal")]
     Aborted,
     /// Signals cannot be received.

@@ -20,10 +20,14 @@ use crate::informer::SyncError;
 const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Manager {
-    /// Runs until SIGINT or SIGTERM, then stops in order. A second signal aborts.
+    /// Runs until SIGINT or SIGTERM, then stops in order.
+    ///
+    /// A second signal aborts: this returns [`ManagerError::Aborted`], and the process, if it is still
+    /// there a second later, exits with code 1. Code that blocks its thread cannot be aborted
+    /// otherwise, and a runtime waits for it.
     pub async fn run(self) -> Result<(), ManagerError> {
         let shutdown = CancellationToken::new();
-        let mut signals = signals::Signals::install().map_err(ManagerError::Signals)?;
+        let mut signals = signals::Signals::install().await.map_err(ManagerError::Signals)?;
         let running = self.run_until(shutdown.clone());
         tokio::pin!(running);
         tokio::select! {
