@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -16,7 +17,7 @@ use crate::controller::{CompleteController, Environment};
 use crate::events::{Broadcaster, Recorder};
 use crate::informer::SyncError;
 
-/// How long the server may take to say what the operator may do; it is taken to allow everything after.
+/// How long the server may take to say what the operator may do; it is taken to allow what it has not said.
 const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Manager {
@@ -50,8 +51,8 @@ impl Manager {
             return written.map_err(|source| ManagerError::Describe { path, source });
         }
         if self.check_permissions {
-            let asked = tokio::time::timeout(PERMISSIONS_TIMEOUT, self.missing());
-            if let Some(Ok(missing)) = shutdown.run_until_cancelled(asked).await
+            let asked = self.missing(Instant::now() + PERMISSIONS_TIMEOUT);
+            if let Some(missing) = shutdown.run_until_cancelled(asked).await
                 && !missing.is_empty()
             {
                 return Err(ManagerError::Forbidden { missing });
