@@ -119,6 +119,8 @@ pub struct Manager {
     cache_options: CacheOptions,
     event_api: EventApi,
     metrics_access: bool,
+    /// Where the certificate of the metrics is.
+    metrics_certificates: Option<PathBuf>,
     check_permissions: bool,
     /// Where to say what is needed, instead of running.
     describe: Option<PathBuf>,

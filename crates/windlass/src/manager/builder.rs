@@ -49,6 +49,7 @@ pub struct ManagerBuilder {
     graceful_shutdown: Duration,
     webhooks: Vec<Webhooks>,
     metrics_access: bool,
+    metrics_certificates: Option<PathBuf>,
     check_permissions: bool,
     describe: Option<PathBuf>,
 }
@@ -72,6 +73,7 @@ impl ManagerBuilder {
             graceful_shutdown: Duration::from_secs(30),
             webhooks: Vec::new(),
             metrics_access: false,
+            metrics_certificates: None,
             check_permissions: true,
             describe: describe::asked(),
         }
@@ -92,16 +94,30 @@ impl ManagerBuilder {
     }
 
     /// Serves `/metrics` at an address, as `127.0.0.1:0` or `:8080`. Empty or `0` means not at
-    /// all, which is the default.
+    /// all, which is the default. Over plain HTTP, unless callers are
+    /// [authenticated](Self::authenticate_metrics) or there are
+    /// [certificates](Self::metrics_certificates).
     pub fn metrics(mut self, address: impl Into<String>) -> Self {
         self.metrics = Some(address.into());
         self
     }
 
     /// Serves metrics only to callers with a bearer token whose owner may `get` the path
-    /// (`nonResourceURLs: ["/metrics"]`), as the API server says.
+    /// (`nonResourceURLs: ["/metrics"]`), as the API server says. Tokens are not for everybody on the
+    /// way to read: the metrics are served over HTTPS then, as controller-runtime does, with
+    /// [certificates](Self::metrics_certificates) from files, or with one made when the manager starts.
+    /// The latter nobody can check: a scraper needs `scheme: https` and
+    /// `insecure_skip_verify: true` (`insecureSkipVerify` in a `ServiceMonitor`).
     pub fn authenticate_metrics(mut self) -> Self {
         self.metrics_access = true;
+        self
+    }
+
+    /// Serves metrics over HTTPS with `tls.crt` and `tls.key` in a directory, as cert-manager and
+    /// Kubernetes mount them, read again within seconds when they change. That they are not there
+    /// is an error when the manager starts.
+    pub fn metrics_certificates(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.metrics_certificates = Some(directory.into());
         self
     }
 
@@ -212,6 +228,7 @@ impl ManagerBuilder {
             cache_options: self.caches,
             event_api: self.events,
             metrics_access: self.metrics_access,
+            metrics_certificates: self.metrics_certificates,
             check_permissions: self.check_permissions,
             describe: self.describe,
             ready: watch::Sender::new(false),

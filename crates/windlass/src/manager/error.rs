@@ -72,6 +72,9 @@ pub enum ManagerError {
     /// Webhooks cannot be served.
     #[error(transparent)]
     Webhooks(#[from] WebhookError),
+    /// Metrics cannot be served over HTTPS.
+    #[error("metrics over HTTPS: {0}")]
+    MetricsCertificate(#[source] WebhookError),
     /// The operator may not do what it cannot do without.
     #[error("the operator's account lacks permissions; add these rules to its role:\n{missing}")]
     Forbidden {

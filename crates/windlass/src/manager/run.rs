@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -16,6 +17,7 @@ use crate::cache::Caches;
 use crate::controller::{CompleteController, Environment};
 use crate::events::{Broadcaster, Recorder};
 use crate::informer::SyncError;
+use crate::webhook::Tls;
 
 /// How long the server may take to say what the operator may do; it is taken to allow what it has not said.
 const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,7 +61,7 @@ impl Manager {
             }
         }
         let mut running = Running::new(self.client.caches(), &self.clusters);
-        self.serve_http(&mut running)?;
+        self.serve_http(&mut running).await?;
         // Before the caches: what they list may have to be converted here.
         self.start_webhooks(&mut running, &shutdown).await?;
         running.caches.iter().for_each(Caches::start);
@@ -75,7 +77,7 @@ impl Manager {
     }
 
     /// Answers probes and serves metrics.
-    fn serve_http(&mut self, running: &mut Running) -> Result<(), ManagerError> {
+    async fn serve_http(&mut self, running: &mut Running) -> Result<(), ManagerError> {
         // What a reconcile reads for the first time later on may not be there, or not be allowed: that is
         // its own failure, and not that of the replica.
         let synced: Vec<_> = running.caches.iter().map(Caches::synced_so_far).collect();
@@ -83,12 +85,23 @@ impl Manager {
             if synced.iter().all(|synced| synced()) { Ok(()) } else { Err("not synced".to_owned()) }
         });
         let (servers, shutdown) = (&mut running.servers, &running.servers_shutdown);
-        serve(servers, self.probes.take(), "probes", shutdown, None, move |request| checks.answer(request))?;
+        let answer = move |request: &http::Head| checks.answer(request);
+        serve(servers, self.probes.take(), "probes", shutdown, Guard::default(), answer)?;
         let registry = self.metrics.clone();
         let access = self.metrics_access.then(|| Arc::new(Access::new(self.client.kube().clone())));
-        serve(servers, self.metrics_server.take(), "metrics", shutdown, access, move |request| {
-            http::metrics(request, &registry)
-        })
+        let mut guard = Guard { access, tls: None };
+        if self.metrics_server.is_some() && (self.metrics_access || self.metrics_certificates.is_some()) {
+            let tls = Tls::new(self.metrics_certificates.as_deref(), &registry).await;
+            let tls = tls.map_err(ManagerError::MetricsCertificate)?;
+            guard.tls = Some(tls.acceptor());
+            let shutdown = shutdown.clone();
+            servers.spawn(async move {
+                tls.follow(shutdown).await;
+                Ok(())
+            });
+        }
+        let answer = move |request: &http::Head| http::metrics(request, &registry);
+        serve(servers, self.metrics_server.take(), "metrics", shutdown, guard, answer)
     }
 
     async fn start_webhooks(
@@ -269,12 +282,19 @@ impl Running {
     }
 }
 
+/// What stands between a server and its callers.
+#[derive(Default)]
+struct Guard {
+    tls: Option<TlsAcceptor>,
+    access: Option<Arc<Access>>,
+}
+
 fn serve<F>(
     servers: &mut JoinSet<Result<(), ManagerError>>,
     bound: Option<Bound>,
     purpose: &'static str,
     shutdown: &CancellationToken,
-    access: Option<Arc<Access>>,
+    guard: Guard,
     answer: F,
 ) -> Result<(), ManagerError>
 where
@@ -289,7 +309,7 @@ where
     tracing::info!(address = %bound.address, purpose, "serving");
     let shutdown = shutdown.clone();
     servers.spawn(async move {
-        http::serve(listener, Arc::new(answer), access, shutdown).await;
+        http::serve(listener, guard.tls, Arc::new(answer), guard.access, shutdown).await;
         Ok(())
     });
     Ok(())
