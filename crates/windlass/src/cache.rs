@@ -344,6 +344,17 @@ impl Caches {
         informers.values().all(|informer| informer.is_synced())
     }
 
+    /// The same of what was asked for until this call; what comes later does not count, nor what is
+    /// forgotten.
+    pub(crate) fn synced_so_far(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let keys: Vec<InformerKey> = self.inner.informers.lock().keys().cloned().collect();
+        let inner = Arc::clone(&self.inner);
+        move || {
+            let informers = inner.informers.lock();
+            keys.iter().all(|key| informers.get(key).is_none_or(|informer| informer.is_synced()))
+        }
+    }
+
     /// Objects that could not be decoded, by kind.
     pub fn decode_errors(&self) -> Vec<(String, u64)> {
         let informers = self.inner.informers.lock();

@@ -49,6 +49,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, PartialObjectMeta};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use context::{Context, ReconcileId};
 pub use enqueue::Enqueuer;
@@ -490,6 +491,8 @@ pub(crate) struct Environment {
     pub(crate) fence: Option<Fence>,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Registry,
+    /// Everything that controllers start: dropping a run aborts it, and does not wait.
+    pub(crate) workers: TaskTracker,
 }
 
 impl CompleteController {

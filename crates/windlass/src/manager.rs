@@ -4,9 +4,12 @@
 //! waits until they are complete, then starts [tasks](Manager::add_task) and controllers; with
 //! [leader election](ManagerBuilder::leader_election), controllers that need to lead and
 //! [the leader's tasks](Manager::add_leader_task) wait for the lease, with everything that they read
-//! in the cache already. It stops in the reverse order, and gives what is running
-//! [30 seconds](ManagerBuilder::graceful_shutdown) to finish. Every task belongs to it: once
-//! [`run`](Manager::run) has returned, or its future was dropped, nothing is left behind.
+//! in the cache already. It stops in the reverse order, each only when what came after it has
+//! finished: what the leader runs, whose lease is given back; other controllers; tasks; caches;
+//! webhooks; metrics and probes. All of it together has [30
+//! seconds](ManagerBuilder::graceful_shutdown); what is left is aborted then, and the lease given back
+//! even so. Every task belongs to the manager: once [`run`](Manager::run) has returned, or its future
+//! was dropped, nothing is left behind.
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -116,6 +119,8 @@ pub struct Manager {
     cache_options: CacheOptions,
     event_api: EventApi,
     metrics_access: bool,
+    /// Where the certificate of the metrics is.
+    metrics_certificates: Option<PathBuf>,
     check_permissions: bool,
     /// Where to say what is needed, instead of running.
     describe: Option<PathBuf>,

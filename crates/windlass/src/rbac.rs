@@ -25,12 +25,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use futures::future::join_all;
+use futures::StreamExt as _;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use tokio::time::Instant;
 
+/// Questions to the server at the same time.
+const REVIEWS: usize = 16;
 /// Reading a kind through the cache.
 pub(crate) const READ: [&str; 3] = ["get", "list", "watch"];
 /// Ways to write children, of which one is enough.
@@ -185,8 +188,8 @@ impl Rules {
     }
 
     /// What of these rules the server does not allow whom `client` stands for. What the server does
-    /// not answer counts as allowed: the request itself will tell.
-    pub(crate) async fn missing(&self, client: &kube::Client) -> Self {
+    /// not answer, or not until `deadline`, counts as allowed: the request itself will tell.
+    pub(crate) async fn missing(&self, client: &kube::Client, deadline: Instant) -> Self {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
         let reviews = &reviews;
         let mut questions = Vec::new();
@@ -218,9 +221,12 @@ impl Rules {
             let refused = matches!(answer, Ok(SelfSubjectAccessReview { status: Some(status), .. }) if !status.allowed);
             refused.then_some((namespace, target, verb))
         });
-        let mut missing = Self::default();
-        for (namespace, target, verb) in join_all(asked).await.into_iter().flatten() {
-            missing.grant(namespace.as_deref(), target.clone(), &BTreeSet::from([verb.clone()]));
+        let asked: Vec<_> = asked.collect();
+        let (mut answers, mut missing) = (futures::stream::iter(asked).buffer_unordered(REVIEWS), Self::default());
+        while let Ok(Some(answer)) = tokio::time::timeout_at(deadline, answers.next()).await {
+            if let Some((namespace, target, verb)) = answer {
+                missing.grant(namespace.as_deref(), target.clone(), &BTreeSet::from([verb.clone()]));
+            }
         }
         missing
     }
@@ -314,7 +320,46 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use kube::client::Body;
+
     use super::*;
+
+    /// One question is not answered; the others are, each with a no.
+    #[tokio::test(start_paused = true)]
+    async fn few_questions_are_asked_at_once_and_what_was_refused_in_time_is_known() {
+        let (asked, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (asking, at_most) = (Arc::clone(&asked), Arc::clone(&most));
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (asking, at_most) = (Arc::clone(&asking), Arc::clone(&at_most));
+            async move {
+                at_most.fetch_max(asking.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                let question = request.into_body().collect_bytes().await.expect("a body");
+                if String::from_utf8_lossy(&question).contains("unanswered") {
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                asking.fetch_sub(1, Ordering::Relaxed);
+                let answer = serde_json::json!({"metadata": {}, "spec": {}, "status": {"allowed": false}});
+                Ok::<_, Infallible>(http::Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        let mut rules = Rules::default();
+        for namespace in 0..100 {
+            rules.allow(Some(&format!("namespace-{namespace}")), "", ["pods"], ["get"]);
+        }
+        let refused = rules.clone();
+        rules.allow(None, "", ["unanswered"], ["get"]);
+        let start = Instant::now();
+        let missing = rules.missing(&kube::Client::new(service, "default"), start + Duration::from_secs(5)).await;
+        assert_eq!(missing, refused);
+        assert_eq!(start.elapsed().as_secs(), 5);
+        assert_eq!(most.load(Ordering::Relaxed), REVIEWS);
+    }
 
     #[test]
     fn resources_with_the_same_verbs_share_a_rule() {

@@ -76,6 +76,7 @@ mod registration;
 mod response;
 mod rotation;
 mod server;
+mod tls;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -99,6 +100,7 @@ pub use convert::{Conversion, Convert, ConvertError, RoundTripError, hub_round_t
 pub use denied::{Denied, FieldErrors};
 pub use registration::Reach;
 pub use response::{Response, Warnings};
+pub(crate) use tls::Tls;
 
 use crate::client::Client;
 use crate::object::Object;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -103,8 +104,9 @@ impl Run {
             None => Domain::Whole(Arc::new(shared)),
             Some((sharding, slots)) => {
                 let coordinator = self.coordinator(sharding, &slots, &caches, &queue);
-                coordination.spawn(coordinator.run(self.shutdown.clone(), coordinated.clone()));
-                Domain::sharded(slots, &shared)
+                let running = coordinator.run(self.shutdown.clone(), coordinated.clone());
+                coordination.spawn(self.environment.workers.track_future(running));
+                Domain::sharded(slots, shared)
             }
         };
         let worker = Arc::new(Worker {
@@ -127,11 +129,12 @@ impl Run {
             let running = async move {
                 shutdown.run_until_cancelled(feed).await;
             };
-            workers.spawn(running.instrument(tracing::info_span!("source", controller = %self.name)));
+            let running = running.instrument(tracing::info_span!("source", controller = %self.name));
+            workers.spawn(self.environment.workers.track_future(running));
         }
         for _ in 0..self.options.concurrency {
             let (worker, shutdown) = (Arc::clone(&worker), self.shutdown.clone());
-            workers.spawn(async move { worker.work(&shutdown).await });
+            workers.spawn(self.environment.workers.track_future(async move { worker.work(&shutdown).await }));
         }
         // Workers finish what they are doing and take up nothing more. The queue still hears of changes:
         // a replica that holds shards must leave what comes up meanwhile to the others.
@@ -247,15 +250,19 @@ fn said(panic: Box<dyn Any + Send>) -> String {
 enum Domain {
     /// All of them.
     Whole(Arc<Shared>),
-    /// Those of the shards held; each shard's writes pass its own fence.
-    Shards { slots: Slots, contexts: Box<[Arc<Shared>]> },
+    /// Those of the shards held; each shard's writes pass its own fence, bound to the term.
+    Shards { slots: Slots, shared: Shared, contexts: Box<[TermContext]> },
 }
 
+/// The last term that a shard was worked on in, and its context.
+type TermContext = Mutex<(u64, Arc<Shared>)>;
+
 impl Domain {
-    fn sharded(slots: Slots, shared: &Shared) -> Self {
-        let context = |slot: &crate::shard::Slot| Arc::new(shared.fenced(&slot.fence));
+    fn sharded(slots: Slots, shared: Shared) -> Self {
+        // There is no term 0.
+        let context = |slot: &crate::shard::Slot| Mutex::new((0, Arc::new(shared.fenced(&slot.fence.bound(0)))));
         let contexts = slots.iter().map(context).collect();
-        Self::Shards { slots, contexts }
+        Self::Shards { slots, shared, contexts }
     }
 
     fn slots(&self) -> Option<&Slots> {
@@ -266,12 +273,16 @@ impl Domain {
     }
 
     /// The context for a key; `None` when it is another replica's.
-    fn enter(&self, key: &ObjectKey) -> Option<(&Arc<Shared>, Option<Claim>)> {
+    fn enter(&self, key: &ObjectKey) -> Option<(Arc<Shared>, Option<Claim>)> {
         match self {
-            Self::Whole(context) => Some((context, None)),
-            Self::Shards { slots, contexts } => {
+            Self::Whole(context) => Some((Arc::clone(context), None)),
+            Self::Shards { slots, shared, contexts } => {
                 let claim = slots.enter(key)?;
-                Some((&contexts[claim.shard() as usize], Some(claim)))
+                let mut context = contexts[claim.shard() as usize].lock();
+                if context.0 != claim.term() {
+                    *context = (claim.term(), Arc::new(shared.fenced(&claim.fence())));
+                }
+                Some((Arc::clone(&context.1), Some(claim)))
             }
         }
     }
@@ -325,11 +336,11 @@ impl<R: Reconcile> Worker<R> {
         }
     }
 
-    async fn reconcile(&self, item: &Item<ObjectKey>, shared: &Arc<Shared>, claim: Option<&Claim>) -> Verdict {
-        let context = Context::of(Arc::clone(shared), item.failures);
+    async fn reconcile(&self, item: &Item<ObjectKey>, shared: Arc<Shared>, claim: Option<&Claim>) -> Verdict {
+        let context = Context::of(shared, item.failures);
         let span = tracing::info_span!(
             "reconcile",
-            controller = %shared.controller,
+            controller = %context.controller(),
             namespace = item.key.namespace(),
             name = item.key.name(),
             reconcile_id = %context.reconcile_id(),

@@ -156,7 +156,7 @@ struct Writer {
     unfenced: kube::Client,
     /// For the record at hand.
     client: kube::Client,
-    /// One for every fence that was met: there are as many as leases.
+    /// One for every fence that was met, and is open: there are as many as leases.
     clients: Vec<(Fences, kube::Client)>,
     api: EventApi,
     instance: String,
@@ -181,6 +181,8 @@ impl Writer {
             return;
         }
         self.client = fences.guard(self.unfenced.clone());
+        // Terms come and go.
+        self.clients.retain(|(fences, _)| fences.pass().is_ok());
         self.clients.push((fences.clone(), self.client.clone()));
     }
 

@@ -80,14 +80,16 @@ impl Elector {
         self.report("became leader");
     }
 
-    /// Renews the lease; returns when it is lost, with the fence closed.
+    /// Renews the lease; returns when it is lost, with the fence closed, and no later than when it
+    /// closes by itself.
     pub async fn hold(&mut self) {
+        let term = self.fence.term();
         loop {
-            tokio::time::sleep(self.config.retry_period).await;
             let deadline = self.deadline();
-            // A renewal that hangs must not keep us from noticing that time is up.
+            // Neither a pause nor a renewal that hangs may keep us from noticing that time is up.
+            tokio::time::sleep_until(deadline.min(Instant::now() + self.config.retry_period)).await;
             match tokio::time::timeout_at(deadline, self.attempt()).await {
-                Ok(Attempt::Leading) => continue,
+                Ok(Attempt::Leading) if term.is_some() && self.fence.term() == term => continue,
                 Ok(Attempt::Following(holder)) => {
                     tracing::warn!(lease = %self.config.name, %holder, "lease taken by another");
                     break;
@@ -98,11 +100,18 @@ impl Elector {
                         continue;
                     }
                 }
-                Err(_) => {}
+                // Not at all, or after the fence had closed: what is left of the work belongs to a term
+                // that is over.
+                Ok(Attempt::Leading) | Err(_) => {}
             }
             tracing::warn!(lease = %self.config.name, "lease not renewed in time");
             break;
         }
+        self.step_down();
+    }
+
+    /// The lease is lost: no write passes any more.
+    pub(crate) fn step_down(&mut self) {
         self.election.step_down();
         self.fence.close();
         self.report("stopped leading");

@@ -95,6 +95,8 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Fence {
     state: Arc<watch::Sender<State>>,
+    /// The only term in which writes pass, if it is bound to one.
+    bound: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -112,7 +114,13 @@ impl State {
 impl Fence {
     /// A fence that lets no write pass.
     pub fn closed() -> Self {
-        Self { state: Arc::default() }
+        Self { state: Arc::default(), bound: None }
+    }
+
+    /// The same for one [term](Self::term): who was let pass in it is not in the next, whatever has
+    /// happened in between.
+    pub(crate) fn bound(&self, term: u64) -> Self {
+        Self { state: Arc::clone(&self.state), bound: Some(term) }
     }
 
     /// Lets writes pass until a moment.
@@ -158,7 +166,7 @@ impl Fence {
         self.held().is_some()
     }
 
-    /// Which time it is that the lease is held, if it is.
+    /// Which time it is that the lease is held, if it is. The first is 1.
     pub(crate) fn term(&self) -> Option<u64> {
         self.held().map(|validity| validity.term)
     }
@@ -175,7 +183,8 @@ impl Fence {
                 over
             });
         }
-        self.state.borrow().held()
+        let held = self.state.borrow().held();
+        held.filter(|validity| self.bound.is_none_or(|term| term == validity.term))
     }
 
     /// A client whose writes pass this fence: for as long as it is open. A write that still waits
@@ -254,7 +263,7 @@ pub(crate) struct Fences(Vec<Fence>);
 impl PartialEq for Fences {
     /// Whether they are the same fences, open or not.
     fn eq(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Fence, &Fence)| Arc::ptr_eq(&one.state, &other.state);
+        let same = |(one, other): (&Fence, &Fence)| Arc::ptr_eq(&one.state, &other.state) && one.bound == other.bound;
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
     }
 }
@@ -419,5 +428,26 @@ mod tests {
         tokio::time::advance(Duration::from_secs(11)).await;
         reopen();
         assert_eq!(second.await, Err(FenceClosed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_bound_to_a_term_begins_nothing_in_the_next() {
+        let fence = Fence::closed();
+        let reopen = || fence.open_until(Instant::now() + Duration::from_secs(10));
+        reopen();
+        let first = fence.bound(fence.term().unwrap());
+        assert!(first.is_open());
+        reopen();
+        assert!(first.is_open(), "prolonged");
+        fence.close();
+        reopen();
+        assert!(fence.is_open() && !first.is_open());
+        let (client, connected, arrivals) = far();
+        connected.notify_one();
+        write(first.guard(client.clone())).await.unwrap().unwrap_err();
+        write(fence.guard(client)).await.unwrap().unwrap();
+        assert_eq!(*arrivals.borrow(), 1);
+        let fences = |fence: &Fence| Fences::default().and(fence);
+        assert!(fences(&first) == fences(&first.clone()) && fences(&first) != fences(&fence));
     }
 }

@@ -22,6 +22,8 @@ use super::http::{Answer, Head, text};
 /// How long an answer is believed: a yes longer than a no.
 const ALLOWED: Duration = Duration::from_secs(60);
 const REFUSED: Duration = Duration::from_secs(10);
+/// How long the server may take to say; who asks waits no longer, and neither does who stops.
+const REVIEW: Duration = Duration::from_secs(5);
 /// Answers remembered at the same time.
 const REMEMBERED: usize = 1024;
 
@@ -51,7 +53,8 @@ impl Access {
             return Some(text(StatusCode::UNAUTHORIZED, "Unauthorized\n"));
         };
         let path = request.uri().path();
-        match self.verdict(token, path).await {
+        let reviewed = tokio::time::timeout(REVIEW, self.verdict(token, path)).await;
+        match reviewed.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into()))) {
             Ok(Verdict::Allowed) => None,
             Ok(Verdict::Unknown) => Some(text(StatusCode::UNAUTHORIZED, "Unauthorized\n")),
             Ok(Verdict::Forbidden) => Some(text(StatusCode::FORBIDDEN, "Forbidden\n")),
@@ -123,4 +126,27 @@ impl Access {
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_review_without_an_answer_is_not_waited_for_for_ever() {
+        let silent = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let access = Access::new(kube::Client::new(silent, "default"));
+        let request = http::Request::get("/metrics").header(AUTHORIZATION, "Bearer token").body(()).unwrap();
+        let (asked, refusal) = (Instant::now(), access.refuse(&request).await.unwrap());
+        assert_eq!(refusal.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(asked.elapsed().as_secs(), REVIEW.as_secs());
+    }
 }

@@ -2,10 +2,13 @@
 //! error before anything runs, and port 0 is known before anything is served.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 
 use super::probes::Checks;
@@ -46,6 +49,7 @@ pub struct ManagerBuilder {
     graceful_shutdown: Duration,
     webhooks: Vec<Webhooks>,
     metrics_access: bool,
+    metrics_certificates: Option<PathBuf>,
     check_permissions: bool,
     describe: Option<PathBuf>,
 }
@@ -69,6 +73,7 @@ impl ManagerBuilder {
             graceful_shutdown: Duration::from_secs(30),
             webhooks: Vec::new(),
             metrics_access: false,
+            metrics_certificates: None,
             check_permissions: true,
             describe: describe::asked(),
         }
@@ -81,24 +86,38 @@ impl ManagerBuilder {
         self
     }
 
-    /// Serves `/healthz` and `/readyz` at an address, as `127.0.0.1:0` or `:8081`. Empty or `0`
-    /// means not at all, which is the default.
+    /// Serves `/healthz` and `/readyz` at an address, as `127.0.0.1:0` or `:8081`, which is at all
+    /// addresses of the machine, IPv4 and IPv6. Empty or `0` means not at all, which is the default.
     pub fn probes(mut self, address: impl Into<String>) -> Self {
         self.probes = Some(address.into());
         self
     }
 
     /// Serves `/metrics` at an address, as `127.0.0.1:0` or `:8080`. Empty or `0` means not at
-    /// all, which is the default.
+    /// all, which is the default. Over plain HTTP, unless callers are
+    /// [authenticated](Self::authenticate_metrics) or there are
+    /// [certificates](Self::metrics_certificates).
     pub fn metrics(mut self, address: impl Into<String>) -> Self {
         self.metrics = Some(address.into());
         self
     }
 
     /// Serves metrics only to callers with a bearer token whose owner may `get` the path
-    /// (`nonResourceURLs: ["/metrics"]`), as the API server says.
+    /// (`nonResourceURLs: ["/metrics"]`), as the API server says. Tokens are not for everybody on the
+    /// way to read: the metrics are served over HTTPS then, as controller-runtime does, with
+    /// [certificates](Self::metrics_certificates) from files, or with one made when the manager starts.
+    /// The latter nobody can check: a scraper needs `scheme: https` and
+    /// `insecure_skip_verify: true` (`insecureSkipVerify` in a `ServiceMonitor`).
     pub fn authenticate_metrics(mut self) -> Self {
         self.metrics_access = true;
+        self
+    }
+
+    /// Serves metrics over HTTPS with `tls.crt` and `tls.key` in a directory, as cert-manager and
+    /// Kubernetes mount them, read again within seconds when they change. That they are not there
+    /// is an error when the manager starts.
+    pub fn metrics_certificates(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.metrics_certificates = Some(directory.into());
         self
     }
 
@@ -210,6 +229,7 @@ impl ManagerBuilder {
             cache_options: self.caches,
             event_api: self.events,
             metrics_access: self.metrics_access,
+            metrics_certificates: self.metrics_certificates,
             check_permissions: self.check_permissions,
             describe: self.describe,
             ready: watch::Sender::new(false),
@@ -230,16 +250,59 @@ pub(super) fn bind(address: Option<String>, purpose: &'static str, any: bool) ->
     if any {
         "127.0.0.1:0".clone_into(&mut address);
     }
-    if address.starts_with(':') {
-        address.insert_str(0, "0.0.0.0");
-    }
     let bound = || -> std::io::Result<Bound> {
-        let listener = std::net::TcpListener::bind(&address)?;
+        let listener = match address.strip_prefix(':').and_then(|port| port.parse().ok()) {
+            Some(port) => listen_everywhere(port)?,
+            None => TcpListener::bind(&address)?,
+        };
         listener.set_nonblocking(true)?;
         Ok(Bound { address: listener.local_addr()?, listener })
     };
     match bound() {
         Ok(bound) => Ok(Some(bound)),
         Err(source) => Err(ManagerError::Bind { address, purpose, source }),
+    }
+}
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A port of all addresses: of both families, or, where there is no IPv6, of IPv4.
+fn listen_everywhere(port: u16) -> std::io::Result<TcpListener> {
+    let both = || -> std::io::Result<TcpListener> {
+        let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
+        // Whatever the system's default is.
+        socket.set_only_v6(false)?;
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    match both() {
+        Err(error) if error.kind() != ErrorKind::AddrInUse => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+        bound => bound,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_one_of_both_families() {
+        let bound = bind(Some(":0".to_owned()), "probes", false).unwrap().unwrap();
+        let port = bound.address.port();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
+        }
+        let taken = bind(Some(format!(":{port}")), "probes", false).map(drop).unwrap_err().to_string();
+        assert!(taken.starts_with(&format!("listen on :{port} for probes: ")), "{taken}");
+        bind(Some(":http".to_owned()), "probes", false).map(drop).unwrap_err();
     }
 }

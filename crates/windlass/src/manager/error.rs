@@ -72,6 +72,9 @@ pub enum ManagerError {
     /// Webhooks cannot be served.
     #[error(transparent)]
     Webhooks(#[from] WebhookError),
+    /// Metrics cannot be served over HTTPS.
+    #[error("metrics over HTTPS: {0}")]
+    MetricsCertificate(#[source] WebhookError),
     /// The operator may not do what it cannot do without.
     #[error("the operator's account lacks permissions; add these rules to its role:\n{missing}")]
     Forbidden {
@@ -92,7 +95,7 @@ pub enum ManagerError {
         /// How long was waited.
         after: Duration,
     },
-    /// A second signal arrived while stopping.
+    /// A second signal arrived while stopping. The process has a second to end by itself.
     #[error("aborted by a second signal")]
     Aborted,
     /// Signals cannot be received.

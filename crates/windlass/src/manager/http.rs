@@ -7,6 +7,7 @@ use http::{Method, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
@@ -25,6 +26,7 @@ const CONNECTIONS: usize = 64;
 /// whom the API server lets.
 pub(super) async fn serve<F>(
     listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     answer: Arc<F>,
     access: Option<Arc<Access>>,
     shutdown: CancellationToken,
@@ -42,7 +44,7 @@ pub(super) async fn serve<F>(
             refused.unwrap_or_else(|| respond(&head, &*answer)).map(|text| Full::new(Bytes::from(text)))
         }
     };
-    http_server::serve(listener, None, CONNECTIONS, answer, shutdown).await;
+    http_server::serve(listener, tls, CONNECTIONS, answer, shutdown).await;
 }
 
 fn respond(request: &Head, answer: &dyn Fn(&Head) -> Answer) -> Answer {

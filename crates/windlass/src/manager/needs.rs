@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tokio::time::Instant;
+
 use super::Manager;
 use crate::events::EventApi;
 use crate::rbac::Rules;
@@ -19,16 +21,17 @@ impl Manager {
     }
 
     /// What the operator may not do of what it cannot do without. Of a kind that a controller owns
-    /// it must be able to write something, in one way or another.
-    pub(super) fn missing(&self) -> impl Future<Output = Rules> + Send + use<> {
+    /// it must be able to write something, in one way or another. What the server has not said until
+    /// `deadline` is taken to be allowed.
+    pub(super) fn missing(&self, deadline: Instant) -> impl Future<Output = Rules> + Send + use<> {
         let mut owned = Rules::default();
         for controller in &self.controllers {
             owned.extend(&controller.owned(self.client.caches().namespaces()));
         }
         let ((_, needed), kube) = (self.needs(), self.client.kube().clone());
         async move {
-            let mut missing = needed.missing(&kube).await;
-            missing.extend(&owned.missing(&kube).await.where_all_of(&owned));
+            let mut missing = needed.missing(&kube, deadline).await;
+            missing.extend(&owned.missing(&kube, deadline).await.where_all_of(&owned));
             missing
         }
     }

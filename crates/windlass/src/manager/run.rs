@@ -4,25 +4,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use super::access::Access;
-use super::leading::Leading;
+use super::leading::{ABORT, Leading};
 use super::tasks::named;
 use super::{Bound, Cluster, Manager, ManagerError, describe, http, signals};
 use crate::cache::Caches;
 use crate::controller::{CompleteController, Environment};
 use crate::events::{Broadcaster, Recorder};
 use crate::informer::SyncError;
+use crate::webhook::Tls;
 
-/// How long the server may take to say what the operator may do; it is taken to allow everything after.
+/// How long the server may take to say what the operator may do; it is taken to allow what it has not said.
 const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Manager {
-    /// Runs until SIGINT or SIGTERM, then stops in order. A second signal aborts.
+    /// Runs until SIGINT or SIGTERM, then stops in order.
+    ///
+    /// A second signal aborts: this returns [`ManagerError::Aborted`], and the process, if it is still
+    /// there a second later, exits with code 1. Code that blocks its thread cannot be aborted
+    /// otherwise, and a runtime waits for it.
     pub async fn run(self) -> Result<(), ManagerError> {
         let shutdown = CancellationToken::new();
-        let mut signals = signals::Signals::install().map_err(ManagerError::Signals)?;
+        let mut signals = signals::Signals::install().await.map_err(ManagerError::Signals)?;
         let running = self.run_until(shutdown.clone());
         tokio::pin!(running);
         tokio::select! {
@@ -45,15 +53,15 @@ impl Manager {
             return written.map_err(|source| ManagerError::Describe { path, source });
         }
         if self.check_permissions {
-            let asked = tokio::time::timeout(PERMISSIONS_TIMEOUT, self.missing());
-            if let Some(Ok(missing)) = shutdown.run_until_cancelled(asked).await
+            let asked = self.missing(Instant::now() + PERMISSIONS_TIMEOUT);
+            if let Some(missing) = shutdown.run_until_cancelled(asked).await
                 && !missing.is_empty()
             {
                 return Err(ManagerError::Forbidden { missing });
             }
         }
-        let mut running = Running::new(self.client.caches(), &self.clusters, &shutdown);
-        self.serve_http(&mut running)?;
+        let mut running = Running::new(self.client.caches(), &self.clusters);
+        self.serve_http(&mut running).await?;
         // Before the caches: what they list may have to be converted here.
         self.start_webhooks(&mut running, &shutdown).await?;
         running.caches.iter().for_each(Caches::start);
@@ -61,7 +69,7 @@ impl Manager {
             Some(Err(error)) => Err(ManagerError::Cache(error)),
             Some(Ok(())) => {
                 self.start_work(&mut running);
-                supervise(&mut running.work, &shutdown).await
+                running.supervise(&shutdown).await
             }
             None => Ok(()),
         };
@@ -69,18 +77,31 @@ impl Manager {
     }
 
     /// Answers probes and serves metrics.
-    fn serve_http(&mut self, running: &mut Running) -> Result<(), ManagerError> {
-        let synced = running.caches.clone();
+    async fn serve_http(&mut self, running: &mut Running) -> Result<(), ManagerError> {
+        // What a reconcile reads for the first time later on may not be there, or not be allowed: that is
+        // its own failure, and not that of the replica.
+        let synced: Vec<_> = running.caches.iter().map(Caches::synced_so_far).collect();
         let checks = std::mem::take(&mut self.checks).with_ready("caches", move || {
-            if synced.iter().all(Caches::is_synced) { Ok(()) } else { Err("not synced".to_owned()) }
+            if synced.iter().all(|synced| synced()) { Ok(()) } else { Err("not synced".to_owned()) }
         });
         let (servers, shutdown) = (&mut running.servers, &running.servers_shutdown);
-        serve(servers, self.probes.take(), "probes", shutdown, None, move |request| checks.answer(request))?;
+        let answer = move |request: &http::Head| checks.answer(request);
+        serve(servers, self.probes.take(), "probes", shutdown, Guard::default(), answer)?;
         let registry = self.metrics.clone();
         let access = self.metrics_access.then(|| Arc::new(Access::new(self.client.kube().clone())));
-        serve(servers, self.metrics_server.take(), "metrics", shutdown, access, move |request| {
-            http::metrics(request, &registry)
-        })
+        let mut guard = Guard { access, tls: None };
+        if self.metrics_server.is_some() && (self.metrics_access || self.metrics_certificates.is_some()) {
+            let tls = Tls::new(self.metrics_certificates.as_deref(), &registry).await;
+            let tls = tls.map_err(ManagerError::MetricsCertificate)?;
+            guard.tls = Some(tls.acceptor());
+            let shutdown = shutdown.clone();
+            servers.spawn(async move {
+                tls.follow(shutdown).await;
+                Ok(())
+            });
+        }
+        let answer = move |request: &http::Head| http::metrics(request, &registry);
+        serve(servers, self.metrics_server.take(), "metrics", shutdown, guard, answer)
     }
 
     async fn start_webhooks(
@@ -101,9 +122,9 @@ impl Manager {
     /// events.
     fn start_work(&mut self, running: &mut Running) {
         self.ready.send_replace(true);
-        let (work, shutdown) = (&mut running.work, &running.work_shutdown);
+        let tasks = &mut running.tasks;
         for task in std::mem::take(&mut self.tasks) {
-            work.spawn(task.run(shutdown.clone()));
+            tasks.work.spawn(task.run(tasks.shutdown.clone()));
         }
         let environment = Environment {
             client: self.client.clone(),
@@ -111,9 +132,11 @@ impl Manager {
             fence: None,
             recorder: Recorder::discard(),
             metrics: self.metrics.clone(),
+            workers: TaskTracker::new(),
         };
         let (controllers, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.controllers).into_iter().partition(|controller| controller.needs_leader());
+        let Group { work, shutdown, .. } = &mut running.controllers;
         spawn_controllers(work, &others, &environment, &self.broadcaster, shutdown);
         let leading = Leading {
             controllers,
@@ -122,8 +145,8 @@ impl Manager {
             broadcaster: Arc::clone(&self.broadcaster),
             election: self.election.take(),
         };
-        let leading = leading.run(shutdown.clone());
-        work.spawn(async move { named("leader election", Box::pin(leading)).await? });
+        let leading = leading.run(running.leading.shutdown.clone(), running.abort_leading.clone());
+        running.leading.work.spawn(async move { named("leader election", Box::pin(leading)).await? });
         let kube = self.client.kube().clone();
         let (events, shutdown) = (Arc::clone(&self.broadcaster), running.servers_shutdown.clone());
         running.servers.spawn(async move {
@@ -133,11 +156,41 @@ impl Manager {
     }
 }
 
+/// Work that is told to stop together. Dropping it tells, and aborts.
+struct Group {
+    work: JoinSet<Result<(), ManagerError>>,
+    shutdown: CancellationToken,
+    _stop: DropGuard,
+}
+
+impl Group {
+    fn new() -> Self {
+        let shutdown = CancellationToken::new();
+        Self { work: JoinSet::new(), _stop: shutdown.clone().drop_guard(), shutdown }
+    }
+
+    /// Tells it to stop, and waits until it has. The first failure is kept as soon as it is known.
+    async fn stop(&mut self, result: &mut Result<(), ManagerError>) {
+        self.shutdown.cancel();
+        while let Some(ended) = self.work.join_next().await {
+            let ended = flatten(ended);
+            if result.is_ok() {
+                *result = ended;
+            }
+        }
+    }
+}
+
 /// What a manager runs. Dropping it aborts everything, in this order.
 struct Running {
-    work: JoinSet<Result<(), ManagerError>>,
-    work_shutdown: CancellationToken,
-    _stop_work: DropGuard,
+    /// The leader's controllers and tasks, and the election.
+    leading: Group,
+    /// There is no more time for it: the lease is given back, and that is all.
+    abort_leading: CancellationToken,
+    /// Controllers of every replica.
+    controllers: Group,
+    /// Tasks of every replica.
+    tasks: Group,
     webhooks: JoinSet<()>,
     webhooks_shutdown: CancellationToken,
     /// Of probes and metrics; and what writes events.
@@ -149,13 +202,13 @@ struct Running {
 }
 
 impl Running {
-    fn new(own: &Caches, clusters: &[Cluster], shutdown: &CancellationToken) -> Self {
+    fn new(own: &Caches, clusters: &[Cluster]) -> Self {
         let caches: Vec<Caches> = std::iter::once(own).chain(clusters.iter().map(Cluster::caches)).cloned().collect();
-        let work_shutdown = shutdown.child_token();
         Self {
-            work: JoinSet::new(),
-            _stop_work: work_shutdown.clone().drop_guard(),
-            work_shutdown,
+            leading: Group::new(),
+            abort_leading: CancellationToken::new(),
+            controllers: Group::new(),
+            tasks: Group::new(),
             webhooks: JoinSet::new(),
             webhooks_shutdown: CancellationToken::new(),
             servers: JoinSet::new(),
@@ -172,33 +225,54 @@ impl Running {
         Ok(())
     }
 
-    /// Stops everything in the reverse order, and aborts what has not stopped in time.
-    async fn stop(mut self, result: Result<(), ManagerError>, time: Duration) -> Result<(), ManagerError> {
-        self.work_shutdown.cancel();
-        // Nor may a reconcile that reads a kind for the first time hold up the rest.
-        self.caches.iter().for_each(Caches::close);
-        if let Ok(ended) = tokio::time::timeout(time, self.finish()).await {
-            return result.and(ended);
+    /// Waits for the token, or for work that fails before.
+    async fn supervise(&mut self, shutdown: &CancellationToken) -> Result<(), ManagerError> {
+        loop {
+            // Cancel-safe: what ended is taken only when it is returned.
+            let ended = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return Ok(()),
+                Some(ended) = self.leading.work.join_next() => ended,
+                Some(ended) = self.controllers.work.join_next() => ended,
+                Some(ended) = self.tasks.work.join_next() => ended,
+            };
+            flatten(ended)?;
         }
-        self.work.shutdown().await;
-        self.webhooks.shutdown().await;
-        self.servers.shutdown().await;
-        self.stop_caches().await;
-        Err(ManagerError::ShutdownTimeout { after: time })
     }
 
-    /// Waits for the work to end, then ends what it relies on. Fails with the first that failed.
-    async fn finish(&mut self) -> Result<(), ManagerError> {
-        let mut result = Ok(());
-        while let Some(ended) = self.work.join_next().await {
-            result = result.and(flatten(ended));
+    /// Stops everything in the reverse order, and aborts what has not stopped in time. Why it stops, or
+    /// what failed while it did, is the error rather than that it took too long.
+    async fn stop(mut self, mut result: Result<(), ManagerError>, time: Duration) -> Result<(), ManagerError> {
+        // Nor may a reconcile that reads a kind for the first time hold up the rest.
+        self.caches.iter().for_each(Caches::close);
+        if tokio::time::timeout(time, self.finish(&mut result)).await.is_ok() {
+            return result;
         }
+        tracing::warn!(after = ?time, "not stopped in time, aborting");
+        // It drops what it runs, and gives the lease back.
+        self.abort_leading.cancel();
+        self.leading.stop(&mut Ok(())).await;
+        let aborted = async {
+            self.controllers.work.shutdown().await;
+            self.tasks.work.shutdown().await;
+            self.webhooks.shutdown().await;
+            self.servers.shutdown().await;
+            self.stop_caches().await;
+        };
+        let _ = tokio::time::timeout(ABORT, aborted).await;
+        result.and(Err(ManagerError::ShutdownTimeout { after: time }))
+    }
+
+    /// Stops what was started last first, and what others rely on after them.
+    async fn finish(&mut self, result: &mut Result<(), ManagerError>) {
+        self.leading.stop(result).await;
+        self.controllers.stop(result).await;
+        self.tasks.stop(result).await;
         self.stop_caches().await;
         self.webhooks_shutdown.cancel();
         while self.webhooks.join_next().await.is_some() {}
         self.servers_shutdown.cancel();
         while self.servers.join_next().await.is_some() {}
-        result
     }
 
     async fn stop_caches(&self) {
@@ -208,12 +282,19 @@ impl Running {
     }
 }
 
+/// What stands between a server and its callers.
+#[derive(Default)]
+struct Guard {
+    tls: Option<TlsAcceptor>,
+    access: Option<Arc<Access>>,
+}
+
 fn serve<F>(
     servers: &mut JoinSet<Result<(), ManagerError>>,
     bound: Option<Bound>,
     purpose: &'static str,
     shutdown: &CancellationToken,
-    access: Option<Arc<Access>>,
+    guard: Guard,
     answer: F,
 ) -> Result<(), ManagerError>
 where
@@ -228,7 +309,7 @@ where
     tracing::info!(address = %bound.address, purpose, "serving");
     let shutdown = shutdown.clone();
     servers.spawn(async move {
-        http::serve(listener, Arc::new(answer), access, shutdown).await;
+        http::serve(listener, guard.tls, Arc::new(answer), guard.access, shutdown).await;
         Ok(())
     });
     Ok(())

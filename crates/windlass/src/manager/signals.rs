@@ -1,23 +1,79 @@
 //! SIGINT and SIGTERM.
+//!
+//! They are heard on a thread of their own: an operator whose threads are all in blocking code must
+//! end on a second signal, too, and cannot be asked to.
 
 use std::io;
+use std::time::Duration;
 
-/// Signals that ask the process to stop.
-#[cfg(unix)]
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// How long after the second signal the process may end by itself.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Signals that ask the process to stop. The second ends it, soon, whatever it is doing; unless this
+/// was dropped before.
 pub(super) struct Signals {
+    heard: mpsc::UnboundedReceiver<()>,
+    _listening: DropGuard,
+}
+
+impl Signals {
+    pub(super) async fn install() -> io::Result<Self> {
+        let (tell, heard) = mpsc::unbounded_channel();
+        let (installed, listens) = oneshot::channel();
+        let listening = CancellationToken::new();
+        let until = listening.clone();
+        let hear = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(hear(installed, tell, until)),
+            Err(error) => drop(installed.send(Err(error))),
+        };
+        std::thread::Builder::new().name("signals".to_owned()).spawn(hear)?;
+        listens.await.map_err(io::Error::other)??;
+        Ok(Self { heard, _listening: listening.drop_guard() })
+    }
+
+    /// Waits for the next one. Cancel-safe.
+    pub(super) async fn next(&mut self) {
+        if self.heard.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Passes signals on until the token is cancelled, and ends the process some time after the second.
+async fn hear(installed: oneshot::Sender<io::Result<()>>, tell: mpsc::UnboundedSender<()>, until: CancellationToken) {
+    let mut source = match Source::install() {
+        Ok(source) => source,
+        Err(error) => return drop(installed.send(Err(error))),
+    };
+    let _ = installed.send(Ok(()));
+    for _ in 0..2 {
+        if until.run_until_cancelled(source.next()).await.is_none() {
+            return;
+        }
+        let _ = tell.send(());
+    }
+    tokio::time::sleep(GRACE).await;
+    tracing::error!("still running after a second signal, exiting");
+    std::process::exit(1);
+}
+
+#[cfg(unix)]
+struct Source {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
-impl Signals {
-    pub(super) fn install() -> io::Result<Self> {
+impl Source {
+    fn install() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Waits for the next one. Cancel-safe.
-    pub(super) async fn next(&mut self) {
+    async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -27,15 +83,15 @@ impl Signals {
 
 /// Control-C, where there are no signals.
 #[cfg(not(unix))]
-pub(super) struct Signals;
+struct Source;
 
 #[cfg(not(unix))]
-impl Signals {
-    pub(super) fn install() -> io::Result<Self> {
+impl Source {
+    fn install() -> io::Result<Self> {
         Ok(Self)
     }
 
-    pub(super) async fn next(&mut self) {
+    async fn next(&mut self) {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -248,6 +248,15 @@ impl Claim {
         self.shard
     }
 
+    pub(crate) fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// What writes for the key must pass: nothing does in a later term.
+    pub(crate) fn fence(&self) -> Fence {
+        self.slots.slot(self.shard).fence.bound(self.term)
+    }
+
     /// Goes on with something until the shard is no longer this replica's, and drops it then.
     pub(crate) async fn while_held<F: Future>(&self, work: F) -> Result<F::Output, FenceClosed> {
         self.slots.slot(self.shard).fence.during(self.term, work).await

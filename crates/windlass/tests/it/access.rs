@@ -1,13 +1,23 @@
 //! What an operator may do, and who may ask it things.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::{Api, Patch, PostParams};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tower::ServiceExt;
 use windlass::cache::Scope;
 use windlass::controller::{Watch, from_fn};
@@ -18,6 +28,7 @@ use windlass::shard::Sharding;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
 use windlass_server::authn::User;
+use windlass_server::pki::Authority;
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
@@ -252,6 +263,33 @@ async fn a_kind_that_was_not_declared_fails_with_the_rule_to_add_and_does_not_ho
     running.stop().await.expect("stopped");
 }
 
+#[tokio::test]
+async fn a_kind_that_a_reconcile_may_not_read_does_not_make_the_replica_unready() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let mut rules = Rules::default();
+    rules.allow(None, "petstore.example.com", ["pets"], ["get", "list", "watch"]);
+    bench.grant("petstore", &rules).await;
+    let client = kube::Client::new(bench.server.service_as(user("petstore")), "default");
+    let errors: Log<String> = Log::default();
+    let log = errors.clone();
+    let mut manager = Manager::builder(client).name("petstore").probes("127.0.0.1:0").build().expect("built");
+    let probes = manager.probes_address().expect("bound");
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let log = log.clone();
+        async move {
+            log.push(ctx.get::<Secret>(&key).await.expect_err("not allowed").to_string());
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let running = Running::ready(manager).await;
+    wait_for("the read fails", async || errors.len() > 0).await;
+    let answer = crate::manager::fetch(probes, "/readyz?verbose").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("[+]caches ok"), "{answer}");
+    running.stop().await.expect("stopped");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_first_read_without_an_answer_does_not_hold_up_the_stop() {
     let bench = Bench::start().await;
@@ -294,6 +332,12 @@ async fn metrics_are_for_those_whom_the_api_server_lets() {
     let manager = Manager::builder(kube).metrics("127.0.0.1:0").authenticate_metrics().build().expect("built");
     let address = manager.metrics_address().expect("bound");
     let running = Running::start(manager);
+    wait_for("served", async || TcpStream::connect(address).await.is_ok()).await;
+    let mut plain = TcpStream::connect(address).await.expect("connected");
+    plain.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("sent");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer).await;
+    assert!(!answer.starts_with(b"HTTP"), "no token is asked for over plain HTTP");
     assert!(ask(address, None).await.starts_with("HTTP/1.1 401"));
     assert!(ask(address, Some("forged")).await.starts_with("HTTP/1.1 401"));
     assert!(ask(address, Some("stranger")).await.starts_with("HTTP/1.1 403"));
@@ -313,13 +357,91 @@ async fn ask(address: SocketAddr, token: Option<&str>) -> String {
 }
 
 async fn ask_as(address: SocketAddr, header: Option<&str>) -> String {
-    let mut stream = tokio::net::TcpStream::connect(address).await.expect("connected");
+    let mut stream = connect(address, Arc::new(Anybody)).await.expect("connected");
     let header = header.map(|value| format!("Authorization: {value}\r\n")).unwrap_or_default();
     let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{header}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("received");
     answer
+}
+
+/// Trusts whomever it meets, as a scraper that is told not to verify does.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A connection, if the verifier trusts who is there.
+async fn connect(address: SocketAddr, verifier: Arc<dyn ServerCertVerifier>) -> std::io::Result<TlsStream<TcpStream>> {
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::new(default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().expect("versions");
+    let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    let stream = TcpStream::connect(address).await?;
+    TlsConnector::from(Arc::new(config)).connect(ServerName::from(address.ip()), stream).await
+}
+
+#[tokio::test]
+async fn metrics_are_served_with_the_certificate_of_a_directory() {
+    let bench = Bench::start().await;
+    let files = tempfile::tempdir().expect("a directory");
+    let build = || {
+        let builder = Manager::builder(bench.kube.clone()).metrics("127.0.0.1:0");
+        builder.metrics_certificates(files.path()).build().expect("built")
+    };
+    let error = Running::start(build()).ended().await.expect_err("no certificate").to_string();
+    assert!(error.starts_with("metrics over HTTPS: read ") && error.contains("tls.crt"), "{error}");
+    let authority = Authority::generate().expect("made");
+    let server = authority.server(&["127.0.0.1".to_owned()]).expect("made");
+    std::fs::write(files.path().join("tls.crt"), server.certificate).expect("written");
+    std::fs::write(files.path().join("tls.key"), server.key).expect("written");
+    let manager = build();
+    let address = manager.metrics_address().expect("bound");
+    let running = Running::ready(manager).await;
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(authority.certificate().as_bytes()).expect("a certificate"))
+        .expect("added");
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
+    let mut stream = connect(address, verifier.build().expect("a verifier")).await.expect("trusted");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("received");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("certificate_not_after_seconds"), "{answer}");
+    running.stop().await.expect("stopped");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,18 +1,21 @@
 //! Leader election: one replica works, and a replica that lost its lease writes nothing.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch};
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
+use windlass::client::ClientError;
 use windlass::config::Loader;
 use windlass::controller::from_fn;
 use windlass::events::Recorder;
@@ -201,11 +204,176 @@ async fn what_a_leader_began_when_it_was_cut_off_does_not_leave_when_the_network
     first.stop().await.expect("stopped");
 }
 
-#[tokio::test]
+/// A client for which leases are out of reach while it is cut off; everything else goes on.
+fn without_leases(bench: &Bench, cut: &Arc<AtomicBool>) -> kube::Client {
+    let (service, cut) = (bench.server.service(), Arc::clone(cut));
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, cut) = (service.clone(), cut.load(Ordering::Relaxed));
+        async move {
+            if cut && request.uri().path().contains("/leases") {
+                return Err("cut off".into());
+            }
+            let Ok(response) = service.oneshot(request).await;
+            Ok::<_, tower::BoxError>(response)
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// Whose deadline is between two attempts to renew.
+fn uneven() -> LeaderElection {
+    LeaderElection { renew_deadline: Duration::from_secs(9), ..LeaderElection::new("default", "lock") }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_write_is_stopped_with_the_lease_does_not_end_the_manager() {
+    for client in [switchable, without_leases] {
+        let bench = Bench::start().await;
+        bench.create(&pet("thor")).await;
+        let (terms, cut) = (Log::default(), Arc::new(AtomicBool::new(false)));
+        let builder = Manager::builder(client(&bench, &cut)).name("a").leader_election(uneven());
+        let mut manager = builder.build().expect("built");
+        let begun = terms.clone();
+        let writing = move |client: Client, _| {
+            begun.push(());
+            async move {
+                loop {
+                    let patch = Patch::Merge(json!({"spec": {"tricks": ["lead"]}}));
+                    client.patch::<Pet>(&ObjectKey::new("default", "thor"), &patch).await?;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        };
+        let writing = move |client, shutdown| -> futures::future::BoxFuture<'static, Result<(), ClientError>> {
+            Box::pin(writing(client, shutdown))
+        };
+        manager.add_leader_task("write", writing).expect("added");
+        let registry = manager.registry().clone();
+        let leads = |value: u32| {
+            let line = format!("leader_election_master_status{{name=\"lock\"}} {value}\n");
+            registry.encode().contains(&line)
+        };
+        let running = Running::start(manager);
+        wait_for("a leads", async || terms.len() == 1).await;
+        assert!(leads(1), "{}", registry.encode());
+        cut.store(true, Ordering::Relaxed);
+        wait_for("a steps down", async || leads(0)).await;
+        cut.store(false, Ordering::Relaxed);
+        wait_for("a leads again, in the same process", async || running.is_finished() || terms.len() == 2).await;
+        assert!(leads(1), "{}", registry.encode());
+        drop(running);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_fails_before_the_lease_is_lost_ends_the_manager() {
+    let bench = Bench::start().await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let builder = Manager::builder(without_leases(&bench, &cut)).name("a").leader_election(uneven());
+    let mut manager = builder.build().expect("built");
+    let cutting = Arc::clone(&cut);
+    let bad = move |_, _| {
+        let cutting = Arc::clone(&cutting);
+        async move {
+            cutting.store(true, Ordering::Relaxed);
+            Err::<(), _>("scripted")
+        }
+    };
+    manager.add_leader_task("bad", bad).expect("added");
+    // It keeps the leader from stopping for longer than the lease is good.
+    let slow = |_, _| async { std::future::pending::<Result<(), Infallible>>().await };
+    manager.add_leader_task("slow", slow).expect("added");
+    let ended = tokio::time::timeout(Duration::from_secs(25), Running::start(manager).ended()).await;
+    assert_eq!(ended.expect("it ends").expect_err("failed").to_string(), "task \"bad\": scripted");
+}
+
+/// What somebody began in one term and kept is no use in the next: another may have led in between.
+#[tokio::test(start_paused = true)]
+async fn the_client_of_one_term_does_not_write_in_the_next() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let builder = Manager::builder(without_leases(&bench, &cut)).name("a").leader_election(uneven());
+    let mut manager = builder.build().expect("built");
+    let contexts: Arc<Mutex<Vec<Context>>> = Arc::default();
+    let clients: Arc<Mutex<Vec<Client>>> = Arc::default();
+    let (kept, len) = (Arc::clone(&contexts), |list: &Mutex<Vec<Context>>| list.lock().expect("not poisoned").len());
+    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
+        kept.lock().expect("not poisoned").push(ctx);
+        async { Ok(Outcome::Done) }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let kept = Arc::clone(&clients);
+    let task = move |client: Client, shutdown: CancellationToken| {
+        kept.lock().expect("not poisoned").push(client);
+        async move {
+            shutdown.cancelled().await;
+            Ok::<_, Infallible>(())
+        }
+    };
+    manager.add_leader_task("task", task).expect("added");
+    let running = Running::start(manager);
+    wait_for("a leads", async || len(&contexts) == 1).await;
+    cut.store(true, Ordering::Relaxed);
+    wait_for("a steps down", async || contexts.lock().expect("not poisoned")[0].shutdown().is_cancelled()).await;
+    cut.store(false, Ordering::Relaxed);
+    wait_for("a leads again", async || len(&contexts) == 2).await;
+    let contexts: Vec<Context> = contexts.lock().expect("not poisoned").clone();
+    let clients: Vec<Client> = clients.lock().expect("not poisoned").clone();
+    for (term, (context, client)) in contexts.iter().zip(&clients).enumerate() {
+        let name = format!("term-{term}");
+        assert_eq!(context.client().create(&map(&name)).await.is_ok(), term == 1, "{name}");
+        let name = format!("task-of-{name}");
+        assert_eq!(client.create(&map(&name)).await.is_ok(), term == 1, "{name}");
+        context.recorder().normal(&pet("thor"), "Term", name);
+    }
+    running.stop().await.expect("stopped");
+    let events: Api<Event> = Api::namespaced(bench.kube.clone(), "default");
+    let events = events.list(&ListParams::default()).await.expect("listed").items;
+    let notes: Vec<_> = events.into_iter().filter(|event| event.reason.as_deref() == Some("Term")).collect();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+}
+
+/// A worker in blocking code hears nothing of the loss. The next term begins when it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_term_begins_when_the_workers_of_the_last_one_are_gone() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let (log, cut) = (Log::default(), Arc::new(AtomicBool::new(false)));
+    let builder = Manager::builder(without_leases(&bench, &cut)).name("a").leader_election(quick("a"));
+    let mut manager = builder.build().expect("built");
+    let (seen, cutting) = (log.clone(), Arc::clone(&cut));
+    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
+        if seen.contains(&"begin") {
+            seen.push("again");
+        } else {
+            seen.push("begin");
+            cutting.store(true, Ordering::Relaxed);
+            let begun = std::time::Instant::now();
+            while !ctx.shutdown().is_cancelled() && begun.elapsed() < Duration::from_secs(5) {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            cutting.store(false, Ordering::Relaxed);
+            // Long enough for the lease to be taken again, if nobody waited.
+            std::thread::sleep(Duration::from_millis(500));
+            seen.push("end");
+        }
+        async { Ok(Outcome::Done) }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    let running = Running::start(manager);
+    wait_for("the next term", async || log.contains(&"again")).await;
+    running.stop().await.expect("stopped");
+    assert!(log.entries().starts_with(&["begin", "end", "again"]), "{:?}", log.entries());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_was_stopped_and_wakes_up_writes_nothing() {
     let bench = Bench::start().await;
     let fence = Fence::closed();
-    let mut elector = Elector::new(bench.kube.clone(), quick("a"), fence.clone(), Recorder::discard());
+    // Times long enough for the test to write in, however busy the machine is: the wall clock is not paused.
+    let election = LeaderElection { identity: "a".into(), ..LeaderElection::new("default", "lock") };
+    let mut elector = Elector::new(bench.kube.clone(), election, fence.clone(), Recorder::discard());
     let client = Client::standalone(fence.guard(bench.kube.clone()), "a");
     let refused = client.create(&map("early")).await.expect_err("not the leader yet");
     let mut cause = std::error::Error::source(&refused);

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, Patch};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PostParams};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 use windlass::controller::from_fn;
 use windlass::events::Recorder;
 use windlass::lease::{Elector, Fence, LeaderElection};
@@ -121,20 +123,50 @@ async fn an_address_that_is_taken_is_named() {
     assert!(error.contains(&address) && error.contains("probes"), "{error}");
 }
 
+/// A client that notes which kinds are listed.
+fn noting_lists(bench: &Bench, listed: &Log<String>) -> kube::Client {
+    let (service, listed) = (bench.server.service(), listed.clone());
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let kind = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        let (service, listed) = (service.clone(), listed.clone());
+        async move {
+            let response = service.oneshot(request).await;
+            listed.push(kind);
+            response
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// Waits for its token, then says that it was told, and after a while that it stops: what is told in the
+/// meantime would be seen in between.
+async fn stops(log: &Log<&'static str>, shutdown: &CancellationToken, [told, stopped]: [&'static str; 2]) {
+    shutdown.cancelled().await;
+    log.push(told);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    log.push(stopped);
+}
+
 /// Everything an operator runs: webhooks before caches, tasks of every replica before the election, the
 /// leader's part after it, with its cache already warm.
 #[tokio::test]
 async fn things_start_in_order_and_stop_in_reverse() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("chip".into());
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    maps.create(&PostParams::default(), &map).await.expect("created");
     let other = LeaderElection { identity: "other".into(), ..LeaderElection::new("default", "lock") };
     let mut elector = Elector::new(bench.kube.clone(), other, Fence::closed(), Recorder::discard());
     elector.acquire().await;
 
-    let log: Log<&str> = Log::default();
+    let (log, listed) = (Log::<&str>::default(), Log::default());
     let election = LeaderElection { retry_period: Duration::from_millis(5), ..LeaderElection::new("default", "lock") };
-    let builder = Manager::builder(bench.kube.clone()).name("it").leader_election(election).probes("127.0.0.1:0");
-    let mut manager = builder.build().expect("built");
+    let builder = Manager::builder(noting_lists(&bench, &listed)).name("it").leader_election(election);
+    let mut manager = builder.probes("127.0.0.1:0").build().expect("built");
     let certificates = crate::webhook::certificates(crate::webhook::settings());
     manager.add_webhooks(crate::webhook::webhooks(&crate::webhook::Rules::default(), certificates)).expect("added");
     let probes = manager.probes_address().expect("bound");
@@ -143,27 +175,32 @@ async fn things_start_in_order_and_stop_in_reverse() {
         assert_eq!(lister.len(), 1, "caches are complete");
         assert!(fetch(probes, "/readyz?verbose").await.contains("[+]webhooks ok"));
         seen.push("task");
-        shutdown.cancelled().await;
-        seen.push("task stops");
+        stops(&seen, &shutdown, ["task told", "task stops"]).await;
+        assert!(fetch(probes, "/readyz?verbose").await.contains("[+]webhooks ok"), "still there");
         Ok::<_, String>(())
     };
     manager.add_task("task", task).expect("added");
     let seen = log.clone();
-    let of_everybody = from_fn(move |_: ObjectKey, _: Context| {
-        seen.push("everybody's reconcile");
-        async { Ok(Outcome::Done) }
+    let of_everybody = from_fn(move |_: ObjectKey, ctx: Context| {
+        let seen = seen.clone();
+        async move {
+            seen.push("everybody's reconcile");
+            stops(&seen, ctx.shutdown(), ["everybody's told", "everybody's stops"]).await;
+            Ok(Outcome::Done)
+        }
     });
     manager.add(Controller::<Pet>::new("all").needs_leader(false).complete(of_everybody)).expect("added");
     let seen = log.clone();
+    // The leader's alone: nobody else has its kind listed.
     let of_leader = from_fn(move |key: ObjectKey, ctx: Context| {
         let seen = seen.clone();
         async move {
-            assert!(ctx.get::<Pet>(&key).await?.is_some(), "warm");
+            assert!(ctx.get::<ConfigMap>(&key).await?.is_some(), "warm");
             seen.push("leader's reconcile");
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<Pet>::new("leader").complete(of_leader)).expect("added");
+    manager.add(Controller::<ConfigMap>::new("leader").complete(of_leader)).expect("added");
     let seen = log.clone();
     let leading = move |client: windlass::Client, shutdown: CancellationToken| {
         let seen = seen.clone();
@@ -171,8 +208,7 @@ async fn things_start_in_order_and_stop_in_reverse() {
             let patch = Patch::Merge(json!({"spec": {"tricks": ["lead"]}}));
             client.patch::<Pet>(&ObjectKey::new("default", "thor"), &patch).await?;
             seen.push("leader's task");
-            shutdown.cancelled().await;
-            seen.push("leader's task stops");
+            stops(&seen, &shutdown, ["leader's told", "leader's stops"]).await;
             Ok::<_, windlass::client::ClientError>(())
         }
     };
@@ -181,6 +217,7 @@ async fn things_start_in_order_and_stop_in_reverse() {
     assert!(matches!(again, Err(ManagerError::DuplicateName { .. })));
 
     let running = Running::ready(manager).await;
+    assert!(listed.contains(&"configmaps".to_owned()), "warm before it leads: {:?}", listed.entries());
     wait_for("the part of every replica", async || log.contains(&"task") && log.contains(&"everybody's reconcile"))
         .await;
     assert!(!log.entries().iter().any(|entry| entry.starts_with("leader")), "{:?}", log.entries());
@@ -188,11 +225,35 @@ async fn things_start_in_order_and_stop_in_reverse() {
     wait_for("the leader's part", async || log.contains(&"leader's task") && log.contains(&"leader's reconcile")).await;
     let (started, leases) = (log.len(), Api::<Lease>::namespaced(bench.kube.clone(), "default"));
     running.stop().await.expect("stopped");
-    let stopped = log.entries().split_off(started);
-    assert!(stopped.contains(&"task stops") && stopped.contains(&"leader's task stops"), "{stopped:?}");
+    let order = ["leader's told", "leader's stops", "everybody's told", "everybody's stops", "task told", "task stops"];
+    assert_eq!(log.entries().split_off(started), order);
     let lease = leases.get("lock").await.expect("there").spec.expect("a spec");
     assert_eq!(lease.holder_identity.as_deref(), Some(""), "given back once everything had stopped");
     assert!(tokio::net::TcpStream::connect(probes).await.is_err(), "closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_does_not_stop_in_time_gives_the_lease_back() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let log: Log<&str> = Log::default();
+    let builder = Manager::builder(bench.kube.clone()).leader_election(LeaderElection::new("default", "lock"));
+    let mut manager = builder.build().expect("built");
+    let seen = log.clone();
+    let stuck = from_fn(move |_, _| {
+        seen.push("begin");
+        async { std::future::pending().await }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(stuck)).expect("added");
+    let running = Running::start(manager);
+    wait_for("begun", async || log.contains(&"begin")).await;
+    let told = tokio::time::Instant::now();
+    let error = running.stop().await.expect_err("not in time");
+    assert!(matches!(error, ManagerError::ShutdownTimeout { after } if after.as_secs() == 30), "{error}");
+    let took = told.elapsed();
+    assert!((30..32).contains(&took.as_secs()), "half a minute, unless said otherwise: {took:?}");
+    let lease = Api::<Lease>::namespaced(bench.kube.clone(), "default").get("lock").await.expect("there");
+    assert_eq!(lease.spec.expect("a spec").holder_identity.as_deref(), Some(""), "given back");
 }
 
 #[tokio::test(start_paused = true)]

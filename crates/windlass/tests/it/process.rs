@@ -80,18 +80,30 @@ impl Process {
         kill_process(Pid::from_raw(id).expect("a process"), signal).expect("sent");
     }
 
-    pub async fn ended_well(mut self) {
-        assert!(self.child.wait().await.expect("ended").success());
+    pub async fn ended_well(self) {
+        assert_eq!(self.ended().await, Some(0));
+    }
+
+    /// Waits until it ends, and says with which code.
+    pub async fn ended(mut self) -> Option<i32> {
+        self.child.wait().await.expect("ended").code()
     }
 }
 
-/// A manager whose only reconcile ends when it is told to stop, or never.
-async fn run_until_signals(stubborn: bool) -> Result<(), ManagerError> {
+/// A manager whose only reconcile ends when it is told to stop, or never, or does not even hear of it.
+async fn run_until_signals(part: String) -> Result<(), ManagerError> {
+    let (stubborn, blocked) = (part == "stubborn", part == "blocked");
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let mut manager = bench.manager();
     let reconciler = from_fn(move |_: ObjectKey, ctx: Context| async move {
         say("reconciling");
+        // The only thread of the runtime.
+        if blocked {
+            loop {
+                std::thread::park();
+            }
+        }
         ctx.shutdown().cancelled().await;
         say("stopping");
         if stubborn {
@@ -106,7 +118,7 @@ async fn run_until_signals(stubborn: bool) -> Result<(), ManagerError> {
 #[tokio::test]
 async fn a_signal_drains_and_a_second_one_aborts() {
     if let Some(part) = part() {
-        match run_until_signals(part == "stubborn").await {
+        match run_until_signals(part).await {
             Ok(()) => say("drained"),
             Err(ManagerError::Aborted) => say("aborted"),
             Err(error) => panic!("{error}"),
@@ -127,7 +139,14 @@ async fn a_signal_drains_and_a_second_one_aborts() {
     stubborn.says("stopping").await;
     stubborn.signal(Signal::INT);
     stubborn.says("aborted").await;
-    stubborn.ended_well().await;
+    // Well, if it is quick enough.
+    stubborn.ended().await;
+    let mut blocked = Process::start(SELF, "blocked", &[]);
+    blocked.says("reconciling").await;
+    blocked.signal(Signal::TERM);
+    blocked.signal(Signal::INT);
+    let ended = tokio::time::timeout(Duration::from_secs(20), blocked.ended()).await;
+    assert_eq!(ended, Ok(Some(1)), "as in controller-runtime");
 }
 
 /// Says so when a term as the leader ends, however it ends.
