@@ -45,7 +45,7 @@ const LONGEST_SUBJECT: usize = 253 - 17;
 /// Bytes of a note that the API accepts.
 const NOTE_BYTES: usize = 1024;
 
-/// Writes the events of all its recorders. A manager has one.
+/// Writes the events of all its recorders to one cluster. A manager has one for each of its clusters.
 ///
 /// ```no_run
 /// # use windlass::events::{Broadcaster, EventApi};
@@ -68,6 +68,11 @@ impl Broadcaster {
     pub fn new(api: EventApi) -> Self {
         let (sender, receiver) = mpsc::channel(BUFFER);
         Self { api, sender, receiver: Mutex::new(Some(receiver)), dropped: Arc::default() }
+    }
+
+    /// One for another cluster. What is dropped is counted together.
+    pub(crate) fn beside(&self) -> Self {
+        Self { dropped: Arc::clone(&self.dropped), ..Self::new(self.api) }
     }
 
     /// A recorder that reports in a component's name.

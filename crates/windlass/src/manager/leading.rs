@@ -53,7 +53,7 @@ impl Leading {
                 term.cancel();
                 // Renewed until everything has finished: it still writes.
                 let ended = finish(&mut work, ended).await;
-                self.broadcaster.flush().await;
+                self.flush().await;
                 ended
             };
             // When the lease is lost the term ends at once: what is running is dropped, not drained.
@@ -71,6 +71,12 @@ impl Leading {
             work.shutdown().await;
             tracing::warn!("no longer leader, standing for election again");
         }
+    }
+
+    /// Waits until the events of all clusters are written, or until that has taken too long.
+    async fn flush(&self) {
+        let others = self.environment.clusters.iter().map(|cluster| &*cluster.events);
+        futures::future::join_all(std::iter::once(&*self.broadcaster).chain(others).map(Broadcaster::flush)).await;
     }
 
     fn start(&self, environment: &Environment, term: &CancellationToken) -> JoinSet<Result<(), ManagerError>> {
