@@ -80,7 +80,6 @@ mod server;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
@@ -437,10 +436,11 @@ impl Bound {
                     admissions: webhooks.admissions,
                     definitions,
                     register: settings.register.clone(),
-                    registered: AtomicBool::new(false),
+                    registered: parking_lot::Mutex::default(),
                 };
                 let keeper = Keeper::new(client.kube().clone(), *settings, injector, Arc::clone(&serving));
-                keeper.start().await?;
+                // Boxed: what it awaits is large, and whoever runs a manager would carry it about.
+                Box::pin(keeper.start()).await?;
                 tasks.spawn(keeper.run(shutdown));
             }
         }

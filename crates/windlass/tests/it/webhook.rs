@@ -4,6 +4,7 @@ mod admission;
 mod call;
 mod certificates;
 mod conversion;
+mod inject;
 mod server;
 
 use std::sync::Arc;

@@ -51,7 +51,7 @@ fn authorities(bundle: &str) -> usize {
     bundle.matches("BEGIN CERTIFICATE").count()
 }
 
-async fn published(bench: &Bench) -> Option<String> {
+pub async fn published(bench: &Bench) -> Option<String> {
     let annotations = secret(bench).await.metadata.annotations;
     annotations.and_then(|annotations| annotations.get("webhook.windlass.dev/published").cloned())
 }
@@ -323,7 +323,7 @@ impl Keep {
     }
 }
 
-fn configuration(bundle: &str) -> Value {
+pub fn configuration(bundle: &str) -> Value {
     let webhook = |name: &str, service: &str| {
         let client =
             json!({"service": {"namespace": "default", "name": service, "path": VALIDATE}, "caBundle": bundle});
