@@ -262,7 +262,9 @@ impl Webhooks {
         self
     }
 
-    /// How many bytes a request may have: 7 MiB for admission, 128 MiB for conversion by default.
+    /// How many bytes a request may have: 7 MiB for admission, 128 MiB for conversion by default. Those that
+    /// are being read and answered may have 256 MiB together, of each sort, or two requests of the largest
+    /// size if that is more; others wait.
     pub fn limits(mut self, admission: usize, conversion: usize) -> Self {
         self.admission_limit = admission;
         self.conversion_limit = conversion;
