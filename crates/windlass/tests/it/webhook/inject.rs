@@ -9,14 +9,14 @@ use http::Method;
 use http_body_util::{Either, Full};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use serde_json::{Value, json};
 use windlass::Manager;
 use windlass::webhook::{Certificates, Conversion, Reach, SelfManaged, Webhooks};
 
 use super::certificates::{configuration, published};
-use super::{Rules, bundle, certificates, settings, webhooks};
+use super::{Rules, VALIDATE, bundle, certificates, settings, webhooks};
 use crate::bench::{Bench, Log, Pet, Running, wait_for};
 
 const CRD: &str = "pets.petstore.example.com";
@@ -201,5 +201,52 @@ async fn a_request_that_is_never_answered_does_not_keep_webhooks_from_starting()
         let running = Running::ready(operator(client, webhooks(&Rules::default(), seldom(settings())))).await;
         wait_for("published", async || published(&bench).await.is_some()).await;
         running.stop().await.expect("stopped");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_versions_of_an_operator_do_not_fight_over_configurations() {
+    const NAME: &str = "it-validating-webhook-configuration";
+    let bench = Bench::start().await;
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    let (mut replicas, mut expected) = (Vec::new(), String::new());
+    for _ in 0..2 {
+        let looks: Log<()> = Log::default();
+        let look = looks.clone();
+        let client = client(&bench, move |method, path| {
+            if method == Method::GET && path.contains("/secrets/webhook-server-cert") {
+                look.push(());
+            }
+            Fate::Passes
+        });
+        let manager = operator(client, webhooks(&Rules::default(), certificates(settings())));
+        expected = format!("https://{}{VALIDATE}", manager.webhook_addresses()[0]);
+        replicas.push((Running::ready(manager).await, looks));
+    }
+    let url = async || {
+        let configuration = api.get(NAME).await.expect("there");
+        configuration.webhooks.expect("webhooks")[0].client_config.url.clone().expect("a URL")
+    };
+    // Each look begins with the Secret: of the third, the one before is over that began after now.
+    let all_have_looked = async || {
+        let before: Vec<usize> = replicas.iter().map(|(_, looks)| looks.len()).collect();
+        wait_for("all have looked", async || {
+            replicas.iter().zip(&before).all(|((_, looks), before)| looks.len() >= before + 3)
+        })
+        .await;
+    };
+    all_have_looked().await;
+    assert_eq!(url().await, expected, "the newer one has registered itself");
+    // Something that both notice, and nobody answers with a write.
+    let poke = Patch::Merge(json!({"metadata": {"labels": {"poked": "yes"}}}));
+    let poked = api.patch(NAME, &PatchParams::default(), &poke).await.expect("poked");
+    all_have_looked().await;
+    let after = api.get(NAME).await.expect("there");
+    assert_eq!(after.metadata.resource_version, poked.metadata.resource_version);
+    // When it is gone, somebody makes it again.
+    api.delete(NAME, &DeleteParams::default()).await.expect("deleted");
+    wait_for("made again", async || api.get_opt(NAME).await.expect("read").is_some()).await;
+    for (replica, _) in replicas {
+        replica.stop().await.expect("stopped");
     }
 }
