@@ -74,7 +74,9 @@ pub fn unknown(type_: impl Into<String>, reason: impl Into<String>, message: imp
 
 /// Adds a condition or replaces the one of its type, and says whether anything changed. The
 /// transition time moves only when the status does, so that setting the same again is no change.
-/// An older generation never replaces the view of a newer one.
+/// What is set last counts, as in Kubernetes' own libraries, even if it observed an older generation than
+/// what is there: an object that was restored from a backup starts over at generation 1, with the status
+/// of the one before. A writer that has not seen the latest object is stopped by its resource version.
 ///
 /// ```
 /// use k8s_openapi::jiff::Timestamp;
@@ -96,11 +98,6 @@ pub fn set(conditions: &mut Vec<Condition>, condition: NewCondition, now: Timest
         });
         return true;
     };
-    if let (Some(old), Some(new)) = (known.observed_generation, condition.observed_generation)
-        && new < old
-    {
-        return false;
-    }
     let before = known.clone();
     if known.status != condition.status {
         condition.status.clone_into(&mut known.status);
@@ -164,10 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn an_older_generation_does_not_replace_a_newer_view() {
+    fn a_restored_status_does_not_keep_conditions_from_being_set() {
         let mut list = Vec::new();
-        set(&mut list, new("Ready", true, "Done", "").observed(5), at(1));
-        assert!(!set(&mut list, new("Ready", false, "Old", "").observed(4), at(2)));
+        set(&mut list, new("Ready", false, "Done", "").observed(7), at(1));
+        assert!(set(&mut list, new("Ready", true, "Restored", "").observed(1), at(2)));
+        assert_eq!((list[0].observed_generation, &list[0].last_transition_time), (Some(1), &Time(at(2))));
+        assert!(set(&mut list, new("Ready", true, "Done", "").observed(5), at(3)));
         assert!(is_current(&list, "Ready", 5) && !is_current(&list, "Ready", 6));
         assert!(set(&mut list, unknown("Ready", "Lost", "").observed(6), at(3)));
         assert_eq!(find(&list, "Ready").unwrap().status, "Unknown");

@@ -57,7 +57,7 @@ pub use reconcile::{Outcome, Reconcile, ReconcileError, from_fn};
 
 use crate::cache::{Caches, Scope};
 use crate::client::Client;
-use crate::events::Recorder;
+use crate::events::{Broadcaster, Recorder};
 use crate::informer::{Change, SyncError, Transform};
 use crate::key::ObjectKey;
 use crate::lease::{Fence, InvalidElection};
@@ -392,7 +392,7 @@ impl<K: Object> Controller<K> {
     }
 
     /// Looks after objects of another cluster than the manager's own: there it watches, reads and
-    /// writes. [`Watch::cluster`] brings in single kinds of others.
+    /// writes, and there its events are. [`Watch::cluster`] brings in single kinds of others.
     pub fn cluster(mut self, cluster: &Cluster) -> Self {
         self.cluster = Some(cluster.clone());
         self
@@ -498,6 +498,11 @@ pub(crate) struct Environment {
 impl CompleteController {
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What writes its events: that of the cluster it works in.
+    pub(crate) fn broadcaster<'a>(&'a self, own: &'a Broadcaster) -> &'a Broadcaster {
+        self.cluster.as_ref().map_or(own, |cluster| &cluster.events)
     }
 
     pub(crate) fn needs_leader(&self) -> bool {

@@ -3,10 +3,18 @@
 //! A [`Recorder`] never waits and never fails: it hands the event to a bounded buffer, and a task
 //! of the manager writes it. Before that a correlator with client-go's numbers keeps a busy
 //! reconciler from flooding the server: at most 25 events at once and one per five minutes after
-//! that for each object and reporter; more than ten different messages of one reason within ten
+//! that for each object and reporter; from the tenth on, different messages of one reason within ten
 //! minutes are combined; the same event again becomes a series on the first one.
+//!
+//! A server that does not answer is waited for, two minutes for each event. What it does not accept is
+//! not reported at all: so reasons and actions that are missing or too long are filled in or cut off,
+//! and in `events.k8s.io` a reporter whose name is no qualified name (63 letters, digits, `-`, `_` and
+//! `.`, perhaps after a domain and a slash) reports under the one that is most like it. What is refused
+//! all the same is counted (`windlass_events_dropped_total`) and, now and then, warned of.
 
+mod attempts;
 mod correlator;
+mod valid;
 mod writer;
 
 use std::sync::Arc;
@@ -68,9 +76,9 @@ impl EventType {
 pub struct Event {
     /// Whether it is worth attention.
     pub event_type: EventType,
-    /// Why, as one `CamelCase` word.
+    /// Why, as one `CamelCase` word; at most 128 bytes are kept.
     pub reason: String,
-    /// What was done, as one `CamelCase` word.
+    /// What was done, as one `CamelCase` word; at most 128 bytes are kept.
     pub action: String,
     /// What to tell people; at most 1,024 bytes are kept.
     pub note: String,

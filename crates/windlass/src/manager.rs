@@ -156,7 +156,7 @@ impl Manager {
         self.client.lister()
     }
 
-    /// Reports events in a component's name, whoever leads.
+    /// Reports events about objects of the manager's own cluster in a component's name, whoever leads.
     /// [`Context::recorder`](crate::Context::recorder) stops with the lease.
     pub fn recorder(&self, component: &str) -> Recorder {
         self.broadcaster.recorder(component)
@@ -237,7 +237,7 @@ impl Manager {
         let client = requests::counted(client, &self.metrics);
         let caches = Caches::new(client.clone(), self.cache_options.clone());
         let client = Client::new(client, caches, self.client.field_manager());
-        let cluster = Cluster { name: name.into(), client };
+        let cluster = Cluster { name: name.into(), client, events: Arc::new(self.broadcaster.beside()) };
         self.clusters.push(cluster.clone());
         Ok(cluster)
     }

@@ -81,7 +81,6 @@ mod tls;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
@@ -265,7 +264,9 @@ impl Webhooks {
         self
     }
 
-    /// How many bytes a request may have: 7 MiB for admission, 128 MiB for conversion by default.
+    /// How many bytes a request may have: 7 MiB for admission, 128 MiB for conversion by default. Those that
+    /// are being read and answered may have 256 MiB together, of each sort, or two requests of the largest
+    /// size if that is more; others wait.
     pub fn limits(mut self, admission: usize, conversion: usize) -> Self {
         self.admission_limit = admission;
         self.conversion_limit = conversion;
@@ -439,10 +440,11 @@ impl Bound {
                     admissions: webhooks.admissions,
                     definitions,
                     register: settings.register.clone(),
-                    registered: AtomicBool::new(false),
+                    registered: parking_lot::Mutex::default(),
                 };
                 let keeper = Keeper::new(client.kube().clone(), *settings, injector, Arc::clone(&serving));
-                keeper.start().await?;
+                // Boxed: what it awaits is large, and whoever runs a manager would carry it about.
+                Box::pin(keeper.start()).await?;
                 tasks.spawn(keeper.run(shutdown));
             }
         }

@@ -29,8 +29,8 @@ const REMEMBERED: usize = 4096;
 pub(super) enum Decision {
     /// Too many about this object.
     Drop,
-    /// Write a new event with this note, which happened so often.
-    Create { series: SeriesKey, note: String, count: i32 },
+    /// Write a new event with this note, which happened so often, since then.
+    Create { series: SeriesKey, note: String, count: i32, first: Timestamp },
     /// It happened before: note the count on the event of this name.
     Extend { series: SeriesKey, name: String, note: String, count: i32, first: Timestamp },
 }
@@ -118,7 +118,7 @@ impl Correlator {
         match name {
             _ if !admitted => Decision::Drop,
             Some(name) => Decision::Extend { series, name, note, count, first },
-            None => Decision::Create { series, note, count },
+            None => Decision::Create { series, note, count, first },
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
     fn run(correlator: &mut Correlator, record: &Record, now: Timestamp) -> String {
         match correlator.decide(record, now) {
             Decision::Drop => "drop".into(),
-            Decision::Create { series, note, count } => {
+            Decision::Create { series, note, count, .. } => {
                 correlator.created(&series, format!("event-{note}"));
                 if count == 1 { format!("create {note}") } else { format!("create {note} {count}") }
             }

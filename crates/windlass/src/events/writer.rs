@@ -1,5 +1,6 @@
 //! The task that writes events, in one of the two APIs.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,8 +17,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::attempts::persist;
 use super::correlator::{Correlator, Decision};
-use super::{BUFFER, Buffer, DRAIN, Item, Record, Recorder};
+use super::{BUFFER, Buffer, DRAIN, Item, Record, Recorder, valid};
 use crate::lease::{FenceClosed, Fences};
 
 /// Which API events are written to.
@@ -38,14 +40,12 @@ pub enum EventApi {
     CoreV1,
 }
 
-/// How often a write is tried.
-const ATTEMPTS: u32 = 4;
 /// What 253 letters leave for a subject besides the time.
 const LONGEST_SUBJECT: usize = 253 - 17;
-/// Bytes of a note that the API accepts.
-const NOTE_BYTES: usize = 1024;
+/// How long to say nothing more about a kind of failure.
+const QUIET: Duration = Duration::from_secs(60);
 
-/// Writes the events of all its recorders. A manager has one.
+/// Writes the events of all its recorders to one cluster. A manager has one for each of its clusters.
 ///
 /// ```no_run
 /// # use windlass::events::{Broadcaster, EventApi};
@@ -68,6 +68,11 @@ impl Broadcaster {
     pub fn new(api: EventApi) -> Self {
         let (sender, receiver) = mpsc::channel(BUFFER);
         Self { api, sender, receiver: Mutex::new(Some(receiver)), dropped: Arc::default() }
+    }
+
+    /// One for another cluster. What is dropped is counted together.
+    pub(crate) fn beside(&self) -> Self {
+        Self { dropped: Arc::clone(&self.dropped), ..Self::new(self.api) }
     }
 
     /// A recorder that reports in a component's name.
@@ -103,6 +108,7 @@ impl Broadcaster {
             api: self.api,
             instance: instance(),
             correlator,
+            complaints: Complaints::default(),
             started: (Timestamp::now(), Instant::now()),
             dropped: Arc::clone(&self.dropped),
         };
@@ -161,6 +167,7 @@ struct Writer {
     api: EventApi,
     instance: String,
     correlator: Correlator,
+    complaints: Complaints,
     /// When it began, by both clocks.
     started: (Timestamp, Instant),
     dropped: Arc<AtomicU64>,
@@ -187,23 +194,25 @@ impl Writer {
     }
 
     async fn write(&mut self, mut record: Record) {
-        truncate(&mut record.event.note, NOTE_BYTES);
+        valid::complete(&mut record.event);
         let (now, wall) = (self.now(), Timestamp::now());
+        let wall_first = |first| wall.checked_sub(now.duration_since(first)).unwrap_or(wall);
         let result = match self.correlator.decide(&record, now) {
             Decision::Drop => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            Decision::Create { series, note, count } => {
-                let created = self.create(&record, note, count, wall).await;
+            Decision::Create { series, note, count, first } => {
+                let times = Times { count, first: wall_first(first), last: wall };
+                let created = self.create(&record, note, times).await;
                 created.map(|name| self.correlator.created(&series, name))
             }
             Decision::Extend { series, name, note, count, first } => {
-                match self.extend(&record, &name, &note, count, wall).await {
+                let times = Times { count, first: wall_first(first), last: wall };
+                match self.extend(&record, &name, &note, times).await {
                     Err(kube::Error::Api(status)) if status.is_not_found() => {
                         // Events expire on the server.
-                        tracing::trace!(%first, "event series expired");
-                        let created = self.create(&record, note, count, wall).await;
+                        let created = self.create(&record, note, times).await;
                         created.map(|name| self.correlator.created(&series, name))
                     }
                     other => other,
@@ -212,18 +221,29 @@ impl Writer {
         };
         if let Err(error) = result {
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(%error, reason = %record.event.reason, "event not written");
+            self.complain(&record, &error);
         }
     }
 
-    async fn create(
-        &self,
-        record: &Record,
-        mut note: String,
-        count: i32,
-        now: Timestamp,
-    ) -> Result<String, kube::Error> {
-        truncate(&mut note, NOTE_BYTES);
+    /// Says that an event was not written: aloud, but not about each.
+    fn complain(&mut self, record: &Record, error: &kube::Error) {
+        let (reporter, reason) = (&*record.reporter, record.event.reason.as_str());
+        let kind = match error {
+            // What a replica that has lost its lease does.
+            kube::Error::Service(error) if error.is::<FenceClosed>() => None,
+            kube::Error::Api(status) => Some(status.reason.as_str()),
+            _ => Some(""),
+        };
+        if let Some(more) = kind.and_then(|kind| self.complaints.tell(kind, Instant::now())) {
+            tracing::warn!(%error, reporter, reason, more, "event not written");
+        } else {
+            tracing::debug!(%error, reporter, reason, "event not written");
+        }
+    }
+
+    async fn create(&self, record: &Record, mut note: String, times: Times) -> Result<String, kube::Error> {
+        let Times { count, first, last: now } = times;
+        valid::note(&mut note);
         let regarding = &record.regarding;
         let name = event_name(regarding, now);
         let metadata = ObjectMeta {
@@ -233,55 +253,50 @@ impl Writer {
         };
         match self.api {
             EventApi::EventsV1 => {
+                let reporter = valid::reporter(&record.reporter);
                 let event = NewEvent {
                     metadata,
                     action: Some(record.event.action.clone()),
-                    event_time: Some(MicroTime(now)),
+                    event_time: Some(MicroTime(first)),
                     note: Some(note),
                     reason: Some(record.event.reason.clone()),
                     regarding: Some(regarding.clone()),
                     related: record.event.related.clone(),
-                    reporting_controller: Some(record.reporter.to_string()),
-                    reporting_instance: Some(self.reporting_instance(record)),
+                    reporting_instance: Some(valid::instance(&reporter, &self.instance)),
+                    reporting_controller: Some(reporter.into_owned()),
                     series: (count > 1).then_some(EventSeries { count, last_observed_time: MicroTime(now) }),
                     type_: Some(record.event.event_type.as_str().to_owned()),
                     ..NewEvent::default()
                 };
                 let api: Api<NewEvent> = Api::namespaced(self.client.clone(), namespace(regarding));
-                retry(|| api.create(&POST, &event)).await?;
+                persist(|| api.create(&POST, &event)).await?;
             }
             EventApi::CoreV1 => {
                 let event = CoreEvent {
                     metadata,
                     action: Some(record.event.action.clone()),
                     count: Some(count),
-                    first_timestamp: Some(Time(now)),
+                    first_timestamp: Some(Time(first)),
                     last_timestamp: Some(Time(now)),
                     involved_object: regarding.clone(),
                     message: Some(note),
                     reason: Some(record.event.reason.clone()),
                     related: record.event.related.clone(),
                     reporting_component: Some(record.reporter.to_string()),
-                    reporting_instance: Some(self.reporting_instance(record)),
+                    reporting_instance: Some(valid::instance(&record.reporter, &self.instance)),
                     source: Some(EventSource { component: Some(record.reporter.to_string()), host: None }),
                     type_: Some(record.event.event_type.as_str().to_owned()),
                     ..CoreEvent::default()
                 };
                 let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace(regarding));
-                retry(|| api.create(&POST, &event)).await?;
+                persist(|| api.create(&POST, &event)).await?;
             }
         }
         Ok(name)
     }
 
-    async fn extend(
-        &self,
-        record: &Record,
-        name: &str,
-        note: &str,
-        count: i32,
-        now: Timestamp,
-    ) -> Result<(), kube::Error> {
+    async fn extend(&self, record: &Record, name: &str, note: &str, times: Times) -> Result<(), kube::Error> {
+        let Times { count, last: now, .. } = times;
         let namespace = namespace(&record.regarding);
         let params = PatchParams::default();
         match self.api {
@@ -289,27 +304,45 @@ impl Writer {
                 let series = EventSeries { count, last_observed_time: MicroTime(now) };
                 let patch: Patch<Value> = Patch::Merge(json!({"series": series}));
                 let api: Api<NewEvent> = Api::namespaced(self.client.clone(), namespace);
-                retry(|| api.patch(name, &params, &patch)).await?;
+                persist(|| api.patch(name, &params, &patch)).await?;
             }
             EventApi::CoreV1 => {
                 let patch: Patch<Value> = Patch::Merge(json!({
                     "count": count, "lastTimestamp": Time(now), "message": note,
                 }));
                 let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace);
-                retry(|| api.patch(name, &params, &patch)).await?;
+                persist(|| api.patch(name, &params, &patch)).await?;
             }
         }
         Ok(())
     }
+}
 
-    fn reporting_instance(&self, record: &Record) -> String {
-        let mut text = if self.instance.is_empty() {
-            record.reporter.to_string()
-        } else {
-            format!("{}-{}", record.reporter, self.instance)
-        };
-        truncate(&mut text, 128);
-        text
+/// How often something happened, and when.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    count: i32,
+    first: Timestamp,
+    last: Timestamp,
+}
+
+/// The kinds of failures that were told of lately.
+#[derive(Debug, Default)]
+struct Complaints(HashMap<String, (Instant, u64)>);
+
+impl Complaints {
+    /// Whether to tell of one more of a kind; and if so, how many there were since the last.
+    fn tell(&mut self, kind: &str, now: Instant) -> Option<u64> {
+        if let Some((at, more)) = self.0.get_mut(kind)
+            && now.duration_since(*at) < QUIET
+        {
+            *more += 1;
+            return None;
+        }
+        let told = self.0.insert(kind.to_owned(), (now, 0));
+        // There are few kinds, unless a server makes them up.
+        self.0.retain(|_, (at, _)| now.duration_since(*at) < 10 * QUIET);
+        Some(told.map_or(0, |(_, more)| more))
     }
 }
 
@@ -318,15 +351,7 @@ const POST: PostParams = PostParams { dry_run: false, field_manager: None };
 /// The subject's name and the time; of a subject whose name is too long for that, or no name that
 /// events can have (as `system:node`), the uid.
 fn event_name(regarding: &ObjectReference, now: Timestamp) -> String {
-    let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-    let fits = |name: &&str| {
-        name.len() <= LONGEST_SUBJECT
-            && name.split('.').all(|part| {
-                let edges = [part.as_bytes().first(), part.as_bytes().last()];
-                edges.into_iter().all(|edge| edge.copied().is_some_and(plain))
-                    && part.bytes().all(|letter| plain(letter) || letter == b'-')
-            })
-    };
+    let fits = |name: &&str| name.len() <= LONGEST_SUBJECT && valid::is_subdomain(name);
     let names = [regarding.name.as_deref(), regarding.uid.as_deref()];
     let subject = names.into_iter().flatten().find(fits).unwrap_or("unnamed");
     format!("{subject}.{:x}", now.as_nanosecond())
@@ -337,34 +362,6 @@ fn namespace(regarding: &ObjectReference) -> &str {
     match regarding.namespace.as_deref() {
         None | Some("") => "default",
         Some(namespace) => namespace,
-    }
-}
-
-/// Tries again what may work later; an answer of the server is final.
-async fn retry<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, kube::Error>
-where
-    F: Future<Output = Result<T, kube::Error>>,
-{
-    for tried in 1..ATTEMPTS {
-        match attempt().await {
-            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
-                return Err(kube::Error::Api(status));
-            }
-            Err(kube::Error::Service(error)) if error.is::<FenceClosed>() => return Err(kube::Error::Service(error)),
-            Err(_) => tokio::time::sleep(Duration::from_millis(250 << tried)).await,
-            done => return done,
-        }
-    }
-    attempt().await
-}
-
-fn truncate(text: &mut String, bytes: usize) {
-    if text.len() > bytes {
-        let mut end = bytes;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
     }
 }
 
@@ -468,5 +465,107 @@ mod tests {
         shutdown.cancel();
         broadcaster.run(kube::Client::new(silent, "default"), shutdown).await;
         assert_eq!(broadcaster.dropped(), 3);
+    }
+
+    /// Runs until what was reported is written.
+    async fn write(broadcaster: &Broadcaster, client: kube::Client) {
+        let shutdown = CancellationToken::new();
+        shutdown.cancel();
+        broadcaster.run(client, shutdown).await;
+    }
+
+    #[tokio::test]
+    async fn whatever_controllers_are_called_their_events_are_accepted() {
+        let server = windlass_server::Server::builder().start().await.unwrap();
+        let client = kube::Client::new(server.service(), "default");
+        let reporters = ["petstore", "pet store", "", "é", "example.com/pets", "a/b/c", &"n".repeat(300)];
+        for api in [EventApi::EventsV1, EventApi::CoreV1] {
+            let broadcaster = Broadcaster::new(api);
+            for (n, reporter) in reporters.iter().enumerate() {
+                let regarding = ObjectReference { name: Some(format!("o{n}")), ..ObjectReference::default() };
+                for (reason, action) in [("Fed", ""), ("", "Feeding"), ("", ""), (&*"r".repeat(200), "")] {
+                    let (event_type, note) = (super::super::EventType::Normal, String::new());
+                    let (reason, action) = (reason.to_owned(), action.to_owned());
+                    let event = super::super::Event { event_type, reason, action, note, related: None };
+                    broadcaster.recorder(reporter).publish(regarding.clone(), event);
+                }
+            }
+            write(&broadcaster, client.clone()).await;
+            assert_eq!(broadcaster.dropped(), 0, "{api:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_was_dropped_at_first_says_when_it_first_happened() {
+        let written: Arc<Mutex<Vec<CoreEvent>>> = Arc::default();
+        let log = Arc::clone(&written);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let body = request.into_body().collect_bytes().await.unwrap();
+                log.lock().push(serde_json::from_slice(&body).unwrap());
+                Ok::<_, Infallible>(http::Response::new(Body::from(body)))
+            }
+        });
+        let broadcaster = Arc::new(Broadcaster::new(EventApi::CoreV1));
+        let (recorder, shutdown) = (broadcaster.recorder("test"), CancellationToken::new());
+        let (running, stop) = (Arc::clone(&broadcaster), shutdown.clone());
+        let client = kube::Client::new(service, "default");
+        let running = tokio::spawn(async move { running.run(client, stop).await });
+        let object = ConfigMap::default();
+        (0..25).for_each(|n| recorder.normal(&object, &format!("Reason{n}"), ""));
+        recorder.normal(&object, "Late", "");
+        tokio::time::sleep(Duration::from_secs(301)).await;
+        recorder.normal(&object, "Late", "");
+        shutdown.cancel();
+        running.await.unwrap();
+        let written = written.lock();
+        let late = written.last().unwrap();
+        assert_eq!((late.reason.as_deref(), late.count), (Some("Late"), Some(2)));
+        let (first, last) = (late.first_timestamp.as_ref().unwrap().0, late.last_timestamp.as_ref().unwrap().0);
+        assert_eq!(last.duration_since(first).as_secs(), 301);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_post_that_is_never_answered_stops_no_other_events() {
+        let (client, written) = server();
+        let first = std::sync::atomic::AtomicBool::new(true);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (client, silent) = (client.clone(), first.swap(false, Ordering::Relaxed));
+            async move { if silent { std::future::pending().await } else { client.send(request).await } }
+        });
+        let broadcaster = Arc::new(Broadcaster::new(EventApi::EventsV1));
+        let (recorder, shutdown) = (broadcaster.recorder("test"), CancellationToken::new());
+        let (running, stop) = (Arc::clone(&broadcaster), shutdown.clone());
+        let running = tokio::spawn(async move { running.run(kube::Client::new(service, "default"), stop).await });
+        (0..3).for_each(|n| recorder.normal(&ConfigMap::default(), &format!("Reason{n}"), ""));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(*written.lock(), ["Reason0", "Reason1", "Reason2"]);
+        shutdown.cancel();
+        running.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_does_not_wait_for_a_server_that_is_away() {
+        let away = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
+        });
+        let broadcaster = Broadcaster::new(EventApi::EventsV1);
+        broadcaster.recorder("test").normal(&ConfigMap::default(), "Fed", "");
+        let begin = Instant::now();
+        write(&broadcaster, kube::Client::new(away, "default")).await;
+        assert_eq!((broadcaster.dropped(), begin.elapsed().as_secs()), (1, DRAIN.as_secs()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_told_of_once_in_a_while() {
+        let mut complaints = Complaints::default();
+        let start = Instant::now();
+        let mut tell = |kind, seconds| complaints.tell(kind, start + Duration::from_secs(seconds));
+        assert_eq!(tell("Forbidden", 0), Some(0));
+        assert_eq!((tell("Forbidden", 1), tell("Forbidden", 59)), (None, None));
+        assert_eq!(tell("Invalid", 2), Some(0), "another one");
+        assert_eq!(tell("Forbidden", 61), Some(2));
+        assert_eq!(tell("Forbidden", 62), None);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::cache::{Caches, Lister};
 use crate::client::Client;
+use crate::events::{Broadcaster, Recorder};
 use crate::object::Object;
 
 /// A cluster that a manager works with besides its own. Made by
@@ -31,6 +32,8 @@ use crate::object::Object;
 pub struct Cluster {
     pub(crate) name: Arc<str>,
     pub(crate) client: Client,
+    /// What writes events about what is in it.
+    pub(crate) events: Arc<Broadcaster>,
 }
 
 impl Cluster {
@@ -51,6 +54,13 @@ impl Cluster {
         K::DynamicType: Default,
     {
         self.client.lister()
+    }
+
+    /// Reports events about objects of this cluster in a component's name, whoever leads. A controller
+    /// that [works here](crate::Controller::cluster) has one in
+    /// [`Context::recorder`](crate::Context::recorder).
+    pub fn recorder(&self, component: &str) -> Recorder {
+        self.events.recorder(component)
     }
 
     pub(crate) fn caches(&self) -> &Caches {

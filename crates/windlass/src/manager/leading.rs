@@ -64,7 +64,7 @@ impl Leading {
             let work = async {
                 term.work(&shutdown, &mut result).await;
                 // Renewed until this is done, too: events pass the fence.
-                self.broadcaster.flush().await;
+                self.flush().await;
             };
             // When the lease is lost the term ends at once: what is running is dropped, not drained.
             let ended = tokio::select! {
@@ -91,6 +91,12 @@ impl Leading {
             }
             tracing::warn!("no longer leader, standing for election again");
         }
+    }
+
+    /// Waits until the events of all clusters are written, or until that has taken too long.
+    async fn flush(&self) {
+        let others = self.environment.clusters.iter().map(|cluster| &*cluster.events);
+        futures::future::join_all(std::iter::once(&*self.broadcaster).chain(others).map(Broadcaster::flush)).await;
     }
 
     fn start(&self, fence: Option<Fence>, shutdown: &CancellationToken) -> Term {

@@ -126,6 +126,15 @@ impl Manager {
         for task in std::mem::take(&mut self.tasks) {
             tasks.work.spawn(task.run(tasks.shutdown.clone()));
         }
+        let own = (Arc::clone(&self.broadcaster), &self.client);
+        let others = self.clusters.iter().map(|cluster| (Arc::clone(&cluster.events), &cluster.client));
+        for (events, client) in std::iter::once(own).chain(others) {
+            let (kube, shutdown) = (client.kube().clone(), running.servers_shutdown.clone());
+            running.servers.spawn(async move {
+                events.run(kube, shutdown).await;
+                Ok(())
+            });
+        }
         let environment = Environment {
             client: self.client.clone(),
             clusters: std::mem::take(&mut self.clusters).into(),
@@ -147,12 +156,6 @@ impl Manager {
         };
         let leading = leading.run(running.leading.shutdown.clone(), running.abort_leading.clone());
         running.leading.work.spawn(async move { named("leader election", Box::pin(leading)).await? });
-        let kube = self.client.kube().clone();
-        let (events, shutdown) = (Arc::clone(&self.broadcaster), running.servers_shutdown.clone());
-        running.servers.spawn(async move {
-            events.run(kube, shutdown).await;
-            Ok(())
-        });
     }
 }
 
@@ -324,7 +327,7 @@ pub(super) fn spawn_controllers(
 ) {
     for controller in controllers {
         let mut environment = environment.clone();
-        environment.recorder = broadcaster.recorder(controller.name());
+        environment.recorder = controller.broadcaster(broadcaster).recorder(controller.name());
         let (name, running) = (controller.name().to_owned(), controller.run(environment, shutdown.clone()));
         work.spawn(async move { named(&name, running).await?.map_err(ManagerError::from) });
     }

@@ -50,6 +50,9 @@ pub type Verdict = Result<Warnings, Denied>;
 ///
 /// What it changes is sent as a patch; fields that the type does not know are left alone.
 ///
+/// `old_object` of the request is absent if what is stored no longer fits the type, as when a field has
+/// become required since: such an object can be repaired.
+///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use windlass::webhook::{Defaulter, Denied, Request};
@@ -73,6 +76,13 @@ pub trait Defaulter<K: Object>: Send + Sync + 'static {
 /// Unless [told otherwise](Admission::operations), creates and updates are validated, deletes are
 /// not.
 ///
+/// An object in the request that does not fit the type is refused. One that is stored and no longer does,
+/// as when a field has become required since, can still be repaired and deleted, with a warning that says
+/// what does not fit: an update that repairs it is asked about with
+/// [`validate_create`](Self::validate_create), since there is nothing to compare it with; a delete of it is
+/// not asked about, nor are changes to its metadata once it is being deleted, so that its finalizers can be
+/// taken off.
+///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use windlass::webhook::{FieldErrors, Request, Validate, Verdict};
@@ -93,7 +103,8 @@ pub trait Validate<K: Object>: Send + Sync + 'static {
     /// Decides about a new object.
     fn validate_create(&self, object: &K, request: &Request<K>) -> impl Future<Output = Verdict> + Send;
 
-    /// Decides about a change; by default as if the object were new.
+    /// Decides about a change; by default as if the object were new. `old` is what is stored, which may break
+    /// rules that are newer than it.
     fn validate_update(&self, old: &K, new: &K, request: &Request<K>) -> impl Future<Output = Verdict> + Send {
         let _ = old;
         self.validate_create(new, request)
@@ -407,7 +418,10 @@ where
     if sent["operation"] == "DELETE" || sent["operation"] == "CONNECT" {
         return Ok(Response::allowed());
     }
-    let request = decode::<K>(&sent)?;
+    let request = match decode::<K>(&sent)? {
+        Decoded::Fits(request) | Decoded::NewFits(request, _) => request,
+        Decoded::Leaves(warning) => return Ok(Response::allowed().warn(warning)),
+    };
     let Some(mut object) = request.object.clone() else {
         return Err(bad_request("there is no object in the request to decode"));
     };
@@ -426,18 +440,37 @@ where
     if sent["operation"] == "CONNECT" {
         return Ok(Warnings::none());
     }
-    let request = decode::<K>(sent)?;
-    match (&request.operation, &request.old_object, &request.object) {
+    let (request, misfit) = match decode::<K>(sent)? {
+        Decoded::Fits(request) => (request, None),
+        Decoded::NewFits(request, misfit) => (request, Some(misfit)),
+        Decoded::Leaves(warning) => return Ok(warning.into()),
+    };
+    let verdict = match (&request.operation, &request.old_object, &request.object) {
         (Operation::Create, _, Some(new)) => validator.validate_create(new, &request).await,
         (Operation::Update, Some(old), Some(new)) => validator.validate_update(old, new, &request).await,
+        (Operation::Update, None, Some(new)) if misfit.is_some() => validator.validate_create(new, &request).await,
         (Operation::Delete, Some(old), _) => validator.validate_delete(old, &request).await,
+        (Operation::Delete, None, _) if misfit.is_some() => Ok(Warnings::none()),
         _ => Err(bad_request("there is no object in the request to decode")),
-    }
+    };
+    verdict.map(|mut warnings| {
+        warnings.extend(misfit);
+        warnings
+    })
 }
 
-/// The request with its objects as the type. On failure the message says which object does not
-/// fit, and why.
-fn decode<K: Object>(sent: &Value) -> Result<Request<K>, Denied>
+/// A request with its objects as the type, as far as they fit it.
+enum Decoded<K: Object> {
+    Fits(Request<K>),
+    /// What is stored does not, and is left out; and how it does not.
+    NewFits(Request<K>, String),
+    /// Neither what is stored nor what it is to be; but it is on its way out, and only its metadata
+    /// changes, as when finalizers are taken off.
+    Leaves(String),
+}
+
+/// On failure the message says which object does not fit, and why.
+fn decode<K: Object>(sent: &Value) -> Result<Decoded<K>, Denied>
 where
     K::DynamicType: Default,
 {
@@ -448,18 +481,40 @@ where
         let [group, version, kind] = &expected;
         return Err(bad_request(format!("expected {kind} of {group}/{version}, not {asked}")));
     }
-    Request::<K>::deserialize(sent).map_err(|error| {
-        for field in ["object", "oldObject"] {
-            if let Some(object) = sent.get(field).filter(|object| !object.is_null())
-                && let Err(error) = K::deserialize(object)
-            {
-                return bad_request(format!("{field} does not fit {}: {error}", expected[2]));
-            }
-        }
-        bad_request(format!("cannot decode the request: {error}"))
-    })
+    let error = match Request::deserialize(sent) {
+        Ok(request) => return Ok(Decoded::Fits(request)),
+        Err(error) => error,
+    };
+    let misfit = |field: &str| {
+        let object = sent.get(field).filter(|object| !object.is_null())?;
+        let error = K::deserialize(object).err()?;
+        Some(format!("{field} does not fit {}: {error}", expected[2]))
+    };
+    if let Some(misfit) = misfit("object") {
+        return if leaves(sent) { Ok(Decoded::Leaves(misfit)) } else { Err(bad_request(misfit)) };
+    }
+    let undecodable = |error: serde_json::Error| bad_request(format!("cannot decode the request: {error}"));
+    let Some(misfit) = misfit("oldObject") else { return Err(undecodable(error)) };
+    let mut rest = sent.clone();
+    rest["oldObject"] = Value::Null;
+    Request::deserialize(&rest).map(|request| Decoded::NewFits(request, misfit)).map_err(undecodable)
+}
+
+/// Whether a request changes nothing but the metadata of an object that is being deleted.
+fn leaves(sent: &Value) -> bool {
+    let (Some(old), Some(new)) = (sent["oldObject"].as_object(), sent["object"].as_object()) else { return false };
+    let known = |object: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
+        object.iter().all(|(field, value)| field == "metadata" || other.get(field) == Some(value))
+    };
+    sent["operation"] == "UPDATE"
+        && !sent["oldObject"]["metadata"]["deletionTimestamp"].is_null()
+        && known(old, new)
+        && known(new, old)
 }
 
 fn bad_request(message: impl Into<String>) -> Denied {
     Denied::with_code(400, "BadRequest", message)
 }
+
+#[cfg(test)]
+mod tests;

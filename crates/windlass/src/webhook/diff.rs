@@ -5,6 +5,8 @@
 //! view is taken twice, before and after the change, and only what differs between the two is
 //! carried over to what was sent.
 
+use std::collections::HashSet;
+
 use json_patch::Patch;
 use serde_json::{Map, Value};
 
@@ -52,8 +54,12 @@ fn carry_object(
     carried
 }
 
-/// An element that is as before is the one that was sent, wherever it went; one that is new at
-/// the place of one that is gone is taken for that one changed.
+/// Fields that tell the elements of a list apart, where all have one and no two the same.
+const KEYS: [&str; 4] = ["name", "key", "id", "type"];
+
+/// An element that is as before is the one that was sent, wherever it went. One that is not is the one
+/// of the same name, changed. Where elements have no names, it is taken for the one that is gone from
+/// its place, unless there are more or fewer than before: then places say nothing.
 fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     let mut origin: Vec<Option<usize>> = vec![None; after.len()];
     let mut taken = vec![false; before.len()];
@@ -66,15 +72,27 @@ fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> 
             origin[index] = Some(from);
         }
     }
-    let mut carried = Vec::with_capacity(after.len());
-    for (index, value) in after.iter().enumerate() {
-        carried.push(match origin[index] {
-            Some(from) => sent[from].clone(),
-            None if taken.get(index) == Some(&false) => carry(&sent[index], &before[index], value),
-            None => value.clone(),
-        });
-    }
-    carried
+    let key = key(before, after);
+    let changed = |index: usize, value: &Value| match key {
+        Some(key) => (0..before.len()).find(|from| !taken[*from] && before[*from][key] == value[key]),
+        None => (before.len() == after.len() && !taken[index]).then_some(index),
+    };
+    let carried = after.iter().enumerate().map(|(index, value)| match (origin[index], changed(index, value)) {
+        (Some(from), _) => sent[from].clone(),
+        (None, Some(from)) => carry(&sent[from], &before[from], value),
+        (None, None) => value.clone(),
+    });
+    carried.collect()
+}
+
+/// The field that tells the elements of both lists apart, if there is one.
+fn key(before: &[Value], after: &[Value]) -> Option<&'static str> {
+    let tells_apart = |key: &str, list: &[Value]| {
+        let mut seen = HashSet::new();
+        let text = |element: &Value| element.get(key).and_then(Value::as_str).map(str::to_owned);
+        list.iter().all(|element| text(element).is_some_and(|text| seen.insert(text)))
+    };
+    KEYS.into_iter().find(|key| tells_apart(key, before) && tells_apart(key, after))
 }
 
 #[cfg(test)]
@@ -116,6 +134,34 @@ mod tests {
             &json!([{"n": 0}, {"n": 1, "x": 1}, {"n": 3, "m": 1, "x": 3}]),
         );
         check(&json!({"a": {"b": 1}}), &json!({"a": {"b": 1}}), &json!({"a": "text"}), &json!({"a": "text"}));
+    }
+
+    #[test]
+    fn what_the_type_does_not_know_stays_with_its_element() {
+        // By name, wherever it goes; one of another name is another one.
+        for key in KEYS {
+            check(
+                &json!([{key: "a", "x": 1}, {key: "b", "x": 2}]),
+                &json!([{key: "a"}, {key: "b"}]),
+                &json!([{key: "c"}, {key: "b", "m": 1}, {key: "a", "m": 1}]),
+                &json!([{key: "c"}, {key: "b", "m": 1, "x": 2}, {key: "a", "m": 1, "x": 1}]),
+            );
+            check(&json!([{key: "a", "x": 1}]), &json!([{key: "a"}]), &json!([{key: "b"}]), &json!([{key: "b"}]));
+        }
+        // Without names nothing is taken over when there are more or fewer.
+        check(
+            &json!([{"n": 1, "x": 1}]),
+            &json!([{"n": 1}]),
+            &json!([{"n": 0}, {"n": 1, "m": 1}]),
+            &json!([{"n": 0}, {"n": 1, "m": 1}]),
+        );
+        // Names that are not unique are none.
+        check(
+            &json!([{"name": "a", "x": 1}, {"name": "a", "x": 2}]),
+            &json!([{"name": "a"}, {"name": "a"}]),
+            &json!([{"name": "a"}, {"name": "a", "m": 1}]),
+            &json!([{"name": "a", "x": 1}, {"name": "a", "m": 1, "x": 2}]),
+        );
     }
 
     fn value() -> impl Strategy<Value = Value> {

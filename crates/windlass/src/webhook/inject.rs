@@ -5,7 +5,7 @@
 //! when they are gone, not whenever they look different: during a rollout two versions of an
 //! operator would undo each other's work for as long as both run.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -16,12 +16,16 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt as _};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::admission::{Admission, Phase};
 use super::registration::{Reach, mutating_configuration, validating_configuration};
+
+/// How often to inject into a configuration that somebody changes at the same time.
+const ATTEMPTS: usize = 4;
 
 /// What is to be injected where.
 pub(super) struct Injector {
@@ -36,17 +40,16 @@ pub(super) struct Injector {
     pub(super) definitions: Vec<String>,
     /// The name under which configurations are made, if they are.
     pub(super) register: Option<String>,
-    /// Whether they have been made by this process.
-    pub(super) registered: AtomicBool,
+    /// What this process has made, each by itself: one that is refused has the others not made again.
+    pub(super) registered: Mutex<HashSet<String>>,
 }
 
 impl Injector {
     /// Injects everywhere; on failure, everywhere else before saying so.
     pub(super) async fn inject(&self, bundle: &str) -> Result<(), kube::Error> {
         let mut result = Ok(());
-        let first = !self.registered.load(Ordering::Relaxed);
         if let Some(name) = &self.register {
-            result = result.and(self.register(name, bundle, first).await);
+            result = result.and(self.register(name, bundle).await);
         }
         result = result
             .and(self.inject_configurations::<MutatingWebhookConfiguration>(self.mutating.as_deref(), bundle).await);
@@ -54,37 +57,45 @@ impl Injector {
             self.inject_configurations::<ValidatingWebhookConfiguration>(self.validating.as_deref(), bundle).await,
         );
         for definition in &self.definitions {
-            result = result.and(self.inject_definition(definition, bundle, first).await);
-        }
-        if result.is_ok() {
-            self.registered.store(true, Ordering::Relaxed);
+            result = result.and(self.inject_definition(definition, bundle).await);
         }
         result
     }
 
-    async fn register(&self, name: &str, bundle: &str, first: bool) -> Result<(), kube::Error> {
+    /// Whether this process has not made an object yet.
+    fn is_first(&self, name: &str) -> bool {
+        !self.registered.lock().contains(name)
+    }
+
+    fn made(&self, name: &str) {
+        self.registered.lock().insert(name.to_owned());
+    }
+
+    async fn register(&self, name: &str, bundle: &str) -> Result<(), kube::Error> {
+        let mut result = Ok(());
         let mutating = Phase::Mutating.configuration(name);
         if let Some(configuration) = mutating_configuration(&mutating, &self.admissions, &self.reach, bundle) {
-            self.apply(&configuration, first).await?;
+            result = result.and(self.apply(&configuration).await);
         }
         let validating = Phase::Validating.configuration(name);
         if let Some(configuration) = validating_configuration(&validating, &self.admissions, &self.reach, bundle) {
-            self.apply(&configuration, first).await?;
+            result = result.and(self.apply(&configuration).await);
         }
-        Ok(())
+        result
     }
 
     /// Makes a configuration; if not for the first time, only if it is gone.
-    async fn apply<K>(&self, object: &K, first: bool) -> Result<(), kube::Error>
+    async fn apply<K>(&self, object: &K) -> Result<(), kube::Error>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
     {
-        let api: Api<K> = Api::all(self.client.clone());
-        if !first && api.get_metadata_opt(&object.name_any()).await?.is_some() {
+        let (api, name): (Api<K>, _) = (Api::all(self.client.clone()), object.name_any());
+        if !self.is_first(&name) && api.get_metadata_opt(&name).await?.is_some() {
             return Ok(());
         }
         let params = PatchParams::apply(&self.field_manager).force();
-        api.patch(&object.name_any(), &params, &Patch::Apply(object)).await?;
+        api.patch(&name, &params, &Patch::Apply(object)).await?;
+        self.made(&name);
         Ok(())
     }
 
@@ -94,39 +105,78 @@ impl Injector {
         bundle: &str,
     ) -> Result<(), kube::Error> {
         let api: Api<K> = Api::all(self.client.clone());
-        let configurations = match names {
-            None => api.list(&ListParams::default()).await?.items,
+        let mut result = Ok(());
+        match names {
+            None => {
+                for configuration in api.list(&ListParams::default()).await?.items {
+                    result = result.and(self.inject_configuration(&api, configuration, bundle).await);
+                }
+            }
             Some(names) => {
-                let found = futures::future::try_join_all(names.iter().map(|name| api.get_opt(name))).await?;
-                found.into_iter().flatten().collect()
-            }
-        };
-        for configuration in configurations {
-            let patch = patch_configuration(&configuration, &self.reach, bundle);
-            if patch.0.is_empty() {
-                continue;
-            }
-            let name = configuration.name_any();
-            tracing::info!(%name, kind = %K::kind(&()), "injecting the certificate authority");
-            let params = PatchParams { field_manager: Some(self.field_manager.clone()), ..PatchParams::default() };
-            match api.patch(&name, &params, &Patch::Json::<()>(patch)).await {
-                // Deleted, or changed by somebody, whose change will be seen.
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                result => drop(result?),
+                for name in names {
+                    let injected = match api.get_opt(name).await {
+                        Ok(Some(configuration)) => self.inject_configuration(&api, configuration, bundle).await,
+                        Ok(None) => Ok(()),
+                        Err(error) => Err(error),
+                    };
+                    result = result.and(injected);
+                }
             }
         }
+        result
+    }
+
+    /// Success means that the authority is there, or the configuration is not. Against somebody who
+    /// changes it at the same time it is tried again.
+    async fn inject_configuration<K: Configuration>(
+        &self,
+        api: &Api<K>,
+        mut configuration: K,
+        bundle: &str,
+    ) -> Result<(), kube::Error> {
+        let (name, mut tried) = (configuration.name_any(), 0);
+        loop {
+            let patch = patch_configuration(&configuration, &self.reach, bundle);
+            if patch.0.is_empty() {
+                return Ok(());
+            }
+            tracing::info!(%name, kind = %K::kind(&()), "injecting the certificate authority");
+            let Err(refusal) = api.patch(&name, &self.params(), &Patch::Json::<()>(patch)).await else {
+                return Ok(());
+            };
+            tried += 1;
+            let contended = match &refusal {
+                kube::Error::Api(status) if status.code == 404 => return Ok(()),
+                // What a patch expects to find and does not makes it invalid; so may other things.
+                kube::Error::Api(status) => matches!(status.code, 409 | 422),
+                _ => false,
+            };
+            if !contended || tried == ATTEMPTS {
+                return Err(refusal);
+            }
+            match api.get_opt(&name).await? {
+                None => return Ok(()),
+                Some(found) if found.resource_version() == configuration.resource_version() => return Err(refusal),
+                Some(found) => configuration = found,
+            }
+        }
+    }
+
+    async fn inject_definition(&self, name: &str, bundle: &str) -> Result<(), kube::Error> {
+        let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        // Not there yet: its creation will be seen.
+        if let Some(definition) = api.get_opt(name).await?
+            && let Some(patch) = self.patch_definition(&definition, bundle, self.is_first(name))?
+        {
+            tracing::info!(%name, kind = "CustomResourceDefinition", "injecting the certificate authority");
+            api.patch(name, &self.params(), &Patch::Merge(patch)).await?;
+        }
+        self.made(name);
         Ok(())
     }
 
-    async fn inject_definition(&self, name: &str, bundle: &str, first: bool) -> Result<(), kube::Error> {
-        let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        // Not there yet: its creation will be seen.
-        let Some(definition) = api.get_opt(name).await? else { return Ok(()) };
-        let Some(patch) = self.patch_definition(&definition, bundle, first)? else { return Ok(()) };
-        tracing::info!(%name, kind = "CustomResourceDefinition", "injecting the certificate authority");
-        let params = PatchParams { field_manager: Some(self.field_manager.clone()), ..PatchParams::default() };
-        api.patch(name, &params, &Patch::Merge(patch)).await?;
-        Ok(())
+    fn params(&self) -> PatchParams {
+        PatchParams { field_manager: Some(self.field_manager.clone()), ..PatchParams::default() }
     }
 
     fn patch_definition(
@@ -134,27 +184,36 @@ impl Injector {
         definition: &CustomResourceDefinition,
         bundle: &str,
         first: bool,
-    ) -> Result<Option<serde_json::Value>, kube::Error> {
+    ) -> Result<Option<Value>, kube::Error> {
         let webhook = definition.spec.conversion.as_ref().filter(|conversion| conversion.strategy == "Webhook");
         let client = webhook
             .and_then(|conversion| conversion.webhook.as_ref())
             .and_then(|webhook| webhook.client_config.as_ref());
-        let ours = client.filter(|client| {
+        let leads_here = client.is_some_and(|client| {
             let service = client.service.as_ref().map(|service| (service.namespace.as_str(), service.name.as_str()));
             self.reach.leads_here(service, client.url.as_deref())
         });
-        Ok(match ours {
-            Some(client) if is_bundle(client.ca_bundle.as_ref(), bundle) => None,
-            Some(_) => {
-                let bundle = BASE64_STANDARD.encode(bundle);
-                Some(json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}}))
-            }
-            None if self.register.is_some() && (first || webhook.is_none()) => {
-                let conversion = self.reach.conversion(bundle).map_err(kube::Error::SerdeError)?;
-                Some(json!({"spec": {"conversion": conversion}}))
-            }
-            None => None,
-        })
+        // Another port or path of the same Service may be another version's.
+        let make = self.register.is_some() && if leads_here { first } else { first || webhook.is_none() };
+        if make {
+            let conversion = self.reach.conversion(bundle);
+            let current = serde_json::to_value(client).map_err(kube::Error::SerdeError)?;
+            let wanted = &conversion["webhook"]["clientConfig"];
+            return Ok((!is_like(&current, wanted)).then(|| json!({"spec": {"conversion": conversion}})));
+        }
+        let is_right = client.is_some_and(|client| is_bundle(client.ca_bundle.as_ref(), bundle));
+        Ok((leads_here && !is_right).then(|| {
+            let bundle = BASE64_STANDARD.encode(bundle);
+            json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}})
+        }))
+    }
+}
+
+/// Whether a merge of `wanted` would change nothing.
+fn is_like(current: &Value, wanted: &Value) -> bool {
+    match wanted {
+        Value::Object(fields) => fields.iter().all(|(key, wanted)| is_like(&current[key], wanted)),
+        wanted => current == wanted,
     }
 }
 

@@ -59,18 +59,24 @@ impl Keeper {
     pub(super) async fn start(&self) -> Result<(), WebhookError> {
         let mut delay = RETRY;
         let secret = loop {
-            match self.secure().await {
-                Ok(secret) => break secret,
+            match tokio::time::timeout(CHECK, self.secure()).await {
+                Err(_) => tracing::warn!(after = ?CHECK, "no certificate yet"),
+                Ok(Ok(secret)) => break secret,
                 // Waiting does not help against a missing permission or namespace, nor with a Secret
                 // that may not be changed.
-                Err(WebhookError::Secret { source, .. }) if is_final(&source) => return Err(self.failed(*source)),
-                Err(error) => tracing::warn!(%error, "no certificate yet"),
+                Ok(Err(WebhookError::Secret { source, .. })) if is_final(&source) => {
+                    return Err(self.failed(*source));
+                }
+                Ok(Err(error)) => tracing::warn!(%error, "no certificate yet"),
             }
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(self.settings.every);
         };
-        if let Err(error) = self.publish(secret).await {
-            tracing::warn!(%error, "not every API server can be made to trust the webhooks yet");
+        // What is not done in time is done later, as what fails is.
+        match tokio::time::timeout(CHECK, self.publish(secret)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "not every API server can be made to trust the webhooks yet"),
+            Err(_) => tracing::warn!(after = ?CHECK, "not every API server can be made to trust the webhooks yet"),
         }
         Ok(())
     }

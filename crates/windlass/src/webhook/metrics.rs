@@ -41,7 +41,7 @@ impl Metrics {
             )
         };
         // Every status that is ever answered, so that counting needs no lock.
-        let codes = [400, 408, 413, 415].into_iter().filter_map(|code| StatusCode::from_u16(code).ok());
+        let codes = [400, 408, 413, 415, 504].into_iter().filter_map(|code| StatusCode::from_u16(code).ok());
         let codes = codes.chain([StatusCode::OK, StatusCode::INTERNAL_SERVER_ERROR]);
         PathMetrics {
             totals: codes.map(|code| (code, total(code))).collect(),

@@ -1,5 +1,7 @@
 //! How API servers reach the webhooks, and the configurations that tell them so.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, ServiceReference, ValidatingWebhook, ValidatingWebhookConfiguration,
@@ -88,13 +90,23 @@ impl Reach {
         }
     }
 
-    /// `spec.conversion` of a definition.
-    pub(super) fn conversion(&self, bundle: &str) -> Result<Value, serde_json::Error> {
-        let client_config = serde_json::to_value(self.client_config(super::CONVERT_PATH, bundle))?;
-        Ok(json!({
+    /// `spec.conversion` of a definition, to be merged: it says too what must not be there.
+    pub(super) fn conversion(&self, bundle: &str) -> Value {
+        let path = super::CONVERT_PATH;
+        let (service, url) = match self {
+            Self::Service { namespace, name, port } => {
+                (json!({"namespace": namespace, "name": name, "path": path, "port": port}), Value::Null)
+            }
+            Self::Url(url) => (Value::Null, format!("{url}{path}").into()),
+        };
+        let bundle = BASE64_STANDARD.encode(bundle);
+        json!({
             "strategy": "Webhook",
-            "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client_config},
-        }))
+            "webhook": {
+                "conversionReviewVersions": ["v1"],
+                "clientConfig": {"caBundle": bundle, "service": service, "url": url},
+            },
+        })
     }
 }
 

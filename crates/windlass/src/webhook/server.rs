@@ -1,17 +1,18 @@
-//! What answers reviews: bounded in bodies and time.
+//! What answers reviews: bounded in bodies, each and together, and in time.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::FutureExt as _;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -30,12 +31,16 @@ const BODY: Duration = Duration::from_secs(30);
 /// How long a handler may take if the request does not say.
 const HANDLER: Duration = Duration::from_secs(30);
 
+/// Bytes of all bodies that are there at the same time, unless two of the largest are more. Who asks is
+/// not known, and may ask 250 things at once on each connection.
+const TOGETHER: usize = 256 << 20;
+
 /// What answers at which path.
 pub(super) struct Routes {
     paths: HashMap<String, (Endpoint, PathMetrics)>,
     converters: Vec<Arc<dyn Converter>>,
-    admission_limit: usize,
-    conversion_limit: usize,
+    admissions: Budget,
+    conversions: Budget,
     metrics: Metrics,
 }
 
@@ -59,7 +64,7 @@ impl Routes {
         if !converters.is_empty() {
             paths.insert(CONVERT_PATH.to_owned(), (Endpoint::Conversion, metrics.path(CONVERT_PATH)));
         }
-        Self { paths, converters, admission_limit: limits.0, conversion_limit: limits.1, metrics }
+        Self { paths, converters, admissions: Budget::new(limits.0), conversions: Budget::new(limits.1), metrics }
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Reply {
@@ -78,8 +83,8 @@ impl Routes {
 
     async fn admit(&self, respond: &Respond, request: Request<Incoming>) -> Reply {
         let timeout = timeout(request.uri().query().unwrap_or_default());
-        let body = read(request, self.admission_limit).await;
-        let mut review = match body.and_then(|body| parse(&body)) {
+        let body = read(request, &self.admissions).await;
+        let (mut review, _charge) = match body.and_then(|(body, charge)| Ok((parse(&body)?, charge))) {
             Ok(review) => review,
             Err(refusal) => return refusal.as_admission(),
         };
@@ -109,12 +114,29 @@ impl Routes {
 
     /// Away from other requests: a review may hold all objects of a kind.
     async fn convert(self: Arc<Self>, request: Request<Incoming>) -> Reply {
-        let body = match read(request, self.conversion_limit).await {
-            Ok(body) => body,
-            Err(refusal) => return text(refusal.code, refusal.message),
-        };
-        let converting = tokio::task::spawn_blocking(move || self.convert_review(&body));
-        converting.await.unwrap_or_else(|error| text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")))
+        let timeout = timeout(request.uri().query().unwrap_or_default());
+        match read(request, &self.conversions).await {
+            Ok((body, charge)) => self.convert_body(body, charge, timeout).await,
+            Err(refusal) => text(refusal.code, refusal.message),
+        }
+    }
+
+    /// A conversion that does not end cannot be stopped, but counts for as long as it goes on.
+    async fn convert_body(self: Arc<Self>, body: Bytes, charge: Charge, timeout: Duration) -> Reply {
+        let mut converting = tokio::task::spawn_blocking(move || {
+            let _charge = charge;
+            self.convert_review(&body)
+        });
+        match tokio::time::timeout(timeout, &mut converting).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(error)) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+            Err(_) => {
+                // One that has not begun never will.
+                converting.abort();
+                tracing::warn!(?timeout, "conversion not done in time");
+                text(StatusCode::GATEWAY_TIMEOUT, format!("not converted within {timeout:?}\n"))
+            }
+        }
     }
 
     fn convert_review(&self, body: &[u8]) -> Reply {
@@ -165,8 +187,40 @@ impl Refusal {
     }
 }
 
+/// How many bytes there may be, of one body and of all together. They count as they arrive, not as they
+/// are announced: who says much and sends nothing keeps nobody waiting.
+struct Budget {
+    limit: usize,
+    free: Arc<Semaphore>,
+}
+
+/// What a body has been given of a budget, until it is dropped.
+#[derive(Default)]
+struct Charge(Option<OwnedSemaphorePermit>);
+
+impl Budget {
+    fn new(limit: usize) -> Self {
+        let bytes = TOGETHER.max(limit.saturating_mul(2)).min(Semaphore::MAX_PERMITS);
+        Self { limit, free: Arc::new(Semaphore::new(bytes)) }
+    }
+
+    /// Waits until there is room for more.
+    async fn charge(&self, charge: &mut Charge, mut bytes: usize) {
+        while bytes > 0 {
+            let part = u32::try_from(bytes).unwrap_or(u32::MAX);
+            bytes -= part as usize;
+            let permit = Arc::clone(&self.free).acquire_many_owned(part).await;
+            let permit = permit.expect("invariant: nobody closes it");
+            match &mut charge.0 {
+                Some(held) => held.merge(permit),
+                None => charge.0 = Some(permit),
+            }
+        }
+    }
+}
+
 /// The body, if it is small enough and arrives soon enough.
-async fn read(request: Request<Incoming>, limit: usize) -> Result<Bytes, Refusal> {
+async fn read(request: Request<Incoming>, budget: &Budget) -> Result<(Bytes, Charge), Refusal> {
     let content_type =
         request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
@@ -174,6 +228,7 @@ async fn read(request: Request<Incoming>, limit: usize) -> Result<Bytes, Refusal
         let message = format!("contentType={content_type}, expected application/json");
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
+    let limit = budget.limit;
     let too_large = || {
         let message = format!("request entity is too large; limit is {limit} bytes");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
@@ -181,8 +236,8 @@ async fn read(request: Request<Incoming>, limit: usize) -> Result<Bytes, Refusal
     if request.body().size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
-    let body = match tokio::time::timeout(BODY, Limited::new(request.into_body(), limit).collect()).await {
-        Ok(Ok(body)) => body.to_bytes(),
+    let (body, charge) = match tokio::time::timeout(BODY, collect(request.into_body(), budget)).await {
+        Ok(Ok(read)) => read,
         Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
         Ok(Err(error)) => return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("cannot read the body: {error}"))),
         Err(_) => return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
@@ -190,7 +245,23 @@ async fn read(request: Request<Incoming>, limit: usize) -> Result<Bytes, Refusal
     if body.is_empty() {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "request body is empty"));
     }
-    Ok(body)
+    Ok((body, charge))
+}
+
+async fn collect<B>(body: B, budget: &Budget) -> Result<(Bytes, Charge), Box<dyn std::error::Error + Send + Sync>>
+where
+    B: hyper::body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (mut body, mut charge) = (Limited::new(body, budget.limit), Charge::default());
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            budget.charge(&mut charge, data.len()).await;
+            bytes.extend_from_slice(&data);
+        }
+    }
+    Ok((bytes.freeze(), charge))
 }
 
 fn parse(body: &[u8]) -> Result<Value, Refusal> {
@@ -237,7 +308,78 @@ pub(super) async fn serve(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::mpsc;
+
+    use http_body_util::Full;
+    use parking_lot::Mutex;
+
+    use super::super::convert::{ConvertError, Subject};
     use super::*;
+    use crate::metrics::Registry;
+
+    fn body(bytes: usize) -> Full<Bytes> {
+        Full::new(Bytes::from(vec![b' '; bytes]))
+    }
+
+    #[tokio::test]
+    async fn bodies_wait_for_room_and_make_it_when_they_are_gone() {
+        let budget = Budget { limit: 100, free: Arc::new(Semaphore::new(150)) };
+        let (first, held) = collect(body(100), &budget).await.unwrap();
+        assert_eq!((first.len(), budget.free.available_permits()), (100, 50));
+        let mut second = Box::pin(collect(body(60), &budget));
+        assert!(second.as_mut().now_or_never().is_none(), "there is no room");
+        drop(held);
+        let (second, _held) = second.await.unwrap();
+        assert_eq!((second.len(), budget.free.available_permits()), (60, 90));
+        assert!(collect(body(101), &budget).await.err().unwrap().is::<LengthLimitError>());
+        assert_eq!(budget.free.available_permits(), 90, "what is refused holds nothing");
+    }
+
+    #[test]
+    fn there_is_always_room_for_two() {
+        assert_eq!(Budget::new(7 << 20).free.available_permits(), TOGETHER);
+        assert_eq!(Budget::new(TOGETHER).free.available_permits(), 2 * TOGETHER);
+        assert_eq!(Budget::new(usize::MAX).free.available_permits(), Semaphore::MAX_PERMITS);
+    }
+
+    /// A conversion that ends when it is told to.
+    struct Stuck(Subject, Mutex<mpsc::Receiver<()>>);
+
+    impl Converter for Stuck {
+        fn subject(&self) -> &Subject {
+            &self.0
+        }
+
+        fn convert(&self, object: &Value, _: &str) -> Result<Value, ConvertError> {
+            let _ = self.1.lock().recv();
+            Ok(object.clone())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conversion_that_does_not_end_is_answered_for_and_still_counts() {
+        let (end, ended) = mpsc::channel();
+        let subject = Subject { group: "example.com".into(), kind: "Host".into(), plural: "hosts".into() };
+        let converters: Vec<Arc<dyn Converter>> = vec![Arc::new(Stuck(subject, Mutex::new(ended)))];
+        let metrics = Metrics::new(&Registry::default());
+        let routes = Arc::new(Routes::new(&[], converters, (1 << 20, 1 << 20), metrics));
+        let review = json!({"request": {"uid": "7", "desiredAPIVersion": "example.com/v2",
+            "objects": [{"apiVersion": "example.com/v1", "kind": "Host"}]}});
+        let body = Full::new(Bytes::from(review.to_string()));
+        let (body, charge) = collect(body, &routes.conversions).await.unwrap();
+        let size = body.len();
+        let converting = tokio::spawn(Arc::clone(&routes).convert_body(body, charge, HANDLER));
+        tokio::task::yield_now().await;
+        tokio::time::advance(HANDLER + Duration::from_millis(1)).await;
+        assert_eq!(converting.await.unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
+        // Unless it was cut off before it began.
+        assert!([TOGETHER - size, TOGETHER].contains(&routes.conversions.free.available_permits()));
+        drop(end);
+        let all = routes.conversions.free.acquire_many(u32::try_from(TOGETHER).unwrap()).await;
+        assert!(all.is_ok(), "it ends, and counts no more");
+    }
 
     #[test]
     fn api_servers_say_how_long_they_wait() {

@@ -4,6 +4,7 @@ mod admission;
 mod call;
 mod certificates;
 mod conversion;
+mod inject;
 mod server;
 
 use std::sync::Arc;
@@ -78,10 +79,11 @@ impl Validate<Pet> for Rules {
     }
 
     async fn validate_delete(&self, pet: &Pet, _: &Request<Pet>) -> Verdict {
-        if pet.spec.name == "immortal" {
-            return Err(Denied::new("it does not die"));
+        match pet.spec.name.as_str() {
+            "immortal" => Err(Denied::new("it does not die").warn("do not try again".into())),
+            "beloved" => Ok("it will be missed".into()),
+            _ => Ok(Warnings::none()),
         }
-        Ok(Warnings::none())
     }
 }
 

@@ -103,16 +103,41 @@ async fn validation_names_fields_codes_and_reasons() {
 async fn warnings_reach_the_user() {
     let bench = Bench::start().await;
     let (running, _) = serve(&bench, &Rules::default()).await;
-    let mut clever = pet("thor");
-    clever.spec.tricks = ["sit", "roll", "sing"].map(str::to_owned).into();
-    let request = http::Request::post("/apis/petstore.example.com/v1/namespaces/default/pets")
-        .header("content-type", "application/json")
-        .body(serde_json::to_vec(&clever).expect("encoded").into())
-        .expect("a request");
-    let response = bench.kube.send(request).await.expect("answered");
-    assert_eq!(response.status(), 201);
-    let warnings: Vec<_> = response.headers().get_all("warning").iter().collect();
-    assert_eq!(warnings, ["299 - \"that is a lot of tricks\""]);
+    let ask = async |method: &str, name: &str, body: serde_json::Value| {
+        let content_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(format!("/apis/petstore.example.com/v1/namespaces/default/pets{name}"))
+            .header("content-type", content_type)
+            .body(serde_json::to_vec(&body).expect("encoded").into())
+            .expect("a request");
+        let response = bench.kube.send(request).await.expect("answered");
+        let warnings = response.headers().get_all("warning").iter();
+        let warnings: Vec<_> = warnings.map(|warning| warning.to_str().expect("text").to_owned()).collect();
+        (response.status().as_u16(), warnings)
+    };
+    let warned = |code: u16, text: &str| (code, vec![format!("299 - \"{text}\"")]);
+    let tricks = json!(["sit", "roll", "sing"]);
+    let clever = json!({"apiVersion": "petstore.example.com/v1", "kind": "Pet", "metadata": {"name": "thor"},
+        "spec": {"name": "thor", "tricks": tricks}});
+    assert_eq!(ask("POST", "", clever).await, warned(201, "that is a lot of tricks"));
+
+    bench.create(&pet("loki")).await;
+    let learn = json!({"spec": {"tricks": tricks}});
+    assert_eq!(ask("PATCH", "/loki", learn).await, warned(200, "that is a lot of tricks"));
+    let forget = json!({"spec": {"tricks": ["sit"]}});
+    assert_eq!(ask("PATCH", "/loki", forget).await, (200, Vec::new()));
+    let rename = json!({"spec": {"name": "odin"}});
+    assert_eq!(ask("PATCH", "/loki", rename).await, warned(409, "it would not listen to it"));
+
+    for (name, expected) in [
+        ("beloved", warned(200, "it will be missed")),
+        ("immortal", warned(403, "do not try again")),
+        ("freya", (200, Vec::new())),
+    ] {
+        bench.create(&pet(name)).await;
+        assert_eq!(ask("DELETE", &format!("/{name}"), json!({})).await, expected, "{name}");
+    }
     running.stop().await.expect("stopped");
 }
 

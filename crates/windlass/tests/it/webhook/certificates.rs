@@ -51,7 +51,7 @@ fn authorities(bundle: &str) -> usize {
     bundle.matches("BEGIN CERTIFICATE").count()
 }
 
-async fn published(bench: &Bench) -> Option<String> {
+pub async fn published(bench: &Bench) -> Option<String> {
     let annotations = secret(bench).await.metadata.annotations;
     annotations.and_then(|annotations| annotations.get("webhook.windlass.dev/published").cloned())
 }
@@ -323,7 +323,7 @@ impl Keep {
     }
 }
 
-fn configuration(bundle: &str) -> Value {
+pub fn configuration(bundle: &str) -> Value {
     let webhook = |name: &str, service: &str| {
         let client =
             json!({"service": {"namespace": "default", "name": service, "path": VALIDATE}, "caBundle": bundle});
@@ -371,36 +371,6 @@ async fn somebody_elses_configurations_are_made_to_trust_us_whenever_they_change
     let after = bundle(&bench).await;
     wait_for("injected anew", async || bundles().await[1] == after).await;
     running.stop().await.expect("stopped");
-}
-
-#[tokio::test]
-async fn two_versions_of_an_operator_do_not_fight_over_configurations() {
-    let bench = Bench::start().await;
-    let api: Api<ValidatingWebhookConfiguration> = Api::all(bench.kube.clone());
-    let url = async || {
-        let configuration = api.get("it-validating-webhook-configuration").await.expect("there");
-        configuration.webhooks.expect("webhooks")[0].client_config.url.clone().expect("a URL")
-    };
-    let (old, _) = super::serve(&bench, &Rules::default()).await;
-    let (new, caller) = super::serve(&bench, &Rules::default()).await;
-    let expected = format!("https://{}{VALIDATE}", caller.address);
-    assert_eq!(url().await, expected, "the newer one has registered itself");
-    // Something that both notice, and nobody answers with a write.
-    let poke = Patch::Merge(json!({"metadata": {"labels": {"poked": "yes"}}}));
-    let poked = api.patch("it-validating-webhook-configuration", &PatchParams::default(), &poke).await.expect("poked");
-    for n in 0..10 {
-        bench.create(&pet(&format!("p{n}"))).await;
-    }
-    let after = api.get("it-validating-webhook-configuration").await.expect("there");
-    assert_eq!(after.metadata.resource_version, poked.metadata.resource_version);
-    assert_eq!(url().await, expected);
-    // When it is gone, somebody makes it again.
-    api.delete("it-validating-webhook-configuration", &DeleteParams::default()).await.expect("deleted");
-    wait_for("made again", async || api.get_opt("it-validating-webhook-configuration").await.expect("read").is_some())
-        .await;
-    for replica in [old, new] {
-        replica.stop().await.expect("stopped");
-    }
 }
 
 #[tokio::test]

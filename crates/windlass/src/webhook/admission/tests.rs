@@ -1,0 +1,101 @@
+#![allow(clippy::unwrap_used)]
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+
+use super::*;
+
+/// Wants `legs`, and says who was asked.
+struct Legs;
+
+impl Defaulter<ConfigMap> for Legs {
+    async fn set_defaults(&self, map: &mut ConfigMap, request: &Request<ConfigMap>) -> Result<(), Denied> {
+        let known = if request.old_object.is_some() { "old" } else { "new" };
+        map.data.get_or_insert_default().insert("known".into(), known.into());
+        Ok(())
+    }
+}
+
+impl Validate<ConfigMap> for Legs {
+    async fn validate_create(&self, map: &ConfigMap, _: &Request<ConfigMap>) -> Verdict {
+        if map.data.as_ref().is_some_and(|data| data.contains_key("legs")) {
+            return Ok("created".into());
+        }
+        Err("no legs".into())
+    }
+
+    async fn validate_update(&self, _: &ConfigMap, _: &ConfigMap, _: &Request<ConfigMap>) -> Verdict {
+        Ok("updated".into())
+    }
+
+    async fn validate_delete(&self, _: &ConfigMap, _: &Request<ConfigMap>) -> Verdict {
+        Err("stays".into())
+    }
+}
+
+fn map(data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
+}
+
+fn leaving(mut map: Value) -> Value {
+    map["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    map
+}
+
+fn request(operation: &str, old: &Value, new: &Value) -> Value {
+    let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
+    let resource = json!({"group": "", "version": "v1", "resource": "configmaps"});
+    json!({"uid": "7", "kind": kind, "resource": resource, "name": "a", "operation": operation,
+        "userInfo": {}, "object": new, "oldObject": old, "dryRun": false})
+}
+
+/// What a validator's answer says: the warnings of one that admits, or why not.
+async fn judge(operation: &str, old: &Value, new: &Value) -> Vec<String> {
+    match validate::<ConfigMap>(&Legs, &request(operation, old, new)).await {
+        Ok(warnings) => warnings.into_iter().collect(),
+        Err(denied) => vec![format!("denied: {}", denied.into_parts().0.message)],
+    }
+}
+
+const MISFIT: &str = "oldObject does not fit ConfigMap: invalid type: integer `4`, expected a string";
+
+#[tokio::test]
+async fn what_is_stored_and_no_longer_fits_can_be_repaired() {
+    let (broken, whole) = (map(&json!({"legs": 4})), map(&json!({"legs": "4"})));
+    assert_eq!(judge("UPDATE", &whole, &whole).await, ["updated"]);
+    assert_eq!(judge("UPDATE", &broken, &whole).await, ["created", MISFIT]);
+    assert_eq!(judge("UPDATE", &broken, &map(&json!({}))).await, ["denied: no legs"], "it is judged all the same");
+    let refused = judge("UPDATE", &whole, &broken).await;
+    assert!(refused[0].starts_with("denied: object does not fit"), "{refused:?}");
+
+    let known = async |old: &Value| {
+        let response = set_defaults::<ConfigMap>(&Legs, request("UPDATE", old, &whole)).await.unwrap();
+        serde_json::to_value(response.patch().unwrap()).unwrap()[0]["value"].clone()
+    };
+    assert_eq!(known(&whole).await, "old");
+    assert_eq!(known(&broken).await, "new");
+}
+
+#[tokio::test]
+async fn what_is_stored_and_no_longer_fits_can_be_deleted() {
+    let (broken, whole) = (map(&json!({"legs": 4})), map(&json!({"legs": "4"})));
+    assert_eq!(judge("DELETE", &whole, &Value::Null).await, ["denied: stays"]);
+    assert_eq!(judge("DELETE", &broken, &Value::Null).await, [MISFIT]);
+    assert!(judge("DELETE", &Value::Null, &Value::Null).await[0].contains("no object"));
+
+    // With finalizers, it is gone once they are.
+    let mut held = leaving(broken.clone());
+    held["metadata"]["finalizers"] = json!(["example.com/legs"]);
+    let free = leaving(broken.clone());
+    assert_eq!(judge("UPDATE", &held, &free).await, [MISFIT.replace("oldObject", "object")]);
+    let response = set_defaults::<ConfigMap>(&Legs, request("UPDATE", &held, &free)).await.unwrap();
+    assert!(response.is_allowed() && response.patch().is_none());
+    for (old, new) in [
+        (&held, leaving(map(&json!({"legs": 5})))),
+        (&held, leaving(json!({"metadata": {}, "data": {"legs": 4}}))),
+        (&broken, free),
+    ] {
+        let refused = judge("UPDATE", old, &new).await;
+        assert!(refused[0].starts_with("denied: object does not fit"), "{refused:?}");
+    }
+}

@@ -1,0 +1,252 @@
+//! API servers are told whom to trust, whatever stands in the way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use http_body_util::{Either, Full};
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use serde_json::{Value, json};
+use windlass::Manager;
+use windlass::webhook::{Certificates, Conversion, Reach, SelfManaged, Webhooks};
+
+use super::certificates::{configuration, published};
+use super::{Rules, VALIDATE, bundle, certificates, settings, webhooks};
+use crate::bench::{Bench, Log, Pet, Running, wait_for};
+
+const CRD: &str = "pets.petstore.example.com";
+
+/// What becomes of a request on its way.
+#[derive(Clone, Copy)]
+enum Fate {
+    Passes,
+    IsRefused,
+    IsNeverAnswered,
+}
+
+/// A client whose requests fare as a function says, of their method and path with query.
+fn client(bench: &Bench, fate: impl Fn(&Method, &str) -> Fate + Clone + Send + 'static) -> kube::Client {
+    let service = bench.server.service();
+    let between = tower::service_fn(move |request: http::Request<Body>| {
+        let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+        let (mut service, fate) = (service.clone(), fate(request.method(), &path));
+        async move {
+            match fate {
+                Fate::Passes => {}
+                Fate::IsNeverAnswered => std::future::pending().await,
+                Fate::IsRefused => {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+                        "reason": "Forbidden", "message": "scripted"});
+                    let mut refusal = http::Response::new(Either::Right(Full::<Bytes>::from(status.to_string())));
+                    *refusal.status_mut() = http::StatusCode::FORBIDDEN;
+                    return Ok::<_, std::convert::Infallible>(refusal);
+                }
+            }
+            let answer = tower::Service::call(&mut service, request).await.unwrap_or_else(|never| match never {});
+            Ok(answer.map(Either::Left))
+        }
+    });
+    kube::Client::new(between, "default")
+}
+
+fn operator(client: kube::Client, webhooks: Webhooks) -> Manager {
+    let mut manager = Manager::builder(client).name("it").build().expect("a manager");
+    manager.add_webhooks(webhooks).expect("added");
+    manager
+}
+
+/// Looked at when something changes, and not for an hour otherwise.
+fn seldom(settings: SelfManaged) -> Certificates {
+    Certificates::self_managed(settings).check_every(Duration::from_secs(3600))
+}
+
+async fn conversion(bench: &Bench) -> Value {
+    let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
+    let found = definitions.get(CRD).await.expect("there").spec.conversion.expect("a conversion");
+    serde_json::to_value(found.webhook.expect("a webhook").client_config.expect("a client")).expect("encoded")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_conversion_of_a_definition_moves_between_urls_services_and_ports() {
+    let bench = Bench::start().await;
+    let service = |port| Reach::Service { namespace: "default".into(), name: "hook".into(), port };
+    for (reach, expected) in [
+        (Reach::url("https://127.0.0.1:1"), json!({"url": "https://127.0.0.1:1/convert", "service": null})),
+        (service(8443), json!({"url": null, "service": {"name": "hook", "port": 8443}})),
+        (service(443), json!({"url": null, "service": {"name": "hook", "port": 443}})),
+        (Reach::url("https://127.0.0.1:2"), json!({"url": "https://127.0.0.1:2/convert", "service": null})),
+    ] {
+        let converting = Webhooks::new().listen("127.0.0.1:0").conversion(Conversion::<Pet>::new());
+        let settings = SelfManaged::new("default").register("it").reach(reach);
+        let running = Running::ready(operator(bench.kube.clone(), converting.certificates(seldom(settings)))).await;
+        let found = conversion(&bench).await;
+        assert_eq!(found["url"], expected["url"], "{found}");
+        for field in ["name", "port"] {
+            assert_eq!(found["service"][field], expected["service"][field], "{found}");
+        }
+        running.stop().await.expect("stopped");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_has_nothing_else_made_again() {
+    let bench = Bench::start().await;
+    let (applied, refused): (Log<String>, Log<()>) = (Log::default(), Log::default());
+    let (made, no) = (applied.clone(), refused.clone());
+    let client = client(&bench, move |method, path| {
+        if method == Method::PATCH && path.contains("customresourcedefinitions") {
+            no.push(());
+            return Fate::IsRefused;
+        }
+        if method == Method::PATCH && path.contains("force=true") {
+            made.push(path.to_owned());
+        }
+        Fate::Passes
+    });
+    let webhooks = webhooks(&Rules::default(), certificates(settings())).conversion(Conversion::<Pet>::new());
+    let running = Running::ready(operator(client, webhooks)).await;
+    wait_for("tried again and again", async || refused.len() >= 4).await;
+    let applied = applied.entries();
+    assert_eq!(applied.len(), 2, "{applied:?}");
+    running.stop().await.expect("stopped");
+}
+
+/// A configuration that leads to the Service, and one that does not.
+async fn create(bench: &Bench, name: &str) -> Api<MutatingWebhookConfiguration> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    let mut made = configuration("");
+    made["metadata"]["name"] = name.into();
+    api.create(&PostParams::default(), &serde_json::from_value(made).expect("a configuration")).await.expect("created");
+    api
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_is_refused_keeps_no_other_from_being_made_or_injected() {
+    let bench = Bench::start().await;
+    let api = create(&bench, "a").await;
+    create(&bench, "b").await;
+    let injected = async |name: &str| {
+        let webhooks = api.get(name).await.expect("there").webhooks.expect("webhooks");
+        webhooks[1].client_config.ca_bundle.as_ref().is_some_and(|bundle| !bundle.0.is_empty())
+    };
+    // All that lead here, and those of certain names.
+    let all = SelfManaged::new("default").service("hook");
+    let named = all.clone().register("it").inject_into(["a", "c"]);
+    for (settings, other) in [(all, "b"), (named, "c")] {
+        let client = client(&bench, |method, path| {
+            let no = path.contains("/a?") || path.contains("/it-mutating-webhook-configuration?");
+            if method == Method::PATCH && no { Fate::IsRefused } else { Fate::Passes }
+        });
+        if other == "c" {
+            create(&bench, other).await;
+        }
+        let running = Running::ready(operator(client, webhooks(&Rules::default(), seldom(settings)))).await;
+        assert!(injected(other).await && !injected("a").await);
+        assert_eq!(published(&bench).await, None, "not everybody knows");
+        running.stop().await.expect("stopped");
+    }
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    let made = validating.get_opt("it-validating-webhook-configuration").await.expect("read");
+    assert!(made.is_some(), "made although the other one is refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_changes_meanwhile_is_injected_at_once() {
+    let bench = Bench::start().await;
+    let api = create(&bench, "theirs").await;
+    let (service, kube) = (bench.server.service(), bench.kube.clone());
+    let first = Arc::new(AtomicBool::new(true));
+    let racing = tower::service_fn(move |request: http::Request<Body>| {
+        let (mut service, kube) = (service.clone(), kube.clone());
+        let race = request.method() == Method::PATCH
+            && request.uri().path().ends_with("/theirs")
+            && first.swap(false, Ordering::SeqCst);
+        async move {
+            if race {
+                let mut webhooks = configuration("")["webhooks"].as_array().expect("webhooks").clone();
+                webhooks.reverse();
+                let api: Api<MutatingWebhookConfiguration> = Api::all(kube);
+                let turned = Patch::Merge(json!({"webhooks": webhooks}));
+                api.patch("theirs", &PatchParams::default(), &turned).await.expect("turned");
+            }
+            tower::Service::call(&mut service, request).await
+        }
+    });
+    let settings = seldom(SelfManaged::new("default").service("hook"));
+    let client = kube::Client::new(racing, "default");
+    let running = Running::ready(operator(client, webhooks(&Rules::default(), settings))).await;
+    assert!(published(&bench).await.is_some(), "everybody knows");
+    let found = api.get("theirs").await.expect("there").webhooks.expect("webhooks");
+    let trusted =
+        |index: usize| found[index].client_config.ca_bundle.clone().map(|bundle| bundle.0).unwrap_or_default();
+    assert_eq!(trusted(0), bundle(&bench).await.into_bytes());
+    assert!(trusted(1).is_empty(), "not ours");
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_never_answered_does_not_keep_webhooks_from_starting() {
+    for (silent, path) in [(Method::GET, "/secrets/"), (Method::PATCH, "mutatingwebhookconfigurations")] {
+        let bench = Bench::start().await;
+        let first = Arc::new(AtomicBool::new(true));
+        let client = client(&bench, move |method, asked| {
+            let silent = method == silent && asked.contains(path) && first.swap(false, Ordering::SeqCst);
+            if silent { Fate::IsNeverAnswered } else { Fate::Passes }
+        });
+        let running = Running::ready(operator(client, webhooks(&Rules::default(), seldom(settings())))).await;
+        wait_for("published", async || published(&bench).await.is_some()).await;
+        running.stop().await.expect("stopped");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_versions_of_an_operator_do_not_fight_over_configurations() {
+    const NAME: &str = "it-validating-webhook-configuration";
+    let bench = Bench::start().await;
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    let (mut replicas, mut expected) = (Vec::new(), String::new());
+    for _ in 0..2 {
+        let looks: Log<()> = Log::default();
+        let look = looks.clone();
+        let client = client(&bench, move |method, path| {
+            if method == Method::GET && path.contains("/secrets/webhook-server-cert") {
+                look.push(());
+            }
+            Fate::Passes
+        });
+        let manager = operator(client, webhooks(&Rules::default(), certificates(settings())));
+        expected = format!("https://{}{VALIDATE}", manager.webhook_addresses()[0]);
+        replicas.push((Running::ready(manager).await, looks));
+    }
+    let url = async || {
+        let configuration = api.get(NAME).await.expect("there");
+        configuration.webhooks.expect("webhooks")[0].client_config.url.clone().expect("a URL")
+    };
+    // Each look begins with the Secret: of the third, the one before is over that began after now.
+    let all_have_looked = async || {
+        let before: Vec<usize> = replicas.iter().map(|(_, looks)| looks.len()).collect();
+        wait_for("all have looked", async || {
+            replicas.iter().zip(&before).all(|((_, looks), before)| looks.len() >= before + 3)
+        })
+        .await;
+    };
+    all_have_looked().await;
+    assert_eq!(url().await, expected, "the newer one has registered itself");
+    // Something that both notice, and nobody answers with a write.
+    let poke = Patch::Merge(json!({"metadata": {"labels": {"poked": "yes"}}}));
+    let poked = api.patch(NAME, &PatchParams::default(), &poke).await.expect("poked");
+    all_have_looked().await;
+    let after = api.get(NAME).await.expect("there");
+    assert_eq!(after.metadata.resource_version, poked.metadata.resource_version);
+    // When it is gone, somebody makes it again.
+    api.delete(NAME, &DeleteParams::default()).await.expect("deleted");
+    wait_for("made again", async || api.get_opt(NAME).await.expect("read").is_some()).await;
+    for (replica, _) in replicas {
+        replica.stop().await.expect("stopped");
+    }
+}
