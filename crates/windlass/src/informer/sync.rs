@@ -101,7 +101,11 @@ impl<K: Object> Informer<K> {
         timeout: Duration,
         closing: &CancellationToken,
     ) -> Result<(), SyncError> {
-        if !self.is_synced() && !self.is_started() {
+        // Whoever still works while the rest stops reads what is there.
+        if self.is_synced() {
+            return Ok(());
+        }
+        if !self.is_started() {
             return Err(SyncError::NotStarted { kind: self.describe() });
         }
         let waited = closing.run_until_cancelled(self.wait_readable(timeout)).await;

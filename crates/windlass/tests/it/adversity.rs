@@ -11,9 +11,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::core::Selector;
 use serde_json::json;
 use tower::ServiceExt;
-use windlass::controller::from_fn;
+use windlass::cache::Scope;
+use windlass::client::ClientError;
+use windlass::controller::{Watch, from_fn};
 use windlass::informer::Change;
 use windlass::lease::LeaderElection;
 use windlass::prune::Children;
@@ -224,6 +227,42 @@ async fn a_kind_that_is_removed_and_comes_back_is_followed() {
     wait_for("the new pet", async || log.contains(&("tron".into(), true))).await;
     assert_eq!(lister.len(), 1);
     running.stop().await.expect("stopped");
+}
+
+/// The manager is told to stop while a reconcile works; what it reads then has been there all the time.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_is_drained_still_reads_what_is_cached() {
+    let bench = Bench::start().await;
+    let mut thor = pet("thor");
+    thor.metadata.labels = Some([("size".to_owned(), "big".to_owned())].into());
+    bench.create(&thor).await;
+    let log: Log<Result<(usize, bool, usize), String>> = Log::default();
+    let (seen, (begun, mut begins)) = (log.clone(), tokio::sync::mpsc::unbounded_channel());
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let (seen, begun) = (seen.clone(), begun.clone());
+        async move {
+            begun.send(()).expect("awaited");
+            ctx.shutdown().cancelled().await;
+            // By now nobody may wait for a first list any more.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let read = async {
+                let pets = ctx.list::<Pet>().await?.len();
+                let found = ctx.get::<Pet>(&key).await?.is_some();
+                Ok::<_, ClientError>((pets, found, ctx.client().list::<ConfigMap>().await?.len()))
+            };
+            seen.push(read.await.map_err(|error| error.to_string()));
+            Ok(Outcome::Done)
+        }
+    });
+    let mut manager = bench.manager();
+    manager.lister::<ConfigMap>();
+    let big: Selector = [("size", "big")].into_iter().collect();
+    let primary = Watch::<Pet>::default().scope(Scope::default().labels(big));
+    manager.add(Controller::with_watch("pet", primary).complete(reconciler)).expect("added");
+    let running = Running::ready(manager).await;
+    begins.recv().await.expect("a reconcile");
+    running.stop().await.expect("stopped");
+    assert!(matches!(log.entries()[..], [Ok((1, true, _))]), "{log:?}");
 }
 
 /// The server goes away, with every connection, and comes back with what it had on disk.
