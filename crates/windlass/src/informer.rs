@@ -51,7 +51,7 @@ use crate::object::{Object, describe, panic_message, parse_version};
 use subscription::Listening;
 use sync::SyncState;
 
-/// How often in a row a kind must be missing before its objects are taken to be gone.
+/// How often in a row a kind must be missing before it is asked whether it is gone.
 const GONE_AFTER: u32 = 3;
 
 /// How long an informer that panicked waits before it starts over.
@@ -264,18 +264,27 @@ impl<K: Object> Informer<K> {
         self.missing.store(0, Ordering::Relaxed);
     }
 
-    /// The kind is not served: after a few times in a row, its definition and with it all objects
-    /// are taken to be gone. Once could be a server that is just starting, and Kubernetes' own
-    /// kinds do not go away.
-    fn not_found(&self) {
+    /// The kind is not served. True when that was so a few times in a row, and it should be found out
+    /// whether its definition is gone, and with it all objects. Once could be a server that is just
+    /// starting, and Kubernetes' own kinds do not go away.
+    fn not_found(&self) -> bool {
         let times = self.missing.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if times == GONE_AFTER && self.is_synced() && !is_built_in(&self.resource) {
-            tracing::info!(kind = %self.describe(), "kind is no longer served");
-            self.change(|store| {
-                store.begin_replace();
-                store.finish_replace("")
-            });
+        times >= GONE_AFTER && self.is_synced() && !is_built_in(&self.resource) && self.read(Store::has_any)
+    }
+
+    /// What was found out: a kind that is gone has no objects. One that is only not served, in this
+    /// version or by what answers just now, keeps them.
+    fn gone(&self, gone: bool) {
+        let kind = self.describe();
+        if !gone {
+            tracing::warn!(%kind, "kind is not served, but not gone: its objects are kept as they were");
+            return;
         }
+        tracing::info!(%kind, "kind is gone");
+        self.change(|store| {
+            store.begin_replace();
+            store.finish_replace("")
+        });
     }
 }
 

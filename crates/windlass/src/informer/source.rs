@@ -7,8 +7,10 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use http_body_util::BodyExt;
-use kube::api::{ListParams, WatchParams};
+use kube::api::{ApiResource, ListParams, WatchParams};
 use kube::core::Status;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::decode::{Event, Keeping, Page, decode_event, decode_page};
 use super::json;
@@ -21,6 +23,10 @@ pub(crate) trait ListWatch<K>: Send + Sync + 'static {
 
     /// The server's current version of the collection.
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>>;
+
+    /// Whether the kind is gone for certain: the server knows it in no version, and has no definition of it.
+    /// An error when that cannot be told.
+    fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>>;
 
     /// A watch from a version, or, without one, a watch that starts with the current state.
     fn watch<'a>(
@@ -51,6 +57,7 @@ impl Selection {
 pub(crate) struct ApiSource<K> {
     client: kube::Client,
     request: kube::api::Request,
+    resource: ApiResource,
     selection: Selection,
     /// What items of a list begin with instead of `{`, if they do not say their kind and should.
     opening: Option<Vec<u8>>,
@@ -65,6 +72,7 @@ impl<K: Object> ApiSource<K> {
         Self {
             client,
             request: kube::api::Request::new(K::url_path(dt, selection.namespace.as_deref())),
+            resource: ApiResource::erase::<K>(dt),
             selection,
             opening: types_to_fill::<K>(dt).map(|types| {
                 format!("{{\"apiVersion\":{:?},\"kind\":{:?},", types.api_version, types.kind).into_bytes()
@@ -85,6 +93,25 @@ impl<K: Object> ApiSource<K> {
             .map_err(kube::Error::BuildRequest)?;
         decode_page(&send(&self.client, request).await?, self.opening.as_deref(), &self.keeping)
     }
+
+    /// Whether discovery tells of the kind in any version. What is missing there is missing only if the
+    /// answer is one of an API server's.
+    async fn is_discovered(&self) -> Result<bool, kube::Error> {
+        let (group, plural) = (&self.resource.group, &self.resource.plural);
+        let groups: Groups = self.ask("/apis".to_owned()).await?;
+        for version in groups.versions_of(group)? {
+            let resources: Resources = self.ask(format!("/apis/{version}")).await?;
+            if resources.names()?.any(|name| name == plural) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, path: String) -> Result<T, kube::Error> {
+        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        serde_json::from_slice(&send(&self.client, request).await?).map_err(kube::Error::SerdeError)
+    }
 }
 
 impl<K: Object> ListWatch<K> for ApiSource<K> {
@@ -94,6 +121,24 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
 
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
         async move { Ok(self.page(None, 1).await?.resource_version) }.boxed()
+    }
+
+    fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
+        async move {
+            if self.is_discovered().await? {
+                return Ok(false);
+            }
+            // The objects of a definition none of whose versions is served are still there.
+            let (group, plural) = (&self.resource.group, &self.resource.plural);
+            let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}");
+            match self.ask::<IgnoredAny>(path).await {
+                Ok(_) => Ok(false),
+                // Most operators may not read definitions: then what discovery says has to do.
+                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_forbidden() => Ok(true),
+                Err(error) => Err(error),
+            }
+        }
+        .boxed()
     }
 
     fn watch<'a>(
@@ -124,6 +169,60 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
         }
         .boxed()
     }
+}
+
+/// The groups that a server says it serves.
+#[derive(Deserialize)]
+struct Groups {
+    kind: String,
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    name: String,
+    #[serde(default)]
+    versions: Vec<GroupVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupVersion {
+    group_version: String,
+}
+
+impl Groups {
+    fn versions_of(self, group: &str) -> Result<Vec<String>, kube::Error> {
+        check_kind(&self.kind, "APIGroupList")?;
+        let versions = self.groups.into_iter().filter(|known| known.name == group).flat_map(|known| known.versions);
+        Ok(versions.map(|version| version.group_version).collect())
+    }
+}
+
+/// The resources that a server says it serves in a version of a group.
+#[derive(Deserialize)]
+struct Resources {
+    kind: String,
+    resources: Vec<Resource>,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    name: String,
+}
+
+impl Resources {
+    fn names(&self) -> Result<impl Iterator<Item = &String>, kube::Error> {
+        check_kind(&self.kind, "APIResourceList")?;
+        Ok(self.resources.iter().map(|resource| &resource.name))
+    }
+}
+
+fn check_kind(kind: &str, expected: &str) -> Result<(), kube::Error> {
+    if kind == expected {
+        return Ok(());
+    }
+    Err(kube::Error::SerdeError(serde::de::Error::custom(format!("the answer is no {expected}"))))
 }
 
 async fn send(client: &kube::Client, request: http::Request<Vec<u8>>) -> Result<Bytes, kube::Error> {
@@ -192,7 +291,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::api::{ApiResource, DynamicObject};
+    use kube::api::DynamicObject;
     use serde_json::Value;
 
     use super::*;

@@ -208,6 +208,11 @@ impl<K: Object> Store<K> {
         self.objects.keys().cloned().collect()
     }
 
+    /// Whether the watch has said of any object that it is there.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.objects.is_empty()
+    }
+
     pub(crate) fn len(&self) -> usize {
         if self.writes.is_empty() { self.objects.len() } else { self.keys().count() }
     }

@@ -41,7 +41,7 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
             }
             Step::Verify => match source.version().await {
                 Ok(current) => machine.verified(&current),
-                Err(error) => fail(informer, &mut machine, &error),
+                Err(error) => fail(informer, source, &mut machine, &error).await,
             },
             Step::Watch { resource_version } => {
                 stream = open(informer, source, &mut machine, Some(&resource_version)).await;
@@ -49,7 +49,7 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
             Step::Read => match &mut stream {
                 Some(open) => {
                     let due = resync.as_ref().map_or(sweep, |resync| resync.due.min(sweep));
-                    read(informer, &mut machine, open, due).await;
+                    read(informer, source, &mut machine, open, due).await;
                     // A stream that always has something must not keep others from their turn.
                     tokio::task::coop::consume_budget().await;
                     if Instant::now() >= sweep {
@@ -124,7 +124,7 @@ async fn list<K: Object>(
                 informer.completed();
             }
         }
-        Err(error) => fail(informer, machine, &error),
+        Err(error) => fail(informer, source, machine, &error).await,
     }
 }
 
@@ -143,13 +143,19 @@ async fn open<K: Object>(
             Some(Open { events, since: now, heard: now, idle: Duration::from_secs(timeout.into()) + IDLE_MARGIN })
         }
         Err(error) => {
-            fail(informer, machine, &error);
+            fail(informer, source, machine, &error).await;
             None
         }
     }
 }
 
-async fn read<K: Object>(informer: &Informer<K>, machine: &mut Machine, open: &mut Open<K>, wake: Instant) {
+async fn read<K: Object>(
+    informer: &Informer<K>,
+    source: &dyn ListWatch<K>,
+    machine: &mut Machine,
+    open: &mut Open<K>,
+    wake: Instant,
+) {
     let idle = open.heard + open.idle;
     let until = wake.min(idle);
     let event = match tokio::time::timeout_at(until, open.events.next()).await {
@@ -157,7 +163,7 @@ async fn read<K: Object>(informer: &Informer<K>, machine: &mut Machine, open: &m
             open.heard = Instant::now();
             event
         }
-        Ok(Some(Err(error))) => return fail(informer, machine, &error),
+        Ok(Some(Err(error))) => return fail(informer, source, machine, &error).await,
         Ok(None) => return machine.ended(open.since.elapsed(), fastrand::f64()),
         Err(_) if until < idle => return,
         Err(_) => {
@@ -185,11 +191,16 @@ async fn read<K: Object>(informer: &Informer<K>, machine: &mut Machine, open: &m
                 }
             }
         }
-        Event::Error(status) => fail(informer, machine, &kube::Error::Api(status)),
+        Event::Error(status) => fail(informer, source, machine, &kube::Error::Api(status)).await,
     }
 }
 
-fn fail<K: Object>(informer: &Informer<K>, machine: &mut Machine, error: &kube::Error) {
+async fn fail<K: Object>(
+    informer: &Informer<K>,
+    source: &dyn ListWatch<K>,
+    machine: &mut Machine,
+    error: &kube::Error,
+) {
     let failure = Failure::of(error);
     machine.failed(failure, fastrand::f64());
     match failure {
@@ -198,7 +209,14 @@ fn fail<K: Object>(informer: &Informer<K>, machine: &mut Machine, error: &kube::
         }
         Failure::NotFound => {
             informer.report(error);
-            informer.not_found();
+            if informer.not_found() {
+                match source.is_gone().await {
+                    Ok(gone) => informer.gone(gone),
+                    Err(error) => {
+                        tracing::warn!(kind = %informer.describe(), %error, "not known whether the kind is gone")
+                    }
+                }
+            }
         }
         Failure::Other => informer.report(error),
     }

@@ -29,11 +29,18 @@ struct Script {
     answers: Mutex<VecDeque<Answer>>,
     /// Told when the script is used up.
     done: tokio::sync::Notify,
+    /// Whether the kind is gone, if the server can tell.
+    gone: Option<bool>,
 }
 
 impl Script {
     fn new(answers: impl IntoIterator<Item = Answer>) -> Arc<Self> {
-        Arc::new(Self { answers: Mutex::new(answers.into_iter().collect()), done: tokio::sync::Notify::new() })
+        Self::of(answers, None)
+    }
+
+    fn of(answers: impl IntoIterator<Item = Answer>, gone: Option<bool>) -> Arc<Self> {
+        let answers = Mutex::new(answers.into_iter().collect());
+        Arc::new(Self { answers, done: tokio::sync::Notify::new(), gone })
     }
 
     fn next(&self) -> Option<Answer> {
@@ -70,6 +77,10 @@ impl ListWatch<ConfigMap> for Script {
 
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
         async { Ok("1000".to_owned()) }.boxed()
+    }
+
+    fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
+        async { self.gone.ok_or_else(|| status(503)) }.boxed()
     }
 
     fn watch<'a>(
@@ -155,11 +166,10 @@ impl Bench {
     }
 
     fn with_resync(answers: impl IntoIterator<Item = Answer>, resync: Option<Duration>) -> Self {
-        Self::of(ApiResource::erase::<ConfigMap>(&()), answers, resync)
+        Self::of(ApiResource::erase::<ConfigMap>(&()), Script::new(answers), resync)
     }
 
-    fn of(resource: ApiResource, answers: impl IntoIterator<Item = Answer>, resync: Option<Duration>) -> Self {
-        let script = Script::new(answers);
+    fn of(resource: ApiResource, script: Arc<Script>, resync: Option<Duration>) -> Self {
         let informer = Informer::new(resource, Selection::default(), None, resync, None);
         let log = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&log);
@@ -329,16 +339,27 @@ fn absent() -> [Answer; 6] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_no_longer_served_has_no_objects_and_may_come_back() {
+async fn a_kind_that_is_gone_has_no_objects_and_may_come_back() {
     let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
-    let bench = Bench::of(custom, absent(), None);
+    let bench = Bench::of(custom, Script::of(absent(), Some(true)), None);
     assert_eq!(bench.settle().await, ["+a@1!", "-a@1", "+b@20"]);
     bench.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_and_not_known_to_be_gone_keeps_its_objects() {
+    for gone in [Some(false), None] {
+        let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
+        let bench = Bench::of(custom, Script::of(absent(), gone), None);
+        // Only the list that shows that the object is gone ends it.
+        assert_eq!(bench.settle().await, ["+a@1!", "+b@20", "-a@1"]);
+        bench.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kind_of_kubernetes_own_is_never_taken_to_be_gone() {
-    let bench = Bench::start(absent());
+    let bench = Bench::of(ApiResource::erase::<ConfigMap>(&()), Script::of(absent(), Some(true)), None);
     // Only the list that shows that the object is gone ends it.
     assert_eq!(bench.settle().await, ["+a@1!", "+b@20", "-a@1"]);
     bench.stop().await;
@@ -371,6 +392,9 @@ async fn a_source_that_panics_starts_over() {
         }
         fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
             self.1.version()
+        }
+        fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
+            self.1.is_gone()
         }
         fn watch<'a>(
             &'a self,

@@ -229,6 +229,53 @@ async fn a_kind_that_is_removed_and_comes_back_is_followed() {
     running.stop().await.expect("stopped");
 }
 
+/// A definition stops serving the version that is watched; its objects stay.
+#[tokio::test(start_paused = true)]
+async fn objects_of_a_version_that_is_no_longer_served_are_not_taken_to_be_gone() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let (asked, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    let kube = through(&bench, move |request, service| {
+        count.fetch_add(usize::from(request.uri().path() == "/apis"), Ordering::Relaxed);
+        // Watches are cut now and then, so that the kind is looked for again.
+        async move {
+            forward(request, service).await.map(|body| {
+                let frames = body.into_data_stream().map(|data| data.map(http_body::Frame::data));
+                StreamBody::new(frames.take_until(Box::pin(tokio::time::sleep(Duration::from_secs(5))))).boxed_unsync()
+            })
+        }
+    });
+    let client = windlass::Client::standalone(kube, "it");
+    let lister = client.lister::<Pet>();
+    let count = Arc::clone(&ended);
+    let subscription = lister.subscribe(move |change| {
+        count.fetch_add(usize::from(matches!(change, Change::Deleted { .. })), Ordering::Relaxed);
+    });
+    lister.wait_synced().await.expect("synced");
+    let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
+    let serve = async |served: bool| {
+        let patch = Patch::Json::<()>(
+            serde_json::from_value(json!([{"op": "replace", "path": "/spec/versions/0/served", "value": served}]))
+                .expect("a patch"),
+        );
+        definitions.patch(Pet::crd_name(), &PatchParams::default(), &patch).await.expect("patched");
+    };
+    serve(false).await;
+    let looked = asked.load(Ordering::Relaxed);
+    for more in 1..=2 {
+        wait_for("somebody asks what is served", async || asked.load(Ordering::Relaxed) >= looked + more).await;
+    }
+    assert_eq!((lister.len(), ended.load(Ordering::Relaxed)), (1, 0));
+    serve(true).await;
+    wait_for("pets", async || bench.pets().get_opt("thor").await.is_ok_and(|thor| thor.is_some())).await;
+    bench.create(&pet("tron")).await;
+    wait_for("the new pet", async || lister.len() == 2).await;
+    assert_eq!(ended.load(Ordering::Relaxed), 0);
+    drop(subscription);
+    client.caches().stop().await;
+}
+
 /// The manager is told to stop while a reconcile works; what it reads then has been there all the time.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_that_is_drained_still_reads_what_is_cached() {
