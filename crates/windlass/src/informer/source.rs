@@ -1,8 +1,9 @@
 //! Where an informer's objects come from: the list and watch requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
@@ -66,6 +67,9 @@ pub(crate) struct ApiSource<K> {
 
 /// Objects per page, as client-go asks for.
 const PAGE_SIZE: u32 = 500;
+
+/// How long a server may take to answer, and to go on with an answer: as long as Kubernetes' own takes at most.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl<K: Object> ApiSource<K> {
     pub(crate) fn new(client: kube::Client, dt: &K::DynamicType, selection: Selection) -> Self {
@@ -163,8 +167,7 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
             }
             .map_err(kube::Error::BuildRequest)?;
             request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
-            let response = self.client.send(request.map(Into::into)).await?;
-            let response = check(response).await?;
+            let response = answer(&self.client, request).await?;
             Ok(events(response.into_body(), Arc::clone(&self.keeping)))
         }
         .boxed()
@@ -226,23 +229,39 @@ fn check_kind(kind: &str, expected: &str) -> Result<(), kube::Error> {
 }
 
 async fn send(client: &kube::Client, request: http::Request<Vec<u8>>) -> Result<Bytes, kube::Error> {
-    let response = client.send(request.map(Into::into)).await?;
-    check(response).await?.into_body().collect_bytes().await
+    collect(answer(client, request).await?.into_body()).await
 }
 
-/// Turns an error response into [`kube::Error::Api`].
-async fn check(
-    response: http::Response<kube::client::Body>,
+/// The answer to a request, an error response as [`kube::Error::Api`].
+async fn answer(
+    client: &kube::Client,
+    request: http::Request<Vec<u8>>,
 ) -> Result<http::Response<kube::client::Body>, kube::Error> {
+    let response = in_time(client.send(request.map(Into::into))).await??;
     let code = response.status();
     if !code.is_client_error() && !code.is_server_error() {
         return Ok(response);
     }
-    let body = response.into_body().collect_bytes().await?;
+    let body = collect(response.into_body()).await?;
     let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
         Status::failure(String::from_utf8_lossy(&body).trim(), "InternalError").with_code(code.as_u16())
     });
     Err(kube::Error::Api(status.boxed()))
+}
+
+/// A whole body, however long it takes while something of it arrives.
+async fn collect(body: kube::client::Body) -> Result<Bytes, kube::Error> {
+    let (mut pieces, mut whole) = (body.into_data_stream(), BytesMut::new());
+    while let Some(piece) = in_time(pieces.next()).await? {
+        whole.extend_from_slice(&piece?);
+    }
+    Ok(whole.freeze())
+}
+
+/// Nothing in a connection tells of a server, or a balancer before it, that accepts a request and forgets it.
+async fn in_time<F: Future>(answered: F) -> Result<F::Output, kube::Error> {
+    let late = |_| kube::Error::Service(format!("the server has said nothing for {PATIENCE:?}").into());
+    tokio::time::timeout(PATIENCE, answered).await.map_err(late)
 }
 
 /// The events of a watch's body: one JSON document per line. Lines are read where they arrived; only one
@@ -293,6 +312,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::DynamicObject;
     use serde_json::Value;
+    use tower::BoxError;
 
     use super::*;
     use crate::informer::decode::Decoded;
@@ -380,5 +400,34 @@ mod tests {
         assert!(
             matches!(error, kube::Error::Api(status) if status.code == 404 && status.message == "404 page not found")
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_accepts_and_never_answers_fails() {
+        let silent = kube::Client::new(
+            tower::service_fn(|_| futures::future::pending::<Result<http::Response<kube::client::Body>, BoxError>>()),
+            "default",
+        );
+        let stuck = kube::Client::new(
+            tower::service_fn(|_| async {
+                let begun = Ok::<_, BoxError>(http_body::Frame::data(Bytes::from_static(b"{\"kind\":")));
+                let body = futures::stream::iter([begun]).chain(futures::stream::pending());
+                Ok::<_, BoxError>(http::Response::new(http_body_util::StreamBody::new(body)))
+            }),
+            "default",
+        );
+        let source = |client| ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+        let started = tokio::time::Instant::now();
+        let errors = [
+            source(silent.clone()).list(None).await.unwrap_err(),
+            source(silent.clone()).version().await.unwrap_err(),
+            source(silent.clone()).is_gone().await.unwrap_err(),
+            source(silent).watch(None, 1).await.map(drop).unwrap_err(),
+            source(stuck).list(None).await.unwrap_err(),
+        ];
+        assert_eq!(started.elapsed(), 5 * PATIENCE);
+        for error in errors {
+            assert!(error.to_string().contains("has said nothing for 60s"), "{error}");
+        }
     }
 }
