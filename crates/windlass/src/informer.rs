@@ -37,6 +37,7 @@ use kube::api::ApiResource;
 use kube::core::{Selector, SelectorExt};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use change::Change;
@@ -70,6 +71,8 @@ pub(crate) struct Informer<K: Object> {
     /// and hears nothing twice.
     handlers: Mutex<Vec<Listening<K>>>,
     sync: watch::Sender<SyncState>,
+    /// When the last list was complete.
+    listed: Mutex<Option<Instant>>,
     started: AtomicBool,
     decode_errors: AtomicU64,
     /// How often the code of others panicked.
@@ -97,6 +100,7 @@ impl<K: Object> Informer<K> {
             panics,
             handlers: Mutex::default(),
             sync: watch::Sender::new(SyncState::default()),
+            listed: Mutex::default(),
             started: AtomicBool::new(false),
             decode_errors: AtomicU64::new(0),
             missing: AtomicU32::new(0),

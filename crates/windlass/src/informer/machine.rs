@@ -124,6 +124,11 @@ enum State {
 const RESUME_ATTEMPTS: u32 = 6;
 /// A watch that ends sooner was cut; the server's own limit is at least 240 seconds.
 const EARLY: Duration = Duration::from_secs(200);
+/// How long to wait for another list when what the last one brought was soon too old: the first time,
+/// which is left out, and at most. The second time, 800 milliseconds, and all else is as in client-go.
+const RELIST_DELAYS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(30));
+/// A list that lasted this long was no failure.
+const LASTING: Duration = Duration::from_secs(120);
 /// After this many cuts before the end of the initial state, one page at a time is safer.
 const STREAM_CUTS: u32 = 2;
 
@@ -134,14 +139,24 @@ pub(crate) struct Machine {
     /// Whether the server understands `sendInitialEvents`, as far as known.
     streaming: bool,
     stream_cuts: u32,
+    /// Of requests that fail.
     backoff: Backoff,
+    /// Of lists that do not last.
+    relists: Backoff,
     /// A delay to serve before the next request.
     pending_wait: Option<Duration>,
 }
 
 impl Machine {
     pub(crate) fn new() -> Self {
-        Self { state: State::Start, streaming: true, stream_cuts: 0, backoff: Backoff::default(), pending_wait: None }
+        Self {
+            state: State::Start,
+            streaming: true,
+            stream_cuts: 0,
+            backoff: Backoff::default(),
+            relists: Backoff::new(RELIST_DELAYS.0, RELIST_DELAYS.1),
+            pending_wait: None,
+        }
     }
 
     /// What to do now. Asking for a wait consumes it; everything else stays until its result is
@@ -172,13 +187,13 @@ impl Machine {
         last
     }
 
-    /// The server's current version, as asked for.
-    pub(crate) fn verified(&mut self, current: &str) {
+    /// The server's current version, as asked for; `listed` is how long ago the last list was complete.
+    pub(crate) fn verified(&mut self, current: &str, listed: Duration, jitter: f64) {
         if let State::Resume { resource_version, verify } = &mut self.state {
             *verify = false;
             let (ours, theirs) = (parse_version(resource_version), parse_version(current));
             if ours.zip(theirs).is_some_and(|(ours, theirs)| theirs < ours) {
-                self.state = State::Start;
+                self.list_again(listed, jitter);
             }
         }
     }
@@ -235,20 +250,16 @@ impl Machine {
         }
     }
 
-    /// The request asked for, or the open stream, failed.
-    pub(crate) fn failed(&mut self, failure: Failure, jitter: f64) {
+    /// The request asked for, or the open stream, failed; `listed` is how long ago the last list was
+    /// complete.
+    pub(crate) fn failed(&mut self, failure: Failure, listed: Duration, jitter: f64) {
         let state = std::mem::replace(&mut self.state, State::Start);
         match (state, failure) {
             (State::Start, Failure::Unsupported) if self.streaming => {
                 // The fallback is not an error of the server's: try at once.
                 self.streaming = false;
             }
-            (State::Watching { spoke: true, .. } | State::Resume { .. }, Failure::Gone)
-                if self.backoff.attempts() == 0 =>
-            {
-                // What we know is too old; ask for the present right away, once.
-                self.backoff.next(jitter);
-            }
+            (State::Watching { .. } | State::Resume { .. }, Failure::Gone) => self.list_again(listed, jitter),
             (
                 State::Watching { resource_version, .. } | State::Resume { resource_version, .. },
                 Failure::Other | Failure::Unsupported,
@@ -262,6 +273,19 @@ impl Machine {
                 self.slow_down(jitter);
             }
             _ => self.slow_down(jitter),
+        }
+    }
+
+    /// What is known is too old: asks for the present, right away if it lasted.
+    fn list_again(&mut self, listed: Duration, jitter: f64) {
+        self.state = State::Start;
+        if listed >= LASTING {
+            self.relists.reset();
+        }
+        let first = self.relists.attempts() == 0;
+        let delay = self.relists.next(jitter);
+        if !first {
+            self.pending_wait = Some(delay);
         }
     }
 

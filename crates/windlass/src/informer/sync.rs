@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Informer;
@@ -148,7 +149,13 @@ impl<K: Object> Informer<K> {
         }
     }
 
+    /// How long ago a list was complete; for ever if there was none.
+    pub(super) fn since_list(&self) -> Duration {
+        self.listed.lock().map_or(Duration::MAX, |listed| listed.elapsed())
+    }
+
     pub(super) fn completed(&self) {
+        *self.listed.lock() = Some(Instant::now());
         self.sync.send_if_modified(|state| {
             (state.last_error, state.refused) = (None, false);
             !std::mem::replace(&mut state.synced, true)

@@ -40,7 +40,7 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
                 stream = open(informer, source, &mut machine, None).await;
             }
             Step::Verify => match source.version().await {
-                Ok(current) => machine.verified(&current),
+                Ok(current) => machine.verified(&current, informer.since_list(), fastrand::f64()),
                 Err(error) => fail(informer, source, &mut machine, &error).await,
             },
             Step::Watch { resource_version } => {
@@ -202,7 +202,7 @@ async fn fail<K: Object>(
     error: &kube::Error,
 ) {
     let failure = Failure::of(error);
-    machine.failed(failure, fastrand::f64());
+    machine.failed(failure, informer.since_list(), fastrand::f64());
     match failure {
         Failure::Gone | Failure::Unsupported => {
             tracing::debug!(kind = %informer.describe(), %error, "watch starts over");
