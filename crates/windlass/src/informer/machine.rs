@@ -11,10 +11,10 @@
 //! ```
 //!
 //! The machine holds no objects. The [task](super::task) performs the [`Step`] it asks for and
-//! tells it what came of it. A watch that was cut before its time is resumed only after the server
-//! confirmed that its history reaches that far: one restored from a backup, or restarted without
-//! its memory, would accept the watch and say nothing for a long time. The cache is never dropped: going back to the start only means that
-//! the next list replaces what is there.
+//! tells it what came of it. A watch that ended is resumed only after the server confirmed that its
+//! history reaches that far: one restored from a backup, or restarted without its memory, would
+//! accept the watch and say nothing for a long time. The cache is never dropped: going back to the
+//! start only means that the next list replaces what is there.
 
 use std::time::Duration;
 
@@ -122,8 +122,6 @@ enum State {
 
 /// After this many attempts without progress a watch is given up for a fresh list.
 const RESUME_ATTEMPTS: u32 = 6;
-/// A watch that ends sooner was cut; the server's own limit is at least 240 seconds.
-const EARLY: Duration = Duration::from_secs(200);
 /// How long to wait for another list when what the last one brought was soon too old: the first time,
 /// which is left out, and at most. The second time, 800 milliseconds, and all else is as in client-go.
 const RELIST_DELAYS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(30));
@@ -239,7 +237,7 @@ impl Machine {
             self.stream_cuts += 1;
             return self.slow_down(jitter);
         };
-        self.state = State::Resume { resource_version, verify: lived < EARLY };
+        self.state = State::Resume { resource_version, verify: true };
         // Servers end watches on purpose now and then; only a stream that was cut before it said
         // anything is a reason to slow down.
         if spoke || lived >= Duration::from_secs(5) {

@@ -39,6 +39,8 @@ fn resumes_from_the_last_object_or_bookmark() {
     assert_eq!(machine.signal(&object("12")), Phase::Live);
     assert_eq!(machine.signal(&bookmark("15", false)), Phase::Live);
     machine.ended(LONG, 0.0);
+    assert_eq!(machine.step(), Step::Verify);
+    machine.verified("15", SHORT, 0.0);
     assert_eq!(machine.step(), watch("15"));
     machine.opened();
     assert_eq!(machine.step(), Step::Read);
@@ -180,13 +182,15 @@ fn statuses_are_told_apart() {
 }
 
 #[test]
-fn a_server_whose_history_is_shorter_is_listed_again() {
-    let mut machine = watching();
-    machine.signal(&object("11"));
-    machine.ended(SHORT, 0.0);
-    assert_eq!(machine.step(), Step::Verify);
-    machine.verified("3", SHORT, 0.0);
-    assert_eq!(machine.step(), Step::StreamList);
+fn a_server_whose_history_is_shorter_is_listed_again_however_long_the_watch_was_open() {
+    for lived in [SHORT, LONG] {
+        let mut machine = watching();
+        machine.signal(&object("11"));
+        machine.ended(lived, 0.0);
+        assert_eq!(machine.step(), Step::Verify);
+        machine.verified("3", SHORT, 0.0);
+        assert_eq!(machine.step(), Step::StreamList);
+    }
 }
 
 #[test]
