@@ -164,7 +164,7 @@ impl Machine {
             return Step::Wait(delay);
         }
         match &self.state {
-            State::Start if self.streaming && self.stream_cuts < STREAM_CUTS => Step::StreamList,
+            State::Start if self.streams() => Step::StreamList,
             State::Start => Step::List { continue_token: None },
             State::Paging { continue_token } => Step::List { continue_token: continue_token.clone() },
             State::Resume { verify: true, .. } => Step::Verify,
@@ -253,7 +253,7 @@ impl Machine {
     pub(crate) fn failed(&mut self, failure: Failure, listed: Duration, jitter: f64) {
         let state = std::mem::replace(&mut self.state, State::Start);
         match (state, failure) {
-            (State::Start, Failure::Unsupported) if self.streaming => {
+            (State::Start, Failure::Unsupported) if self.streams() => {
                 // The fallback is not an error of the server's: try at once.
                 self.streaming = false;
             }
@@ -272,6 +272,20 @@ impl Machine {
             }
             _ => self.slow_down(jitter),
         }
+    }
+
+    /// Whether a failure is no more than what is to be expected now and then, before it is told.
+    pub(crate) fn expects(&self, failure: Failure) -> bool {
+        match failure {
+            Failure::Gone => true,
+            Failure::Unsupported => self.state == State::Start && self.streams(),
+            Failure::NotFound | Failure::Other => false,
+        }
+    }
+
+    /// Whether a list is a stream, as far as known.
+    fn streams(&self) -> bool {
+        self.streaming && self.stream_cuts < STREAM_CUTS
     }
 
     /// What is known is too old: asks for the present, right away if it lasted.

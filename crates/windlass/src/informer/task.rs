@@ -202,23 +202,17 @@ async fn fail<K: Object>(
     error: &kube::Error,
 ) {
     let failure = Failure::of(error);
+    let expected = machine.expects(failure);
     machine.failed(failure, informer.since_list(), fastrand::f64());
-    match failure {
-        Failure::Gone | Failure::Unsupported => {
-            tracing::debug!(kind = %informer.describe(), %error, "watch starts over");
+    if expected {
+        return tracing::debug!(kind = %informer.describe(), %error, "watch starts over");
+    }
+    informer.report(error);
+    if failure == Failure::NotFound && informer.not_found() {
+        match source.is_gone().await {
+            Ok(gone) => informer.gone(gone),
+            Err(error) => tracing::warn!(kind = %informer.describe(), %error, "not known whether the kind is gone"),
         }
-        Failure::NotFound => {
-            informer.report(error);
-            if informer.not_found() {
-                match source.is_gone().await {
-                    Ok(gone) => informer.gone(gone),
-                    Err(error) => {
-                        tracing::warn!(kind = %informer.describe(), %error, "not known whether the kind is gone")
-                    }
-                }
-            }
-        }
-        Failure::Other => informer.report(error),
     }
 }
 

@@ -299,6 +299,28 @@ async fn waiting_for_sync_names_the_kind_and_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_the_server_does_not_understand_is_reported() {
+    let refused = std::iter::repeat_with(|| Answer::List(Err(400)));
+    let bench =
+        Bench::start([Answer::Watch { from: None, events: Err(400), open: false }].into_iter().chain(refused.take(50)));
+    let error = bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap_err().to_string();
+    assert!(error.contains("scripted"), "{error}");
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_can_be_listed_and_not_watched_is_reported() {
+    let bench = Bench::start([
+        Answer::Watch { from: None, events: Err(405), open: false },
+        page(&[("a", 1)], "9", None),
+        Answer::Watch { from: Some("9"), events: Err(405), open: false },
+    ]);
+    assert_eq!(bench.settle().await, ["+a@1!"]);
+    assert_eq!(bench.informer.sync.borrow().last_error.as_deref(), Some("scripted"));
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stopped_informer_does_not_keep_anybody_waiting() {
     let bench = Bench::start([]);
     let informer = Arc::clone(&bench.informer);
