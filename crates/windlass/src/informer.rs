@@ -81,6 +81,8 @@ pub(crate) struct Informer<K: Object> {
     missing: AtomicU32,
     resync: Option<Duration>,
     transform: Option<Transform<K>>,
+    /// Whether it was said that a transform leaves what cannot be read again.
+    unwritable: AtomicBool,
 }
 
 impl<K: Object> Informer<K> {
@@ -106,6 +108,7 @@ impl<K: Object> Informer<K> {
             missing: AtomicU32::new(0),
             resync,
             transform,
+            unwritable: AtomicBool::new(false),
         })
     }
 

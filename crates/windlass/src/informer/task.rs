@@ -229,13 +229,20 @@ fn apply<K: Object>(informer: &Informer<K>, item: Decoded<K>, initial: bool) {
     }
 }
 
-/// What is kept of an object: in memory, too, so its bytes are written anew.
-fn transform<K: Object>(informer: &Informer<K>, fresh: Fresh<K>) -> Fresh<K> {
+/// What is kept of an object: in memory, too, so its bytes are written anew. Where they could not be
+/// read again, the object itself is kept.
+pub(super) fn transform<K: Object>(informer: &Informer<K>, fresh: Fresh<K>) -> Fresh<K> {
     let Fresh { object, json } = fresh;
-    match informer.transformed(object) {
-        (object, true) => Fresh { json: serde_json::to_vec(&object).ok().map(Into::into), object },
-        (object, false) => Fresh { object, json },
+    let (object, changed) = informer.transformed(object);
+    if !changed {
+        return Fresh { object, json };
     }
+    let written = serde_json::to_vec(&object).and_then(|json| serde_json::from_slice::<K>(&json).map(|_| json));
+    if written.is_err() && !informer.unwritable.swap(true, Ordering::Relaxed) {
+        let (kind, key) = (informer.describe(), crate::ObjectKey::of(&object));
+        tracing::warn!(%kind, object = %key, "what the transform leaves cannot be read again, kept in memory as it is");
+    }
+    Fresh { object, json: written.ok().map(Into::into) }
 }
 
 fn delete<K: Object>(informer: &Informer<K>, item: Decoded<K>) {

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ObjectMeta;
+use kube::api::{DynamicObject, ObjectMeta};
 use kube::core::Status;
 
-use super::decode::{Broken, Decoded, Event, Page};
+use super::decode::{Broken, Decoded, Event, Fresh, Page};
 use super::source::EventStream;
 use super::*;
 
@@ -436,4 +436,22 @@ async fn a_source_that_panics_starts_over() {
     assert_eq!((informer.read(Store::len), informer.panics()), (1, 1));
     shutdown.cancel();
     task.await.unwrap();
+}
+
+#[test]
+fn what_a_transform_makes_unreadable_is_kept_in_memory() {
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let spoil: Transform<DynamicObject> = Arc::new(|object| object.data["metadata"] = "twice".into());
+    let informer = Informer::new(resource.clone(), Selection::default(), None, None, Some(spoil));
+    let mut map = DynamicObject::new("a", &resource).within("d").data(serde_json::json!({}));
+    map.metadata.resource_version = Some("1".into());
+    let json = serde_json::to_vec(&map).unwrap();
+    let fresh = task::transform(&informer, Fresh { object: map, json: Some(json.into()) });
+    informer.change(|store| store.upsert(fresh, true).into_iter().flatten());
+    informer.sweep();
+    informer.sweep();
+    let key = ObjectKey::new("d", "a");
+    assert_eq!(informer.read(|store| store.get(&key)).unwrap().data["metadata"], "twice");
+    let deleted = informer.store.write().remove(&key, None, "2");
+    assert!(matches!(deleted, Some(Change::Deleted { .. })));
 }
