@@ -229,15 +229,15 @@ impl<K: Object> Informer<K> {
 
     pub(crate) fn note_write(&self, object: K) {
         let selected = self.selection.fields.as_ref().map_or(Some(true), |fields| fields::selects(fields, &object));
-        let object = Arc::new(self.transformed(object).0);
-        let meta = object.meta();
-        if self.namespace().is_some() && meta.namespace.as_deref() != self.namespace() {
-            return;
-        }
-        let labelled = self.labels.as_ref().is_none_or(|selector| match &meta.labels {
+        // As the server sees it: what is left of it in the cache may have no labels any more.
+        let labelled = self.labels.as_ref().is_none_or(|selector| match &object.meta().labels {
             Some(labels) => selector.matches(labels),
             None => selector.matches(&std::collections::BTreeMap::new()),
         });
+        if self.namespace().is_some() && object.meta().namespace.as_deref() != self.namespace() {
+            return;
+        }
+        let object = Arc::new(self.transformed(object).0);
         let mut store = self.store.write();
         // Where only the server knows, an object that was selected is taken to stay so, any other to
         // stay out.

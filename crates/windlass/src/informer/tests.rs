@@ -455,3 +455,23 @@ fn what_a_transform_makes_unreadable_is_kept_in_memory() {
     let deleted = informer.store.write().remove(&key, None, "2");
     assert!(matches!(deleted, Some(Change::Deleted { .. })));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_own_write_is_selected_by_the_labels_it_was_written_with() {
+    let script = Script::new([watch(None, vec![applied("a", 1), end(5)], true)]);
+    let selector: Selector = [("app", "a")].into_iter().collect();
+    let selection = Selection { labels: Some(selector.to_string()), ..Selection::default() };
+    let bare: Transform<ConfigMap> = Arc::new(|map| map.metadata.labels = None);
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let informer = Informer::new(resource, selection, Some(selector), None, Some(bare));
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(Arc::clone(&informer).run(script, shutdown.clone()));
+    informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+    let mut written = object("a", 6);
+    written.metadata.labels = Some([("app".to_owned(), "a".to_owned())].into());
+    informer.note_write(written);
+    let shown = informer.read(|store| store.get(&ObjectKey::new("d", "a"))).unwrap();
+    assert_eq!((shown.metadata.resource_version.as_deref(), &shown.metadata.labels), (Some("6"), &None));
+    shutdown.cancel();
+    task.await.unwrap();
+}
