@@ -296,12 +296,13 @@ impl<K: Object> Store<K> {
             self.file(&key, &object);
             return [Some(Change::Added { object, initial }), None];
         };
+        // Also what has not changed may look different, as when its definition has a new default.
+        self.unfile(&key, &old);
+        self.file(&key, &object);
         let (was, is) = (old.meta(), object.meta());
         if was.uid == is.uid && was.resource_version == is.resource_version {
             return [None, None];
         }
-        self.unfile(&key, &old);
-        self.file(&key, &object);
         if was.uid == is.uid {
             return [Some(Change::Updated { old, new: object }), None];
         }

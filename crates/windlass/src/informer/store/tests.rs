@@ -313,6 +313,24 @@ fn what_is_not_used_is_kept_as_bytes() {
 }
 
 #[test]
+fn an_object_that_looks_different_in_the_same_version_is_filed_anew() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.add_index(
+        "app",
+        Arc::new(|object: &ConfigMap| {
+            object.metadata.labels.iter().flat_map(|labels| labels.values().cloned()).collect()
+        }),
+    );
+    store.begin_replace();
+    let mut other = object("a", "1", 1);
+    other.metadata.labels = Some([("app".to_owned(), "default".to_owned())].into());
+    assert!(show(store.upsert(fresh(&other), true).iter().flatten()).is_empty());
+    store.finish_replace("6");
+    assert!(store.by_index("app", "a").is_empty());
+    assert_eq!(store.by_index("app", "default").len(), 1);
+}
+
+#[test]
 fn an_index_that_panics_leaves_the_object_out_of_the_index_only() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store
