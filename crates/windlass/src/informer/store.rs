@@ -314,7 +314,8 @@ impl<K: Object> Store<K> {
         if let Some(version) = parse_version(version) {
             self.advance(version);
         }
-        if matches!(self.writes.get(key), Some(Written::Left { .. } | Written::Deleted { .. })) {
+        // What left the selection with a later version stays out until the watch is there.
+        if matches!(self.writes.get(key), Some(Written::Deleted { .. })) {
             self.writes.remove(key);
         }
         let known = self.take(key);

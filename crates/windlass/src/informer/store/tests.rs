@@ -274,6 +274,17 @@ fn a_write_that_leaves_the_selector_hides_the_object() {
 }
 
 #[test]
+fn what_left_the_selector_stays_out_whatever_happened_before() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.note_write(Arc::new(object("a", "1", 10)), false);
+    store.remove(&key("a"), Some(object("a", "1", 7)), "7");
+    assert_eq!(upsert(&mut store, object("a", "1", 8), false), ["+a@8"]);
+    assert!(store.get(&key("a")).is_none(), "the watch is behind");
+    store.remove(&key("a"), Some(object("a", "1", 10)), "10");
+    assert!(store.writes.is_empty());
+}
+
+#[test]
 fn a_server_restored_from_a_backup_clears_what_was_written() {
     let mut store = listed(&[("a", "1", 900)], 1000);
     store.note_write(Arc::new(object("a", "1", 1001)), true);
