@@ -5,7 +5,7 @@
 //! - `objects`: what the watch has said. Handlers are told about changes of this layer only.
 //! - `writes`: what this process wrote and the watch has not said yet, so that a reconciler never
 //!   reads an object older than its own last write. An entry goes away as soon as the watch has
-//!   passed its version.
+//!   passed its version; what was written before the first list began is part of that list.
 //! - `deleted`: what this process has seen deleted, by uid. Nothing of it is read any more, whether
 //!   a list, the watch or the answer to another write brings it.
 //! - `behind`: what this process wrote in another version of the kind, which cannot be told here.
@@ -66,6 +66,10 @@ impl<K: Object> Entry<K> {
         object
     }
 }
+
+/// Own writes remembered. There are more only where the watch has been down for long; the oldest are
+/// forgotten then.
+const REMEMBERED: usize = 1 << 15;
 
 /// What this process wrote and the watch has not shown yet.
 enum Written<K> {
@@ -335,8 +339,19 @@ impl<K: Object> Store<K> {
         }
     }
 
+    /// A list begins. The first that is complete will contain what was written before.
     pub(crate) fn begin_replace(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
+        if !self.complete {
+            let objects = &self.objects;
+            self.writes.retain(|key, _| objects.contains_key(key));
+            self.behind.retain(|key, _| objects.contains_key(key));
+        }
+    }
+
+    /// Whether a list has begun: one that begins later contains all that was written before.
+    fn has_begun(&self) -> bool {
+        self.epoch > 0 || self.complete
     }
 
     /// The list is complete as of `version`: what it did not contain is gone.
@@ -409,16 +424,17 @@ impl<K: Object> Store<K> {
     /// Remembers that an object was written in another version of the kind, with this resource
     /// version, until it is known how it looks in this one.
     pub(crate) fn note_elsewhere(&mut self, key: &ObjectKey, version: u64) {
-        if version > self.version {
+        if version > self.version && self.has_begun() {
             let known = self.behind.entry(key.clone()).or_default();
             *known = version.max(*known);
+            forget_oldest(&mut self.behind, |version| *version);
         }
     }
 
     /// Remembers the result of a write until the watch shows it. `matches` is false when the
     /// informer's selector does not (or no longer) select the object.
     pub(crate) fn note_write(&mut self, object: Arc<K>, matches: bool) {
-        let Some(version) = version_of(&*object) else {
+        let Some(version) = version_of(&*object).filter(|_| self.has_begun()) else {
             return;
         };
         let key = ObjectKey::of(&*object);
@@ -443,6 +459,7 @@ impl<K: Object> Store<K> {
         let newer = self.writes.get(&key).is_some_and(|known| known.version() >= version);
         if !newer {
             self.writes.insert(key, written);
+            forget_oldest(&mut self.writes, Written::version);
         }
     }
 
@@ -499,6 +516,16 @@ impl<K: Object> Store<K> {
 
     fn unfile(&mut self, key: &ObjectKey, object: &K) {
         self.indexes.values_mut().for_each(|index| index.unfile(key, object));
+    }
+}
+
+/// Where there are too many, lets go of the oldest: an eighth at a time, so that the search is paid for
+/// rarely.
+fn forget_oldest<T>(notes: &mut HashMap<ObjectKey, T>, version: impl Fn(&T) -> u64) {
+    if notes.len() > REMEMBERED {
+        let mut versions: Vec<u64> = notes.values().map(&version).collect();
+        let (_, &mut limit, _) = versions.select_nth_unstable(REMEMBERED / 8);
+        notes.retain(|_, note| version(note) > limit);
     }
 }
 

@@ -285,6 +285,29 @@ fn what_left_the_selector_stays_out_whatever_happened_before() {
 }
 
 #[test]
+fn an_informer_that_never_syncs_does_not_collect_what_is_written() {
+    let mut store = Store::new(Arc::default());
+    let mut version = 0;
+    let mut write = |store: &mut Store<ConfigMap>, many: u64| {
+        for _ in 0..many {
+            version += 1;
+            store.note_write(Arc::new(object(&version.to_string(), &version.to_string(), version)), true);
+            store.note_elsewhere(&key(&version.to_string()), version);
+        }
+        (store.writes.len(), store.behind.len())
+    };
+    assert_eq!(write(&mut store, 100), (0, 0), "the first list will have them");
+    store.begin_replace();
+    assert_eq!(write(&mut store, 100), (100, 100));
+    assert!(store.get(&key("200")).is_some());
+    store.begin_replace();
+    assert_eq!(write(&mut store, 1), (1, 1), "the next list will have the others");
+    let (writes, behind) = write(&mut store, 70_000);
+    assert!(writes <= REMEMBERED && behind <= REMEMBERED, "{writes} {behind}");
+    assert!(store.get(&key("70201")).is_some() && store.is_behind(&key("70201")));
+}
+
+#[test]
 fn a_server_restored_from_a_backup_clears_what_was_written() {
     let mut store = listed(&[("a", "1", 900)], 1000);
     store.note_write(Arc::new(object("a", "1", 1001)), true);
