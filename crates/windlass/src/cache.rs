@@ -16,7 +16,7 @@ mod known;
 mod lister;
 
 use std::any::{Any, TypeId};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -347,13 +347,13 @@ impl Caches {
     /// Objects that could not be decoded, by kind.
     pub fn decode_errors(&self) -> Vec<(String, u64)> {
         let informers = self.inner.informers.lock();
-        informers.values().map(|informer| informer.decode_errors()).collect()
+        by_kind(informers.values().map(|informer| informer.decode_errors()))
     }
 
     /// How often indexes, handlers and decoders panicked, by kind.
     pub fn panics(&self) -> Vec<(String, u64)> {
         let informers = self.inner.informers.lock();
-        informers.values().map(|informer| informer.panics()).collect()
+        by_kind(informers.values().map(|informer| informer.panics()))
     }
 
     /// Reads all objects of a kind (in the manager's namespaces), whatever parts of them others
@@ -627,6 +627,15 @@ impl Caches {
         let informers = self.inner.informers.lock();
         informers.iter().filter(|(key, _)| same(&key.resource)).map(|(_, any)| Arc::clone(any)).collect()
     }
+}
+
+/// Numbers of one kind, which may have several informers, as one.
+pub(crate) fn by_kind(counts: impl Iterator<Item = (String, u64)>) -> Vec<(String, u64)> {
+    let mut sums = BTreeMap::new();
+    for (kind, count) in counts {
+        *sums.entry(kind).or_default() += count;
+    }
+    sums.into_iter().collect()
 }
 
 /// Whether objects of one are objects of the other, perhaps in another version.
