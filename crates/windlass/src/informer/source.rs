@@ -243,9 +243,12 @@ async fn answer(
         return Ok(response);
     }
     let body = collect(response.into_body()).await?;
-    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
-        Status::failure(String::from_utf8_lossy(&body).trim(), "InternalError").with_code(code.as_u16())
-    });
+    // Any object can be read as a status: what stands before a server has errors of its own.
+    let status = serde_json::from_slice::<Status>(&body).ok().filter(|status| status.code != 0 || status.is_failure());
+    let mut status = status.unwrap_or_else(|| Status::failure(String::from_utf8_lossy(&body).trim(), "InternalError"));
+    if status.code == 0 {
+        status.code = code.as_u16();
+    }
     Err(kube::Error::Api(status.boxed()))
 }
 
@@ -386,20 +389,26 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_response_becomes_a_status() {
-        let client = kube::Client::new(
-            tower::service_fn(|_| async {
-                let mut response =
-                    http::Response::new(http_body_util::Full::new(Bytes::from_static(b"404 page not found\n")));
-                *response.status_mut() = http::StatusCode::NOT_FOUND;
-                Ok::<_, std::convert::Infallible>(response)
-            }),
-            "default",
-        );
-        let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
-        let error = source.list(None).await.unwrap_err();
-        assert!(
-            matches!(error, kube::Error::Api(status) if status.code == 404 && status.message == "404 page not found")
-        );
+        let check = async |code: u16, body: &'static str, expected: (u16, &str)| {
+            let client = kube::Client::new(
+                tower::service_fn(move |_| async move {
+                    let mut response =
+                        http::Response::new(http_body_util::Full::new(Bytes::from_static(body.as_bytes())));
+                    *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
+                    Ok::<_, std::convert::Infallible>(response)
+                }),
+                "default",
+            );
+            let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+            let kube::Error::Api(status) = source.list(None).await.unwrap_err() else {
+                panic!("expected a status");
+            };
+            assert_eq!((status.code, status.message.as_str()), expected);
+        };
+        check(404, "404 page not found\n", (404, "404 page not found")).await;
+        check(403, r#"{"error":"x"}"#, (403, r#"{"error":"x"}"#)).await;
+        check(410, r#"{"status":"Failure","message":"old"}"#, (410, "old")).await;
+        check(500, r#"{"kind":"Status","code":503,"message":"later"}"#, (503, "later")).await;
     }
 
     #[tokio::test(start_paused = true)]
