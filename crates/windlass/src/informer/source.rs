@@ -68,6 +68,9 @@ pub(crate) struct ApiSource<K> {
 /// Objects per page, as client-go asks for.
 const PAGE_SIZE: u32 = 500;
 
+/// The longest event, in bytes. Kubernetes' own server stores objects of a few million, others more.
+const LINE_LIMIT: usize = 128 << 20;
+
 /// How long a server may take to answer, and to go on with an answer: as long as Kubernetes' own takes at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -168,7 +171,7 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
             .map_err(kube::Error::BuildRequest)?;
             request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
             let response = answer(&self.client, request).await?;
-            Ok(events(response.into_body(), Arc::clone(&self.keeping)))
+            Ok(events(response.into_body(), Arc::clone(&self.keeping), LINE_LIMIT))
         }
         .boxed()
     }
@@ -269,7 +272,7 @@ async fn in_time<F: Future>(answered: F) -> Result<F::Output, kube::Error> {
 
 /// The events of a watch's body: one JSON document per line. Lines are read where they arrived; only one
 /// that is spread over several pieces is copied.
-fn events<K: Object>(body: kube::client::Body, keeping: Arc<Keeping<K>>) -> EventStream<K> {
+fn events<K: Object>(body: kube::client::Body, keeping: Arc<Keeping<K>>, limit: usize) -> EventStream<K> {
     struct Reading<K> {
         body: http_body_util::BodyDataStream<kube::client::Body>,
         /// What arrived and was not read yet.
@@ -279,7 +282,7 @@ fn events<K: Object>(body: kube::client::Body, keeping: Arc<Keeping<K>>) -> Even
         keeping: Arc<Keeping<K>>,
     }
     let reading = Reading { body: body.into_data_stream(), piece: Bytes::new(), begun: Vec::new(), keeping };
-    futures::stream::unfold(reading, |mut r| async move {
+    futures::stream::unfold(reading, move |mut r| async move {
         loop {
             if let Some(at) = json::line_end(&r.piece) {
                 let rest = r.piece.split_to(at);
@@ -290,6 +293,11 @@ fn events<K: Object>(body: kube::client::Body, keeping: Arc<Keeping<K>>) -> Even
                     continue;
                 }
                 return Some((decode_event(&whole, &r.keeping), r));
+            }
+            if r.begun.len() + r.piece.len() > limit {
+                (r.begun, r.piece) = (Vec::new(), Bytes::new());
+                let error = format!("an event of more than {limit} bytes");
+                return Some((Err(kube::Error::Service(error.into())), r));
             }
             r.begun.extend_from_slice(&r.piece);
             // Even what is left of it, nothing, would keep the whole buffer it was read into.
@@ -385,6 +393,19 @@ mod tests {
             &events[2],
             Ok(Event::Bookmark { initial_end: true, resource_version }) if resource_version == "8"
         ));
+    }
+
+    #[tokio::test]
+    async fn a_line_without_an_end_is_an_error() {
+        let event = serde_json::json!({"type": "ADDED", "object": {"metadata": meta("a")}}).to_string();
+        let read = async |text: String, limit: usize| {
+            let body = kube::client::Body::from(text.into_bytes());
+            events::<ConfigMap>(body, Arc::default(), limit).next().await
+        };
+        assert!(matches!(read(format!("{event}\n{event}"), event.len()).await, Some(Ok(Event::Applied(_)))));
+        assert!(read(event.clone(), event.len()).await.is_none(), "cut off");
+        let error = read(event.clone(), event.len() - 1).await;
+        assert!(matches!(error, Some(Err(kube::Error::Service(_)))));
     }
 
     #[tokio::test]
