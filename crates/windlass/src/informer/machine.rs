@@ -30,6 +30,8 @@ pub(crate) enum Step {
     StreamList,
     /// Fetch a page of the list; a first page (no token) starts a new replacement.
     List { continue_token: Option<String> },
+    /// Fetch the list in one piece, which starts a new replacement.
+    ListWhole,
     /// Ask for the server's current version.
     Verify,
     /// Open a watch from a version.
@@ -137,6 +139,8 @@ pub(crate) struct Machine {
     /// Whether the server understands `sendInitialEvents`, as far as known.
     streaming: bool,
     stream_cuts: u32,
+    /// Whether pages came too slowly for the server's memory.
+    expired: bool,
     /// Of requests that fail.
     backoff: Backoff,
     /// Of lists that do not last.
@@ -151,6 +155,7 @@ impl Machine {
             state: State::Start,
             streaming: true,
             stream_cuts: 0,
+            expired: false,
             backoff: Backoff::default(),
             relists: Backoff::new(RELIST_DELAYS.0, RELIST_DELAYS.1),
             pending_wait: None,
@@ -165,6 +170,7 @@ impl Machine {
         }
         match &self.state {
             State::Start if self.streams() => Step::StreamList,
+            State::Start if self.expired => Step::ListWhole,
             State::Start => Step::List { continue_token: None },
             State::Paging { continue_token } => Step::List { continue_token: continue_token.clone() },
             State::Resume { verify: true, .. } => Step::Verify,
@@ -178,6 +184,7 @@ impl Machine {
         let last = continue_token.is_none();
         self.state = if last {
             self.stream_cuts = 0;
+            self.expired = false;
             State::Resume { resource_version: resource_version.to_owned(), verify: false }
         } else {
             State::Paging { continue_token }
@@ -265,6 +272,11 @@ impl Machine {
                 self.state = State::Resume { resource_version, verify: true };
                 self.slow_down(jitter);
                 self.give_up_resuming();
+            }
+            (State::Paging { .. }, Failure::Gone) => {
+                // The next pages would be no faster.
+                self.expired = true;
+                self.slow_down(jitter);
             }
             (State::StreamingInitial, _) => {
                 self.stream_cuts += 1;

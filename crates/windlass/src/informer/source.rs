@@ -19,8 +19,8 @@ use crate::object::{Object, types_to_fill};
 
 /// The seam between an informer and a server. Tests script it.
 pub(crate) trait ListWatch<K>: Send + Sync + 'static {
-    /// One page of the list.
-    fn list<'a>(&'a self, continue_token: Option<&'a str>) -> BoxFuture<'a, Result<Page<K>, kube::Error>>;
+    /// One page of the list, or all of it.
+    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<K>, kube::Error>>;
 
     /// The server's current version of the collection.
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>>;
@@ -35,6 +35,13 @@ pub(crate) trait ListWatch<K>: Send + Sync + 'static {
         from: Option<&'a str>,
         timeout_seconds: u32,
     ) -> BoxFuture<'a, Result<EventStream<K>, kube::Error>>;
+}
+
+/// How much of a list is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    Page { continue_token: Option<&'a str> },
+    Whole,
 }
 
 pub(crate) type EventStream<K> = BoxStream<'static, Result<Event<K>, kube::Error>>;
@@ -88,11 +95,11 @@ impl<K: Object> ApiSource<K> {
         }
     }
 
-    async fn page(&self, continue_token: Option<&str>, limit: u32) -> Result<Page<K>, kube::Error> {
+    async fn page(&self, continue_token: Option<&str>, limit: Option<u32>) -> Result<Page<K>, kube::Error> {
         let params = ListParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
-            limit: Some(limit),
+            limit,
             continue_token: continue_token.map(str::to_owned),
             ..ListParams::default()
         };
@@ -122,12 +129,15 @@ impl<K: Object> ApiSource<K> {
 }
 
 impl<K: Object> ListWatch<K> for ApiSource<K> {
-    fn list<'a>(&'a self, continue_token: Option<&'a str>) -> BoxFuture<'a, Result<Page<K>, kube::Error>> {
-        self.page(continue_token, PAGE_SIZE).boxed()
+    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<K>, kube::Error>> {
+        match part {
+            Part::Page { continue_token } => self.page(continue_token, Some(PAGE_SIZE)).boxed(),
+            Part::Whole => self.page(None, None).boxed(),
+        }
     }
 
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
-        async move { Ok(self.page(None, 1).await?.resource_version) }.boxed()
+        async move { Ok(self.page(None, Some(1)).await?.resource_version) }.boxed()
     }
 
     fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
@@ -328,6 +338,8 @@ mod tests {
     use super::*;
     use crate::informer::decode::Decoded;
 
+    const FIRST: Part<'_> = Part::Page { continue_token: None };
+
     fn meta(name: &str) -> Value {
         serde_json::json!({"namespace": "d", "name": name, "resourceVersion": "7", "managedFields": [{"manager": "m"}]})
     }
@@ -346,7 +358,7 @@ mod tests {
             "default",
         );
         let source = ApiSource::<DynamicObject>::new(client, &resource, Selection::default());
-        let page = source.list(None).await.unwrap();
+        let page = source.list(FIRST).await.unwrap();
         let kinds: Vec<String> = page
             .items
             .iter()
@@ -421,7 +433,7 @@ mod tests {
                 "default",
             );
             let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
-            let kube::Error::Api(status) = source.list(None).await.unwrap_err() else {
+            let kube::Error::Api(status) = source.list(FIRST).await.unwrap_err() else {
                 panic!("expected a status");
             };
             assert_eq!((status.code, status.message.as_str()), expected);
@@ -449,11 +461,11 @@ mod tests {
         let source = |client| ApiSource::<ConfigMap>::new(client, &(), Selection::default());
         let started = tokio::time::Instant::now();
         let errors = [
-            source(silent.clone()).list(None).await.unwrap_err(),
+            source(silent.clone()).list(FIRST).await.unwrap_err(),
             source(silent.clone()).version().await.unwrap_err(),
             source(silent.clone()).is_gone().await.unwrap_err(),
             source(silent).watch(None, 1).await.map(drop).unwrap_err(),
-            source(stuck).list(None).await.unwrap_err(),
+            source(stuck).list(FIRST).await.unwrap_err(),
         ];
         assert_eq!(started.elapsed(), 5 * PATIENCE);
         for error in errors {

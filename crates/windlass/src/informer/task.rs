@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Informer;
 use super::decode::{Broken, Decoded, Event, Fresh};
 use super::machine::{Failure, Machine, Phase, Signal, Step};
-use super::source::{EventStream, ListWatch};
+use super::source::{EventStream, ListWatch, Part};
 use crate::object::Object;
 
 /// How much longer than the server's own limit a silent stream is believed to be alive.
@@ -33,7 +33,12 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
             }
             Step::List { continue_token } => {
                 stream = None;
-                list(informer, source, &mut machine, continue_token).await;
+                let part = Part::Page { continue_token: continue_token.as_deref() };
+                list(informer, source, &mut machine, part).await;
+            }
+            Step::ListWhole => {
+                stream = None;
+                list(informer, source, &mut machine, Part::Whole).await;
             }
             Step::StreamList => {
                 informer.store.write().begin_replace();
@@ -104,16 +109,11 @@ impl Resync {
     }
 }
 
-async fn list<K: Object>(
-    informer: &Informer<K>,
-    source: &dyn ListWatch<K>,
-    machine: &mut Machine,
-    continue_token: Option<String>,
-) {
-    if continue_token.is_none() {
+async fn list<K: Object>(informer: &Informer<K>, source: &dyn ListWatch<K>, machine: &mut Machine, part: Part<'_>) {
+    if matches!(part, Part::Whole | Part::Page { continue_token: None }) {
         informer.store.write().begin_replace();
     }
-    match source.list(continue_token.as_deref()).await {
+    match source.list(part).await {
         Ok(page) => {
             informer.found();
             for item in page.items {

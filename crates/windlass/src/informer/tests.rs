@@ -10,7 +10,7 @@ use kube::api::{DynamicObject, ObjectMeta};
 use kube::core::Status;
 
 use super::decode::{Broken, Decoded, Event, Fresh, Page};
-use super::source::EventStream;
+use super::source::{EventStream, Part};
 use super::*;
 
 /// What the server answers to the next request, in order; it fails a test that asks otherwise.
@@ -64,7 +64,7 @@ fn status(code: u16) -> kube::Error {
 }
 
 impl ListWatch<ConfigMap> for Script {
-    fn list<'a>(&'a self, _: Option<&'a str>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+    fn list<'a>(&'a self, _: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
         async move {
             match self.next() {
                 Some(Answer::List(page)) => page.map_err(status),
@@ -409,8 +409,8 @@ async fn a_subscription_may_be_dropped_in_its_own_handler() {
 async fn a_source_that_panics_starts_over() {
     struct Panics(AtomicBool, Arc<Script>);
     impl ListWatch<ConfigMap> for Panics {
-        fn list<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
-            self.1.list(token)
+        fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+            self.1.list(part)
         }
         fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
             self.1.version()

@@ -59,13 +59,17 @@ fn falls_back_to_pages_at_once_when_streaming_is_not_supported() {
 }
 
 #[test]
-fn an_expired_page_starts_the_list_again() {
+fn after_an_expired_page_the_list_is_fetched_in_one_piece() {
     let mut machine = Machine::new();
     machine.failed(Failure::Unsupported, SHORT, 0.0);
     machine.page("", Some("next".into()));
     machine.failed(Failure::Gone, SHORT, 0.0);
     assert!(matches!(machine.step(), Step::Wait(_)));
-    assert_eq!(machine.step(), FIRST_PAGE);
+    assert_eq!(machine.step(), Step::ListWhole);
+    assert!(machine.page("20", None));
+    assert_eq!(machine.step(), watch("20"));
+    machine.failed(Failure::Gone, LASTING, 0.0);
+    assert_eq!(machine.step(), FIRST_PAGE, "the next time it may do");
 }
 
 #[test]
