@@ -255,6 +255,18 @@ impl Machine {
         }
     }
 
+    /// Whether the open stream is to tell the initial state, and has not told its end.
+    pub(crate) fn is_initial(&self) -> bool {
+        self.state == State::StreamingInitial
+    }
+
+    /// The open stream tells no more of the initial state, nor its end: the server has not understood
+    /// what it was asked for.
+    pub(crate) fn stalled(&mut self) {
+        self.state = State::Start;
+        self.streaming = false;
+    }
+
     /// The request asked for, or the open stream, failed; `listed` is how long ago the last list was
     /// complete.
     pub(crate) fn failed(&mut self, failure: Failure, listed: Duration, jitter: f64) {

@@ -151,6 +151,8 @@ pub(crate) struct Store<K> {
     behind: HashMap<ObjectKey, u64>,
     indexes: HashMap<String, Index<K>>,
     epoch: u32,
+    /// How many objects were part of the list of this epoch so far.
+    listed: usize,
     /// Whether a list was ever complete: what appears before that is no news.
     complete: bool,
     /// The version the watch has reached.
@@ -171,6 +173,7 @@ impl<K: Object> Store<K> {
             behind: HashMap::new(),
             indexes: HashMap::new(),
             epoch: 0,
+            listed: 0,
             complete: false,
             version: 0,
             period: 1,
@@ -290,13 +293,16 @@ impl<K: Object> Store<K> {
             && json.is_some()
             && known.json == json
         {
+            self.listed += usize::from(known.epoch != epoch);
             known.epoch = epoch;
             return [None, None];
         }
         // What just changed will be looked at soon; what was only listed need not be.
         let (decoded, used) = if listed && json.is_some() { (None, 0) } else { (Some(object.clone()), self.period) };
         let entry = Entry { json, decoded: Mutex::new(decoded), used: AtomicU32::new(used), epoch };
-        let Some(old) = self.objects.insert(key.clone(), entry).map(|old| old.object(self.period)) else {
+        let old = self.objects.insert(key.clone(), entry);
+        self.listed += usize::from(old.as_ref().is_none_or(|old| old.epoch != epoch));
+        let Some(old) = old.map(|old| old.object(self.period)) else {
             self.file(&key, &object);
             return [Some(Change::Added { object, initial }), None];
         };
@@ -342,11 +348,17 @@ impl<K: Object> Store<K> {
     /// A list begins. The first that is complete will contain what was written before.
     pub(crate) fn begin_replace(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
+        self.listed = 0;
         if !self.complete {
             let objects = &self.objects;
             self.writes.retain(|key, _| objects.contains_key(key));
             self.behind.retain(|key, _| objects.contains_key(key));
         }
+    }
+
+    /// How many objects the last list to begin has brought so far.
+    pub(crate) fn listed(&self) -> usize {
+        self.listed
     }
 
     /// Whether a list has begun: one that begins later contains all that was written before.

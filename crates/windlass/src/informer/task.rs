@@ -7,14 +7,18 @@ use std::time::Duration;
 use futures::StreamExt;
 use tokio::time::Instant;
 
-use super::Informer;
 use super::decode::{Broken, Decoded, Event, Fresh};
 use super::machine::{Failure, Machine, Phase, Signal, Step};
 use super::source::{EventStream, ListWatch, Part};
+use super::{Informer, Store};
 use crate::object::Object;
 
 /// How much longer than the server's own limit a silent stream is believed to be alive.
 const IDLE_MARGIN: Duration = Duration::from_secs(10);
+
+/// How long a stream may bring nothing new of the initial state. The end of it comes within seconds; a
+/// server that is older than streaming lists never tells it.
+const STALLED: Duration = Duration::from_secs(30);
 
 /// How long an object stays decoded after it was last used.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -80,6 +84,15 @@ struct Open<K> {
     /// When it last said something.
     heard: Instant,
     idle: Duration,
+    /// How much it has told of the initial state, and when it last told more.
+    initial: (usize, Instant),
+}
+
+impl<K> Open<K> {
+    fn new(events: EventStream<K>, idle: Duration) -> Self {
+        let now = Instant::now();
+        Self { events, since: now, heard: now, idle, initial: (0, now) }
+    }
 }
 
 /// When handlers are next reminded of everything.
@@ -139,8 +152,7 @@ async fn open<K: Object>(
         Ok(events) => {
             informer.found();
             machine.opened();
-            let now = Instant::now();
-            Some(Open { events, since: now, heard: now, idle: Duration::from_secs(timeout.into()) + IDLE_MARGIN })
+            Some(Open::new(events, Duration::from_secs(timeout.into()) + IDLE_MARGIN))
         }
         Err(error) => {
             fail(informer, source, machine, &error).await;
@@ -156,7 +168,8 @@ async fn read<K: Object>(
     open: &mut Open<K>,
     wake: Instant,
 ) {
-    let idle = open.heard + open.idle;
+    let initial = machine.is_initial();
+    let idle = if initial { open.initial.1 + STALLED } else { open.heard + open.idle };
     let until = wake.min(idle);
     let event = match tokio::time::timeout_at(until, open.events.next()).await {
         Ok(Some(Ok(event))) => {
@@ -166,6 +179,7 @@ async fn read<K: Object>(
         Ok(Some(Err(error))) => return fail(informer, source, machine, &error).await,
         Ok(None) => return machine.ended(open.since.elapsed(), fastrand::f64()),
         Err(_) if until < idle => return,
+        Err(_) if initial => return stalled(informer, machine),
         Err(_) => {
             tracing::debug!(kind = %informer.describe(), "watch idle for too long, reopening");
             return machine.ended(open.since.elapsed(), fastrand::f64());
@@ -175,6 +189,15 @@ async fn read<K: Object>(
         Event::Applied(item) => {
             let phase = machine.signal(&Signal::Object { resource_version: item.resource_version() });
             apply(informer, item, phase == Phase::Initial);
+            if phase == Phase::Initial {
+                let told = informer.read(Store::listed);
+                // Changes of what was told before are no part of it.
+                if told > open.initial.0 {
+                    open.initial = (told, Instant::now());
+                } else if Instant::now() >= idle {
+                    stalled(informer, machine);
+                }
+            }
         }
         Event::Deleted(item) => {
             machine.signal(&Signal::Object { resource_version: item.resource_version() });
@@ -193,6 +216,11 @@ async fn read<K: Object>(
         }
         Event::Error(status) => fail(informer, source, machine, &kube::Error::Api(status)).await,
     }
+}
+
+fn stalled<K: Object>(informer: &Informer<K>, machine: &mut Machine) {
+    tracing::warn!(kind = %informer.describe(), "watch does not tell the end of the initial state, listing");
+    machine.stalled();
 }
 
 async fn fail<K: Object>(

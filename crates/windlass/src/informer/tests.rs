@@ -475,3 +475,51 @@ async fn an_own_write_is_selected_by_the_labels_it_was_written_with() {
     shutdown.cancel();
     task.await.unwrap();
 }
+
+/// Servers older than streaming lists ignore what they do not know.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_tells_the_end_of_the_initial_state_is_listed() {
+    let bench = Bench::start([
+        watch(None, vec![applied("a", 1), applied("b", 2), applied("a", 3)], true),
+        page(&[("a", 3), ("b", 2)], "9", None),
+        watch(Some("9"), vec![applied("b", 10)], true),
+    ]);
+    bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(bench.settle().await, ["+a@1!", "+b@2!", "~a@3", "~b@10"]);
+    bench.stop().await;
+}
+
+/// The same where something changes all the time.
+#[tokio::test(start_paused = true)]
+async fn changes_do_not_pass_for_the_initial_state() {
+    struct Busy(Arc<Script>);
+    impl ListWatch<ConfigMap> for Busy {
+        fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+            self.0.list(part)
+        }
+        fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
+            self.0.version()
+        }
+        fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
+            self.0.is_gone()
+        }
+        fn watch<'a>(
+            &'a self,
+            _: Option<&'a str>,
+            _: u32,
+        ) -> BoxFuture<'a, Result<EventStream<ConfigMap>, kube::Error>> {
+            let changes = stream::iter(1..).then(|version| async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(applied("a", version))
+            });
+            async move { Ok(changes.boxed()) }.boxed()
+        }
+    }
+    let source = Arc::new(Busy(Script::new([page(&[("a", 40)], "40", None)])));
+    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None);
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
+    informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+    shutdown.cancel();
+    task.await.unwrap();
+}

@@ -344,7 +344,7 @@ async fn what_cannot_be_decoded_is_counted_by_kind_over_all_watches_and_clusters
     let listers = [manager.lister::<Odd>(), cluster.lister(), manager.client().caches().lister_in(&(), &some)];
     let metrics = manager.registry().clone();
     let running = Running::ready(manager).await;
-    assert!(listers.iter().all(|lister| lister.is_empty()));
+    assert!(listers.iter().all(windlass::cache::Lister::is_empty));
     let text = metrics.encode();
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("windlass_cache_decode_errors_total")).collect();
     assert_eq!(lines, ["windlass_cache_decode_errors_total{kind=\"pets.petstore.example.com/v1\"} 3"]);

@@ -169,6 +169,16 @@ fn a_stream_cut_twice_before_its_end_turns_to_pages() {
 }
 
 #[test]
+fn a_stream_without_an_end_of_the_initial_state_turns_to_pages() {
+    let mut machine = Machine::new();
+    machine.opened();
+    machine.signal(&object("1"));
+    assert!(machine.is_initial() && !watching().is_initial());
+    machine.stalled();
+    assert_eq!(machine.step(), FIRST_PAGE);
+}
+
+#[test]
 fn statuses_are_told_apart() {
     let check = |code: u16, reason: &str, failure: Failure| {
         let status = Status::failure("", reason).with_code(code);
