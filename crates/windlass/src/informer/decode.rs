@@ -86,8 +86,21 @@ impl<K: Object> Decoded<K> {
         Self::Broken(Broken {
             key: ObjectKey::new(at("/metadata/namespace"), at("/metadata/name")),
             resource_version: at("/metadata/resourceVersion").to_owned(),
-            error: error.to_string(),
+            error: without_values(&error.to_string()),
         })
+    }
+}
+
+/// What is wrong with an object, without what is in it, as it may be a secret: serde quotes the value
+/// that it did not expect.
+fn without_values(error: &str) -> String {
+    let unexpected = ["invalid type: ", "invalid value: ", "unknown variant "];
+    let quoted = unexpected.iter().any(|start| error.starts_with(start));
+    match (error.find(['"', '`']), error.rfind(", expected")) {
+        (Some(value), Some(expected)) if quoted && value < expected => {
+            format!("{}{}", error[..value].trim_end(), &error[expected..])
+        }
+        _ => error.to_owned(),
     }
 }
 
@@ -264,7 +277,17 @@ mod tests {
             panic!("expected a broken object");
         };
         assert_eq!(broken.key, ObjectKey::new("d", "b"));
-        assert!(broken.error.contains("expected"), "{}", broken.error);
+        assert!(broken.error.starts_with("invalid type: string, expected a map at line"), "{}", broken.error);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_what_is_there() {
+        let check = |error, told| assert_eq!(without_values(error), told);
+        check("invalid type: string \"x, expected y\", expected a map", "invalid type: string, expected a map");
+        check("invalid type: integer `1234`, expected a string", "invalid type: integer, expected a string");
+        check("invalid type: sequence, expected a map", "invalid type: sequence, expected a map");
+        check("unknown variant `x`, expected `A` or `B`", "unknown variant, expected `A` or `B`");
+        check("missing field `name` at line 1 column 2", "missing field `name` at line 1 column 2");
     }
 
     #[test]
