@@ -129,10 +129,14 @@ impl<K: Object> Keeping<K> {
         Decoded::from_json(json::without_managed_fields(json, within, true))
     }
 
-    /// Tried with the first object: it must be the same with and without.
+    /// Tried with the first object that says its kind: it must be the same with and without.
     fn is_implied(&self, json: &[u8], within: Range<usize>) -> bool {
         if let Some(implied) = self.implied.get() {
             return *implied;
+        }
+        // Lists leave it out of the items of Kubernetes' own kinds: nothing can be learnt from those.
+        if json::member(json, within.clone(), "kind").is_none() {
+            return false;
         }
         let written = |types| {
             let object: K = serde_json::from_slice(&json::without_managed_fields(json, within.clone(), types)).ok()?;
@@ -303,7 +307,10 @@ mod tests {
         assert!(kept(&typed, "Other").contains("expected ConfigMap"), "decided with an object that can be read");
         assert_eq!(kept(&typed, "ConfigMap"), r#"{"metadata":{"name":"a"}}"#);
         assert!(kept(&Keeping::<DynamicObject>::default(), "ConfigMap").contains("kind"));
-        assert!(kept(&Keeping::<PartialObjectMeta<ConfigMap>>::default(), "PartialObjectMetadata").contains("kind"));
+        let metadata = Keeping::<PartialObjectMeta<ConfigMap>>::default();
+        let item = br#"{"metadata":{"name":"a"}}"#;
+        assert!(matches!(metadata.decode(item, 0..item.len()), Decoded::Object(_)), "an item of a list");
+        assert!(kept(&metadata, "PartialObjectMetadata").contains("kind"));
     }
 
     #[test]
