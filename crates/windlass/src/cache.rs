@@ -462,16 +462,21 @@ impl Caches {
         self.inner.readers.write().invalidate();
     }
 
-    /// Stops one informer: what a scope selects of a kind. Others of the kind go on.
+    /// Stops what [`lister_in`](Self::lister_in) has started: what a scope selects of a kind. Others of the
+    /// kind go on.
     pub fn forget_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) {
-        let key = InformerKey {
-            object_type: TypeId::of::<K>(),
-            resource: ApiResource::erase::<K>(dt),
-            selection: scope.selection(),
-        };
-        if let Some(informer) = self.inner.informers.lock().remove(&key) {
-            informer.stop();
+        let mut informers = self.inner.informers.lock();
+        for scope in self.spread::<K>(scope) {
+            let key = InformerKey {
+                object_type: TypeId::of::<K>(),
+                resource: ApiResource::erase::<K>(dt),
+                selection: scope.selection(),
+            };
+            if let Some(informer) = informers.remove(&key) {
+                informer.stop();
+            }
         }
+        drop(informers);
         self.inner.readers.write().invalidate();
     }
 
@@ -525,15 +530,19 @@ impl Caches {
 
     /// Reads what a scope selects of a kind.
     pub fn lister_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Lister<K> {
-        let scopes = if is_cluster_scoped::<K>() || scope.cluster_scoped {
+        self.lister_of(self.spread::<K>(scope).iter().map(|scope| self.informer(dt, scope)).collect())
+    }
+
+    /// A scope as informers have it: each of one of the manager's namespaces, if it was given any.
+    fn spread<K: Object>(&self, scope: &Scope) -> Vec<Scope> {
+        if is_cluster_scoped::<K>() || scope.cluster_scoped {
             vec![Scope { namespace: None, ..scope.clone() }]
         } else if scope.namespace.is_some() || self.inner.namespaces.is_empty() {
             vec![scope.clone()]
         } else {
             let spread = |namespace: &String| scope.clone().namespace(namespace);
             self.inner.namespaces.iter().map(spread).collect()
-        };
-        self.lister_of(scopes.iter().map(|scope| self.informer(dt, scope)).collect())
+        }
     }
 
     fn informer<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Arc<Informer<K>> {
@@ -631,13 +640,13 @@ impl Caches {
     }
 }
 
-/// What informers counted, added up: there are several of a kind that is watched in several namespaces.
-fn by_kind(counts: impl Iterator<Item = (String, u64)>) -> Vec<(String, u64)> {
-    let mut kinds = BTreeMap::new();
+/// Numbers of one kind, which may have several informers, as one.
+pub(crate) fn by_kind(counts: impl Iterator<Item = (String, u64)>) -> Vec<(String, u64)> {
+    let mut sums = BTreeMap::new();
     for (kind, count) in counts {
-        *kinds.entry(kind).or_default() += count;
+        *sums.entry(kind).or_default() += count;
     }
-    kinds.into_iter().collect()
+    sums.into_iter().collect()
 }
 
 /// Whether objects of one are objects of the other, perhaps in another version.

@@ -242,7 +242,11 @@ impl Client {
             match objects.get_live(key).await? {
                 Some(mut object) => {
                     change(&mut object);
-                    objects.update(&object).await.map(Some)
+                    match objects.update(&object).await {
+                        // Deleted since it was read.
+                        Err(error) if error.is_not_found() => Ok(None),
+                        updated => updated.map(Some),
+                    }
                 }
                 None => Ok(None),
             }

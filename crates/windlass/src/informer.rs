@@ -37,6 +37,7 @@ use kube::api::ApiResource;
 use kube::core::{Selector, SelectorExt};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use change::Change;
@@ -51,7 +52,7 @@ use crate::object::{Object, describe, panic_message, parse_version};
 use subscription::Listening;
 use sync::SyncState;
 
-/// How often in a row a kind must be missing before its objects are taken to be gone.
+/// How often in a row a kind must be missing before it is asked whether it is gone.
 const GONE_AFTER: u32 = 3;
 
 /// How long an informer that panicked waits before it starts over.
@@ -70,6 +71,8 @@ pub(crate) struct Informer<K: Object> {
     /// and hears nothing twice.
     handlers: Mutex<Vec<Listening<K>>>,
     sync: watch::Sender<SyncState>,
+    /// When the last list was complete.
+    listed: Mutex<Option<Instant>>,
     started: AtomicBool,
     decode_errors: AtomicU64,
     /// How often the code of others panicked.
@@ -78,6 +81,8 @@ pub(crate) struct Informer<K: Object> {
     missing: AtomicU32,
     resync: Option<Duration>,
     transform: Option<Transform<K>>,
+    /// Whether it was said that a transform leaves what cannot be read again.
+    unwritable: AtomicBool,
 }
 
 impl<K: Object> Informer<K> {
@@ -97,11 +102,13 @@ impl<K: Object> Informer<K> {
             panics,
             handlers: Mutex::default(),
             sync: watch::Sender::new(SyncState::default()),
+            listed: Mutex::default(),
             started: AtomicBool::new(false),
             decode_errors: AtomicU64::new(0),
             missing: AtomicU32::new(0),
             resync,
             transform,
+            unwritable: AtomicBool::new(false),
         })
     }
 
@@ -222,15 +229,15 @@ impl<K: Object> Informer<K> {
 
     pub(crate) fn note_write(&self, object: K) {
         let selected = self.selection.fields.as_ref().map_or(Some(true), |fields| fields::selects(fields, &object));
-        let object = Arc::new(self.transformed(object).0);
-        let meta = object.meta();
-        if self.namespace().is_some() && meta.namespace.as_deref() != self.namespace() {
-            return;
-        }
-        let labelled = self.labels.as_ref().is_none_or(|selector| match &meta.labels {
+        // As the server sees it: what is left of it in the cache may have no labels any more.
+        let labelled = self.labels.as_ref().is_none_or(|selector| match &object.meta().labels {
             Some(labels) => selector.matches(labels),
             None => selector.matches(&std::collections::BTreeMap::new()),
         });
+        if self.namespace().is_some() && object.meta().namespace.as_deref() != self.namespace() {
+            return;
+        }
+        let object = Arc::new(self.transformed(object).0);
         let mut store = self.store.write();
         // Where only the server knows, an object that was selected is taken to stay so, any other to
         // stay out.
@@ -264,18 +271,27 @@ impl<K: Object> Informer<K> {
         self.missing.store(0, Ordering::Relaxed);
     }
 
-    /// The kind is not served: after a few times in a row, its definition and with it all objects
-    /// are taken to be gone. Once could be a server that is just starting, and Kubernetes' own
-    /// kinds do not go away.
-    fn not_found(&self) {
+    /// The kind is not served. True when that was so a few times in a row, and it should be found out
+    /// whether its definition is gone, and with it all objects. Once could be a server that is just
+    /// starting, and Kubernetes' own kinds do not go away.
+    fn not_found(&self) -> bool {
         let times = self.missing.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if times == GONE_AFTER && self.is_synced() && !is_built_in(&self.resource) {
-            tracing::info!(kind = %self.describe(), "kind is no longer served");
-            self.change(|store| {
-                store.begin_replace();
-                store.finish_replace("")
-            });
+        times >= GONE_AFTER && self.is_synced() && !is_built_in(&self.resource) && self.read(Store::has_any)
+    }
+
+    /// What was found out: a kind that is gone has no objects. One that is only not served, in this
+    /// version or by what answers just now, keeps them.
+    fn gone(&self, gone: bool) {
+        let kind = self.describe();
+        if !gone {
+            tracing::warn!(%kind, "kind is not served, but not gone: its objects are kept as they were");
+            return;
         }
+        tracing::info!(%kind, "kind is gone");
+        self.change(|store| {
+            store.begin_replace();
+            store.finish_replace("")
+        });
     }
 }
 

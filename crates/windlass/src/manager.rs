@@ -239,6 +239,9 @@ impl Manager {
         let client = Client::new(client, caches, self.client.field_manager());
         let cluster = Cluster { name: name.into(), client, events: Arc::new(self.broadcaster.beside()) };
         self.clusters.push(cluster.clone());
+        let own = std::iter::once(self.client.caches());
+        let caches = own.chain(self.clusters.iter().map(Cluster::caches)).cloned().collect();
+        builder::collect_caches(&self.metrics, caches);
         Ok(cluster)
     }
 

@@ -13,11 +13,15 @@ pub(crate) struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { base: Duration::from_millis(200), max: Duration::from_secs(30), attempts: 0 }
+        Self::new(Duration::from_millis(200), Duration::from_secs(30))
     }
 }
 
 impl Backoff {
+    pub(crate) fn new(base: Duration, max: Duration) -> Self {
+        Self { base, max, attempts: 0 }
+    }
+
     /// The next delay; `jitter` is a random number in `0.0..1.0`.
     pub(crate) fn next(&mut self, jitter: f64) -> Duration {
         let factor = 1u32.checked_shl(self.attempts).unwrap_or(u32::MAX);

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! The machine holds no objects. The [task](super::task) performs the [`Step`] it asks for and
-//! tells it what came of it. A watch that was cut before its time is resumed only after the server
-//! confirmed that its history reaches that far: one restored from a backup, or restarted without
-//! its memory, would accept the watch and say nothing for a long time. The cache is never dropped: going back to the start only means that
-//! the next list replaces what is there.
+//! tells it what came of it. A watch that ended is resumed only after the server confirmed that its
+//! history reaches that far: one restored from a backup, or restarted without its memory, would
+//! accept the watch and say nothing for a long time. The cache is never dropped: going back to the
+//! start only means that the next list replaces what is there.
 
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub(crate) enum Step {
     StreamList,
     /// Fetch a page of the list; a first page (no token) starts a new replacement.
     List { continue_token: Option<String> },
+    /// Fetch the list in one piece, which starts a new replacement.
+    ListWhole,
     /// Ask for the server's current version.
     Verify,
     /// Open a watch from a version.
@@ -122,8 +124,11 @@ enum State {
 
 /// After this many attempts without progress a watch is given up for a fresh list.
 const RESUME_ATTEMPTS: u32 = 6;
-/// A watch that ends sooner was cut; the server's own limit is at least 240 seconds.
-const EARLY: Duration = Duration::from_secs(200);
+/// How long to wait for another list when what the last one brought was soon too old: the first time,
+/// which is left out, and at most. The second time, 800 milliseconds, and all else is as in client-go.
+const RELIST_DELAYS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(30));
+/// A list that lasted this long was no failure.
+const LASTING: Duration = Duration::from_secs(120);
 /// After this many cuts before the end of the initial state, one page at a time is safer.
 const STREAM_CUTS: u32 = 2;
 
@@ -134,14 +139,27 @@ pub(crate) struct Machine {
     /// Whether the server understands `sendInitialEvents`, as far as known.
     streaming: bool,
     stream_cuts: u32,
+    /// Whether pages came too slowly for the server's memory.
+    expired: bool,
+    /// Of requests that fail.
     backoff: Backoff,
+    /// Of lists that do not last.
+    relists: Backoff,
     /// A delay to serve before the next request.
     pending_wait: Option<Duration>,
 }
 
 impl Machine {
     pub(crate) fn new() -> Self {
-        Self { state: State::Start, streaming: true, stream_cuts: 0, backoff: Backoff::default(), pending_wait: None }
+        Self {
+            state: State::Start,
+            streaming: true,
+            stream_cuts: 0,
+            expired: false,
+            backoff: Backoff::default(),
+            relists: Backoff::new(RELIST_DELAYS.0, RELIST_DELAYS.1),
+            pending_wait: None,
+        }
     }
 
     /// What to do now. Asking for a wait consumes it; everything else stays until its result is
@@ -151,7 +169,8 @@ impl Machine {
             return Step::Wait(delay);
         }
         match &self.state {
-            State::Start if self.streaming && self.stream_cuts < STREAM_CUTS => Step::StreamList,
+            State::Start if self.streams() => Step::StreamList,
+            State::Start if self.expired => Step::ListWhole,
             State::Start => Step::List { continue_token: None },
             State::Paging { continue_token } => Step::List { continue_token: continue_token.clone() },
             State::Resume { verify: true, .. } => Step::Verify,
@@ -165,6 +184,7 @@ impl Machine {
         let last = continue_token.is_none();
         self.state = if last {
             self.stream_cuts = 0;
+            self.expired = false;
             State::Resume { resource_version: resource_version.to_owned(), verify: false }
         } else {
             State::Paging { continue_token }
@@ -172,13 +192,13 @@ impl Machine {
         last
     }
 
-    /// The server's current version, as asked for.
-    pub(crate) fn verified(&mut self, current: &str) {
+    /// The server's current version, as asked for; `listed` is how long ago the last list was complete.
+    pub(crate) fn verified(&mut self, current: &str, listed: Duration, jitter: f64) {
         if let State::Resume { resource_version, verify } = &mut self.state {
             *verify = false;
             let (ours, theirs) = (parse_version(resource_version), parse_version(current));
             if ours.zip(theirs).is_some_and(|(ours, theirs)| theirs < ours) {
-                self.state = State::Start;
+                self.list_again(listed, jitter);
             }
         }
     }
@@ -224,7 +244,7 @@ impl Machine {
             self.stream_cuts += 1;
             return self.slow_down(jitter);
         };
-        self.state = State::Resume { resource_version, verify: lived < EARLY };
+        self.state = State::Resume { resource_version, verify: true };
         // Servers end watches on purpose now and then; only a stream that was cut before it said
         // anything is a reason to slow down.
         if spoke || lived >= Duration::from_secs(5) {
@@ -235,20 +255,28 @@ impl Machine {
         }
     }
 
-    /// The request asked for, or the open stream, failed.
-    pub(crate) fn failed(&mut self, failure: Failure, jitter: f64) {
+    /// Whether the open stream is to tell the initial state, and has not told its end.
+    pub(crate) fn is_initial(&self) -> bool {
+        self.state == State::StreamingInitial
+    }
+
+    /// The open stream tells no more of the initial state, nor its end: the server has not understood
+    /// what it was asked for.
+    pub(crate) fn stalled(&mut self) {
+        self.state = State::Start;
+        self.streaming = false;
+    }
+
+    /// The request asked for, or the open stream, failed; `listed` is how long ago the last list was
+    /// complete.
+    pub(crate) fn failed(&mut self, failure: Failure, listed: Duration, jitter: f64) {
         let state = std::mem::replace(&mut self.state, State::Start);
         match (state, failure) {
-            (State::Start, Failure::Unsupported) if self.streaming => {
+            (State::Start, Failure::Unsupported) if self.streams() => {
                 // The fallback is not an error of the server's: try at once.
                 self.streaming = false;
             }
-            (State::Watching { spoke: true, .. } | State::Resume { .. }, Failure::Gone)
-                if self.backoff.attempts() == 0 =>
-            {
-                // What we know is too old; ask for the present right away, once.
-                self.backoff.next(jitter);
-            }
+            (State::Watching { .. } | State::Resume { .. }, Failure::Gone) => self.list_again(listed, jitter),
             (
                 State::Watching { resource_version, .. } | State::Resume { resource_version, .. },
                 Failure::Other | Failure::Unsupported,
@@ -257,11 +285,43 @@ impl Machine {
                 self.slow_down(jitter);
                 self.give_up_resuming();
             }
+            (State::Paging { .. }, Failure::Gone) => {
+                // The next pages would be no faster.
+                self.expired = true;
+                self.slow_down(jitter);
+            }
             (State::StreamingInitial, _) => {
                 self.stream_cuts += 1;
                 self.slow_down(jitter);
             }
             _ => self.slow_down(jitter),
+        }
+    }
+
+    /// Whether a failure is no more than what is to be expected now and then, before it is told.
+    pub(crate) fn expects(&self, failure: Failure) -> bool {
+        match failure {
+            Failure::Gone => true,
+            Failure::Unsupported => self.state == State::Start && self.streams(),
+            Failure::NotFound | Failure::Other => false,
+        }
+    }
+
+    /// Whether a list is a stream, as far as known.
+    fn streams(&self) -> bool {
+        self.streaming && self.stream_cuts < STREAM_CUTS
+    }
+
+    /// What is known is too old: asks for the present, right away if it lasted.
+    fn list_again(&mut self, listed: Duration, jitter: f64) {
+        self.state = State::Start;
+        if listed >= LASTING {
+            self.relists.reset();
+        }
+        let first = self.relists.attempts() == 0;
+        let delay = self.relists.next(jitter);
+        if !first {
+            self.pending_wait = Some(delay);
         }
     }
 

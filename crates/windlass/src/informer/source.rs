@@ -1,14 +1,17 @@
 //! Where an informer's objects come from: the list and watch requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use http_body_util::BodyExt;
-use kube::api::{ListParams, WatchParams};
+use kube::api::{ApiResource, ListParams, WatchParams};
 use kube::core::Status;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::decode::{Event, Keeping, Page, decode_event, decode_page};
 use super::json;
@@ -16,11 +19,15 @@ use crate::object::{Object, types_to_fill};
 
 /// The seam between an informer and a server. Tests script it.
 pub(crate) trait ListWatch<K>: Send + Sync + 'static {
-    /// One page of the list.
-    fn list<'a>(&'a self, continue_token: Option<&'a str>) -> BoxFuture<'a, Result<Page<K>, kube::Error>>;
+    /// One page of the list, or all of it.
+    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<K>, kube::Error>>;
 
     /// The server's current version of the collection.
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>>;
+
+    /// Whether the kind is gone for certain: the server knows it in no version, and has no definition of it.
+    /// An error when that cannot be told.
+    fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>>;
 
     /// A watch from a version, or, without one, a watch that starts with the current state.
     fn watch<'a>(
@@ -28,6 +35,13 @@ pub(crate) trait ListWatch<K>: Send + Sync + 'static {
         from: Option<&'a str>,
         timeout_seconds: u32,
     ) -> BoxFuture<'a, Result<EventStream<K>, kube::Error>>;
+}
+
+/// How much of a list is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    Page { continue_token: Option<&'a str> },
+    Whole,
 }
 
 pub(crate) type EventStream<K> = BoxStream<'static, Result<Event<K>, kube::Error>>;
@@ -51,6 +65,7 @@ impl Selection {
 pub(crate) struct ApiSource<K> {
     client: kube::Client,
     request: kube::api::Request,
+    resource: ApiResource,
     selection: Selection,
     /// What items of a list begin with instead of `{`, if they do not say their kind and should.
     opening: Option<Vec<u8>>,
@@ -60,11 +75,18 @@ pub(crate) struct ApiSource<K> {
 /// Objects per page, as client-go asks for.
 const PAGE_SIZE: u32 = 500;
 
+/// The longest event, in bytes. Kubernetes' own server stores objects of a few million, others more.
+const LINE_LIMIT: usize = 128 << 20;
+
+/// How long a server may take to answer, and to go on with an answer: as long as Kubernetes' own takes at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 impl<K: Object> ApiSource<K> {
     pub(crate) fn new(client: kube::Client, dt: &K::DynamicType, selection: Selection) -> Self {
         Self {
             client,
             request: kube::api::Request::new(K::url_path(dt, selection.namespace.as_deref())),
+            resource: ApiResource::erase::<K>(dt),
             selection,
             opening: types_to_fill::<K>(dt).map(|types| {
                 format!("{{\"apiVersion\":{:?},\"kind\":{:?},", types.api_version, types.kind).into_bytes()
@@ -73,11 +95,11 @@ impl<K: Object> ApiSource<K> {
         }
     }
 
-    async fn page(&self, continue_token: Option<&str>, limit: u32) -> Result<Page<K>, kube::Error> {
+    async fn page(&self, continue_token: Option<&str>, limit: Option<u32>) -> Result<Page<K>, kube::Error> {
         let params = ListParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
-            limit: Some(limit),
+            limit,
             continue_token: continue_token.map(str::to_owned),
             ..ListParams::default()
         };
@@ -85,15 +107,55 @@ impl<K: Object> ApiSource<K> {
             .map_err(kube::Error::BuildRequest)?;
         decode_page(&send(&self.client, request).await?, self.opening.as_deref(), &self.keeping)
     }
+
+    /// Whether discovery tells of the kind in any version. What is missing there is missing only if the
+    /// answer is one of an API server's.
+    async fn is_discovered(&self) -> Result<bool, kube::Error> {
+        let (group, plural) = (&self.resource.group, &self.resource.plural);
+        let groups: Groups = self.ask("/apis".to_owned()).await?;
+        for version in groups.versions_of(group)? {
+            let resources: Resources = self.ask(format!("/apis/{version}")).await?;
+            if resources.names()?.any(|name| name == plural) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, path: String) -> Result<T, kube::Error> {
+        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        serde_json::from_slice(&send(&self.client, request).await?).map_err(kube::Error::SerdeError)
+    }
 }
 
 impl<K: Object> ListWatch<K> for ApiSource<K> {
-    fn list<'a>(&'a self, continue_token: Option<&'a str>) -> BoxFuture<'a, Result<Page<K>, kube::Error>> {
-        self.page(continue_token, PAGE_SIZE).boxed()
+    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<K>, kube::Error>> {
+        match part {
+            Part::Page { continue_token } => self.page(continue_token, Some(PAGE_SIZE)).boxed(),
+            Part::Whole => self.page(None, None).boxed(),
+        }
     }
 
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
-        async move { Ok(self.page(None, 1).await?.resource_version) }.boxed()
+        async move { Ok(self.page(None, Some(1)).await?.resource_version) }.boxed()
+    }
+
+    fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
+        async move {
+            if self.is_discovered().await? {
+                return Ok(false);
+            }
+            // The objects of a definition none of whose versions is served are still there.
+            let (group, plural) = (&self.resource.group, &self.resource.plural);
+            let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}");
+            match self.ask::<IgnoredAny>(path).await {
+                Ok(_) => Ok(false),
+                // Most operators may not read definitions: then what discovery says has to do.
+                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_forbidden() => Ok(true),
+                Err(error) => Err(error),
+            }
+        }
+        .boxed()
     }
 
     fn watch<'a>(
@@ -118,37 +180,109 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
             }
             .map_err(kube::Error::BuildRequest)?;
             request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
-            let response = self.client.send(request.map(Into::into)).await?;
-            let response = check(response).await?;
-            Ok(events(response.into_body(), Arc::clone(&self.keeping)))
+            let response = answer(&self.client, request).await?;
+            Ok(events(response.into_body(), Arc::clone(&self.keeping), LINE_LIMIT))
         }
         .boxed()
     }
 }
 
-async fn send(client: &kube::Client, request: http::Request<Vec<u8>>) -> Result<Bytes, kube::Error> {
-    let response = client.send(request.map(Into::into)).await?;
-    check(response).await?.into_body().collect_bytes().await
+/// The groups that a server says it serves.
+#[derive(Deserialize)]
+struct Groups {
+    kind: String,
+    groups: Vec<Group>,
 }
 
-/// Turns an error response into [`kube::Error::Api`].
-async fn check(
-    response: http::Response<kube::client::Body>,
+#[derive(Deserialize)]
+struct Group {
+    name: String,
+    #[serde(default)]
+    versions: Vec<GroupVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupVersion {
+    group_version: String,
+}
+
+impl Groups {
+    fn versions_of(self, group: &str) -> Result<Vec<String>, kube::Error> {
+        check_kind(&self.kind, "APIGroupList")?;
+        let versions = self.groups.into_iter().filter(|known| known.name == group).flat_map(|known| known.versions);
+        Ok(versions.map(|version| version.group_version).collect())
+    }
+}
+
+/// The resources that a server says it serves in a version of a group.
+#[derive(Deserialize)]
+struct Resources {
+    kind: String,
+    resources: Vec<Resource>,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    name: String,
+}
+
+impl Resources {
+    fn names(&self) -> Result<impl Iterator<Item = &String>, kube::Error> {
+        check_kind(&self.kind, "APIResourceList")?;
+        Ok(self.resources.iter().map(|resource| &resource.name))
+    }
+}
+
+fn check_kind(kind: &str, expected: &str) -> Result<(), kube::Error> {
+    if kind == expected {
+        return Ok(());
+    }
+    Err(kube::Error::SerdeError(serde::de::Error::custom(format!("the answer is no {expected}"))))
+}
+
+async fn send(client: &kube::Client, request: http::Request<Vec<u8>>) -> Result<Bytes, kube::Error> {
+    collect(answer(client, request).await?.into_body()).await
+}
+
+/// The answer to a request, an error response as [`kube::Error::Api`].
+async fn answer(
+    client: &kube::Client,
+    request: http::Request<Vec<u8>>,
 ) -> Result<http::Response<kube::client::Body>, kube::Error> {
+    let response = in_time(client.send(request.map(Into::into))).await??;
     let code = response.status();
     if !code.is_client_error() && !code.is_server_error() {
         return Ok(response);
     }
-    let body = response.into_body().collect_bytes().await?;
-    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
-        Status::failure(String::from_utf8_lossy(&body).trim(), "InternalError").with_code(code.as_u16())
-    });
+    let body = collect(response.into_body()).await?;
+    // Any object can be read as a status: what stands before a server has errors of its own.
+    let status = serde_json::from_slice::<Status>(&body).ok().filter(|status| status.code != 0 || status.is_failure());
+    let mut status = status.unwrap_or_else(|| Status::failure(String::from_utf8_lossy(&body).trim(), "InternalError"));
+    if status.code == 0 {
+        status.code = code.as_u16();
+    }
     Err(kube::Error::Api(status.boxed()))
+}
+
+/// A whole body, however long it takes while something of it arrives.
+async fn collect(body: kube::client::Body) -> Result<Bytes, kube::Error> {
+    let (mut pieces, mut whole) = (body.into_data_stream(), BytesMut::new());
+    while let Some(piece) = in_time(pieces.next()).await? {
+        whole.extend_from_slice(&piece?);
+    }
+    Ok(whole.freeze())
+}
+
+/// Nothing in a connection tells of a server, or a balancer before it, that accepts a request and forgets it.
+async fn in_time<F: Future>(answered: F) -> Result<F::Output, kube::Error> {
+    let late = |_| kube::Error::Service(format!("the server has said nothing for {PATIENCE:?}").into());
+    tokio::time::timeout(PATIENCE, answered).await.map_err(late)
 }
 
 /// The events of a watch's body: one JSON document per line. Lines are read where they arrived; only one
 /// that is spread over several pieces is copied.
-fn events<K: Object>(body: kube::client::Body, keeping: Arc<Keeping<K>>) -> EventStream<K> {
+fn events<K: Object>(body: kube::client::Body, keeping: Arc<Keeping<K>>, limit: usize) -> EventStream<K> {
     struct Reading<K> {
         body: http_body_util::BodyDataStream<kube::client::Body>,
         /// What arrived and was not read yet.
@@ -158,7 +292,7 @@ fn events<K: Object>(body: kube::client::Body, keeping: Arc<Keeping<K>>) -> Even
         keeping: Arc<Keeping<K>>,
     }
     let reading = Reading { body: body.into_data_stream(), piece: Bytes::new(), begun: Vec::new(), keeping };
-    futures::stream::unfold(reading, |mut r| async move {
+    futures::stream::unfold(reading, move |mut r| async move {
         loop {
             if let Some(at) = json::line_end(&r.piece) {
                 let rest = r.piece.split_to(at);
@@ -169,6 +303,11 @@ fn events<K: Object>(body: kube::client::Body, keeping: Arc<Keeping<K>>) -> Even
                     continue;
                 }
                 return Some((decode_event(&whole, &r.keeping), r));
+            }
+            if r.begun.len() + r.piece.len() > limit {
+                (r.begun, r.piece) = (Vec::new(), Bytes::new());
+                let error = format!("an event of more than {limit} bytes");
+                return Some((Err(kube::Error::Service(error.into())), r));
             }
             r.begun.extend_from_slice(&r.piece);
             // Even what is left of it, nothing, would keep the whole buffer it was read into.
@@ -192,11 +331,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::api::{ApiResource, DynamicObject};
+    use kube::api::DynamicObject;
     use serde_json::Value;
+    use tower::BoxError;
 
     use super::*;
     use crate::informer::decode::Decoded;
+
+    const FIRST: Part<'_> = Part::Page { continue_token: None };
 
     fn meta(name: &str) -> Value {
         serde_json::json!({"namespace": "d", "name": name, "resourceVersion": "7", "managedFields": [{"manager": "m"}]})
@@ -216,7 +358,7 @@ mod tests {
             "default",
         );
         let source = ApiSource::<DynamicObject>::new(client, &resource, Selection::default());
-        let page = source.list(None).await.unwrap();
+        let page = source.list(FIRST).await.unwrap();
         let kinds: Vec<String> = page
             .items
             .iter()
@@ -266,20 +408,68 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_line_without_an_end_is_an_error() {
+        let event = serde_json::json!({"type": "ADDED", "object": {"metadata": meta("a")}}).to_string();
+        let read = async |text: String, limit: usize| {
+            let body = kube::client::Body::from(text.into_bytes());
+            events::<ConfigMap>(body, Arc::default(), limit).next().await
+        };
+        assert!(matches!(read(format!("{event}\n{event}"), event.len()).await, Some(Ok(Event::Applied(_)))));
+        assert!(read(event.clone(), event.len()).await.is_none(), "cut off");
+        let error = read(event.clone(), event.len() - 1).await;
+        assert!(matches!(error, Some(Err(kube::Error::Service(_)))));
+    }
+
+    #[tokio::test]
     async fn an_error_response_becomes_a_status() {
-        let client = kube::Client::new(
+        let check = async |code: u16, body: &'static str, expected: (u16, &str)| {
+            let client = kube::Client::new(
+                tower::service_fn(move |_| async move {
+                    let mut response =
+                        http::Response::new(http_body_util::Full::new(Bytes::from_static(body.as_bytes())));
+                    *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
+                    Ok::<_, std::convert::Infallible>(response)
+                }),
+                "default",
+            );
+            let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+            let kube::Error::Api(status) = source.list(FIRST).await.unwrap_err() else {
+                panic!("expected a status");
+            };
+            assert_eq!((status.code, status.message.as_str()), expected);
+        };
+        check(404, "404 page not found\n", (404, "404 page not found")).await;
+        check(403, r#"{"error":"x"}"#, (403, r#"{"error":"x"}"#)).await;
+        check(410, r#"{"status":"Failure","message":"old"}"#, (410, "old")).await;
+        check(500, r#"{"kind":"Status","code":503,"message":"later"}"#, (503, "later")).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_accepts_and_never_answers_fails() {
+        let silent = kube::Client::new(
+            tower::service_fn(|_| futures::future::pending::<Result<http::Response<kube::client::Body>, BoxError>>()),
+            "default",
+        );
+        let stuck = kube::Client::new(
             tower::service_fn(|_| async {
-                let mut response =
-                    http::Response::new(http_body_util::Full::new(Bytes::from_static(b"404 page not found\n")));
-                *response.status_mut() = http::StatusCode::NOT_FOUND;
-                Ok::<_, std::convert::Infallible>(response)
+                let begun = Ok::<_, BoxError>(http_body::Frame::data(Bytes::from_static(b"{\"kind\":")));
+                let body = futures::stream::iter([begun]).chain(futures::stream::pending());
+                Ok::<_, BoxError>(http::Response::new(http_body_util::StreamBody::new(body)))
             }),
             "default",
         );
-        let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
-        let error = source.list(None).await.unwrap_err();
-        assert!(
-            matches!(error, kube::Error::Api(status) if status.code == 404 && status.message == "404 page not found")
-        );
+        let source = |client| ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+        let started = tokio::time::Instant::now();
+        let errors = [
+            source(silent.clone()).list(FIRST).await.unwrap_err(),
+            source(silent.clone()).version().await.unwrap_err(),
+            source(silent.clone()).is_gone().await.unwrap_err(),
+            source(silent).watch(None, 1).await.map(drop).unwrap_err(),
+            source(stuck).list(FIRST).await.unwrap_err(),
+        ];
+        assert_eq!(started.elapsed(), 5 * PATIENCE);
+        for error in errors {
+            assert!(error.to_string().contains("has said nothing for 60s"), "{error}");
+        }
     }
 }

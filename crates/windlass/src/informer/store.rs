@@ -5,7 +5,7 @@
 //! - `objects`: what the watch has said. Handlers are told about changes of this layer only.
 //! - `writes`: what this process wrote and the watch has not said yet, so that a reconciler never
 //!   reads an object older than its own last write. An entry goes away as soon as the watch has
-//!   passed its version.
+//!   passed its version; what was written before the first list began is part of that list.
 //! - `deleted`: what this process has seen deleted, by uid. Nothing of it is read any more, whether
 //!   a list, the watch or the answer to another write brings it.
 //! - `behind`: what this process wrote in another version of the kind, which cannot be told here.
@@ -66,6 +66,10 @@ impl<K: Object> Entry<K> {
         object
     }
 }
+
+/// Own writes remembered. There are more only where the watch has been down for long; the oldest are
+/// forgotten then.
+const REMEMBERED: usize = 1 << 15;
 
 /// What this process wrote and the watch has not shown yet.
 enum Written<K> {
@@ -147,6 +151,8 @@ pub(crate) struct Store<K> {
     behind: HashMap<ObjectKey, u64>,
     indexes: HashMap<String, Index<K>>,
     epoch: u32,
+    /// How many objects were part of the list of this epoch so far.
+    listed: usize,
     /// Whether a list was ever complete: what appears before that is no news.
     complete: bool,
     /// The version the watch has reached.
@@ -167,6 +173,7 @@ impl<K: Object> Store<K> {
             behind: HashMap::new(),
             indexes: HashMap::new(),
             epoch: 0,
+            listed: 0,
             complete: false,
             version: 0,
             period: 1,
@@ -206,6 +213,11 @@ impl<K: Object> Store<K> {
     /// The keys of everything the watch has said.
     pub(crate) fn observed_keys(&self) -> Vec<ObjectKey> {
         self.objects.keys().cloned().collect()
+    }
+
+    /// Whether the watch has said of any object that it is there.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.objects.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -281,22 +293,26 @@ impl<K: Object> Store<K> {
             && json.is_some()
             && known.json == json
         {
+            self.listed += usize::from(known.epoch != epoch);
             known.epoch = epoch;
             return [None, None];
         }
         // What just changed will be looked at soon; what was only listed need not be.
         let (decoded, used) = if listed && json.is_some() { (None, 0) } else { (Some(object.clone()), self.period) };
         let entry = Entry { json, decoded: Mutex::new(decoded), used: AtomicU32::new(used), epoch };
-        let Some(old) = self.objects.insert(key.clone(), entry).map(|old| old.object(self.period)) else {
+        let old = self.objects.insert(key.clone(), entry);
+        self.listed += usize::from(old.as_ref().is_none_or(|old| old.epoch != epoch));
+        let Some(old) = old.map(|old| old.object(self.period)) else {
             self.file(&key, &object);
             return [Some(Change::Added { object, initial }), None];
         };
+        // Also what has not changed may look different, as when its definition has a new default.
+        self.unfile(&key, &old);
+        self.file(&key, &object);
         let (was, is) = (old.meta(), object.meta());
         if was.uid == is.uid && was.resource_version == is.resource_version {
             return [None, None];
         }
-        self.unfile(&key, &old);
-        self.file(&key, &object);
         if was.uid == is.uid {
             return [Some(Change::Updated { old, new: object }), None];
         }
@@ -308,7 +324,8 @@ impl<K: Object> Store<K> {
         if let Some(version) = parse_version(version) {
             self.advance(version);
         }
-        if matches!(self.writes.get(key), Some(Written::Left { .. } | Written::Deleted { .. })) {
+        // What left the selection with a later version stays out until the watch is there.
+        if matches!(self.writes.get(key), Some(Written::Deleted { .. })) {
             self.writes.remove(key);
         }
         let known = self.take(key);
@@ -328,8 +345,25 @@ impl<K: Object> Store<K> {
         }
     }
 
+    /// A list begins. The first that is complete will contain what was written before.
     pub(crate) fn begin_replace(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
+        self.listed = 0;
+        if !self.complete {
+            let objects = &self.objects;
+            self.writes.retain(|key, _| objects.contains_key(key));
+            self.behind.retain(|key, _| objects.contains_key(key));
+        }
+    }
+
+    /// How many objects the last list to begin has brought so far.
+    pub(crate) fn listed(&self) -> usize {
+        self.listed
+    }
+
+    /// Whether a list has begun: one that begins later contains all that was written before.
+    fn has_begun(&self) -> bool {
+        self.epoch > 0 || self.complete
     }
 
     /// The list is complete as of `version`: what it did not contain is gone.
@@ -402,16 +436,17 @@ impl<K: Object> Store<K> {
     /// Remembers that an object was written in another version of the kind, with this resource
     /// version, until it is known how it looks in this one.
     pub(crate) fn note_elsewhere(&mut self, key: &ObjectKey, version: u64) {
-        if version > self.version {
+        if version > self.version && self.has_begun() {
             let known = self.behind.entry(key.clone()).or_default();
             *known = version.max(*known);
+            forget_oldest(&mut self.behind, |version| *version);
         }
     }
 
     /// Remembers the result of a write until the watch shows it. `matches` is false when the
     /// informer's selector does not (or no longer) select the object.
     pub(crate) fn note_write(&mut self, object: Arc<K>, matches: bool) {
-        let Some(version) = version_of(&*object) else {
+        let Some(version) = version_of(&*object).filter(|_| self.has_begun()) else {
             return;
         };
         let key = ObjectKey::of(&*object);
@@ -436,6 +471,7 @@ impl<K: Object> Store<K> {
         let newer = self.writes.get(&key).is_some_and(|known| known.version() >= version);
         if !newer {
             self.writes.insert(key, written);
+            forget_oldest(&mut self.writes, Written::version);
         }
     }
 
@@ -492,6 +528,16 @@ impl<K: Object> Store<K> {
 
     fn unfile(&mut self, key: &ObjectKey, object: &K) {
         self.indexes.values_mut().for_each(|index| index.unfile(key, object));
+    }
+}
+
+/// Where there are too many, lets go of the oldest: an eighth at a time, so that the search is paid for
+/// rarely.
+fn forget_oldest<T>(notes: &mut HashMap<ObjectKey, T>, version: impl Fn(&T) -> u64) {
+    if notes.len() > REMEMBERED {
+        let mut versions: Vec<u64> = notes.values().map(&version).collect();
+        let (_, &mut limit, _) = versions.select_nth_unstable(REMEMBERED / 8);
+        notes.retain(|_, note| version(note) > limit);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Informer;
@@ -101,7 +102,11 @@ impl<K: Object> Informer<K> {
         timeout: Duration,
         closing: &CancellationToken,
     ) -> Result<(), SyncError> {
-        if !self.is_synced() && !self.is_started() {
+        // Whoever still works while the rest stops reads what is there.
+        if self.is_synced() {
+            return Ok(());
+        }
+        if !self.is_started() {
             return Err(SyncError::NotStarted { kind: self.describe() });
         }
         let waited = closing.run_until_cancelled(self.wait_readable(timeout)).await;
@@ -144,7 +149,13 @@ impl<K: Object> Informer<K> {
         }
     }
 
+    /// How long ago a list was complete; for ever if there was none.
+    pub(super) fn since_list(&self) -> Duration {
+        self.listed.lock().map_or(Duration::MAX, |listed| listed.elapsed())
+    }
+
     pub(super) fn completed(&self) {
+        *self.listed.lock() = Some(Instant::now());
         self.sync.send_if_modified(|state| {
             (state.last_error, state.refused) = (None, false);
             !std::mem::replace(&mut state.synced, true)

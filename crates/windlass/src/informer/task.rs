@@ -7,14 +7,18 @@ use std::time::Duration;
 use futures::StreamExt;
 use tokio::time::Instant;
 
-use super::Informer;
 use super::decode::{Broken, Decoded, Event, Fresh};
 use super::machine::{Failure, Machine, Phase, Signal, Step};
-use super::source::{EventStream, ListWatch};
+use super::source::{EventStream, ListWatch, Part};
+use super::{Informer, Store};
 use crate::object::Object;
 
 /// How much longer than the server's own limit a silent stream is believed to be alive.
 const IDLE_MARGIN: Duration = Duration::from_secs(10);
+
+/// How long a stream may bring nothing new of the initial state. The end of it comes within seconds; a
+/// server that is older than streaming lists never tells it.
+const STALLED: Duration = Duration::from_secs(30);
 
 /// How long an object stays decoded after it was last used.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -33,15 +37,20 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
             }
             Step::List { continue_token } => {
                 stream = None;
-                list(informer, source, &mut machine, continue_token).await;
+                let part = Part::Page { continue_token: continue_token.as_deref() };
+                list(informer, source, &mut machine, part).await;
+            }
+            Step::ListWhole => {
+                stream = None;
+                list(informer, source, &mut machine, Part::Whole).await;
             }
             Step::StreamList => {
                 informer.store.write().begin_replace();
                 stream = open(informer, source, &mut machine, None).await;
             }
             Step::Verify => match source.version().await {
-                Ok(current) => machine.verified(&current),
-                Err(error) => fail(informer, &mut machine, &error),
+                Ok(current) => machine.verified(&current, informer.since_list(), fastrand::f64()),
+                Err(error) => fail(informer, source, &mut machine, &error).await,
             },
             Step::Watch { resource_version } => {
                 stream = open(informer, source, &mut machine, Some(&resource_version)).await;
@@ -49,7 +58,7 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
             Step::Read => match &mut stream {
                 Some(open) => {
                     let due = resync.as_ref().map_or(sweep, |resync| resync.due.min(sweep));
-                    read(informer, &mut machine, open, due).await;
+                    read(informer, source, &mut machine, open, due).await;
                     // A stream that always has something must not keep others from their turn.
                     tokio::task::coop::consume_budget().await;
                     if Instant::now() >= sweep {
@@ -75,6 +84,15 @@ struct Open<K> {
     /// When it last said something.
     heard: Instant,
     idle: Duration,
+    /// How much it has told of the initial state, and when it last told more.
+    initial: (usize, Instant),
+}
+
+impl<K> Open<K> {
+    fn new(events: EventStream<K>, idle: Duration) -> Self {
+        let now = Instant::now();
+        Self { events, since: now, heard: now, idle, initial: (0, now) }
+    }
 }
 
 /// When handlers are next reminded of everything.
@@ -104,16 +122,11 @@ impl Resync {
     }
 }
 
-async fn list<K: Object>(
-    informer: &Informer<K>,
-    source: &dyn ListWatch<K>,
-    machine: &mut Machine,
-    continue_token: Option<String>,
-) {
-    if continue_token.is_none() {
+async fn list<K: Object>(informer: &Informer<K>, source: &dyn ListWatch<K>, machine: &mut Machine, part: Part<'_>) {
+    if matches!(part, Part::Whole | Part::Page { continue_token: None }) {
         informer.store.write().begin_replace();
     }
-    match source.list(continue_token.as_deref()).await {
+    match source.list(part).await {
         Ok(page) => {
             informer.found();
             for item in page.items {
@@ -124,7 +137,7 @@ async fn list<K: Object>(
                 informer.completed();
             }
         }
-        Err(error) => fail(informer, machine, &error),
+        Err(error) => fail(informer, source, machine, &error).await,
     }
 }
 
@@ -139,27 +152,34 @@ async fn open<K: Object>(
         Ok(events) => {
             informer.found();
             machine.opened();
-            let now = Instant::now();
-            Some(Open { events, since: now, heard: now, idle: Duration::from_secs(timeout.into()) + IDLE_MARGIN })
+            Some(Open::new(events, Duration::from_secs(timeout.into()) + IDLE_MARGIN))
         }
         Err(error) => {
-            fail(informer, machine, &error);
+            fail(informer, source, machine, &error).await;
             None
         }
     }
 }
 
-async fn read<K: Object>(informer: &Informer<K>, machine: &mut Machine, open: &mut Open<K>, wake: Instant) {
-    let idle = open.heard + open.idle;
+async fn read<K: Object>(
+    informer: &Informer<K>,
+    source: &dyn ListWatch<K>,
+    machine: &mut Machine,
+    open: &mut Open<K>,
+    wake: Instant,
+) {
+    let initial = machine.is_initial();
+    let idle = if initial { open.initial.1 + STALLED } else { open.heard + open.idle };
     let until = wake.min(idle);
     let event = match tokio::time::timeout_at(until, open.events.next()).await {
         Ok(Some(Ok(event))) => {
             open.heard = Instant::now();
             event
         }
-        Ok(Some(Err(error))) => return fail(informer, machine, &error),
+        Ok(Some(Err(error))) => return fail(informer, source, machine, &error).await,
         Ok(None) => return machine.ended(open.since.elapsed(), fastrand::f64()),
         Err(_) if until < idle => return,
+        Err(_) if initial => return stalled(informer, machine),
         Err(_) => {
             tracing::debug!(kind = %informer.describe(), "watch idle for too long, reopening");
             return machine.ended(open.since.elapsed(), fastrand::f64());
@@ -169,6 +189,15 @@ async fn read<K: Object>(informer: &Informer<K>, machine: &mut Machine, open: &m
         Event::Applied(item) => {
             let phase = machine.signal(&Signal::Object { resource_version: item.resource_version() });
             apply(informer, item, phase == Phase::Initial);
+            if phase == Phase::Initial {
+                let told = informer.read(Store::listed);
+                // Changes of what was told before are no part of it.
+                if told > open.initial.0 {
+                    open.initial = (told, Instant::now());
+                } else if Instant::now() >= idle {
+                    stalled(informer, machine);
+                }
+            }
         }
         Event::Deleted(item) => {
             machine.signal(&Signal::Object { resource_version: item.resource_version() });
@@ -185,22 +214,33 @@ async fn read<K: Object>(informer: &Informer<K>, machine: &mut Machine, open: &m
                 }
             }
         }
-        Event::Error(status) => fail(informer, machine, &kube::Error::Api(status)),
+        Event::Error(status) => fail(informer, source, machine, &kube::Error::Api(status)).await,
     }
 }
 
-fn fail<K: Object>(informer: &Informer<K>, machine: &mut Machine, error: &kube::Error) {
+fn stalled<K: Object>(informer: &Informer<K>, machine: &mut Machine) {
+    tracing::warn!(kind = %informer.describe(), "watch does not tell the end of the initial state, listing");
+    machine.stalled();
+}
+
+async fn fail<K: Object>(
+    informer: &Informer<K>,
+    source: &dyn ListWatch<K>,
+    machine: &mut Machine,
+    error: &kube::Error,
+) {
     let failure = Failure::of(error);
-    machine.failed(failure, fastrand::f64());
-    match failure {
-        Failure::Gone | Failure::Unsupported => {
-            tracing::debug!(kind = %informer.describe(), %error, "watch starts over");
+    let expected = machine.expects(failure);
+    machine.failed(failure, informer.since_list(), fastrand::f64());
+    if expected {
+        return tracing::debug!(kind = %informer.describe(), %error, "watch starts over");
+    }
+    informer.report(error);
+    if failure == Failure::NotFound && informer.not_found() {
+        match source.is_gone().await {
+            Ok(gone) => informer.gone(gone),
+            Err(error) => tracing::warn!(kind = %informer.describe(), %error, "not known whether the kind is gone"),
         }
-        Failure::NotFound => {
-            informer.report(error);
-            informer.not_found();
-        }
-        Failure::Other => informer.report(error),
     }
 }
 
@@ -217,13 +257,20 @@ fn apply<K: Object>(informer: &Informer<K>, item: Decoded<K>, initial: bool) {
     }
 }
 
-/// What is kept of an object: in memory, too, so its bytes are written anew.
-fn transform<K: Object>(informer: &Informer<K>, fresh: Fresh<K>) -> Fresh<K> {
+/// What is kept of an object: in memory, too, so its bytes are written anew. Where they could not be
+/// read again, the object itself is kept.
+pub(super) fn transform<K: Object>(informer: &Informer<K>, fresh: Fresh<K>) -> Fresh<K> {
     let Fresh { object, json } = fresh;
-    match informer.transformed(object) {
-        (object, true) => Fresh { json: serde_json::to_vec(&object).ok().map(Into::into), object },
-        (object, false) => Fresh { object, json },
+    let (object, changed) = informer.transformed(object);
+    if !changed {
+        return Fresh { object, json };
     }
+    let written = serde_json::to_vec(&object).and_then(|json| serde_json::from_slice::<K>(&json).map(|_| json));
+    if written.is_err() && !informer.unwritable.swap(true, Ordering::Relaxed) {
+        let (kind, key) = (informer.describe(), crate::ObjectKey::of(&object));
+        tracing::warn!(%kind, object = %key, "what the transform leaves cannot be read again, kept in memory as it is");
+    }
+    Fresh { object, json: written.ok().map(Into::into) }
 }
 
 fn delete<K: Object>(informer: &Informer<K>, item: Decoded<K>) {

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ObjectMeta;
+use kube::api::{DynamicObject, ObjectMeta};
 use kube::core::Status;
 
-use super::decode::{Broken, Decoded, Event, Page};
-use super::source::EventStream;
+use super::decode::{Broken, Decoded, Event, Fresh, Page};
+use super::source::{EventStream, Part};
 use super::*;
 
 /// What the server answers to the next request, in order; it fails a test that asks otherwise.
@@ -29,11 +29,18 @@ struct Script {
     answers: Mutex<VecDeque<Answer>>,
     /// Told when the script is used up.
     done: tokio::sync::Notify,
+    /// Whether the kind is gone, if the server can tell.
+    gone: Option<bool>,
 }
 
 impl Script {
     fn new(answers: impl IntoIterator<Item = Answer>) -> Arc<Self> {
-        Arc::new(Self { answers: Mutex::new(answers.into_iter().collect()), done: tokio::sync::Notify::new() })
+        Self::of(answers, None)
+    }
+
+    fn of(answers: impl IntoIterator<Item = Answer>, gone: Option<bool>) -> Arc<Self> {
+        let answers = Mutex::new(answers.into_iter().collect());
+        Arc::new(Self { answers, done: tokio::sync::Notify::new(), gone })
     }
 
     fn next(&self) -> Option<Answer> {
@@ -57,7 +64,7 @@ fn status(code: u16) -> kube::Error {
 }
 
 impl ListWatch<ConfigMap> for Script {
-    fn list<'a>(&'a self, _: Option<&'a str>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+    fn list<'a>(&'a self, _: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
         async move {
             match self.next() {
                 Some(Answer::List(page)) => page.map_err(status),
@@ -70,6 +77,10 @@ impl ListWatch<ConfigMap> for Script {
 
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
         async { Ok("1000".to_owned()) }.boxed()
+    }
+
+    fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
+        async { self.gone.ok_or_else(|| status(503)) }.boxed()
     }
 
     fn watch<'a>(
@@ -155,11 +166,10 @@ impl Bench {
     }
 
     fn with_resync(answers: impl IntoIterator<Item = Answer>, resync: Option<Duration>) -> Self {
-        Self::of(ApiResource::erase::<ConfigMap>(&()), answers, resync)
+        Self::of(ApiResource::erase::<ConfigMap>(&()), Script::new(answers), resync)
     }
 
-    fn of(resource: ApiResource, answers: impl IntoIterator<Item = Answer>, resync: Option<Duration>) -> Self {
-        let script = Script::new(answers);
+    fn of(resource: ApiResource, script: Arc<Script>, resync: Option<Duration>) -> Self {
         let informer = Informer::new(resource, Selection::default(), None, resync, None);
         let log = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&log);
@@ -289,6 +299,28 @@ async fn waiting_for_sync_names_the_kind_and_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_the_server_does_not_understand_is_reported() {
+    let refused = std::iter::repeat_with(|| Answer::List(Err(400)));
+    let bench =
+        Bench::start([Answer::Watch { from: None, events: Err(400), open: false }].into_iter().chain(refused.take(50)));
+    let error = bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap_err().to_string();
+    assert!(error.contains("scripted"), "{error}");
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_can_be_listed_and_not_watched_is_reported() {
+    let bench = Bench::start([
+        Answer::Watch { from: None, events: Err(405), open: false },
+        page(&[("a", 1)], "9", None),
+        Answer::Watch { from: Some("9"), events: Err(405), open: false },
+    ]);
+    assert_eq!(bench.settle().await, ["+a@1!"]);
+    assert_eq!(bench.informer.sync.borrow().last_error.as_deref(), Some("scripted"));
+    bench.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stopped_informer_does_not_keep_anybody_waiting() {
     let bench = Bench::start([]);
     let informer = Arc::clone(&bench.informer);
@@ -329,16 +361,27 @@ fn absent() -> [Answer; 6] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_no_longer_served_has_no_objects_and_may_come_back() {
+async fn a_kind_that_is_gone_has_no_objects_and_may_come_back() {
     let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
-    let bench = Bench::of(custom, absent(), None);
+    let bench = Bench::of(custom, Script::of(absent(), Some(true)), None);
     assert_eq!(bench.settle().await, ["+a@1!", "-a@1", "+b@20"]);
     bench.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_and_not_known_to_be_gone_keeps_its_objects() {
+    for gone in [Some(false), None] {
+        let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
+        let bench = Bench::of(custom, Script::of(absent(), gone), None);
+        // Only the list that shows that the object is gone ends it.
+        assert_eq!(bench.settle().await, ["+a@1!", "+b@20", "-a@1"]);
+        bench.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kind_of_kubernetes_own_is_never_taken_to_be_gone() {
-    let bench = Bench::start(absent());
+    let bench = Bench::of(ApiResource::erase::<ConfigMap>(&()), Script::of(absent(), Some(true)), None);
     // Only the list that shows that the object is gone ends it.
     assert_eq!(bench.settle().await, ["+a@1!", "+b@20", "-a@1"]);
     bench.stop().await;
@@ -366,11 +409,14 @@ async fn a_subscription_may_be_dropped_in_its_own_handler() {
 async fn a_source_that_panics_starts_over() {
     struct Panics(AtomicBool, Arc<Script>);
     impl ListWatch<ConfigMap> for Panics {
-        fn list<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
-            self.1.list(token)
+        fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+            self.1.list(part)
         }
         fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
             self.1.version()
+        }
+        fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
+            self.1.is_gone()
         }
         fn watch<'a>(
             &'a self,
@@ -388,6 +434,92 @@ async fn a_source_that_panics_starts_over() {
     let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
     informer.wait_synced(Duration::from_secs(60)).await.unwrap();
     assert_eq!((informer.read(Store::len), informer.panics()), (1, 1));
+    shutdown.cancel();
+    task.await.unwrap();
+}
+
+#[test]
+fn what_a_transform_makes_unreadable_is_kept_in_memory() {
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let spoil: Transform<DynamicObject> = Arc::new(|object| object.data["metadata"] = "twice".into());
+    let informer = Informer::new(resource.clone(), Selection::default(), None, None, Some(spoil));
+    let mut map = DynamicObject::new("a", &resource).within("d").data(serde_json::json!({}));
+    map.metadata.resource_version = Some("1".into());
+    let json = serde_json::to_vec(&map).unwrap();
+    let fresh = task::transform(&informer, Fresh { object: map, json: Some(json.into()) });
+    informer.change(|store| store.upsert(fresh, true).into_iter().flatten());
+    informer.sweep();
+    informer.sweep();
+    let key = ObjectKey::new("d", "a");
+    assert_eq!(informer.read(|store| store.get(&key)).unwrap().data["metadata"], "twice");
+    let deleted = informer.store.write().remove(&key, None, "2");
+    assert!(matches!(deleted, Some(Change::Deleted { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_own_write_is_selected_by_the_labels_it_was_written_with() {
+    let script = Script::new([watch(None, vec![applied("a", 1), end(5)], true)]);
+    let selector: Selector = [("app", "a")].into_iter().collect();
+    let selection = Selection { labels: Some(selector.to_string()), ..Selection::default() };
+    let bare: Transform<ConfigMap> = Arc::new(|map| map.metadata.labels = None);
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let informer = Informer::new(resource, selection, Some(selector), None, Some(bare));
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(Arc::clone(&informer).run(script, shutdown.clone()));
+    informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+    let mut written = object("a", 6);
+    written.metadata.labels = Some([("app".to_owned(), "a".to_owned())].into());
+    informer.note_write(written);
+    let shown = informer.read(|store| store.get(&ObjectKey::new("d", "a"))).unwrap();
+    assert_eq!((shown.metadata.resource_version.as_deref(), &shown.metadata.labels), (Some("6"), &None));
+    shutdown.cancel();
+    task.await.unwrap();
+}
+
+/// Servers older than streaming lists ignore what they do not know.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_tells_the_end_of_the_initial_state_is_listed() {
+    let bench = Bench::start([
+        watch(None, vec![applied("a", 1), applied("b", 2), applied("a", 3)], true),
+        page(&[("a", 3), ("b", 2)], "9", None),
+        watch(Some("9"), vec![applied("b", 10)], true),
+    ]);
+    bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(bench.settle().await, ["+a@1!", "+b@2!", "~a@3", "~b@10"]);
+    bench.stop().await;
+}
+
+/// The same where something changes all the time.
+#[tokio::test(start_paused = true)]
+async fn changes_do_not_pass_for_the_initial_state() {
+    struct Busy(Arc<Script>);
+    impl ListWatch<ConfigMap> for Busy {
+        fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+            self.0.list(part)
+        }
+        fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
+            self.0.version()
+        }
+        fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
+            self.0.is_gone()
+        }
+        fn watch<'a>(
+            &'a self,
+            _: Option<&'a str>,
+            _: u32,
+        ) -> BoxFuture<'a, Result<EventStream<ConfigMap>, kube::Error>> {
+            let changes = stream::iter(1..).then(|version| async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(applied("a", version))
+            });
+            async move { Ok(changes.boxed()) }.boxed()
+        }
+    }
+    let source = Arc::new(Busy(Script::new([page(&[("a", 40)], "40", None)])));
+    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None);
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
+    informer.wait_synced(Duration::from_secs(60)).await.unwrap();
     shutdown.cancel();
     task.await.unwrap();
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::probes::Checks;
 use super::{Bound, Manager, ManagerError, describe, requests};
-use crate::cache::{CacheOptions, Caches};
+use crate::cache::{CacheOptions, Caches, by_kind};
 use crate::client::Client;
 use crate::events::{Broadcaster, EventApi};
 use crate::lease::LeaderElection;
@@ -187,24 +187,9 @@ impl ManagerBuilder {
         let client = requests::counted(self.client, &metrics);
         let caches = Caches::new(client.clone(), self.caches.clone());
         let broadcaster = Arc::new(Broadcaster::new(self.events));
-        let (watched, events) = (caches.clone(), Arc::clone(&broadcaster));
+        collect_caches(&metrics, vec![caches.clone()]);
+        let events = Arc::clone(&broadcaster);
         metrics.collect(move |scrape| {
-            for (kind, errors) in watched.decode_errors() {
-                scrape.counter(
-                    "windlass_cache_decode_errors_total",
-                    "Objects that did not fit their type and were left out of the cache",
-                    &[("kind", &kind)],
-                    errors as f64,
-                );
-            }
-            for (kind, panics) in watched.panics() {
-                scrape.counter(
-                    "windlass_cache_panics_total",
-                    "Panics of indexes, handlers and decoders, survived",
-                    &[("kind", &kind)],
-                    panics as f64,
-                );
-            }
             scrape.counter(
                 "windlass_events_dropped_total",
                 "Events that were not written: there were too many, the lease was lost, or the server refused",
@@ -240,6 +225,29 @@ impl ManagerBuilder {
         }
         Ok(manager)
     }
+}
+
+/// Has what goes wrong in caches counted: one number for a kind, whatever parts of it and clusters are
+/// watched.
+pub(super) fn collect_caches(metrics: &Registry, caches: Vec<Caches>) {
+    metrics.replace_collector("caches", move |scrape| {
+        for (kind, errors) in by_kind(caches.iter().flat_map(Caches::decode_errors)) {
+            scrape.counter(
+                "windlass_cache_decode_errors_total",
+                "Objects that did not fit their type and were left out of the cache",
+                &[("kind", &kind)],
+                errors as f64,
+            );
+        }
+        for (kind, panics) in by_kind(caches.iter().flat_map(Caches::panics)) {
+            scrape.counter(
+                "windlass_cache_panics_total",
+                "Panics of indexes, handlers and decoders, survived",
+                &[("kind", &kind)],
+                panics as f64,
+            );
+        }
+    });
 }
 
 /// Takes an address; any, if nothing will be served there.

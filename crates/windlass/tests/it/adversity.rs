@@ -11,9 +11,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::core::Selector;
 use serde_json::json;
 use tower::ServiceExt;
-use windlass::controller::from_fn;
+use windlass::cache::Scope;
+use windlass::client::ClientError;
+use windlass::controller::{Watch, from_fn};
 use windlass::informer::Change;
 use windlass::lease::LeaderElection;
 use windlass::prune::Children;
@@ -189,6 +192,8 @@ async fn gone_in_mid_stream_again_and_again_loses_nothing_and_empties_nothing() 
         bench.pets().patch("thor", &PatchParams::default(), &patch).await.expect("patched");
         wait_for("the change", async || log.contains(&tricks)).await;
         assert_eq!(lister.len(), 1, "never empty");
+        // A history that is lost more often than this is asked for less and less often.
+        tokio::time::sleep(Duration::from_secs(120)).await;
     }
     assert!(!log.contains(&usize::MAX), "never gone");
     assert!(gone.load(Ordering::Relaxed) >= 20);
@@ -224,6 +229,89 @@ async fn a_kind_that_is_removed_and_comes_back_is_followed() {
     wait_for("the new pet", async || log.contains(&("tron".into(), true))).await;
     assert_eq!(lister.len(), 1);
     running.stop().await.expect("stopped");
+}
+
+/// A definition stops serving the version that is watched; its objects stay.
+#[tokio::test(start_paused = true)]
+async fn objects_of_a_version_that_is_no_longer_served_are_not_taken_to_be_gone() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let (asked, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    let kube = through(&bench, move |request, service| {
+        count.fetch_add(usize::from(request.uri().path() == "/apis"), Ordering::Relaxed);
+        // Watches are cut now and then, so that the kind is looked for again.
+        async move {
+            forward(request, service).await.map(|body| {
+                let frames = body.into_data_stream().map(|data| data.map(http_body::Frame::data));
+                StreamBody::new(frames.take_until(Box::pin(tokio::time::sleep(Duration::from_secs(5))))).boxed_unsync()
+            })
+        }
+    });
+    let client = windlass::Client::standalone(kube, "it");
+    let lister = client.lister::<Pet>();
+    let count = Arc::clone(&ended);
+    let subscription = lister.subscribe(move |change| {
+        count.fetch_add(usize::from(matches!(change, Change::Deleted { .. })), Ordering::Relaxed);
+    });
+    lister.wait_synced().await.expect("synced");
+    let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
+    let serve = async |served: bool| {
+        let patch = Patch::Json::<()>(
+            serde_json::from_value(json!([{"op": "replace", "path": "/spec/versions/0/served", "value": served}]))
+                .expect("a patch"),
+        );
+        definitions.patch(Pet::crd_name(), &PatchParams::default(), &patch).await.expect("patched");
+    };
+    serve(false).await;
+    let looked = asked.load(Ordering::Relaxed);
+    for more in 1..=2 {
+        wait_for("somebody asks what is served", async || asked.load(Ordering::Relaxed) >= looked + more).await;
+    }
+    assert_eq!((lister.len(), ended.load(Ordering::Relaxed)), (1, 0));
+    serve(true).await;
+    wait_for("pets", async || bench.pets().get_opt("thor").await.is_ok_and(|thor| thor.is_some())).await;
+    bench.create(&pet("tron")).await;
+    wait_for("the new pet", async || lister.len() == 2).await;
+    assert_eq!(ended.load(Ordering::Relaxed), 0);
+    drop(subscription);
+    client.caches().stop().await;
+}
+
+/// The manager is told to stop while a reconcile works; what it reads then has been there all the time.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_is_drained_still_reads_what_is_cached() {
+    let bench = Bench::start().await;
+    let mut thor = pet("thor");
+    thor.metadata.labels = Some([("size".to_owned(), "big".to_owned())].into());
+    bench.create(&thor).await;
+    let log: Log<Result<(usize, bool, usize), String>> = Log::default();
+    let (seen, (begun, mut begins)) = (log.clone(), tokio::sync::mpsc::unbounded_channel());
+    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let (seen, begun) = (seen.clone(), begun.clone());
+        async move {
+            begun.send(()).expect("awaited");
+            ctx.shutdown().cancelled().await;
+            // By now nobody may wait for a first list any more.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let read = async {
+                let pets = ctx.list::<Pet>().await?.len();
+                let found = ctx.get::<Pet>(&key).await?.is_some();
+                Ok::<_, ClientError>((pets, found, ctx.client().list::<ConfigMap>().await?.len()))
+            };
+            seen.push(read.await.map_err(|error| error.to_string()));
+            Ok(Outcome::Done)
+        }
+    });
+    let mut manager = bench.manager();
+    manager.lister::<ConfigMap>();
+    let big: Selector = [("size", "big")].into_iter().collect();
+    let primary = Watch::<Pet>::default().scope(Scope::default().labels(big));
+    manager.add(Controller::with_watch("pet", primary).complete(reconciler)).expect("added");
+    let running = Running::ready(manager).await;
+    begins.recv().await.expect("a reconcile");
+    running.stop().await.expect("stopped");
+    assert!(matches!(log.entries()[..], [Ok((1, true, _))]), "{log:?}");
 }
 
 /// The server goes away, with every connection, and comes back with what it had on disk.

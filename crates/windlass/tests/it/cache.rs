@@ -20,7 +20,8 @@ use tower::ServiceExt;
 use windlass::controller::{Watch, from_fn};
 use windlass::{Client, Controller, Manager, ObjectKey, Outcome};
 
-use crate::bench::{Bench, Pet, Running, pet, wait_for};
+use crate::adversity::{forward, through};
+use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
 #[tokio::test(start_paused = true)]
 async fn a_cached_read_shows_every_write_at_once() {
@@ -324,5 +325,50 @@ async fn a_live_list_goes_on_where_a_page_ends() {
     assert_eq!(pages, [3, 3, 1]);
     let first = client.live().list::<Pet>(Some("default"), &ListParams::default().limit(3)).await.expect("listed");
     assert_eq!(first.len(), 3);
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_decoded_is_counted_by_kind_over_all_watches_and_clusters() {
+    #[derive(kube::CustomResource, Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+    #[kube(group = "petstore.example.com", version = "v1", kind = "Pet", root = "Odd", namespaced)]
+    struct OddSpec {
+        name: u32,
+    }
+    let (home, away) = (Bench::start().await, Bench::start().await);
+    home.create(&pet("thor")).await;
+    away.create(&pet("tron")).await;
+    let mut manager = home.manager();
+    let cluster = manager.add_cluster("away", away.kube.clone()).expect("added");
+    let some = windlass::cache::Scope::default().namespace("default");
+    let listers = [manager.lister::<Odd>(), cluster.lister(), manager.client().caches().lister_in(&(), &some)];
+    let metrics = manager.registry().clone();
+    let running = Running::ready(manager).await;
+    assert!(listers.iter().all(windlass::cache::Lister::is_empty));
+    let text = metrics.encode();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("windlass_cache_decode_errors_total")).collect();
+    assert_eq!(lines, ["windlass_cache_decode_errors_total{kind=\"pets.petstore.example.com/v1\"} 3"]);
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_only_is_all_that_is_asked_for() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let asked: Log<String> = Log::default();
+    let (log, key) = (asked.clone(), ObjectKey::new("default", "thor"));
+    let kube = through(&bench, move |request, service| {
+        let accept = request.headers().get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok());
+        log.push(accept.unwrap_or_default().to_owned());
+        forward(request, service)
+    });
+    let client = Client::standalone(kube, "it");
+    let form = |kind: &str| format!("application/json;as={kind};g=meta.k8s.io;v=v1");
+    type Meta = PartialObjectMeta<Pet>;
+    assert!(client.get::<Meta>(&key).await.expect("read").is_some());
+    assert_eq!(asked.entries(), [form("PartialObjectMetadata")], "the watch");
+    assert!(client.live().get::<Meta>(&key).await.expect("read").is_some());
+    client.live().list::<Meta>(None, &ListParams::default()).await.expect("listed");
+    assert_eq!(asked.entries()[1..], [form("PartialObjectMetadata"), form("PartialObjectMetadataList")]);
     client.caches().stop().await;
 }

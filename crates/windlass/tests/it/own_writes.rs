@@ -20,7 +20,7 @@ use windlass::patch::Draft;
 use windlass::{Client, ObjectKey, finalizer};
 
 use crate::adversity::{forward, through};
-use crate::bench::{Bench, Log, wait_for};
+use crate::bench::{Bench, Log, Pet, pet, wait_for};
 
 /// A client whose watches say nothing more once they are told to be silent.
 pub fn silenced(bench: &Bench) -> (Client, watch::Sender<bool>) {
@@ -385,5 +385,25 @@ async fn what_was_made_and_deleted_during_a_list_is_never_seen_again() {
     wait_for("the watch tells of the deletion", async || seen.contains(&(true, false))).await;
     assert_eq!(seen.entries(), [(false, false), (true, false)]);
     drop(subscription);
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_deleted_while_it_is_modified_is_none() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let client = Client::standalone(
+        through(&bench, |request, service| async move {
+            if request.method() == http::Method::PUT {
+                let deletion = http::Request::delete(request.uri()).body(kube::client::Body::empty());
+                forward(deletion.expect("a request"), service.clone()).await;
+            }
+            forward(request, service).await
+        }),
+        "it",
+    );
+    let key = ObjectKey::new("default", "thor");
+    let modified = client.modify::<Pet>(&key, |pet| pet.spec.tricks = vec!["sit".into()]).await;
+    assert!(modified.expect("no error").is_none());
     client.caches().stop().await;
 }

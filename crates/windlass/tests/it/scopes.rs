@@ -319,3 +319,24 @@ async fn a_child_that_is_wanted_as_another_type_is_not_pruned() {
     assert_eq!(named().prune(&client).await.expect("pruned"), [key("child")], "not wanted any more");
     client.caches().stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_is_forgotten_in_all_namespaces_of_a_manager() {
+    let bench = Bench::start().await;
+    with_namespaces(&bench).await;
+    let manager = Manager::builder(bench.kube.clone()).namespaces(["a", "b"]).build().expect("built");
+    let client = manager.client().clone();
+    let running = Running::ready(manager).await;
+    let scope = labelled("a");
+    let old = client.caches().lister_in::<ConfigMap>(&(), &scope);
+    old.wait_synced().await.expect("synced");
+    client.caches().forget_in::<ConfigMap>(&(), &scope);
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "b");
+    let mut late = map("b", "late");
+    late.metadata.labels = Some([("a".to_owned(), "1".to_owned())].into());
+    maps.create(&PostParams::default(), &late).await.expect("created");
+    let new = client.caches().lister_in::<ConfigMap>(&(), &scope);
+    wait_for("a new watch", async || new.len() == 1).await;
+    assert!(old.is_empty(), "the old lister learns nothing more");
+    running.stop().await.expect("stopped");
+}

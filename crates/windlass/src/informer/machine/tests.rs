@@ -39,6 +39,8 @@ fn resumes_from_the_last_object_or_bookmark() {
     assert_eq!(machine.signal(&object("12")), Phase::Live);
     assert_eq!(machine.signal(&bookmark("15", false)), Phase::Live);
     machine.ended(LONG, 0.0);
+    assert_eq!(machine.step(), Step::Verify);
+    machine.verified("15", SHORT, 0.0);
     assert_eq!(machine.step(), watch("15"));
     machine.opened();
     assert_eq!(machine.step(), Step::Read);
@@ -48,7 +50,7 @@ fn resumes_from_the_last_object_or_bookmark() {
 fn falls_back_to_pages_at_once_when_streaming_is_not_supported() {
     let mut machine = Machine::new();
     assert_eq!(machine.step(), Step::StreamList);
-    machine.failed(Failure::Unsupported, 0.0);
+    machine.failed(Failure::Unsupported, SHORT, 0.0);
     assert_eq!(machine.step(), FIRST_PAGE);
     assert!(!machine.page("", Some("next".into())));
     assert_eq!(machine.step(), Step::List { continue_token: Some("next".into()) });
@@ -57,27 +59,42 @@ fn falls_back_to_pages_at_once_when_streaming_is_not_supported() {
 }
 
 #[test]
-fn an_expired_page_starts_the_list_again() {
+fn after_an_expired_page_the_list_is_fetched_in_one_piece() {
     let mut machine = Machine::new();
-    machine.failed(Failure::Unsupported, 0.0);
+    machine.failed(Failure::Unsupported, SHORT, 0.0);
     machine.page("", Some("next".into()));
-    machine.failed(Failure::Gone, 0.0);
+    machine.failed(Failure::Gone, SHORT, 0.0);
     assert!(matches!(machine.step(), Step::Wait(_)));
-    assert_eq!(machine.step(), FIRST_PAGE);
+    assert_eq!(machine.step(), Step::ListWhole);
+    assert!(machine.page("20", None));
+    assert_eq!(machine.step(), watch("20"));
+    machine.failed(Failure::Gone, LASTING, 0.0);
+    assert_eq!(machine.step(), FIRST_PAGE, "the next time it may do");
 }
 
 #[test]
 fn gone_lists_again_at_once_and_then_slows_down() {
     let mut machine = watching();
-    machine.signal(&object("11"));
-    machine.failed(Failure::Gone, 0.0);
+    let mut waits = Vec::new();
+    for _ in 0..8 {
+        // Each list is complete, and says something more.
+        machine.signal(&object("11"));
+        machine.failed(Failure::Gone, SHORT, 0.0);
+        waits.push(match machine.step() {
+            Step::Wait(delay) => delay.as_millis(),
+            other => {
+                assert_eq!(other, Step::StreamList);
+                0
+            }
+        });
+        assert_eq!(machine.step(), Step::StreamList);
+        machine.opened();
+        assert_eq!(machine.signal(&bookmark("30", true)), Phase::Complete);
+    }
+    assert_eq!(waits, [0, 800, 1600, 3200, 6400, 12800, 25600, 30000]);
+    // What lasted is no reason to wait.
+    machine.failed(Failure::Gone, LASTING, 0.0);
     assert_eq!(machine.step(), Step::StreamList);
-    machine.opened();
-    machine.signal(&bookmark("30", true));
-    machine.failed(Failure::Gone, 0.0);
-    assert_eq!(machine.step(), Step::StreamList);
-    machine.failed(Failure::Other, 0.0);
-    assert!(matches!(machine.step(), Step::Wait(_)));
 }
 
 #[test]
@@ -88,7 +105,7 @@ fn a_cut_after_events_reconnects_at_once_even_every_millisecond() {
         machine.signal(&object(&version));
         machine.ended(SHORT, 0.0);
         assert_eq!(machine.step(), Step::Verify);
-        machine.verified("1000");
+        machine.verified("1000", SHORT, 0.0);
         assert_eq!(machine.step(), watch(&version));
         machine.opened();
     }
@@ -102,7 +119,7 @@ fn a_silent_cut_slows_down_and_finally_lists_again() {
     loop {
         match machine.step() {
             Step::Wait(_) => waits += 1,
-            Step::Verify => machine.verified("10"),
+            Step::Verify => machine.verified("10", SHORT, 0.0),
             Step::Watch { resource_version } => {
                 assert_eq!(resource_version, "10");
                 machine.opened();
@@ -122,10 +139,10 @@ fn a_refused_watch_keeps_its_version() {
     let mut machine = watching();
     machine.signal(&object("11"));
     machine.ended(LONG, 0.0);
-    machine.failed(Failure::Other, 0.0);
+    machine.failed(Failure::Other, SHORT, 0.0);
     assert_eq!(machine.step(), Step::Wait(Duration::from_millis(200)));
     assert_eq!(machine.step(), Step::Verify);
-    machine.verified("11");
+    machine.verified("11", SHORT, 0.0);
     assert_eq!(machine.step(), watch("11"));
 }
 
@@ -133,7 +150,7 @@ fn a_refused_watch_keeps_its_version() {
 fn a_kind_that_is_no_longer_served_is_listed_again() {
     let mut machine = watching();
     machine.ended(LONG, 0.0);
-    machine.failed(Failure::NotFound, 0.0);
+    machine.failed(Failure::NotFound, SHORT, 0.0);
     assert!(matches!(machine.step(), Step::Wait(_)));
     assert_eq!(machine.step(), Step::StreamList);
 }
@@ -148,6 +165,16 @@ fn a_stream_cut_twice_before_its_end_turns_to_pages() {
         machine.ended(SHORT, 0.0);
         assert!(matches!(machine.step(), Step::Wait(_)));
     }
+    assert_eq!(machine.step(), FIRST_PAGE);
+}
+
+#[test]
+fn a_stream_without_an_end_of_the_initial_state_turns_to_pages() {
+    let mut machine = Machine::new();
+    machine.opened();
+    machine.signal(&object("1"));
+    assert!(machine.is_initial() && !watching().is_initial());
+    machine.stalled();
     assert_eq!(machine.step(), FIRST_PAGE);
 }
 
@@ -169,11 +196,27 @@ fn statuses_are_told_apart() {
 }
 
 #[test]
-fn a_server_whose_history_is_shorter_is_listed_again() {
+fn a_server_whose_history_is_shorter_is_listed_again_however_long_the_watch_was_open() {
+    for lived in [SHORT, LONG] {
+        let mut machine = watching();
+        machine.signal(&object("11"));
+        machine.ended(lived, 0.0);
+        assert_eq!(machine.step(), Step::Verify);
+        machine.verified("3", SHORT, 0.0);
+        assert_eq!(machine.step(), Step::StreamList);
+    }
+}
+
+#[test]
+fn servers_with_different_histories_are_not_listed_in_turn_without_a_pause() {
     let mut machine = watching();
-    machine.signal(&object("11"));
-    machine.ended(SHORT, 0.0);
-    assert_eq!(machine.step(), Step::Verify);
-    machine.verified("3");
-    assert_eq!(machine.step(), Step::StreamList);
+    for round in 0..3 {
+        machine.ended(SHORT, 0.0);
+        assert_eq!(machine.step(), Step::Verify);
+        machine.verified("3", SHORT, 0.0);
+        assert_eq!(matches!(machine.step(), Step::Wait(_)), round > 0);
+        assert_eq!(machine.step(), Step::StreamList);
+        machine.opened();
+        machine.signal(&bookmark("10", true));
+    }
 }

@@ -274,6 +274,40 @@ fn a_write_that_leaves_the_selector_hides_the_object() {
 }
 
 #[test]
+fn what_left_the_selector_stays_out_whatever_happened_before() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.note_write(Arc::new(object("a", "1", 10)), false);
+    store.remove(&key("a"), Some(object("a", "1", 7)), "7");
+    assert_eq!(upsert(&mut store, object("a", "1", 8), false), ["+a@8"]);
+    assert!(store.get(&key("a")).is_none(), "the watch is behind");
+    store.remove(&key("a"), Some(object("a", "1", 10)), "10");
+    assert!(store.writes.is_empty());
+}
+
+#[test]
+fn an_informer_that_never_syncs_does_not_collect_what_is_written() {
+    let mut store = Store::new(Arc::default());
+    let mut version = 0;
+    let mut write = |store: &mut Store<ConfigMap>, many: u64| {
+        for _ in 0..many {
+            version += 1;
+            store.note_write(Arc::new(object(&version.to_string(), &version.to_string(), version)), true);
+            store.note_elsewhere(&key(&version.to_string()), version);
+        }
+        (store.writes.len(), store.behind.len())
+    };
+    assert_eq!(write(&mut store, 100), (0, 0), "the first list will have them");
+    store.begin_replace();
+    assert_eq!(write(&mut store, 100), (100, 100));
+    assert!(store.get(&key("200")).is_some());
+    store.begin_replace();
+    assert_eq!(write(&mut store, 1), (1, 1), "the next list will have the others");
+    let (writes, behind) = write(&mut store, 70_000);
+    assert!(writes <= REMEMBERED && behind <= REMEMBERED, "{writes} {behind}");
+    assert!(store.get(&key("70201")).is_some() && store.is_behind(&key("70201")));
+}
+
+#[test]
 fn a_server_restored_from_a_backup_clears_what_was_written() {
     let mut store = listed(&[("a", "1", 900)], 1000);
     store.note_write(Arc::new(object("a", "1", 1001)), true);
@@ -310,6 +344,24 @@ fn what_is_not_used_is_kept_as_bytes() {
     assert!(show(store.upsert(fresh(&object("a", "1", 7)), true).iter().flatten()).is_empty());
     store.sweep();
     assert_eq!(store.sweep(), 1, "only b, of which there are no bytes");
+}
+
+#[test]
+fn an_object_that_looks_different_in_the_same_version_is_filed_anew() {
+    let mut store = listed(&[("a", "1", 1)], 5);
+    store.add_index(
+        "app",
+        Arc::new(|object: &ConfigMap| {
+            object.metadata.labels.iter().flat_map(|labels| labels.values().cloned()).collect()
+        }),
+    );
+    store.begin_replace();
+    let mut other = object("a", "1", 1);
+    other.metadata.labels = Some([("app".to_owned(), "default".to_owned())].into());
+    assert!(show(store.upsert(fresh(&other), true).iter().flatten()).is_empty());
+    store.finish_replace("6");
+    assert!(store.by_index("app", "a").is_empty());
+    assert_eq!(store.by_index("app", "default").len(), 1);
 }
 
 #[test]
