@@ -36,7 +36,7 @@
 //!   nothing else is to do: an hour's requeue takes a millisecond. [`Env::advance`] moves it.
 //! - **Events.** [`Env::events`] and [`Env::wait_for_event`] see what the operator reported.
 //! - **Nothing is left.** When the test function returns, managers and cluster are stopped, and a
-//!   test that leaves tasks behind fails.
+//!   test that leaves tasks behind, or whose manager has failed, fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -163,8 +163,11 @@ struct Inner {
 }
 
 struct Started {
+    name: String,
     shutdown: CancellationToken,
-    task: JoinHandle<Result<(), ManagerError>>,
+    task: JoinHandle<()>,
+    /// How it ended, once it did.
+    ended: Arc<Mutex<Option<Result<(), ManagerError>>>>,
 }
 
 impl std::fmt::Debug for Env {
@@ -173,7 +176,8 @@ impl std::fmt::Debug for Env {
     }
 }
 
-/// A manager that runs in an [`Env`].
+/// A manager that runs in an [`Env`]. One that fails, and that the test does not stop itself, fails
+/// the test when it ends.
 ///
 /// ```
 /// use windlass_testing::{Env, Options, Running, run};
@@ -192,7 +196,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Stops the manager and waits for it.
+    /// Stops the manager and waits for it. If it has failed before, this is where the test learns why.
     pub async fn stop(&self) -> Result<(), ManagerError> {
         let started = self.env.inner.managers.lock().remove(&self.id);
         match started {
@@ -215,7 +219,19 @@ impl Running {
 impl Started {
     async fn stop(self) -> Result<(), ManagerError> {
         self.shutdown.cancel();
-        self.task.await.expect("invariant: a manager does not panic")
+        self.task.await.expect("invariant: a manager does not panic");
+        self.ended.lock().take().expect("invariant: a manager that ended has said how")
+    }
+
+    /// What to say of a manager that has ended although nobody stopped it.
+    fn obituary(&self) -> Option<String> {
+        let name = &self.name;
+        match &*self.ended.lock() {
+            Some(Err(error)) => Some(format!("the manager {name:?} has failed: {error}")),
+            Some(Ok(())) => Some(format!("the manager {name:?} has ended")),
+            None if self.task.is_finished() => Some(format!("the manager {name:?} has panicked")),
+            None => None,
+        }
     }
 }
 
@@ -249,13 +265,19 @@ impl Env {
         Manager::builder(self.kube())
     }
 
-    /// Runs a manager until the test ends, or until it is stopped.
+    /// Runs a manager until the test ends, or until it is stopped. One that fails before fails the
+    /// test, unless that [stops](Running::stop) it and looks at the error.
     pub fn run(&self, manager: Manager) -> Running {
-        let shutdown = CancellationToken::new();
-        let task = tokio::spawn(manager.run_until(shutdown.clone()));
+        let (shutdown, ended) = (CancellationToken::new(), Arc::new(Mutex::new(None)));
+        let name = manager.client().field_manager().to_owned();
+        let (until, end) = (shutdown.clone(), Arc::clone(&ended));
+        let task = tokio::spawn(async move {
+            let result = manager.run_until(until).await;
+            *end.lock() = Some(result);
+        });
         let mut managers = self.inner.managers.lock();
         let id = managers.keys().last().map_or(0, |last| last + 1);
-        managers.insert(id, Started { shutdown, task });
+        managers.insert(id, Started { name, shutdown, task, ended });
         Running { env: self.clone(), id }
     }
 
@@ -300,7 +322,9 @@ impl Env {
         };
         let found = tokio::time::timeout(PATIENCE, waiting).await;
         drop(subscription);
-        found.unwrap_or_else(|_| panic!("timed out waiting for {what}; {key} is {:#?}", lister.get(key)))
+        found.unwrap_or_else(|_| {
+            panic!("timed out waiting for {what}; {key} is {:#?}{}", lister.get(key), self.obituaries())
+        })
     }
 
     /// Waits until a condition holds. It is looked at whenever anything in the cluster changed,
@@ -319,7 +343,13 @@ impl Env {
             }
         };
         let held = tokio::time::timeout(PATIENCE, waiting).await;
-        held.unwrap_or_else(|_| panic!("timed out waiting for {what}"));
+        held.unwrap_or_else(|_| panic!("timed out waiting for {what}{}", self.obituaries()));
+    }
+
+    /// The managers that have ended, for the message of a test that waited in vain.
+    fn obituaries(&self) -> String {
+        let managers = self.inner.managers.lock();
+        managers.values().filter_map(Started::obituary).flat_map(|ended| ["; ".to_owned(), ended]).collect()
     }
 
     /// What was reported so far, oldest first.
@@ -362,16 +392,23 @@ impl Env {
     }
 
     /// Stops everything; called when a test ends.
+    ///
+    /// # Panics
+    /// When a manager that nobody stopped has failed, or does not stop well.
     pub async fn stop(&self) {
         let managers = std::mem::take(&mut *self.inner.managers.lock());
+        let mut failed = Vec::new();
         for started in managers.into_values() {
-            // A manager that failed has said so in the test's own terms, or nobody minded.
-            let _ = started.stop().await;
+            let name = started.name.clone();
+            if let Err(error) = started.stop().await {
+                failed.push(format!("the manager {name:?} has failed: {error}"));
+            }
         }
         self.inner.client.caches().stop().await;
         let cluster = self.inner.cluster.lock().take();
         if let Some(cluster) = cluster {
             cluster.stop().await.unwrap_or_else(|error| panic!("the cluster did not stop: {error}"));
         }
+        assert!(failed.is_empty(), "{}", failed.join("; "));
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use windlass::controller::from_fn;
 use windlass::prune::Children;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
-use windlass_testing::{Env, Options, run};
+use windlass_testing::{Env, Options, Running, run};
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "petstore.example.com", version = "v1", kind = "Pet", namespaced)]
@@ -89,6 +89,51 @@ async fn a_test_may_fail_with_an_error(env: Env) -> anyhow::Result<()> {
     let maps = env.client().list::<ConfigMap>().await?;
     anyhow::ensure!(maps.is_empty(), "there are no controllers to make any");
     Ok(())
+}
+
+/// What a test that fails says.
+fn failure(test: impl AsyncFnOnce(Env)) -> String {
+    let test = std::panic::AssertUnwindSafe(|| run(Options::default().bare().paused(), test));
+    let panic = std::panic::catch_unwind(test).expect_err("the test fails");
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+/// Runs a manager that cannot start, because its kind is not installed, until it has failed.
+async fn run_failing(env: &Env) -> Running {
+    let mut manager = env.manager().name("doomed").sync_timeout(Duration::from_secs(1)).build().expect("built");
+    let idle = from_fn(|_, _| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("pets").complete(idle)).expect("added");
+    let ready = manager.ready();
+    let running = env.run(manager);
+    assert!(!ready.await, "there are no pets");
+    running
+}
+
+#[test]
+fn a_manager_that_failed_fails_the_test_and_is_named() {
+    const WHY: &str = "the manager \"doomed\" has failed: ";
+    const KIND: &str = "pets.petstore.example.com";
+    let unnoticed = failure(async |env: Env| drop(run_failing(&env).await));
+    assert!(unnoticed.starts_with(WHY) && unnoticed.contains(KIND), "{unnoticed}");
+    let waiting = failure(async |env: Env| {
+        run_failing(&env).await;
+        let key = ObjectKey::new("default", "missing");
+        env.wait_for("what never comes", &key, |map: Option<&ConfigMap>| map.is_some()).await;
+    });
+    let start = format!("timed out waiting for what never comes; default/missing is None; {WHY}");
+    assert!(waiting.starts_with(&start) && waiting.contains(KIND), "{waiting}");
+    let watching = failure(async |env: Env| {
+        run_failing(&env).await;
+        env.eventually("what never comes", async || false).await;
+    });
+    let start = format!("timed out waiting for what never comes; {WHY}");
+    assert!(watching.starts_with(&start) && watching.contains(KIND), "{watching}");
+}
+
+#[windlass_testing::test(paused, bare)]
+async fn a_test_that_looks_at_the_error_of_a_manager_passes(env: Env) {
+    let error = run_failing(&env).await.stop().await.expect_err("it failed").to_string();
+    assert!(error.contains("pets.petstore.example.com"), "{error}");
 }
 
 #[test]
