@@ -40,6 +40,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event;
@@ -160,6 +161,8 @@ struct Inner {
     /// Moves with every write to the cluster.
     revision: tokio::sync::watch::Receiver<u64>,
     managers: Mutex<BTreeMap<u64, Started>>,
+    /// What the next manager is known by. None is given twice: a [`Running`] may outlive its manager.
+    next: AtomicU64,
 }
 
 struct Started {
@@ -246,7 +249,8 @@ impl Env {
         let kube = cluster.client();
         let revision = cluster.server().api().store.revision();
         let client = Client::standalone(kube.clone(), "test");
-        let inner = Inner { cluster: Mutex::new(Some(cluster)), kube, client, revision, managers: Mutex::default() };
+        let (cluster, managers) = (Mutex::new(Some(cluster)), Mutex::default());
+        let inner = Inner { cluster, kube, client, revision, managers, next: AtomicU64::new(0) };
         Self { inner: Arc::new(inner) }
     }
 
@@ -275,9 +279,8 @@ impl Env {
             let result = manager.run_until(until).await;
             *end.lock() = Some(result);
         });
-        let mut managers = self.inner.managers.lock();
-        let id = managers.keys().last().map_or(0, |last| last + 1);
-        managers.insert(id, Started { name, shutdown, task, ended });
+        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        self.inner.managers.lock().insert(id, Started { name, shutdown, task, ended });
         Running { env: self.clone(), id }
     }
 

@@ -84,6 +84,19 @@ async fn an_hour_passes_in_no_time(env: Env) {
     running.stop().await.expect("stopped");
 }
 
+#[windlass_testing::test(paused, bare)]
+async fn what_was_stopped_before_stops_no_other(env: Env) {
+    env.install::<Pet>().await;
+    let first = env.run(toys(&env));
+    first.stop().await.expect("stopped");
+    env.run(toys(&env));
+    first.stop().await.expect("stopped before");
+    first.kill().await;
+    env.client().create(&pet("thor", 1)).await.expect("created");
+    let toy = ObjectKey::new("default", "thor-toy-0");
+    env.wait_for("the toy", &toy, |map: Option<&ConfigMap>| map.is_some()).await;
+}
+
 #[windlass_testing::test(bare)]
 async fn a_test_may_fail_with_an_error(env: Env) -> anyhow::Result<()> {
     let maps = env.client().list::<ConfigMap>().await?;
