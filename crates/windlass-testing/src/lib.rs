@@ -45,6 +45,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams, PostParams};
 use kube::{CustomResourceExt, Resource};
 use parking_lot::Mutex;
@@ -355,12 +356,12 @@ impl Env {
         managers.values().filter_map(Started::obituary).flat_map(|ended| ["; ".to_owned(), ended]).collect()
     }
 
-    /// What was reported so far, oldest first.
+    /// What was reported so far, by either API, oldest first; of a series, its first.
     pub async fn events(&self) -> Vec<Event> {
         let events: Api<Event> = Api::all(self.kube());
         let list = events.list(&ListParams::default()).await;
         let mut items = list.unwrap_or_else(|error| panic!("events: {error}")).items;
-        items.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
+        items.sort_by_key(reported);
         items
     }
 
@@ -414,4 +415,21 @@ impl Env {
         }
         assert!(failed.is_empty(), "{}", failed.join("; "));
     }
+}
+
+/// When an event was first reported, in nanoseconds, as well as can be known; then, which was
+/// written first.
+///
+/// Only events of the newer API have a time with fractions. The names of all that recorders write, here
+/// and in client-go, end in the time.
+fn reported(event: &Event) -> (i128, u64) {
+    let time = event.event_time.as_ref().map(|time| time.0);
+    let time = time.or_else(|| event.deprecated_first_timestamp.as_ref().map(|time| time.0));
+    let time = time.or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    let time = time.map_or(0, Timestamp::as_nanosecond);
+    let named = event.metadata.name.as_deref().and_then(|name| i128::from_str_radix(name.rsplit_once('.')?.1, 16).ok());
+    let second = |nanoseconds: i128| nanoseconds.div_euclid(1_000_000_000);
+    let precise = named.filter(|named| second(*named) == second(time)).unwrap_or(time);
+    let revision = event.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+    (precise, revision.unwrap_or_default())
 }

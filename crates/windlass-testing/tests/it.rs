@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::controller::from_fn;
+use windlass::events::EventApi;
 use windlass::prune::Children;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_testing::{Env, Options, Running, run};
@@ -23,6 +25,13 @@ fn pet(name: &str, toys: u32) -> Pet {
     let mut pet = Pet::new(name, PetSpec { toys });
     pet.metadata.namespace = Some("default".into());
     pet
+}
+
+fn map(name: &str) -> ConfigMap {
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some(name.into());
+    map.metadata.namespace = Some("default".into());
+    map
 }
 
 /// An operator that keeps one ConfigMap for each toy of a pet.
@@ -73,10 +82,7 @@ async fn an_hour_passes_in_no_time(env: Env) {
     });
     manager.add(Controller::<ConfigMap>::new("hourly").complete(hourly)).expect("added");
     let running = env.run(manager);
-    let mut map = ConfigMap::default();
-    map.metadata.name = Some("clock".into());
-    map.metadata.namespace = Some("default".into());
-    env.client().create(&map).await.expect("created");
+    env.client().create(&map("clock")).await.expect("created");
     env.eventually("the first hour", async || count.load(Ordering::Relaxed) >= 1).await;
     let before = count.load(Ordering::Relaxed);
     env.advance(Duration::from_secs(3601)).await;
@@ -102,6 +108,25 @@ async fn a_test_may_fail_with_an_error(env: Env) -> anyhow::Result<()> {
     let maps = env.client().list::<ConfigMap>().await?;
     anyhow::ensure!(maps.is_empty(), "there are no controllers to make any");
     Ok(())
+}
+
+#[windlass_testing::test(paused, bare)]
+async fn events_of_either_api_are_oldest_first(env: Env) {
+    let apis = [EventApi::CoreV1, EventApi::EventsV1];
+    let recorders = apis.map(|api| {
+        let manager = env.manager().events(api).build().expect("built");
+        let recorder = manager.recorder("order");
+        env.run(manager);
+        recorder
+    });
+    let names = ["d", "c", "b", "a"];
+    for (n, name) in names.into_iter().enumerate() {
+        let subject = env.client().create(&map(name)).await.expect("created");
+        recorders[n % 2].normal(&subject, "Seen", "in turn");
+        env.wait_for_event(&subject, "Seen").await;
+    }
+    let subject = |event: &Event| event.regarding.clone().and_then(|object| object.name).expect("a subject");
+    assert_eq!(env.events().await.iter().map(subject).collect::<Vec<_>>(), names);
 }
 
 /// What a test that fails says.
