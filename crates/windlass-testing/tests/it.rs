@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 use windlass::controller::from_fn;
 use windlass::events::EventApi;
+use windlass::lease::LeaderElection;
 use windlass::prune::Children;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_testing::{Env, Options, Running, run};
@@ -127,6 +130,75 @@ async fn events_of_either_api_are_oldest_first(env: Env) {
     }
     let subject = |event: &Event| event.regarding.clone().and_then(|object| object.name).expect("a subject");
     assert_eq!(env.events().await.iter().map(subject).collect::<Vec<_>>(), names);
+}
+
+#[test]
+fn environments_at_the_same_time_know_nothing_of_each_other() {
+    let barrier = tokio::sync::Barrier::new(3);
+    // Where one fails, the others do not wait for ever.
+    let together = async || tokio::time::timeout(Duration::from_secs(60), barrier.wait()).await.expect("together");
+    let environment = |toys_of_thor: u32| {
+        run(Options::default(), async |env: Env| {
+            env.install::<Pet>().await;
+            env.run(toys(&env));
+            let thor = env.client().create(&pet("thor", toys_of_thor)).await.expect("created");
+            // Each has its cluster and its manager before any goes on, and none is stopped before all are done.
+            together().await;
+            let toy = ObjectKey::new("default", format!("thor-toy-{}", toys_of_thor - 1));
+            env.wait_for("the last toy", &toy, |map: Option<&ConfigMap>| map.is_some()).await;
+            env.wait_for_event(&thor, "Played").await;
+            let toys = env.client().list::<ConfigMap>().await.expect("listed");
+            let toys = toys.iter().filter(|map| map.metadata.namespace.as_deref() == Some("default"));
+            let toys = toys.filter(|map| map.metadata.owner_references.is_some()).count();
+            let about = |event: &Event| event.regarding.clone().and_then(|object| object.uid);
+            let events_are_ours = env.events().await.iter().all(|event| about(event) == thor.metadata.uid);
+            together().await;
+            (toys, events_are_ours)
+        })
+    };
+    let environment = &environment;
+    std::thread::scope(|threads| {
+        let running = [1, 2, 3].map(|toys| (toys, threads.spawn(move || environment(toys))));
+        for (toys, thread) in running {
+            assert_eq!(thread.join().expect("the test passes"), (toys as usize, true));
+        }
+    });
+}
+
+#[windlass_testing::test(paused, bare)]
+async fn a_killed_manager_gives_nothing_back_and_a_stopped_one_does(env: Env) {
+    let start = async |identity: &str| {
+        let election = LeaderElection { identity: identity.into(), ..LeaderElection::new("default", "lock") };
+        let mut manager = env.manager().leader_election(election).build().expect("built");
+        let leading = CancellationToken::new();
+        let led = leading.clone();
+        let lead = move |_, shutdown: CancellationToken| {
+            let led = led.clone();
+            async move {
+                led.cancel();
+                shutdown.cancelled().await;
+                Ok::<_, String>(())
+            }
+        };
+        manager.add_leader_task("lead", lead).expect("added");
+        (env.run(manager), leading)
+    };
+    let holder = async || {
+        let lease = env.client().live().get::<Lease>(&ObjectKey::new("default", "lock")).await.expect("read");
+        lease.and_then(|lease| lease.spec?.holder_identity).filter(|holder| !holder.is_empty())
+    };
+    let (first, leading) = start("first").await;
+    leading.cancelled().await;
+    first.kill().await;
+    assert_eq!(holder().await.as_deref(), Some("first"), "as after a crash");
+    // So the next has to wait until the lease has run out.
+    let began = tokio::time::Instant::now();
+    let (second, leading) = start("second").await;
+    leading.cancelled().await;
+    assert!(began.elapsed() >= Duration::from_secs(15), "{:?}", began.elapsed());
+    assert_eq!(holder().await.as_deref(), Some("second"));
+    second.stop().await.expect("stopped");
+    assert_eq!(holder().await, None);
 }
 
 /// What a test that fails says.
