@@ -1,6 +1,6 @@
 //! Tests of operators, each in a cluster of its own: in process, in milliseconds, in parallel.
 //!
-//! ```no_run
+//! ```test_harness
 //! use k8s_openapi::api::core::v1::ConfigMap;
 //! use windlass::{Context, Controller, ObjectKey, Outcome, controller};
 //! use windlass_testing::Env;
@@ -25,7 +25,6 @@
 //!     let seen = |map: Option<&ConfigMap>| map.is_some_and(|map| map.data.is_some());
 //!     env.wait_for("the mark", &ObjectKey::of(&map), seen).await;
 //! }
-//! # fn main() {}
 //! ```
 //!
 //! - **A cluster.** The real pipeline: admission, validation, defaulting, watches, server-side
@@ -433,3 +432,8 @@ fn reported(event: &Event) -> (i128, u64) {
     let revision = event.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
     (precise, revision.unwrap_or_default())
 }
+
+/// The examples of the page about tests compile and pass.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/test-an-operator.md")]
+mod how_to {}
