@@ -275,10 +275,10 @@ async fn the_cluster_is_found_where_others_look_for_it() {
     found(&[("KUBECONFIG", &both), pod], "https://one:6443/ of-one").await;
     found(&[("KUBECONFIG", &both), ("WINDLASS_IT_CONTEXT", "two")], "https://two:6443/ of-two").await;
     found(&[("KUBECONFIG", &format!("/nowhere:{two}")), pod], "https://two:6443/ of-two").await;
-    // There is no service account here, which is what would be used.
+    // There is no service account here, which is what would be used; without, there is the file at home.
     let missing =
         "service account of this pod: failed to read an incluster environment variable: environment variable not found";
-    found(&[("KUBECONFIG", ""), pod], missing).await;
+    found(&[("KUBECONFIG", ""), pod], "https://home:6443/ of-home").await;
     found(&[("KUBECONFIG", "/nowhere"), pod], missing).await;
     found(&[("KUBECONFIG", ""), pod, ("WINDLASS_IT_CONTEXT", "home")], "https://home:6443/ of-home").await;
     found(&[("KUBECONFIG", "")], "https://home:6443/ of-home").await;
