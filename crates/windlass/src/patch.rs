@@ -14,12 +14,12 @@ use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use kube::api::Patch;
+use kube::api::{ApiResource, Patch};
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, ClientError};
 use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{Object, describe};
 
 /// An object being changed. See the [module documentation](self).
 ///
@@ -99,7 +99,7 @@ impl<K: Object> Draft<K> {
         K::DynamicType: Default,
     {
         let key = ObjectKey::of(&*self.base);
-        let (before, mut after) = (encode(&*self.base), encode(&self.object));
+        let (before, mut after) = (encode(&*self.base)?, encode(&self.object)?);
         let mut committed = Committed::default();
         let status_diff = diff_of("status", &before, &after);
         let object_diff = object_diff(&before, &after);
@@ -107,7 +107,7 @@ impl<K: Object> Draft<K> {
         if let Some(patch) = object_diff {
             let patched = self.commit_object(client, &key, &before, patch).await?;
             // A status that others changed meanwhile must still be noticed as a conflict.
-            if encode(&patched)["status"] == before["status"] {
+            if encode(&patched)?["status"] == before["status"] {
                 after["metadata"]["resourceVersion"] = json!(patched.meta().resource_version);
             }
             latest = Some(patched);
@@ -156,7 +156,7 @@ impl<K: Object> Draft<K> {
                     guarded = true;
                 }
                 Err(error) if guarded && error.is_conflict() && attempt < ATTEMPTS => {
-                    let live = objects.get_live(key).await?.map(|live| encode(&live)).unwrap_or_default();
+                    let live = objects.get_live(key).await?.as_ref().map_or(Ok(Value::Null), encode)?;
                     let same_object = live["metadata"]["uid"] == before["metadata"]["uid"];
                     if !same_object || !same_lists(before, &live, &patch) {
                         return Err(error);
@@ -188,7 +188,7 @@ impl<K: Object> Draft<K> {
             let patch = json!({ "status": sent, "metadata": { "resourceVersion": version } });
             match objects.patch_status(key, &Patch::Merge(patch)).await {
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
-                    let live = objects.get_live(key).await?.map(|live| encode(&live)).unwrap_or_default();
+                    let live = objects.get_live(key).await?.as_ref().map_or(Ok(Value::Null), encode)?;
                     let rebased = rebased(&before["status"], &after["status"], &live["status"], &diff);
                     let same_object = live["metadata"]["uid"] == before["metadata"]["uid"];
                     sent = rebased.filter(|_| same_object).ok_or(error)?;
@@ -206,8 +206,13 @@ impl<K: Object> Draft<K> {
     }
 }
 
-fn encode<K: Object>(object: &K) -> Value {
-    serde_json::to_value(object).unwrap_or_default()
+fn encode<K: Object<DynamicType: Default>>(object: &K) -> Result<Value, ClientError> {
+    serde_json::to_value(object).map_err(unencodable::<K>)
+}
+
+fn unencodable<K: Object<DynamicType: Default>>(source: serde_json::Error) -> ClientError {
+    let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
+    ClientError::Encode { kind, source }
 }
 
 /// The merge patch for everything but the status, guarded where it must be.
@@ -355,6 +360,29 @@ fn merge_conditions(before: &Value, ours: &Value, theirs: &Value) -> Vec<Value> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A kind of which some objects cannot be written as JSON.
+    #[derive(kube::CustomResource, Clone, Debug, serde::Serialize, serde::Deserialize)]
+    #[kube(group = "example.com", version = "v1", kind = "Riddle", namespaced, schema = "disabled")]
+    struct RiddleSpec {
+        answers: std::collections::BTreeMap<Vec<u8>, u8>,
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_encoded_is_not_sent() {
+        let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+            Err::<http::Response<kube::client::Body>, _>(format!("{} {}", request.method(), request.uri()))
+        });
+        let client = Client::standalone(kube::Client::new(service, "default"), "test");
+        let mut riddle = Riddle::new("open", RiddleSpec { answers: [].into() });
+        riddle.metadata.namespace = Some("default".into());
+        let mut draft = Draft::new(Arc::new(riddle));
+        draft.spec.answers.insert(vec![4, 2], 42);
+        let error = draft.commit(&client).await.expect_err("it cannot be encoded");
+        assert!(matches!(&error, ClientError::Encode { .. }), "{error}");
+        assert_eq!(error.to_string(), "encode riddles.example.com/v1: key must be a string");
+        client.caches().stop().await;
+    }
 
     #[test]
     fn diffs_name_only_what_changed() {
