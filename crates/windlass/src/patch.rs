@@ -93,7 +93,8 @@ impl<K: Object> Draft<K> {
         self.object
     }
 
-    /// Sends what changed, and starts over from what the server answers.
+    /// Sends what changed, and starts over from what the server answers. Where the object was patched and
+    /// the status was not, committing again sends the status alone.
     pub async fn commit(&mut self, client: &Client) -> Result<Committed, ClientError>
     where
         K::DynamicType: Default,
@@ -105,10 +106,17 @@ impl<K: Object> Draft<K> {
         let object_diff = object_diff(&before, &after);
         let mut latest: Option<K> = None;
         if let Some(patch) = object_diff {
-            let patched = self.commit_object(client, &key, &before, patch).await?;
+            let mut patched = self.commit_object(client, &key, &before, patch).await?;
+            patched.meta_mut().managed_fields = None;
+            let mut answer = encode(&patched)?;
             // A status that others changed meanwhile must still be noticed as a conflict.
-            if encode(&patched)?["status"] == before["status"] {
+            if answer["status"] == before["status"] {
                 after["metadata"]["resourceVersion"] = json!(patched.meta().resource_version);
+            }
+            if status_diff.is_some() {
+                answer["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();
+                self.base = Arc::new(decode(with_status(&answer, &before))?);
+                self.object = decode(with_status(&answer, &after))?;
             }
             latest = Some(patched);
             committed.object = true;
@@ -210,9 +218,24 @@ fn encode<K: Object<DynamicType: Default>>(object: &K) -> Result<Value, ClientEr
     serde_json::to_value(object).map_err(unencodable::<K>)
 }
 
+/// An object that came from [`encode`], in parts.
+fn decode<K: Object<DynamicType: Default>>(value: Value) -> Result<K, ClientError> {
+    serde_json::from_value(value).map_err(unencodable::<K>)
+}
+
 fn unencodable<K: Object<DynamicType: Default>>(source: serde_json::Error) -> ClientError {
     let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
     ClientError::Encode { kind, source }
+}
+
+/// An object with the status of another.
+fn with_status(object: &Value, other: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+        fields.extend(other.get("status").map(|status| ("status".to_owned(), status.clone())));
+    }
+    object
 }
 
 /// The merge patch for everything but the status, guarded where it must be.

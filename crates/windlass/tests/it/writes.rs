@@ -1,7 +1,9 @@
 //! What reconcilers write: drafts, applied and pruned children, events.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use http_body_util::BodyExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent, Service};
 use k8s_openapi::api::events::v1::Event;
@@ -12,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use windlass::events::{Broadcaster, EventApi};
 use windlass::patch::{Committed, Draft};
 use windlass::prune::Children;
-use windlass::{Manager, ObjectKey, conditions};
+use windlass::{Client, Manager, ObjectKey, conditions};
 
+use crate::adversity::{forward, through};
 use crate::bench::{Bench, Pet, PetStatus, Running, pet, wait_for};
 
 #[tokio::test(start_paused = true)]
@@ -138,6 +141,43 @@ async fn a_draft_of_an_older_state_is_committed_where_it_is_in_nobodys_way() {
     let live = bench.pets().get("thor").await.expect("there");
     assert_eq!((live.spec.name.as_str(), live.spec.tricks), ("odin", vec!["sit".to_owned()]));
     assert_eq!(live.status.and_then(|status| status.id).as_deref(), Some("7"));
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draft_whose_status_was_refused_goes_on_from_what_was_patched() {
+    let bench = Bench::start().await;
+    let refuse = Arc::new(AtomicBool::new(true));
+    let refusing = Arc::clone(&refuse);
+    let kube = through(&bench, move |request, service| {
+        let refused = request.uri().path().ends_with("/status") && refusing.load(Ordering::Relaxed);
+        async move {
+            if !refused {
+                return forward(request, service).await;
+            }
+            let status = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "not yet"});
+            let body = http_body_util::Full::from(status.to_string());
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            http::Response::builder().status(403).body(body).expect("a response")
+        }
+    });
+    let client = Client::standalone(kube, "it");
+    let mut draft = Draft::new(Arc::new(client.create(&pet("thor")).await.expect("created")));
+    draft.spec.tricks.push("sit".into());
+    draft.status.get_or_insert_default().id = Some("7".into());
+    draft.commit(&client).await.expect_err("the status is refused");
+    assert_eq!((draft.base().spec.tricks.len(), draft.base().status.is_some()), (1, false));
+    // What is patched is not sent again, what is not yet patched is not lost, and others are in nobody's way.
+    let seen = Patch::Merge(json!({"spec": {"name": "odin"}, "metadata": {"labels": {"seen": "yes"}}}));
+    client.patch::<Pet>(&ObjectKey::new("default", "thor"), &seen).await.expect("patched");
+    draft.commit(&client).await.expect_err("the status is still refused");
+    refuse.store(false, Ordering::Relaxed);
+    draft.spec.tricks.push("roll".into());
+    assert_eq!(draft.commit(&client).await.expect("committed"), Committed { object: true, status: true });
+    let live = bench.pets().get("thor").await.expect("there");
+    assert_eq!((live.spec.name.as_str(), live.spec.tricks), ("odin", vec!["sit".to_owned(), "roll".to_owned()]));
+    assert_eq!(live.status.and_then(|status| status.id).as_deref(), Some("7"));
+    assert_eq!(draft.commit(&client).await.expect("nothing"), Committed::default());
     client.caches().stop().await;
 }
 
