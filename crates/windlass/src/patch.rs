@@ -2,7 +2,11 @@
 //!
 //! A [`Draft`] remembers the object as it was read. [`Draft::commit`] compares and sends at most
 //! one merge patch for specification and metadata and one for the status, and none when nothing
-//! changed. Fields that this program does not know are left alone.
+//! changed. Fields that this program does not know are left alone. That holds inside lists too, where
+//! elements can be told apart by a `name`, a `type` or another of the fields that Kubernetes' own
+//! kinds have for it: an element that stays keeps what is not known of it, and for that the object is read from the
+//! server first. In a list without such a field, an element that this program changes is written as it knows it.
+//! So is a condition that it changes, if nothing else in the list stays: then the object is not read.
 //!
 //! A merge patch replaces lists as a whole. So that this undoes nothing that others wrote, a patch
 //! with a list carries the resource version, and the server refuses it when the object has changed.
@@ -10,11 +14,13 @@
 //! others changed the same list, committing fails with a conflict. So it does when the object was
 //! deleted and another made in its place: a draft changes the object it was made of and no other.
 
+mod elements;
+
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use kube::api::{ApiResource, Patch};
+use kube::api::{ApiResource, DynamicObject, Patch};
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, ClientError};
@@ -145,31 +151,34 @@ impl<K: Object> Draft<K> {
         client: &Client,
         key: &ObjectKey,
         before: &Value,
-        mut patch: Value,
+        patch: Value,
     ) -> Result<K, ClientError>
     where
         K::DynamicType: Default,
     {
         let objects = client.objects::<K>();
         let mut guarded = replaces_list(before, &patch);
+        let mut sent = patch.clone();
+        if elements::loses(before, &patch)
+            && let Some(live) = Live::look::<K>(client, key).await?
+        {
+            // Where it cannot be, the server says why.
+            sent = live.object_patch(before, &patch).unwrap_or(sent);
+        }
         for attempt in 1.. {
-            match objects.patch(key, &Patch::Merge(&patch)).await {
+            match objects.patch(key, &Patch::Merge(&sent)).await {
                 // A uid cannot change. To those who ask, another object is a conflict, as with lists.
                 Err(error) if !guarded && error.is_invalid() => {
                     let live = objects.get_live(key).await?;
                     if live.is_none_or(|live| live.meta().uid == self.base.meta().uid) {
                         return Err(error);
                     }
-                    patch["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+                    sent["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
                     guarded = true;
                 }
                 Err(error) if guarded && error.is_conflict() && attempt < ATTEMPTS => {
-                    let live = objects.get_live(key).await?.as_ref().map_or(Ok(Value::Null), encode)?;
-                    let same_object = live["metadata"]["uid"] == before["metadata"]["uid"];
-                    if !same_object || !same_lists(before, &live, &patch) {
-                        return Err(error);
-                    }
-                    patch["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+                    let live = Live::look::<K>(client, key).await?;
+                    sent = live.and_then(|live| live.object_patch(before, &patch)).ok_or(error)?;
                 }
                 done => return done,
             }
@@ -191,16 +200,20 @@ impl<K: Object> Draft<K> {
         let objects = client.objects::<K>();
         let mut sent = diff.clone();
         let mut version = after["metadata"]["resourceVersion"].clone();
+        if elements::loses(&before["status"], &diff)
+            && let Some(live) = Live::look::<K>(client, key).await?
+            && let Some(patch) = live.status_patch(before, after, &diff)
+        {
+            (sent, version) = (patch, live.version());
+        }
         for attempt in 1.. {
             // A uid would not do here: with the status alone, many kinds leave out what else is sent.
             let patch = json!({ "status": sent, "metadata": { "resourceVersion": version } });
             match objects.patch_status(key, &Patch::Merge(patch)).await {
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
-                    let live = objects.get_live(key).await?.as_ref().map_or(Ok(Value::Null), encode)?;
-                    let rebased = rebased(&before["status"], &after["status"], &live["status"], &diff);
-                    let same_object = live["metadata"]["uid"] == before["metadata"]["uid"];
-                    sent = rebased.filter(|_| same_object).ok_or(error)?;
-                    version = live["metadata"]["resourceVersion"].clone();
+                    let Some(live) = Live::look::<K>(client, key).await? else { return Err(error) };
+                    sent = live.status_patch(before, after, &diff).ok_or(error)?;
+                    version = live.version();
                 }
                 done => return done,
             }
@@ -211,6 +224,59 @@ impl<K: Object> Draft<K> {
     fn is_ending(&self) -> bool {
         self.base.meta().deletion_timestamp.is_some()
             && self.object.meta().finalizers.as_ref().is_none_or(Vec::is_empty)
+    }
+}
+
+/// An object as the server has it.
+struct Live {
+    /// All of it.
+    raw: Value,
+    /// What this program knows of it.
+    known: Value,
+}
+
+impl Live {
+    async fn look<K: Object<DynamicType: Default>>(
+        client: &Client,
+        key: &ObjectKey,
+    ) -> Result<Option<Self>, ClientError> {
+        if K::metadata_api() {
+            let live = client.objects::<K>().get_live(key).await?;
+            let known = live.as_ref().map(encode).transpose()?;
+            return Ok(known.map(|known| Self { raw: known.clone(), known }));
+        }
+        let resource = ApiResource::erase::<K>(&K::DynamicType::default());
+        let Some(live) = client.objects_with::<DynamicObject>(resource).get_live(key).await? else { return Ok(None) };
+        let raw = serde_json::to_value(&live).map_err(unencodable::<K>)?;
+        let known = encode(&decode::<K>(raw.clone())?)?;
+        Ok(Some(Self { raw, known }))
+    }
+
+    fn version(&self) -> Value {
+        self.raw["metadata"]["resourceVersion"].clone()
+    }
+
+    fn is_same(&self, before: &Value) -> bool {
+        self.known["metadata"]["uid"] == before["metadata"]["uid"]
+    }
+
+    /// A patch for this state of the object; `None` if it is another, or others changed the same lists.
+    fn object_patch(&self, before: &Value, patch: &Value) -> Option<Value> {
+        if !self.is_same(before) || !same_lists(before, &self.known, patch) {
+            return None;
+        }
+        let mut patch = patch.clone();
+        elements::complete(&mut patch, &self.known, &self.raw);
+        patch["metadata"]["resourceVersion"] = self.version();
+        Some(patch)
+    }
+
+    /// The same for a patch of the status.
+    fn status_patch(&self, before: &Value, after: &Value, diff: &Value) -> Option<Value> {
+        let rebased = rebased(&before["status"], &after["status"], &self.known["status"], diff);
+        let mut patch = rebased.filter(|_| self.is_same(before))?;
+        elements::complete(&mut patch, &self.known["status"], &self.raw["status"]);
+        Some(patch)
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Event as CoreEvent, Service};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ListParams, Patch};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::events::{Broadcaster, EventApi};
@@ -141,6 +142,130 @@ async fn a_draft_of_an_older_state_is_committed_where_it_is_in_nobodys_way() {
     let live = bench.pets().get("thor").await.expect("there");
     assert_eq!((live.spec.name.as_str(), live.spec.tricks), ("odin", vec!["sit".to_owned()]));
     assert_eq!(live.status.and_then(|status| status.id).as_deref(), Some("7"));
+    client.caches().stop().await;
+}
+
+/// What an operator that was written for less knows of Deployments.
+#[derive(kube::Resource, Clone, Debug, Serialize, Deserialize)]
+#[resource(inherit = "Deployment")]
+struct Known {
+    metadata: ObjectMeta,
+    spec: KnownSpec,
+    status: Option<KnownStatus>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownSpec {
+    template: KnownTemplate,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownTemplate {
+    spec: KnownPod,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownPod {
+    containers: Vec<KnownContainer>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownContainer {
+    name: String,
+    image: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct KnownStatus {
+    #[serde(default)]
+    conditions: Vec<KnownCondition>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draft_keeps_what_it_does_not_know_in_lists() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let container = |name: &str| json!({"name": name, "image": "one", "env": [{"name": "OF", "value": name}]});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [container("a"), container("b")]},
+            },
+        },
+    });
+    client.create::<Deployment>(&serde_json::from_value(deployment).expect("one")).await.expect("created");
+    let key = ObjectKey::new("default", "web");
+    let set = async |conditions: serde_json::Value| {
+        let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        client.patch_status::<Deployment>(&key, &patch).await.expect("patched");
+    };
+    let condition =
+        |type_: &str, status: &str| json!({"type": type_, "status": status, "reason": format!("Of{type_}")});
+    set(json!([condition("Available", "True")])).await;
+    let known = async || Arc::new(client.live().get::<Known>(&key).await.expect("read").expect("there"));
+
+    let read = known().await;
+    for image in ["two", "three"] {
+        let mut draft = Draft::new(known().await);
+        draft.spec.template.spec.containers[0].image = image.into();
+        let added = KnownContainer { name: image.into(), image: image.into() };
+        draft.spec.template.spec.containers.push(added);
+        // The second meets a conflict, with nobody who is in its way.
+        if image == "three" {
+            let label = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
+            client.patch::<Deployment>(&key, &label).await.expect("patched");
+        }
+        let status = if image == "two" { "False" } else { "True" };
+        let mine = KnownCondition { type_: "Mine".into(), status: status.into() };
+        let conditions = &mut draft.status.get_or_insert_default().conditions;
+        conditions.retain(|condition| condition.type_ != "Mine");
+        conditions.push(mine);
+        assert_eq!(draft.commit(&client).await.expect("committed"), Committed { object: true, status: true });
+    }
+    let live = client.live().get::<Deployment>(&key).await.expect("read").expect("there");
+    let pod = live.spec.expect("a spec").template.spec.expect("a pod");
+    let told = |container: &Container| {
+        let env = container.env.as_ref().and_then(|env| env.first()?.value.clone());
+        (container.image.clone().unwrap_or_default(), env.unwrap_or_default())
+    };
+    let told: Vec<_> = pod.containers.iter().map(told).collect();
+    let expected = [("three", "a"), ("one", "b"), ("two", ""), ("three", "")];
+    assert_eq!(told, expected.map(|(image, env)| (image.to_owned(), env.to_owned())));
+    let conditions = live.status.and_then(|status| status.conditions).expect("conditions");
+    let reasons: Vec<_> =
+        conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_deref())).collect();
+    assert_eq!(reasons, [("Available", "True", Some("OfAvailable")), ("Mine", "True", None)]);
+
+    // A condition that another wrote meanwhile is kept as it is, too; a list that another changed is not touched.
+    let mut draft = Draft::new(known().await);
+    let conditions = &mut draft.status.get_or_insert_default().conditions;
+    conditions.iter_mut().filter(|condition| condition.type_ == "Mine").for_each(|mine| mine.status = "False".into());
+    set(json!([condition("Available", "False"), condition("Progressing", "True"), condition("Mine", "True")])).await;
+    draft.commit(&client).await.expect("committed");
+    let status = client.live().get::<Deployment>(&key).await.expect("read").expect("there").status;
+    let conditions = status.and_then(|status| status.conditions).expect("conditions");
+    let reasons: Vec<_> =
+        conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_deref())).collect();
+    let expected = [
+        ("Available", "False", Some("OfAvailable")),
+        ("Progressing", "True", Some("OfProgressing")),
+        ("Mine", "False", Some("OfMine")),
+    ];
+    assert_eq!(reasons, expected);
+    let mut stale = Draft::new(read);
+    stale.spec.template.spec.containers[1].image = "late".into();
+    let error = stale.commit(&client).await.expect_err("others changed the list");
+    assert!(error.is_conflict(), "{error}");
     client.caches().stop().await;
 }
 
