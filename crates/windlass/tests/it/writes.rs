@@ -355,6 +355,49 @@ async fn applying_what_the_server_completes_writes_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_status_is_updated_alone_and_only_if_nobody_was_faster() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let mut thor = client.create(&pet("thor")).await.expect("created");
+    let stale = thor.clone();
+    thor.spec.name = "odin".into();
+    thor.status.get_or_insert_default().id = Some("7".into());
+    let updated = client.update_status(&thor).await.expect("updated");
+    assert_eq!(updated.status.and_then(|status| status.id).as_deref(), Some("7"));
+    let live = bench.pets().get("thor").await.expect("there");
+    assert_eq!((live.spec.name.as_str(), live.metadata.generation), ("thor", Some(1)), "the status alone");
+    // Cached reads show it at once.
+    let cached = client.get::<Pet>(&ObjectKey::of(&thor)).await.expect("read").expect("there");
+    assert_eq!(cached.metadata.resource_version, live.metadata.resource_version);
+    let error = client.update_status(&stale).await.expect_err("it has changed");
+    assert!(error.is_conflict() && error.to_string().starts_with("update status of pets"), "{error}");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_applied_status_is_owned_and_nothing_else_is() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    client.create(&pet("thor")).await.expect("created");
+    let (mut mine, mut others) = (pet("thor"), pet("thor"));
+    mine.spec.name = "odin".into();
+    mine.status = Some(PetStatus { id: Some("7".into()), ..PetStatus::default() });
+    let applied = client.apply_status(&mine).await.expect("applied");
+    assert_eq!(applied.spec.name, "thor", "the status alone");
+    // The same again changes nothing.
+    let again = client.apply_status(&mine).await.expect("applied");
+    assert_eq!(again.metadata.resource_version, applied.metadata.resource_version);
+    let owners = bench.pets().get("thor").await.expect("there").metadata.managed_fields.expect("owners");
+    let owner = owners.iter().find(|owner| owner.operation.as_deref() == Some("Apply")).expect("who applied");
+    assert_eq!((owner.manager.as_deref(), owner.subresource.as_deref()), (Some("it"), Some("status")));
+    // Another operator takes the field, as it does with objects.
+    others.status = Some(PetStatus { id: Some("8".into()), ..PetStatus::default() });
+    let taken = client.with_field_manager("another").apply_status(&others).await.expect("taken");
+    assert_eq!(taken.status.and_then(|status| status.id).as_deref(), Some("8"));
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn writers_in_a_conflict_storm_all_get_through() {
     let bench = Bench::start().await;
     let client = bench.client();
