@@ -1,6 +1,6 @@
 //! Tests of operators, each in a cluster of its own: in process, in milliseconds, in parallel.
 //!
-//! ```no_run
+//! ```test_harness
 //! use k8s_openapi::api::core::v1::ConfigMap;
 //! use windlass::{Context, Controller, ObjectKey, Outcome, controller};
 //! use windlass_testing::Env;
@@ -25,7 +25,6 @@
 //!     let seen = |map: Option<&ConfigMap>| map.is_some_and(|map| map.data.is_some());
 //!     env.wait_for("the mark", &ObjectKey::of(&map), seen).await;
 //! }
-//! # fn main() {}
 //! ```
 //!
 //! - **A cluster.** The real pipeline: admission, validation, defaulting, watches, server-side
@@ -36,14 +35,16 @@
 //!   nothing else is to do: an hour's requeue takes a millisecond. [`Env::advance`] moves it.
 //! - **Events.** [`Env::events`] and [`Env::wait_for_event`] see what the operator reported.
 //! - **Nothing is left.** When the test function returns, managers and cluster are stopped, and a
-//!   test that leaves tasks behind fails.
+//!   test that leaves tasks behind, or whose manager has failed, fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams, PostParams};
 use kube::{CustomResourceExt, Resource};
 use parking_lot::Mutex;
@@ -160,11 +161,16 @@ struct Inner {
     /// Moves with every write to the cluster.
     revision: tokio::sync::watch::Receiver<u64>,
     managers: Mutex<BTreeMap<u64, Started>>,
+    /// What the next manager is known by. None is given twice: a [`Running`] may outlive its manager.
+    next: AtomicU64,
 }
 
 struct Started {
+    name: String,
     shutdown: CancellationToken,
-    task: JoinHandle<Result<(), ManagerError>>,
+    task: JoinHandle<()>,
+    /// How it ended, once it did.
+    ended: Arc<Mutex<Option<Result<(), ManagerError>>>>,
 }
 
 impl std::fmt::Debug for Env {
@@ -173,7 +179,8 @@ impl std::fmt::Debug for Env {
     }
 }
 
-/// A manager that runs in an [`Env`].
+/// A manager that runs in an [`Env`]. One that fails, and that the test does not stop itself, fails
+/// the test when it ends.
 ///
 /// ```
 /// use windlass_testing::{Env, Options, Running, run};
@@ -192,7 +199,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Stops the manager and waits for it.
+    /// Stops the manager and waits for it. If it has failed before, this is where the test learns why.
     pub async fn stop(&self) -> Result<(), ManagerError> {
         let started = self.env.inner.managers.lock().remove(&self.id);
         match started {
@@ -215,7 +222,19 @@ impl Running {
 impl Started {
     async fn stop(self) -> Result<(), ManagerError> {
         self.shutdown.cancel();
-        self.task.await.expect("invariant: a manager does not panic")
+        self.task.await.expect("invariant: a manager does not panic");
+        self.ended.lock().take().expect("invariant: a manager that ended has said how")
+    }
+
+    /// What to say of a manager that has ended although nobody stopped it.
+    fn obituary(&self) -> Option<String> {
+        let name = &self.name;
+        match &*self.ended.lock() {
+            Some(Err(error)) => Some(format!("the manager {name:?} has failed: {error}")),
+            Some(Ok(())) => Some(format!("the manager {name:?} has ended")),
+            None if self.task.is_finished() => Some(format!("the manager {name:?} has panicked")),
+            None => None,
+        }
     }
 }
 
@@ -230,7 +249,8 @@ impl Env {
         let kube = cluster.client();
         let revision = cluster.server().api().store.revision();
         let client = Client::standalone(kube.clone(), "test");
-        let inner = Inner { cluster: Mutex::new(Some(cluster)), kube, client, revision, managers: Mutex::default() };
+        let (cluster, managers) = (Mutex::new(Some(cluster)), Mutex::default());
+        let inner = Inner { cluster, kube, client, revision, managers, next: AtomicU64::new(0) };
         Self { inner: Arc::new(inner) }
     }
 
@@ -249,13 +269,18 @@ impl Env {
         Manager::builder(self.kube())
     }
 
-    /// Runs a manager until the test ends, or until it is stopped.
+    /// Runs a manager until the test ends, or until it is stopped. One that fails before fails the
+    /// test, unless that [stops](Running::stop) it and looks at the error.
     pub fn run(&self, manager: Manager) -> Running {
-        let shutdown = CancellationToken::new();
-        let task = tokio::spawn(manager.run_until(shutdown.clone()));
-        let mut managers = self.inner.managers.lock();
-        let id = managers.keys().last().map_or(0, |last| last + 1);
-        managers.insert(id, Started { shutdown, task });
+        let (shutdown, ended) = (CancellationToken::new(), Arc::new(Mutex::new(None)));
+        let name = manager.client().field_manager().to_owned();
+        let (until, end) = (shutdown.clone(), Arc::clone(&ended));
+        let task = tokio::spawn(async move {
+            let result = manager.run_until(until).await;
+            *end.lock() = Some(result);
+        });
+        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        self.inner.managers.lock().insert(id, Started { name, shutdown, task, ended });
         Running { env: self.clone(), id }
     }
 
@@ -300,7 +325,9 @@ impl Env {
         };
         let found = tokio::time::timeout(PATIENCE, waiting).await;
         drop(subscription);
-        found.unwrap_or_else(|_| panic!("timed out waiting for {what}; {key} is {:#?}", lister.get(key)))
+        found.unwrap_or_else(|_| {
+            panic!("timed out waiting for {what}; {key} is {:#?}{}", lister.get(key), self.obituaries())
+        })
     }
 
     /// Waits until a condition holds. It is looked at whenever anything in the cluster changed,
@@ -319,15 +346,21 @@ impl Env {
             }
         };
         let held = tokio::time::timeout(PATIENCE, waiting).await;
-        held.unwrap_or_else(|_| panic!("timed out waiting for {what}"));
+        held.unwrap_or_else(|_| panic!("timed out waiting for {what}{}", self.obituaries()));
     }
 
-    /// What was reported so far, oldest first.
+    /// The managers that have ended, for the message of a test that waited in vain.
+    fn obituaries(&self) -> String {
+        let managers = self.inner.managers.lock();
+        managers.values().filter_map(Started::obituary).flat_map(|ended| ["; ".to_owned(), ended]).collect()
+    }
+
+    /// What was reported so far, by either API, oldest first; of a series, its first.
     pub async fn events(&self) -> Vec<Event> {
         let events: Api<Event> = Api::all(self.kube());
         let list = events.list(&ListParams::default()).await;
         let mut items = list.unwrap_or_else(|error| panic!("events: {error}")).items;
-        items.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
+        items.sort_by_key(reported);
         items
     }
 
@@ -362,16 +395,45 @@ impl Env {
     }
 
     /// Stops everything; called when a test ends.
+    ///
+    /// # Panics
+    /// When a manager that nobody stopped has failed, or does not stop well.
     pub async fn stop(&self) {
         let managers = std::mem::take(&mut *self.inner.managers.lock());
+        let mut failed = Vec::new();
         for started in managers.into_values() {
-            // A manager that failed has said so in the test's own terms, or nobody minded.
-            let _ = started.stop().await;
+            let name = started.name.clone();
+            if let Err(error) = started.stop().await {
+                failed.push(format!("the manager {name:?} has failed: {error}"));
+            }
         }
         self.inner.client.caches().stop().await;
         let cluster = self.inner.cluster.lock().take();
         if let Some(cluster) = cluster {
             cluster.stop().await.unwrap_or_else(|error| panic!("the cluster did not stop: {error}"));
         }
+        assert!(failed.is_empty(), "{}", failed.join("; "));
     }
 }
+
+/// When an event was first reported, in nanoseconds, as well as can be known; then, which was
+/// written first.
+///
+/// Only events of the newer API have a time with fractions. The names of all that recorders write, here
+/// and in client-go, end in the time.
+fn reported(event: &Event) -> (i128, u64) {
+    let time = event.event_time.as_ref().map(|time| time.0);
+    let time = time.or_else(|| event.deprecated_first_timestamp.as_ref().map(|time| time.0));
+    let time = time.or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    let time = time.map_or(0, Timestamp::as_nanosecond);
+    let named = event.metadata.name.as_deref().and_then(|name| i128::from_str_radix(name.rsplit_once('.')?.1, 16).ok());
+    let second = |nanoseconds: i128| nanoseconds.div_euclid(1_000_000_000);
+    let precise = named.filter(|named| second(*named) == second(time)).unwrap_or(time);
+    let revision = event.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+    (precise, revision.unwrap_or_default())
+}
+
+/// The examples of the page about tests compile and pass.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/test-an-operator.md")]
+mod how_to {}

@@ -4,14 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 use windlass::controller::from_fn;
+use windlass::events::EventApi;
+use windlass::lease::LeaderElection;
 use windlass::prune::Children;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
-use windlass_testing::{Env, Options, run};
+use windlass_testing::{Env, Options, Running, run};
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "petstore.example.com", version = "v1", kind = "Pet", namespaced)]
@@ -23,6 +28,13 @@ fn pet(name: &str, toys: u32) -> Pet {
     let mut pet = Pet::new(name, PetSpec { toys });
     pet.metadata.namespace = Some("default".into());
     pet
+}
+
+fn map(name: &str) -> ConfigMap {
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some(name.into());
+    map.metadata.namespace = Some("default".into());
+    map
 }
 
 /// An operator that keeps one ConfigMap for each toy of a pet.
@@ -73,10 +85,7 @@ async fn an_hour_passes_in_no_time(env: Env) {
     });
     manager.add(Controller::<ConfigMap>::new("hourly").complete(hourly)).expect("added");
     let running = env.run(manager);
-    let mut map = ConfigMap::default();
-    map.metadata.name = Some("clock".into());
-    map.metadata.namespace = Some("default".into());
-    env.client().create(&map).await.expect("created");
+    env.client().create(&map("clock")).await.expect("created");
     env.eventually("the first hour", async || count.load(Ordering::Relaxed) >= 1).await;
     let before = count.load(Ordering::Relaxed);
     env.advance(Duration::from_secs(3601)).await;
@@ -84,11 +93,157 @@ async fn an_hour_passes_in_no_time(env: Env) {
     running.stop().await.expect("stopped");
 }
 
+#[windlass_testing::test(paused, bare)]
+async fn what_was_stopped_before_stops_no_other(env: Env) {
+    env.install::<Pet>().await;
+    let first = env.run(toys(&env));
+    first.stop().await.expect("stopped");
+    env.run(toys(&env));
+    first.stop().await.expect("stopped before");
+    first.kill().await;
+    env.client().create(&pet("thor", 1)).await.expect("created");
+    let toy = ObjectKey::new("default", "thor-toy-0");
+    env.wait_for("the toy", &toy, |map: Option<&ConfigMap>| map.is_some()).await;
+}
+
 #[windlass_testing::test(bare)]
 async fn a_test_may_fail_with_an_error(env: Env) -> anyhow::Result<()> {
     let maps = env.client().list::<ConfigMap>().await?;
     anyhow::ensure!(maps.is_empty(), "there are no controllers to make any");
     Ok(())
+}
+
+#[windlass_testing::test(paused, bare)]
+async fn events_of_either_api_are_oldest_first(env: Env) {
+    let apis = [EventApi::CoreV1, EventApi::EventsV1];
+    let recorders = apis.map(|api| {
+        let manager = env.manager().events(api).build().expect("built");
+        let recorder = manager.recorder("order");
+        env.run(manager);
+        recorder
+    });
+    let names = ["d", "c", "b", "a"];
+    for (n, name) in names.into_iter().enumerate() {
+        let subject = env.client().create(&map(name)).await.expect("created");
+        recorders[n % 2].normal(&subject, "Seen", "in turn");
+        env.wait_for_event(&subject, "Seen").await;
+    }
+    let subject = |event: &Event| event.regarding.clone().and_then(|object| object.name).expect("a subject");
+    assert_eq!(env.events().await.iter().map(subject).collect::<Vec<_>>(), names);
+}
+
+#[test]
+fn environments_at_the_same_time_know_nothing_of_each_other() {
+    let barrier = tokio::sync::Barrier::new(3);
+    // Where one fails, the others do not wait for ever.
+    let together = async || tokio::time::timeout(Duration::from_secs(60), barrier.wait()).await.expect("together");
+    let environment = |toys_of_thor: u32| {
+        run(Options::default(), async |env: Env| {
+            env.install::<Pet>().await;
+            env.run(toys(&env));
+            let thor = env.client().create(&pet("thor", toys_of_thor)).await.expect("created");
+            // Each has its cluster and its manager before any goes on, and none is stopped before all are done.
+            together().await;
+            let toy = ObjectKey::new("default", format!("thor-toy-{}", toys_of_thor - 1));
+            env.wait_for("the last toy", &toy, |map: Option<&ConfigMap>| map.is_some()).await;
+            env.wait_for_event(&thor, "Played").await;
+            let toys = env.client().list::<ConfigMap>().await.expect("listed");
+            let toys = toys.iter().filter(|map| map.metadata.namespace.as_deref() == Some("default"));
+            let toys = toys.filter(|map| map.metadata.owner_references.is_some()).count();
+            let about = |event: &Event| event.regarding.clone().and_then(|object| object.uid);
+            let events_are_ours = env.events().await.iter().all(|event| about(event) == thor.metadata.uid);
+            together().await;
+            (toys, events_are_ours)
+        })
+    };
+    let environment = &environment;
+    std::thread::scope(|threads| {
+        let running = [1, 2, 3].map(|toys| (toys, threads.spawn(move || environment(toys))));
+        for (toys, thread) in running {
+            assert_eq!(thread.join().expect("the test passes"), (toys as usize, true));
+        }
+    });
+}
+
+#[windlass_testing::test(paused, bare)]
+async fn a_killed_manager_gives_nothing_back_and_a_stopped_one_does(env: Env) {
+    let start = async |identity: &str| {
+        let election = LeaderElection { identity: identity.into(), ..LeaderElection::new("default", "lock") };
+        let mut manager = env.manager().leader_election(election).build().expect("built");
+        let leading = CancellationToken::new();
+        let led = leading.clone();
+        let lead = move |_, shutdown: CancellationToken| {
+            let led = led.clone();
+            async move {
+                led.cancel();
+                shutdown.cancelled().await;
+                Ok::<_, String>(())
+            }
+        };
+        manager.add_leader_task("lead", lead).expect("added");
+        (env.run(manager), leading)
+    };
+    let holder = async || {
+        let lease = env.client().live().get::<Lease>(&ObjectKey::new("default", "lock")).await.expect("read");
+        lease.and_then(|lease| lease.spec?.holder_identity).filter(|holder| !holder.is_empty())
+    };
+    let (first, leading) = start("first").await;
+    leading.cancelled().await;
+    first.kill().await;
+    assert_eq!(holder().await.as_deref(), Some("first"), "as after a crash");
+    // So the next has to wait until the lease has run out.
+    let began = tokio::time::Instant::now();
+    let (second, leading) = start("second").await;
+    leading.cancelled().await;
+    assert!(began.elapsed() >= Duration::from_secs(15), "{:?}", began.elapsed());
+    assert_eq!(holder().await.as_deref(), Some("second"));
+    second.stop().await.expect("stopped");
+    assert_eq!(holder().await, None);
+}
+
+/// What a test that fails says.
+fn failure(test: impl AsyncFnOnce(Env)) -> String {
+    let test = std::panic::AssertUnwindSafe(|| run(Options::default().bare().paused(), test));
+    let panic = std::panic::catch_unwind(test).expect_err("the test fails");
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+/// Runs a manager that cannot start, because its kind is not installed, until it has failed.
+async fn run_failing(env: &Env) -> Running {
+    let mut manager = env.manager().name("doomed").sync_timeout(Duration::from_secs(1)).build().expect("built");
+    let idle = from_fn(|_, _| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("pets").complete(idle)).expect("added");
+    let ready = manager.ready();
+    let running = env.run(manager);
+    assert!(!ready.await, "there are no pets");
+    running
+}
+
+#[test]
+fn a_manager_that_failed_fails_the_test_and_is_named() {
+    const WHY: &str = "the manager \"doomed\" has failed: ";
+    const KIND: &str = "pets.petstore.example.com";
+    let unnoticed = failure(async |env: Env| drop(run_failing(&env).await));
+    assert!(unnoticed.starts_with(WHY) && unnoticed.contains(KIND), "{unnoticed}");
+    let waiting = failure(async |env: Env| {
+        run_failing(&env).await;
+        let key = ObjectKey::new("default", "missing");
+        env.wait_for("what never comes", &key, |map: Option<&ConfigMap>| map.is_some()).await;
+    });
+    let start = format!("timed out waiting for what never comes; default/missing is None; {WHY}");
+    assert!(waiting.starts_with(&start) && waiting.contains(KIND), "{waiting}");
+    let watching = failure(async |env: Env| {
+        run_failing(&env).await;
+        env.eventually("what never comes", async || false).await;
+    });
+    let start = format!("timed out waiting for what never comes; {WHY}");
+    assert!(watching.starts_with(&start) && watching.contains(KIND), "{watching}");
+}
+
+#[windlass_testing::test(paused, bare)]
+async fn a_test_that_looks_at_the_error_of_a_manager_passes(env: Env) {
+    let error = run_failing(&env).await.stop().await.expect_err("it failed").to_string();
+    assert!(error.contains("pets.petstore.example.com"), "{error}");
 }
 
 #[test]

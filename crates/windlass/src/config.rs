@@ -2,7 +2,8 @@
 //!
 //! In the order of controller-runtime: a file that was named, `$KUBECONFIG` (several files are
 //! merged, and those that are not there are left out), the service account of the pod this runs in,
-//! `~/.kube/config`. Asking for a context leaves the service account out.
+//! `~/.kube/config`. A pod into which no service account is mounted goes on to the last of them, unless
+//! `$KUBECONFIG` names files. Asking for a context leaves the service account out.
 //!
 //! Tokens that come from a file, as those of service accounts do, are read again once a minute, and
 //! at once when the server no longer takes them. A request that was refused so is sent again with
@@ -22,7 +23,7 @@
 
 mod token;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -166,31 +167,47 @@ impl Loader {
 
     /// The configuration.
     pub async fn load(&self) -> Result<kube::Config, ConfigError> {
+        self.load_in(&Surroundings::of_this_process()).await
+    }
+
+    async fn load_in(&self, here: &Surroundings) -> Result<kube::Config, ConfigError> {
         if let Some(directory) = &self.service_account {
-            return pod(directory).await;
+            return here.pod(directory).await;
         }
         if self.in_cluster {
-            return kube::Config::incluster().map_err(ConfigError::InCluster);
+            return here.pod(&here.account).await;
         }
         if let Some(path) = &self.kubeconfig {
             return self.read(path).await;
         }
         let failed = |source| ConfigError::Kubeconfig { origin: "$KUBECONFIG".to_owned(), source };
-        let in_pod = self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-        match merged(&std::env::var_os("KUBECONFIG").unwrap_or_default()) {
+        let in_pod = self.context.is_none() && here.host.is_some();
+        let missing = match merged(&here.kubeconfig) {
             Ok(Some(file)) => {
                 return kube::Config::from_custom_kubeconfig(file, &self.options()).await.map_err(failed);
             }
+            Ok(None) => false,
             // Files of which none is there say nothing.
-            Err(error) if !(in_pod && is_missing(&error)) => return Err(failed(error)),
-            _ => {}
-        }
+            Err(error) if in_pod && is_missing(&error) => true,
+            Err(error) => return Err(failed(error)),
+        };
+        let mut unusable = None;
         if in_pod {
-            return kube::Config::incluster_env().map_err(ConfigError::InCluster);
+            match here.pod(&here.account).await {
+                Ok(config) => return Ok(config),
+                // Who names files does not mean the one at home.
+                Err(error) if missing => return Err(error),
+                Err(error) => unusable = Some(error),
+            }
         }
-        let home = std::env::home_dir().unwrap_or_default();
-        let path = home.join(".kube").join("config");
-        if path.is_file() { self.read(&path).await } else { Err(ConfigError::Nothing { path }) }
+        let path = here.home.join(".kube").join("config");
+        if !path.is_file() {
+            return Err(unusable.unwrap_or(ConfigError::Nothing { path }));
+        }
+        if let Some(error) = unusable {
+            tracing::warn!(%error, path = %path.display(), "kubeconfig used instead of the service account");
+        }
+        self.read(&path).await
     }
 
     /// A client for it, as [`connect`] makes them.
@@ -233,31 +250,63 @@ fn is_missing(error: &KubeconfigError) -> bool {
     matches!(error, KubeconfigError::ReadConfig(error, _) if error.kind() == ErrorKind::NotFound)
 }
 
-/// The cluster of this pod, with the service account in a directory.
-async fn pod(directory: &Path) -> Result<kube::Config, ConfigError> {
-    let variable = |name| {
-        let value = std::env::var(name).map_err(InClusterError::ReadEnvironmentVariable);
-        value.map_err(ConfigError::InCluster)
-    };
-    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let namespace = std::fs::read_to_string(directory.join("namespace"));
-    let namespace = namespace.map_err(|error| ConfigError::InCluster(InClusterError::ReadDefaultNamespace(error)))?;
-    let authority = directory.join("ca.crt");
-    let failed = |source| ConfigError::Kubeconfig { origin: directory.display().to_string(), source };
-    let file: Kubeconfig = serde_json::from_value(json!({
-        "current-context": "pod",
-        "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace.trim()}}],
-        "clusters": [{"name": "pod", "cluster": {
-            "server": format!("https://{host}:{port}"), "certificate-authority": authority,
-        }}],
-        "users": [{"name": "pod", "user": {"tokenFile": directory.join("token")}}],
-    }))
-    .expect("invariant: this is a kubeconfig");
-    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)?;
-    // Read again when it changes, as pods have it.
-    config.root_cert_file = Some(authority);
-    Ok(config)
+/// Where configuration is looked for.
+struct Surroundings {
+    /// `$KUBECONFIG`.
+    kubeconfig: OsString,
+    /// Where pods reach the API server.
+    host: Option<String>,
+    port: Option<String>,
+    /// Where the service account of a pod is mounted.
+    account: PathBuf,
+    home: PathBuf,
+}
+
+impl Surroundings {
+    fn of_this_process() -> Self {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            kubeconfig: std::env::var_os("KUBECONFIG").unwrap_or_default(),
+            host: variable("KUBERNETES_SERVICE_HOST"),
+            port: variable("KUBERNETES_SERVICE_PORT"),
+            account: PathBuf::from("/var/run/secrets/kubernetes.io/serviceaccount"),
+            home: std::env::home_dir().unwrap_or_default(),
+        }
+    }
+
+    /// The cluster of this pod, with the service account in a directory.
+    async fn pod(&self, directory: &Path) -> Result<kube::Config, ConfigError> {
+        let (Some(host), Some(port)) = (&self.host, &self.port) else {
+            let missing = InClusterError::ReadEnvironmentVariable(std::env::VarError::NotPresent);
+            return Err(ConfigError::InCluster(missing));
+        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let read = |name| std::fs::read_to_string(directory.join(name));
+        let namespace = read("namespace").map_err(InClusterError::ReadDefaultNamespace);
+        let namespace = namespace.map_err(ConfigError::InCluster)?;
+        let authority = directory.join("ca.crt");
+        std::fs::read(&authority)
+            .map_err(|error| ConfigError::InCluster(InClusterError::ReadCertificateBundle(error)))?;
+        let token = directory.join("token");
+        TokenFile::open(&token)?;
+        let failed = |source| ConfigError::Kubeconfig { origin: directory.display().to_string(), source };
+        let file: Kubeconfig = serde_json::from_value(json!({
+            "current-context": "pod",
+            "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace.trim()}}],
+            "clusters": [{"name": "pod", "cluster": {
+                "server": format!("https://{host}:{port}"), "certificate-authority": authority,
+            }}],
+            "users": [{"name": "pod", "user": {"tokenFile": token}}],
+        }))
+        .expect("invariant: this is a kubeconfig");
+        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+        let mut config = config.map_err(failed)?;
+        // Read again when it changes, as pods have it.
+        config.root_cert_file = Some(authority);
+        // One that the environment names is for what is outside the cluster.
+        config.proxy_url = None;
+        Ok(config)
+    }
 }
 
 #[cfg(test)]
@@ -300,7 +349,81 @@ mod tests {
     async fn a_file_that_is_missing_is_named() {
         let error = Loader::default().kubeconfig("/does/not/exist").load().await.unwrap_err().to_string();
         assert!(error.contains("/does/not/exist"), "{error}");
-        let error = Loader::default().in_cluster().load().await.unwrap_err().to_string();
+    }
+
+    /// Surroundings with nothing in them, in a directory.
+    fn nowhere(dir: &Path) -> Surroundings {
+        let (account, home) = (dir.join("account"), dir.join("home"));
+        Surroundings { kubeconfig: OsString::new(), host: None, port: None, account, home }
+    }
+
+    /// A pod with a service account.
+    fn pod(dir: &Path) -> Surroundings {
+        let surroundings = nowhere(dir);
+        std::fs::create_dir_all(&surroundings.account).unwrap();
+        let authority = rcgen::generate_simple_self_signed(["pod".to_owned()]).unwrap().cert.pem();
+        for (name, text) in [("namespace", "pets\n"), ("ca.crt", &authority), ("token", "t\n")] {
+            std::fs::write(surroundings.account.join(name), text).unwrap();
+        }
+        Surroundings { host: Some("fd00::1".into()), port: Some("6443".into()), ..surroundings }
+    }
+
+    #[tokio::test]
+    async fn the_service_account_of_a_pod_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = pod(dir.path());
+        std::fs::create_dir_all(here.home.join(".kube")).unwrap();
+        file(&here.home.join(".kube"));
+        for loader in [Loader::default(), Loader::default().in_cluster()] {
+            let config = loader.load_in(&here).await.unwrap();
+            assert_eq!(config.cluster_url.to_string(), "https://[fd00::1]:6443/");
+            assert_eq!(config.default_namespace, "pets");
+            let files = [Some(here.account.join("ca.crt")), config.auth_info.token_file.clone().map(PathBuf::from)];
+            assert_eq!([config.root_cert_file.clone(), Some(here.account.join("token"))], files);
+            connect(config).unwrap();
+        }
+        let config = Loader::default().context("two").load_in(&here).await.unwrap();
+        assert_eq!(config.cluster_url.host(), Some("two"), "a context is one of a file");
+    }
+
+    /// pkg/client/config/config.go of controller-runtime, and clientcmd where `$KUBECONFIG` is set.
+    #[tokio::test]
+    async fn a_pod_without_a_service_account_uses_the_file_at_home() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut here = pod(dir.path());
+        std::fs::write(here.account.join("token"), "").unwrap();
+        let error = Loader::default().load_in(&here).await.unwrap_err();
+        assert!(matches!(&error, ConfigError::Token { .. }), "{error}");
+        std::fs::create_dir_all(here.home.join(".kube")).unwrap();
+        file(&here.home.join(".kube"));
+        let at_home = async |here: &Surroundings| {
+            let config = Loader::default().load_in(here).await.unwrap();
+            assert_eq!(config.cluster_url.host(), Some("one"));
+            Loader::default().in_cluster().load_in(here).await.unwrap_err()
+        };
+        for name in ["token", "ca.crt", "namespace"] {
+            at_home(&here).await;
+            std::fs::remove_file(here.account.join(name)).unwrap();
+        }
+        let error = at_home(&here).await.to_string();
+        assert!(error.contains("service account"), "{error}");
+        here.kubeconfig = dir.path().join("gone").into();
+        let error = Loader::default().load_in(&here).await.unwrap_err().to_string();
+        assert!(error.contains("service account"), "{error}");
+        here.host = None;
+        let error = Loader::default().load_in(&here).await.unwrap_err().to_string();
+        assert!(error.contains("$KUBECONFIG"), "{error}");
+        here.kubeconfig.clear();
+        at_home(&here).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_nowhere_is_said_to_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = nowhere(dir.path());
+        let error = Loader::default().load_in(&here).await.unwrap_err();
+        assert!(matches!(error, ConfigError::Nothing { path } if path == here.home.join(".kube").join("config")));
+        let error = Loader::default().in_cluster().load_in(&here).await.unwrap_err().to_string();
         assert!(error.contains("service account"), "{error}");
     }
 

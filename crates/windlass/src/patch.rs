@@ -2,7 +2,11 @@
 //!
 //! A [`Draft`] remembers the object as it was read. [`Draft::commit`] compares and sends at most
 //! one merge patch for specification and metadata and one for the status, and none when nothing
-//! changed. Fields that this program does not know are left alone.
+//! changed. Fields that this program does not know are left alone. That holds inside lists too, where
+//! elements can be told apart by a `name`, a `type` or another of the fields that Kubernetes' own
+//! kinds have for it: an element that stays keeps what is not known of it, and for that the object is read from the
+//! server first. In a list without such a field, an element that this program changes is written as it knows it.
+//! So is a condition that it changes, if nothing else in the list stays: then the object is not read.
 //!
 //! A merge patch replaces lists as a whole. So that this undoes nothing that others wrote, a patch
 //! with a list carries the resource version, and the server refuses it when the object has changed.
@@ -10,16 +14,18 @@
 //! others changed the same list, committing fails with a conflict. So it does when the object was
 //! deleted and another made in its place: a draft changes the object it was made of and no other.
 
+mod elements;
+
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use kube::api::Patch;
+use kube::api::{ApiResource, DynamicObject, Patch};
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, ClientError};
 use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{Object, describe};
 
 /// An object being changed. See the [module documentation](self).
 ///
@@ -93,22 +99,30 @@ impl<K: Object> Draft<K> {
         self.object
     }
 
-    /// Sends what changed, and starts over from what the server answers.
+    /// Sends what changed, and starts over from what the server answers. Where the object was patched and
+    /// the status was not, committing again sends the status alone.
     pub async fn commit(&mut self, client: &Client) -> Result<Committed, ClientError>
     where
         K::DynamicType: Default,
     {
         let key = ObjectKey::of(&*self.base);
-        let (before, mut after) = (encode(&*self.base), encode(&self.object));
+        let (before, mut after) = (encode(&*self.base)?, encode(&self.object)?);
         let mut committed = Committed::default();
         let status_diff = diff_of("status", &before, &after);
         let object_diff = object_diff(&before, &after);
         let mut latest: Option<K> = None;
         if let Some(patch) = object_diff {
-            let patched = self.commit_object(client, &key, &before, patch).await?;
+            let mut patched = self.commit_object(client, &key, &before, patch).await?;
+            patched.meta_mut().managed_fields = None;
+            let mut answer = encode(&patched)?;
             // A status that others changed meanwhile must still be noticed as a conflict.
-            if encode(&patched)["status"] == before["status"] {
+            if answer["status"] == before["status"] {
                 after["metadata"]["resourceVersion"] = json!(patched.meta().resource_version);
+            }
+            if status_diff.is_some() {
+                answer["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();
+                self.base = Arc::new(decode(with_status(&answer, &before))?);
+                self.object = decode(with_status(&answer, &after))?;
             }
             latest = Some(patched);
             committed.object = true;
@@ -137,31 +151,34 @@ impl<K: Object> Draft<K> {
         client: &Client,
         key: &ObjectKey,
         before: &Value,
-        mut patch: Value,
+        patch: Value,
     ) -> Result<K, ClientError>
     where
         K::DynamicType: Default,
     {
         let objects = client.objects::<K>();
         let mut guarded = replaces_list(before, &patch);
+        let mut sent = patch.clone();
+        if elements::loses(before, &patch)
+            && let Some(live) = Live::look::<K>(client, key).await?
+        {
+            // Where it cannot be, the server says why.
+            sent = live.object_patch(before, &patch).unwrap_or(sent);
+        }
         for attempt in 1.. {
-            match objects.patch(key, &Patch::Merge(&patch)).await {
+            match objects.patch(key, &Patch::Merge(&sent)).await {
                 // A uid cannot change. To those who ask, another object is a conflict, as with lists.
                 Err(error) if !guarded && error.is_invalid() => {
                     let live = objects.get_live(key).await?;
                     if live.is_none_or(|live| live.meta().uid == self.base.meta().uid) {
                         return Err(error);
                     }
-                    patch["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+                    sent["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
                     guarded = true;
                 }
                 Err(error) if guarded && error.is_conflict() && attempt < ATTEMPTS => {
-                    let live = objects.get_live(key).await?.map(|live| encode(&live)).unwrap_or_default();
-                    let same_object = live["metadata"]["uid"] == before["metadata"]["uid"];
-                    if !same_object || !same_lists(before, &live, &patch) {
-                        return Err(error);
-                    }
-                    patch["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+                    let live = Live::look::<K>(client, key).await?;
+                    sent = live.and_then(|live| live.object_patch(before, &patch)).ok_or(error)?;
                 }
                 done => return done,
             }
@@ -183,16 +200,20 @@ impl<K: Object> Draft<K> {
         let objects = client.objects::<K>();
         let mut sent = diff.clone();
         let mut version = after["metadata"]["resourceVersion"].clone();
+        if elements::loses(&before["status"], &diff)
+            && let Some(live) = Live::look::<K>(client, key).await?
+            && let Some(patch) = live.status_patch(before, after, &diff)
+        {
+            (sent, version) = (patch, live.version());
+        }
         for attempt in 1.. {
             // A uid would not do here: with the status alone, many kinds leave out what else is sent.
             let patch = json!({ "status": sent, "metadata": { "resourceVersion": version } });
             match objects.patch_status(key, &Patch::Merge(patch)).await {
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
-                    let live = objects.get_live(key).await?.map(|live| encode(&live)).unwrap_or_default();
-                    let rebased = rebased(&before["status"], &after["status"], &live["status"], &diff);
-                    let same_object = live["metadata"]["uid"] == before["metadata"]["uid"];
-                    sent = rebased.filter(|_| same_object).ok_or(error)?;
-                    version = live["metadata"]["resourceVersion"].clone();
+                    let Some(live) = Live::look::<K>(client, key).await? else { return Err(error) };
+                    sent = live.status_patch(before, after, &diff).ok_or(error)?;
+                    version = live.version();
                 }
                 done => return done,
             }
@@ -206,8 +227,81 @@ impl<K: Object> Draft<K> {
     }
 }
 
-fn encode<K: Object>(object: &K) -> Value {
-    serde_json::to_value(object).unwrap_or_default()
+/// An object as the server has it.
+struct Live {
+    /// All of it.
+    raw: Value,
+    /// What this program knows of it.
+    known: Value,
+}
+
+impl Live {
+    async fn look<K: Object<DynamicType: Default>>(
+        client: &Client,
+        key: &ObjectKey,
+    ) -> Result<Option<Self>, ClientError> {
+        if K::metadata_api() {
+            let live = client.objects::<K>().get_live(key).await?;
+            let known = live.as_ref().map(encode).transpose()?;
+            return Ok(known.map(|known| Self { raw: known.clone(), known }));
+        }
+        let resource = ApiResource::erase::<K>(&K::DynamicType::default());
+        let Some(live) = client.objects_with::<DynamicObject>(resource).get_live(key).await? else { return Ok(None) };
+        let raw = serde_json::to_value(&live).map_err(unencodable::<K>)?;
+        let known = encode(&decode::<K>(raw.clone())?)?;
+        Ok(Some(Self { raw, known }))
+    }
+
+    fn version(&self) -> Value {
+        self.raw["metadata"]["resourceVersion"].clone()
+    }
+
+    fn is_same(&self, before: &Value) -> bool {
+        self.known["metadata"]["uid"] == before["metadata"]["uid"]
+    }
+
+    /// A patch for this state of the object; `None` if it is another, or others changed the same lists.
+    fn object_patch(&self, before: &Value, patch: &Value) -> Option<Value> {
+        if !self.is_same(before) || !same_lists(before, &self.known, patch) {
+            return None;
+        }
+        let mut patch = patch.clone();
+        elements::complete(&mut patch, &self.known, &self.raw);
+        patch["metadata"]["resourceVersion"] = self.version();
+        Some(patch)
+    }
+
+    /// The same for a patch of the status.
+    fn status_patch(&self, before: &Value, after: &Value, diff: &Value) -> Option<Value> {
+        let rebased = rebased(&before["status"], &after["status"], &self.known["status"], diff);
+        let mut patch = rebased.filter(|_| self.is_same(before))?;
+        elements::complete(&mut patch, &self.known["status"], &self.raw["status"]);
+        Some(patch)
+    }
+}
+
+fn encode<K: Object<DynamicType: Default>>(object: &K) -> Result<Value, ClientError> {
+    serde_json::to_value(object).map_err(unencodable::<K>)
+}
+
+/// An object that came from [`encode`], in parts.
+fn decode<K: Object<DynamicType: Default>>(value: Value) -> Result<K, ClientError> {
+    serde_json::from_value(value).map_err(unencodable::<K>)
+}
+
+fn unencodable<K: Object<DynamicType: Default>>(source: serde_json::Error) -> ClientError {
+    let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
+    ClientError::Encode { kind, source }
+}
+
+/// An object with the status of another.
+fn with_status(object: &Value, other: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+        fields.extend(other.get("status").map(|status| ("status".to_owned(), status.clone())));
+    }
+    object
 }
 
 /// The merge patch for everything but the status, guarded where it must be.
@@ -355,6 +449,29 @@ fn merge_conditions(before: &Value, ours: &Value, theirs: &Value) -> Vec<Value> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A kind of which some objects cannot be written as JSON.
+    #[derive(kube::CustomResource, Clone, Debug, serde::Serialize, serde::Deserialize)]
+    #[kube(group = "example.com", version = "v1", kind = "Riddle", namespaced, schema = "disabled")]
+    struct RiddleSpec {
+        answers: std::collections::BTreeMap<Vec<u8>, u8>,
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_encoded_is_not_sent() {
+        let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+            Err::<http::Response<kube::client::Body>, _>(format!("{} {}", request.method(), request.uri()))
+        });
+        let client = Client::standalone(kube::Client::new(service, "default"), "test");
+        let mut riddle = Riddle::new("open", RiddleSpec { answers: [].into() });
+        riddle.metadata.namespace = Some("default".into());
+        let mut draft = Draft::new(Arc::new(riddle));
+        draft.spec.answers.insert(vec![4, 2], 42);
+        let error = draft.commit(&client).await.expect_err("it cannot be encoded");
+        assert!(matches!(&error, ClientError::Encode { .. }), "{error}");
+        assert_eq!(error.to_string(), "encode riddles.example.com/v1: key must be a string");
+        client.caches().stop().await;
+    }
 
     #[test]
     fn diffs_name_only_what_changed() {

@@ -173,8 +173,11 @@ impl FromStr for Amount {
         check_suffix(suffix)?;
         let (exponent, binary, format) = interpret(suffix).ok_or(QuantityError::Suffix)?;
         // Without any digits it is nothing, as in Kubernetes.
-        let mut nanos = magnitude(whole, fraction, exponent, binary)?;
-        let mut format = format;
+        let nanos = magnitude(whole, fraction, exponent, binary);
+        let (mut nanos, mut format) = match nanos {
+            Err(QuantityError::Range) if format == Format::BinarySi => (i128::MAX, format),
+            nanos => (nanos?, format),
+        };
         if format == Format::BinarySi {
             nanos = nanos.min(i128::from(i64::MAX) * ONE);
             if nanos > 0 && nanos < ONE {
@@ -204,38 +207,41 @@ fn interpret(suffix: &str) -> Option<(i32, u32, Format)> {
     Some((exponent.parse().ok()?, 0, Format::DecimalExponent))
 }
 
-/// The number in billionths, rounded up: who asks for some gets some.
+/// The number in billionths, rounded up: who asks for some gets some. Counted in decimal digits, of which there
+/// may be any number on the way, so that only what is too large in the end is out of range.
 fn magnitude(whole: &str, fraction: &str, exponent: i32, binary: u32) -> Result<i128, QuantityError> {
-    let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
-    let mantissa = format!("{whole}{fraction}");
-    let mantissa = mantissa.trim_start_matches('0');
-    if mantissa.is_empty() {
-        return Ok(0);
-    }
-    let shift = exponent.checked_add(9).ok_or(QuantityError::Range)?;
-    let shift = shift.checked_sub(i32::try_from(fraction.len()).map_err(|_| QuantityError::Range)?);
-    let shift = shift.ok_or(QuantityError::Range)?;
-    // Digits that are far beyond a billionth only say that there is something.
-    let kept = 38.min(mantissa.len());
-    let cut = (mantissa.len() - kept) as i32;
-    let more = mantissa[kept..].bytes().any(|digit| digit != b'0');
-    let mut value: i128 = mantissa[..kept].parse().map_err(|_| QuantityError::Range)?;
-    let shift = shift + cut;
+    // The last digit comes first.
+    let mut digits: Vec<u8> = fraction.bytes().rev().chain(whole.bytes().rev()).map(|digit| digit - b'0').collect();
     for _ in 0..binary {
-        value = value.checked_mul(1024).ok_or(QuantityError::Range)?;
+        multiply(&mut digits, 1024);
     }
-    if shift >= 0 {
-        for _ in 0..shift.min(64) {
-            value = value.checked_mul(10).ok_or(QuantityError::Range)?;
-        }
-        return Ok(value);
+    let length = digits.iter().rposition(|digit| *digit != 0).map_or(0, |last| last + 1);
+    digits.truncate(length);
+    let shift = i64::from(exponent) + 9 - fraction.len() as i64;
+    let cut = usize::try_from(-shift).unwrap_or_default().min(length);
+    let rest = digits[..cut].iter().any(|digit| *digit != 0);
+    // Nothing stays nothing, however many zeros follow; of anything else forty are too many.
+    let zeros = if length == 0 { 0 } else { shift.clamp(0, 40) as usize };
+    let mut value: i128 = 0;
+    for digit in digits[cut..].iter().rev().copied().chain(std::iter::repeat_n(0, zeros)) {
+        let next = value.checked_mul(10).and_then(|value| value.checked_add(i128::from(digit)));
+        value = next.ok_or(QuantityError::Range)?;
     }
-    let mut rest = more;
-    for _ in 0..(-shift).min(64) {
-        rest |= value % 10 != 0;
-        value /= 10;
+    value.checked_add(i128::from(rest)).ok_or(QuantityError::Range)
+}
+
+/// Multiplies a number that is written in decimal digits, the last first.
+fn multiply(digits: &mut Vec<u8>, by: u32) {
+    let mut carry = 0;
+    for digit in &mut *digits {
+        let product = u32::from(*digit) * by + carry;
+        *digit = (product % 10) as u8;
+        carry = product / 10;
     }
-    Ok(value + i128::from(rest))
+    while carry > 0 {
+        digits.push((carry % 10) as u8);
+        carry /= 10;
+    }
 }
 
 impl fmt::Display for Amount {
@@ -422,6 +428,11 @@ mod tests {
             ("1.25Ki", "1280"),
             ("1e29", "100e27"),
             ("170141183460469231731687303715", "170141183460469231731687303715"),
+            ("1.2345678901234567890123Ei", "1423359869420436337655191610n"),
+            ("99999999999999999999999999999999999999999Ei", "9223372036854775807"),
+            ("0e2147483647", "0"),
+            ("1e-2147483648", "1e-9"),
+            ("0.000000000000000000000000000000000000000000000000001Ei", "1n"),
         ] {
             assert_eq!(amount(text).to_string(), canonical, "{text}");
         }
@@ -448,6 +459,9 @@ mod tests {
             ("1e99", QuantityError::Range),
             ("-1e40", QuantityError::Range),
             ("170141183460469231731687303716", QuantityError::Range),
+            ("100000000000000000000000000000000000000e2147483638", QuantityError::Range),
+            ("999999999999999999999999999999999999999e2147483638", QuantityError::Range),
+            ("1e2147483647", QuantityError::Range),
         ] {
             assert_eq!(text.parse::<Amount>(), Err(error), "{text}");
         }
@@ -468,7 +482,59 @@ mod tests {
         assert!(amount("1G") < amount("1Gi"));
     }
 
+    /// The number in billionths as anybody would work it out on paper: `None` if it is too large. Exponents beyond 200
+    /// make no difference to numbers as short as these.
+    fn on_paper(whole: &str, fraction: &str, exponent: i32, doublings: u32) -> Option<i128> {
+        let places = fraction.len();
+        let mut digits = format!("{whole}{fraction}");
+        for _ in 0..doublings {
+            let mut carry = 0;
+            let mut doubled: Vec<char> = Vec::new();
+            for digit in digits.chars().rev() {
+                let sum = digit.to_digit(10).unwrap() * 2 + carry;
+                doubled.push(char::from_digit(sum % 10, 10).unwrap());
+                carry = sum / 10;
+            }
+            doubled.push(char::from_digit(carry, 10).unwrap());
+            digits = doubled.into_iter().rev().collect();
+        }
+        // The point is moved through a sea of zeros.
+        let sea = "0".repeat(400);
+        let point = sea.len() + digits.len() - places;
+        let point = point.checked_add_signed(exponent.clamp(-200, 200) as isize + 9).unwrap();
+        let number = format!("{sea}{digits}{sea}");
+        let (before, after) = number.split_at(point);
+        let rest = after.bytes().any(|digit| digit != b'0');
+        let before = before.trim_start_matches('0');
+        let before: i128 = if before.is_empty() { 0 } else { before.parse().ok()? };
+        before.checked_add(i128::from(rest))
+    }
+
     proptest! {
+        #[test]
+        fn is_what_it_is_on_paper(
+            whole in "[0-9]{0,45}",
+            fraction in "[0-9]{0,45}",
+            suffix in prop_oneof![
+                (0usize..10).prop_map(|at| (DECIMAL[at].0.to_owned(), DECIMAL[at].1, 0)),
+                (0usize..6).prop_map(|at| (BINARY[at].0.to_owned(), 0, BINARY[at].1 * 10)),
+                prop_oneof![-60..60i32, any::<i32>(), i32::MAX - 60..=i32::MAX, i32::MIN..i32::MIN + 60]
+                    .prop_map(|exponent| (format!("e{exponent}"), exponent, 0)),
+            ],
+            sign in prop_oneof![Just(""), Just("-"), Just("+")],
+        ) {
+            let (suffix, exponent, doublings) = suffix;
+            let text = format!("{sign}{whole}.{fraction}{suffix}");
+            let mut expected = on_paper(&whole, &fraction, exponent, doublings);
+            if doublings > 0 {
+                let most = i128::from(i64::MAX) * ONE;
+                expected = Some(expected.unwrap_or(most).min(most));
+            }
+            let expected = expected.map(|nanos| if sign == "-" { -nanos } else { nanos });
+            let read = text.parse::<Amount>();
+            prop_assert_eq!(read.map(|amount| amount.nanos), expected.ok_or(QuantityError::Range), "{}", text);
+        }
+
         #[test]
         fn the_canonical_form_is_read_as_the_same(value in -1_000_000_000_000i64..1_000_000_000_000, suffix in 0usize..10) {
             let text = format!("{value}{}", ["n", "u", "m", "", "k", "M", "Ki", "Mi", "e3", "e-3"][suffix]);

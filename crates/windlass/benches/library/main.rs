@@ -4,12 +4,17 @@
 //! a child process of its own, so that its memory is its own: it syncs, settles, and then reconciles
 //! as fast as it can. A third child lets 1,000,000 updates flow through a Windlass controller from a
 //! scripted server, to see whether anything grows.
+//!
+//! At the end stands a line for each thing that is promised, and the exit code is 1 if one was missed. That is
+//! for an otherwise idle machine of at least two cores and a release build, so no part of the tests.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod contender;
+mod promises;
 mod soak;
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
@@ -23,20 +28,23 @@ const OBJECTS: usize = 20_000;
 const DATA: usize = 1_000;
 const TOKEN: &str = "bench";
 
-fn main() {
+fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     match arguments.next().as_deref() {
         Some("contend") => contender::run(&arguments.next().unwrap()),
         Some("soak") => soak::run(),
-        _ => compare(),
+        _ if !compare() => return ExitCode::FAILURE,
+        _ => {}
     }
+    ExitCode::SUCCESS
 }
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap()
 }
 
-fn compare() {
+/// Whether everything that is promised was reached.
+fn compare() -> bool {
     let runtime = runtime();
     let _entered = runtime.enter();
     let server =
@@ -61,15 +69,8 @@ fn compare() {
         "{:<10} {:>9} {:>12} {:>10} {:>12} {:>14} {:>14}",
         "", "sync", "settled MB", "peak MB", "per object", "no-op/s", "with read/s"
     );
-    for name in ["windlass", "kube-rs"] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["contend", name])
-            .env("BENCH_KUBECONFIG", &kubeconfig)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8(output.stdout).unwrap();
-        let result: contender::Result = serde_json::from_str(&text).unwrap();
+    let [windlass, _] = ["windlass", "kube-rs"].map(|name| {
+        let result: contender::Result = child(&["contend", name], &kubeconfig);
         println!(
             "{name:<10} {:>7.3} s {:>12.1} {:>10.1} {:>7.2} JSON {:>14.0} {:>14.0}",
             result.sync_seconds,
@@ -79,14 +80,23 @@ fn compare() {
             result.noop_per_second,
             result.read_per_second,
         );
-    }
+        result
+    });
     runtime.block_on(async {
         listener.stop().await;
         server.stop().await.unwrap();
     });
-    let output = Command::new(std::env::current_exe().unwrap()).arg("soak").output().unwrap();
+    let soaked: soak::Result = child(&["soak"], &kubeconfig);
+    println!("\n{soaked}\n");
+    promises::report(&windlass, json, &soaked)
+}
+
+/// What a part that runs in a process of its own measured.
+fn child<R: serde::de::DeserializeOwned>(arguments: &[&str], kubeconfig: &Path) -> R {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(arguments).env("BENCH_KUBECONFIG", kubeconfig).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    print!("\n{}", String::from_utf8_lossy(&output.stdout));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Creates the objects; returns the size of their JSON as a cache needs it.

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http_body_util::StreamBody;
 use k8s_openapi::api::core::v1::ConfigMap;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use windlass::controller::from_fn;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
@@ -24,6 +25,25 @@ const UPDATES: usize = 1_000_000;
 const WARM: usize = 100_000;
 /// Events in one piece of the body.
 const BATCH: usize = 64;
+
+/// What was measured.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Result {
+    /// Memory after the first updates.
+    pub(crate) base: usize,
+    /// Memory after all of them.
+    pub(crate) after: usize,
+    updates_per_second: f64,
+    reconciles: u64,
+}
+
+impl std::fmt::Display for Result {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (base, after) = (megabytes(self.base), megabytes(self.after));
+        write!(f, "{UPDATES} updates: {base:.1} MB after {WARM}, {after:.1} MB after all; ")?;
+        write!(f, "{:.0} updates/s, {} reconciles", self.updates_per_second, self.reconciles)
+    }
+}
 
 pub(crate) fn run() {
     let runtime = runtime();
@@ -55,13 +75,13 @@ pub(crate) fn run() {
         reached(OBJECTS + UPDATES).await;
         let took = began.elapsed();
         tokio::time::sleep(Duration::from_secs(1)).await;
-        println!(
-            "{UPDATES} updates: {:.1} MB after {WARM}, {:.1} MB after all; {:.0} updates/s, {} reconciles",
-            megabytes(base),
-            megabytes(memory("VmRSS:")),
-            (UPDATES - WARM) as f64 / took.as_secs_f64(),
-            reconciled.load(Ordering::Relaxed),
-        );
+        let result = Result {
+            base,
+            after: memory("VmRSS:"),
+            updates_per_second: (UPDATES - WARM) as f64 / took.as_secs_f64(),
+            reconciles: reconciled.load(Ordering::Relaxed),
+        };
+        println!("{}", serde_json::to_string(&result).unwrap());
         stop.cancel();
         running.await.unwrap().unwrap();
     });

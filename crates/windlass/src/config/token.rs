@@ -98,9 +98,14 @@ fn read(path: &Path) -> std::io::Result<HeaderValue> {
     header(&std::fs::read_to_string(path)?)
 }
 
+/// A file that is empty is about to be written: there is no token in it.
 fn header(token: &str) -> std::io::Result<HeaderValue> {
-    let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
-    let mut header = header.map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))?;
+    let (token, invalid) = (token.trim(), std::io::ErrorKind::InvalidData);
+    if token.is_empty() {
+        return Err(std::io::Error::new(invalid, "it is empty"));
+    }
+    let header = HeaderValue::try_from(format!("Bearer {token}"));
+    let mut header = header.map_err(|error| std::io::Error::new(invalid, error))?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -134,5 +139,28 @@ mod tests {
         let mut only = identity(Some("known"), &path);
         only.token_file = None;
         assert!(TokenFile::take(&mut only).unwrap().is_none() && only.token.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_empty_file_is_no_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, "\n").unwrap();
+        let error = TokenFile::open(&path).unwrap_err().to_string();
+        assert_eq!(error, format!("token {}: it is empty", path.display()));
+        let token = TokenFile::take(&mut identity(Some("known"), &path)).unwrap().unwrap();
+        assert_eq!(token.header(), "Bearer known");
+
+        std::fs::write(&path, "good").unwrap();
+        tokio::time::advance(REREAD).await;
+        assert_eq!(token.header(), "Bearer good");
+        // It is being replaced, and not by writing it elsewhere first.
+        std::fs::write(&path, "").unwrap();
+        tokio::time::advance(REREAD).await;
+        assert_eq!(token.header(), "Bearer good");
+        assert!(!token.is_replaced(&HeaderValue::from_static("Bearer good")));
+        std::fs::write(&path, "better").unwrap();
+        assert!(token.is_replaced(&HeaderValue::from_static("Bearer good")));
+        assert_eq!(token.header(), "Bearer better");
     }
 }

@@ -285,7 +285,8 @@ async fn the_cluster_is_found_where_others_look_for_it() {
     let pod = ("KUBERNETES_SERVICE_HOST", "192.0.2.1");
     let found = async |variables: &[(&str, &str)], what: &str| {
         let mut variables = variables.to_vec();
-        variables.push(("HOME", &home));
+        // Without a port, this is no pod, even where the tests run in one.
+        variables.extend([("HOME", home.as_str()), ("KUBERNETES_SERVICE_PORT", "")]);
         let mut process = Process::start(SELF, "find", &variables);
         process.says(what).await;
         process.ended_well().await;
@@ -294,10 +295,10 @@ async fn the_cluster_is_found_where_others_look_for_it() {
     found(&[("KUBECONFIG", &both), pod], "https://one:6443/ of-one").await;
     found(&[("KUBECONFIG", &both), ("WINDLASS_IT_CONTEXT", "two")], "https://two:6443/ of-two").await;
     found(&[("KUBECONFIG", &format!("/nowhere:{two}")), pod], "https://two:6443/ of-two").await;
-    // There is no service account here, which is what would be used.
+    // There is no service account here, which is what would be used; without, there is the file at home.
     let missing =
         "service account of this pod: failed to read an incluster environment variable: environment variable not found";
-    found(&[("KUBECONFIG", ""), pod], missing).await;
+    found(&[("KUBECONFIG", ""), pod], "https://home:6443/ of-home").await;
     found(&[("KUBECONFIG", "/nowhere"), pod], missing).await;
     found(&[("KUBECONFIG", ""), pod, ("WINDLASS_IT_CONTEXT", "home")], "https://home:6443/ of-home").await;
     found(&[("KUBECONFIG", "")], "https://home:6443/ of-home").await;

@@ -1,19 +1,23 @@
 //! What reconcilers write: drafts, applied and pruned children, events.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use http_body_util::BodyExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Event as CoreEvent, Service};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ListParams, Patch};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::events::{Broadcaster, EventApi};
 use windlass::patch::{Committed, Draft};
 use windlass::prune::Children;
-use windlass::{Manager, ObjectKey, conditions};
+use windlass::{Client, Manager, ObjectKey, conditions};
 
+use crate::adversity::{forward, through};
 use crate::bench::{Bench, Pet, PetStatus, Running, pet, wait_for};
 
 #[tokio::test(start_paused = true)]
@@ -141,6 +145,167 @@ async fn a_draft_of_an_older_state_is_committed_where_it_is_in_nobodys_way() {
     client.caches().stop().await;
 }
 
+/// What an operator that was written for less knows of Deployments.
+#[derive(kube::Resource, Clone, Debug, Serialize, Deserialize)]
+#[resource(inherit = "Deployment")]
+struct Known {
+    metadata: ObjectMeta,
+    spec: KnownSpec,
+    status: Option<KnownStatus>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownSpec {
+    template: KnownTemplate,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownTemplate {
+    spec: KnownPod,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownPod {
+    containers: Vec<KnownContainer>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownContainer {
+    name: String,
+    image: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct KnownStatus {
+    #[serde(default)]
+    conditions: Vec<KnownCondition>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KnownCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draft_keeps_what_it_does_not_know_in_lists() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let container = |name: &str| json!({"name": name, "image": "one", "env": [{"name": "OF", "value": name}]});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [container("a"), container("b")]},
+            },
+        },
+    });
+    client.create::<Deployment>(&serde_json::from_value(deployment).expect("one")).await.expect("created");
+    let key = ObjectKey::new("default", "web");
+    let set = async |conditions: serde_json::Value| {
+        let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        client.patch_status::<Deployment>(&key, &patch).await.expect("patched");
+    };
+    let condition =
+        |type_: &str, status: &str| json!({"type": type_, "status": status, "reason": format!("Of{type_}")});
+    set(json!([condition("Available", "True")])).await;
+    let known = async || Arc::new(client.live().get::<Known>(&key).await.expect("read").expect("there"));
+
+    let read = known().await;
+    for image in ["two", "three"] {
+        let mut draft = Draft::new(known().await);
+        draft.spec.template.spec.containers[0].image = image.into();
+        let added = KnownContainer { name: image.into(), image: image.into() };
+        draft.spec.template.spec.containers.push(added);
+        // The second meets a conflict, with nobody who is in its way.
+        if image == "three" {
+            let label = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
+            client.patch::<Deployment>(&key, &label).await.expect("patched");
+        }
+        let status = if image == "two" { "False" } else { "True" };
+        let mine = KnownCondition { type_: "Mine".into(), status: status.into() };
+        let conditions = &mut draft.status.get_or_insert_default().conditions;
+        conditions.retain(|condition| condition.type_ != "Mine");
+        conditions.push(mine);
+        assert_eq!(draft.commit(&client).await.expect("committed"), Committed { object: true, status: true });
+    }
+    let live = client.live().get::<Deployment>(&key).await.expect("read").expect("there");
+    let pod = live.spec.expect("a spec").template.spec.expect("a pod");
+    let told = |container: &Container| {
+        let env = container.env.as_ref().and_then(|env| env.first()?.value.clone());
+        (container.image.clone().unwrap_or_default(), env.unwrap_or_default())
+    };
+    let told: Vec<_> = pod.containers.iter().map(told).collect();
+    let expected = [("three", "a"), ("one", "b"), ("two", ""), ("three", "")];
+    assert_eq!(told, expected.map(|(image, env)| (image.to_owned(), env.to_owned())));
+    let conditions = live.status.and_then(|status| status.conditions).expect("conditions");
+    let reasons: Vec<_> =
+        conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_deref())).collect();
+    assert_eq!(reasons, [("Available", "True", Some("OfAvailable")), ("Mine", "True", None)]);
+
+    // A condition that another wrote meanwhile is kept as it is, too; a list that another changed is not touched.
+    let mut draft = Draft::new(known().await);
+    let conditions = &mut draft.status.get_or_insert_default().conditions;
+    conditions.iter_mut().filter(|condition| condition.type_ == "Mine").for_each(|mine| mine.status = "False".into());
+    set(json!([condition("Available", "False"), condition("Progressing", "True"), condition("Mine", "True")])).await;
+    draft.commit(&client).await.expect("committed");
+    let status = client.live().get::<Deployment>(&key).await.expect("read").expect("there").status;
+    let conditions = status.and_then(|status| status.conditions).expect("conditions");
+    let reasons: Vec<_> =
+        conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_deref())).collect();
+    let expected = [
+        ("Available", "False", Some("OfAvailable")),
+        ("Progressing", "True", Some("OfProgressing")),
+        ("Mine", "False", Some("OfMine")),
+    ];
+    assert_eq!(reasons, expected);
+    let mut stale = Draft::new(read);
+    stale.spec.template.spec.containers[1].image = "late".into();
+    let error = stale.commit(&client).await.expect_err("others changed the list");
+    assert!(error.is_conflict(), "{error}");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draft_whose_status_was_refused_goes_on_from_what_was_patched() {
+    let bench = Bench::start().await;
+    let refuse = Arc::new(AtomicBool::new(true));
+    let refusing = Arc::clone(&refuse);
+    let kube = through(&bench, move |request, service| {
+        let refused = request.uri().path().ends_with("/status") && refusing.load(Ordering::Relaxed);
+        async move {
+            if !refused {
+                return forward(request, service).await;
+            }
+            let status = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "not yet"});
+            let body = http_body_util::Full::from(status.to_string());
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            http::Response::builder().status(403).body(body).expect("a response")
+        }
+    });
+    let client = Client::standalone(kube, "it");
+    let mut draft = Draft::new(Arc::new(client.create(&pet("thor")).await.expect("created")));
+    draft.spec.tricks.push("sit".into());
+    draft.status.get_or_insert_default().id = Some("7".into());
+    draft.commit(&client).await.expect_err("the status is refused");
+    assert_eq!((draft.base().spec.tricks.len(), draft.base().status.is_some()), (1, false));
+    // What is patched is not sent again, what is not yet patched is not lost, and others are in nobody's way.
+    let seen = Patch::Merge(json!({"spec": {"name": "odin"}, "metadata": {"labels": {"seen": "yes"}}}));
+    client.patch::<Pet>(&ObjectKey::new("default", "thor"), &seen).await.expect("patched");
+    draft.commit(&client).await.expect_err("the status is still refused");
+    refuse.store(false, Ordering::Relaxed);
+    draft.spec.tricks.push("roll".into());
+    assert_eq!(draft.commit(&client).await.expect("committed"), Committed { object: true, status: true });
+    let live = bench.pets().get("thor").await.expect("there");
+    assert_eq!((live.spec.name.as_str(), live.spec.tricks), ("odin", vec!["sit".to_owned(), "roll".to_owned()]));
+    assert_eq!(live.status.and_then(|status| status.id).as_deref(), Some("7"));
+    assert_eq!(draft.commit(&client).await.expect("nothing"), Committed::default());
+    client.caches().stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn applying_the_same_again_changes_nothing() {
     let bench = Bench::start().await;
@@ -186,6 +351,49 @@ async fn applying_what_the_server_completes_writes_once() {
         assert!(children.prune(&client).await.expect("pruned").is_empty());
     }
     assert_eq!(versions[1..], [versions[0].clone(), versions[0].clone()], "{versions:?}");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_updated_alone_and_only_if_nobody_was_faster() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let mut thor = client.create(&pet("thor")).await.expect("created");
+    let stale = thor.clone();
+    thor.spec.name = "odin".into();
+    thor.status.get_or_insert_default().id = Some("7".into());
+    let updated = client.update_status(&thor).await.expect("updated");
+    assert_eq!(updated.status.and_then(|status| status.id).as_deref(), Some("7"));
+    let live = bench.pets().get("thor").await.expect("there");
+    assert_eq!((live.spec.name.as_str(), live.metadata.generation), ("thor", Some(1)), "the status alone");
+    // Cached reads show it at once.
+    let cached = client.get::<Pet>(&ObjectKey::of(&thor)).await.expect("read").expect("there");
+    assert_eq!(cached.metadata.resource_version, live.metadata.resource_version);
+    let error = client.update_status(&stale).await.expect_err("it has changed");
+    assert!(error.is_conflict() && error.to_string().starts_with("update status of pets"), "{error}");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_applied_status_is_owned_and_nothing_else_is() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    client.create(&pet("thor")).await.expect("created");
+    let (mut mine, mut others) = (pet("thor"), pet("thor"));
+    mine.spec.name = "odin".into();
+    mine.status = Some(PetStatus { id: Some("7".into()), ..PetStatus::default() });
+    let applied = client.apply_status(&mine).await.expect("applied");
+    assert_eq!(applied.spec.name, "thor", "the status alone");
+    // The same again changes nothing.
+    let again = client.apply_status(&mine).await.expect("applied");
+    assert_eq!(again.metadata.resource_version, applied.metadata.resource_version);
+    let owners = bench.pets().get("thor").await.expect("there").metadata.managed_fields.expect("owners");
+    let owner = owners.iter().find(|owner| owner.operation.as_deref() == Some("Apply")).expect("who applied");
+    assert_eq!((owner.manager.as_deref(), owner.subresource.as_deref()), (Some("it"), Some("status")));
+    // Another operator takes the field, as it does with objects.
+    others.status = Some(PetStatus { id: Some("8".into()), ..PetStatus::default() });
+    let taken = client.with_field_manager("another").apply_status(&others).await.expect("taken");
+    assert_eq!(taken.status.and_then(|status| status.id).as_deref(), Some("8"));
     client.caches().stop().await;
 }
 

@@ -1,0 +1,156 @@
+//! Elements of lists as the server has them, with the fields that this program does not know.
+//!
+//! A merge patch replaces lists as a whole: what is not sent of an element is gone. What a program read is
+//! only what its type knows, so elements that stay are filled up from the object as the server has it.
+//! Which element is which is told by the fields that Kubernetes' own kinds tell them apart by; in lists without
+//! such a field, by being equal.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::merge_diff;
+
+/// What tells elements of a list apart; the first that does counts.
+const KEYS: [&str; 10] =
+    ["name", "type", "key", "uid", "mountPath", "devicePath", "containerPort", "port", "ip", "topologyKey"];
+
+/// Whether a patch of this would take fields that are not known from elements that stay. Metadata is known as a
+/// whole, and a condition belongs to whoever changes it.
+pub(super) fn loses(before: &Value, patch: &Value) -> bool {
+    fn list_loses(field: &str, before: &Value, patch: &Value) -> bool {
+        match (before, patch) {
+            (_, Value::Object(fields)) => {
+                fields.iter().any(|(field, patch)| list_loses(field, &before[field.as_str()], patch))
+            }
+            (Value::Array(known), Value::Array(elements)) => {
+                elements.iter().zip(counterparts(known, elements)).any(|(element, counterpart)| {
+                    let theirs = |known: &Value| field != "conditions" || known == element;
+                    element.is_object() && counterpart.is_some_and(|known| theirs(known.1))
+                })
+            }
+            _ => false,
+        }
+    }
+    let Some(fields) = patch.as_object() else { return false };
+    let mut fields = fields.iter().filter(|(field, _)| *field != "metadata");
+    fields.any(|(field, patch)| list_loses(field, &before[field.as_str()], patch))
+}
+
+/// Fills up the elements of the lists in a merge patch. `known` is the object of which `raw` is all that the
+/// server has.
+pub(super) fn complete(patch: &mut Value, known: &Value, raw: &Value) {
+    match (patch, known, raw) {
+        (Value::Object(fields), ..) => {
+            for (field, patch) in fields {
+                complete(patch, &known[field.as_str()], &raw[field.as_str()]);
+            }
+        }
+        (Value::Array(elements), Value::Array(known), Value::Array(raw)) if known.len() == raw.len() => {
+            let found = counterparts(known, elements);
+            for (element, counterpart) in elements.iter_mut().zip(found) {
+                let Some((index, known)) = counterpart.filter(|_| element.is_object()) else { continue };
+                let mut whole = raw[index].clone();
+                if let Some(mut diff) = merge_diff(known, element) {
+                    complete(&mut diff, known, &raw[index]);
+                    json_patch::merge(&mut whole, &diff);
+                }
+                *element = whole;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// For each element of a list, what it was in another, and where.
+fn counterparts<'a>(known: &'a [Value], elements: &[Value]) -> Vec<Option<(usize, &'a Value)>> {
+    let tells_apart = |key: &str, list: &[Value]| {
+        let mut seen = HashSet::new();
+        list.iter().all(|element| match element.get(key) {
+            Some(value @ (Value::String(_) | Value::Number(_))) => seen.insert(value.to_string()),
+            _ => false,
+        })
+    };
+    if let Some(key) = KEYS.iter().find(|key| tells_apart(key, known) && tells_apart(key, elements)) {
+        let find = |element: &Value| known.iter().enumerate().find(|(_, known)| known[key] == element[key]);
+        return elements.iter().map(find).collect();
+    }
+    let mut left: Vec<_> = known.iter().enumerate().collect();
+    let mut take = |element: &Value| {
+        let at = left.iter().position(|(_, known)| *known == element)?;
+        Some(left.remove(at))
+    };
+    elements.iter().map(&mut take).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn elements_that_stay_keep_what_is_not_known_of_them() {
+        for (what, known, raw, sent, whole) in [
+            (
+                "told apart by name, and in lists of theirs",
+                json!([{"name": "a", "n": 1, "env": [{"name": "E", "value": "1"}]}, {"name": "b"}]),
+                json!([
+                    {"name": "a", "n": 1, "env": [{"name": "E", "value": "1", "x": 1}], "x": 2},
+                    {"name": "b", "x": 3},
+                ]),
+                json!([{"name": "c"}, {"name": "b"}, {"name": "a", "env": [{"name": "E", "value": "2"}]}]),
+                json!([
+                    {"name": "c"},
+                    {"name": "b", "x": 3},
+                    {"name": "a", "env": [{"name": "E", "value": "2", "x": 1}], "x": 2},
+                ]),
+            ),
+            (
+                "told apart by what comes later, where names are not all different",
+                json!([{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b"}]),
+                json!([{"name": "v", "mountPath": "/a", "x": 1}, {"name": "v", "mountPath": "/b", "x": 2}]),
+                json!([{"name": "w", "mountPath": "/b"}]),
+                json!([{"name": "w", "mountPath": "/b", "x": 2}]),
+            ),
+            (
+                "equal",
+                json!([{"n": 1}, {"n": 1}, {"n": 2}]),
+                json!([{"n": 1, "x": 1}, {"n": 1, "x": 2}, {"n": 2, "x": 3}]),
+                json!([{"n": 3}, {"n": 1}, {"n": 2}, {"n": 1}, {"n": 1}]),
+                json!([{"n": 3}, {"n": 1, "x": 1}, {"n": 2, "x": 3}, {"n": 1, "x": 2}, {"n": 1}]),
+            ),
+            ("nothing to know of", json!(["a"]), json!(["a"]), json!(["b", "a"]), json!(["b", "a"])),
+            ("elements that are left out", json!([{"name": "a"}]), json!([{"name": "a"}, 1]), json!([]), json!([])),
+        ] {
+            let in_spec = |list: &Value| json!({"spec": {"deep": {"list": list}}});
+            let mut patch = in_spec(&sent);
+            let stays = sent.as_array().is_some_and(|list| list.iter().any(Value::is_object));
+            assert_eq!(loses(&in_spec(&known), &patch), stays, "{what}");
+            complete(&mut patch, &in_spec(&known), &in_spec(&raw));
+            assert_eq!(patch, in_spec(&whole), "{what}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_of_what_is_known_or_ours() {
+        let before = json!({
+            "metadata": {"ownerReferences": [{"uid": "u"}]},
+            "status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]},
+            "spec": {"list": [{"name": "a"}]},
+        });
+        for (patch, lost) in [
+            (json!({"metadata": {"ownerReferences": [{"uid": "u"}, {"uid": "v"}]}}), false),
+            (json!({"status": {"conditions": [{"type": "A", "status": "False"}]}}), false),
+            (
+                json!({"status": {"conditions": [{"type": "A", "status": "False"}, {"type": "B", "status": "True"}]}}),
+                true,
+            ),
+            (json!({"spec": {"list": [{"name": "b"}]}}), false),
+            (json!({"spec": {"list": null, "more": [{"name": "a"}]}}), false),
+            (json!({"spec": {"list": [{"name": "a"}, {"name": "b"}]}}), true),
+        ] {
+            assert_eq!(loses(&before, &patch), lost, "{patch}");
+        }
+    }
+}
