@@ -40,7 +40,8 @@
 //! Three deletions are known to nobody:
 //!
 //! - of what was deleted longer ago and kept failing in a replica that crashed;
-//! - of what was deleted while no replica ran, or by the time that all that heard of it had crashed;
+//! - of what was deleted while no replica ran, or by the time that the holder of the shard and all
+//!   others that heard of it had crashed or, while the holder seemed to be well, stopped;
 //! - of what was deleted while the watch of the holder was behind by more than two lease durations
 //!   (30 seconds unless set), if the shard is given away before the holder hears of it. The holder
 //!   still has the object in its cache and nothing to leave, and whoever takes the shard heard of

@@ -191,7 +191,8 @@ impl Coordinator {
             tokio::time::sleep_until(next).await;
         } else if tokio::time::timeout_at(next, futures::future::select_all(idle)).await.is_ok() {
             let idle = self.draining.iter().copied().filter(|shard| self.slots.slot(*shard).is_idle()).collect();
-            let _ = tokio::time::timeout_at(next, self.recorder.flush()).await;
+            // Longer than that, if need be: as long as others can wait for their renewals.
+            let _ = tokio::time::timeout(self.config.renew_deadline / 4, self.recorder.flush()).await;
             return idle;
         }
         BTreeSet::new()
@@ -208,15 +209,18 @@ impl Coordinator {
     async fn round(&mut self) -> Result<Ended, kube::Error> {
         let started = Instant::now();
         let soon = started + self.round_limit();
-        let late = soon.max(started + self.config.renew_deadline.mul_f64(0.75));
         let Ok(writes) = tokio::time::timeout_at(soon, self.begin()).await else {
             return Ok(Ended::OutOfTime);
         };
         let (writes, mut renewals) = writes?;
         let mut answers = writes.ready_chunks(BATCH);
         loop {
-            // Once everything is renewed, others get more time: who takes needs one request more.
-            let limit = if renewals > 0 { soon } else { late };
+            // Once everything is renewed, others get more time: who takes needs one request more. What
+            // is taken by then must be renewed in its turn.
+            let limit = match (renewals, self.held.is_empty()) {
+                (0, false) => started + self.config.renew_deadline.mul_f64(0.75),
+                _ => soon,
+            };
             match tokio::time::timeout_at(limit, answers.next()).await {
                 Ok(None) => return Ok(Ended::Answered),
                 Ok(Some(answers)) => {
@@ -260,6 +264,7 @@ impl Coordinator {
 
     /// Says that this replica is there, and finds out who else is.
     async fn meet(&mut self, writes: &mut Writes) -> Result<Meeting, kube::Error> {
+        let asked = Instant::now();
         let mut leases = self.leases.list().await?;
         let mut at = Moment { now: Instant::now(), wall: Timestamp::now() };
         let own = self.leases.team().member(&self.config.identity);
@@ -273,12 +278,23 @@ impl Coordinator {
             // Nobody waits for one that is missing: it is this replica's, or nobody's.
             self.membership.forget();
         }
-        match self.membership.look(spec.as_ref(), at.now.into_std(), at.wall) {
-            _ if self.stopping => {
+        let intent = self.membership.look(spec.as_ref(), at.now.into_std(), at.wall);
+        let too_slow = self.held.is_empty() && asked.elapsed() > self.config.renew_deadline / 3;
+        match intent {
+            Intent::Wait { holder } => {
+                tracing::warn!(controller = %self.controller, %holder, "another replica has this one's lease");
+                seen_by_others = false;
+            }
+            Intent::Write(_) if self.stopping => {
                 // Others are not to count on this replica any more, though it still holds shards.
                 if !is_new || (0..self.config.shards).any(|shard| self.owes(shard)) {
                     renewal = Some((member.unwrap_or_default(), nobodys(spec)));
                 }
+            }
+            Intent::Write(_) if too_slow => {
+                // What it took would run out before it is known to be taken, and be nobody's meanwhile.
+                tracing::warn!(controller = %self.controller, "the server is too slow, leaving all shards to others");
+                seen_by_others = false;
             }
             Intent::Write(spec) if is_new => {
                 let join = self.leases.write_member(&self.config.identity, member, spec);
@@ -290,19 +306,16 @@ impl Coordinator {
                 }
             }
             Intent::Write(spec) => renewal = member.map(|member| (member, spec)),
-            Intent::Wait { holder } => {
-                tracing::warn!(controller = %self.controller, %holder, "another replica has this one's lease");
-                seen_by_others = false;
-            }
         }
-        if is_new && !self.stopping {
+        if is_new && !self.stopping && !too_slow {
             // Of two that join at the same time one at least must see the other.
             leases = self.leases.list().await?;
             at = Moment { now: Instant::now(), wall: Timestamp::now() };
         }
         let mut others = self.look_around(&mut leases, joined.as_ref(), at);
         let mut number = leases.remove(&self.leases.team().number());
-        if self.wants_to_change(number.as_ref(), &others) && self.change_number(number.clone()).await {
+        if seen_by_others && self.wants_to_change(number.as_ref(), &others) && self.change_number(number.clone()).await
+        {
             // Who took shards by another number before the change is seen now; who does after it sees
             // the change.
             leases = self.leases.list().await?;

@@ -64,6 +64,11 @@ impl Departed {
         self.order.iter().take_while(move |(since, _)| *since <= moment).map(|(_, key)| key)
     }
 
+    /// What was last remembered since a moment, the latest first.
+    pub(super) fn since(&self, moment: Instant) -> impl Iterator<Item = &ObjectKey> {
+        self.order.iter().rev().take_while(move |(since, _)| *since >= moment).map(|(_, key)| key)
+    }
+
     /// What is remembered, the oldest first.
     pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.order.iter().map(|(_, key)| key)

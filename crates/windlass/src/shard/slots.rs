@@ -187,7 +187,13 @@ impl Slot {
         self.remembered.lock().until(moment).cloned().collect()
     }
 
-    /// Whether there are any.
+    /// The keys that were last heard of since a moment.
+    pub(super) fn heard_since(&self, moment: Instant) -> Vec<ObjectKey> {
+        let remembered = self.remembered.lock();
+        remembered.departed.since(moment).chain(remembered.told.since(moment)).cloned().collect()
+    }
+
+    /// Whether there are any until a moment.
     pub(super) fn heard_any_until(&self, moment: Instant) -> bool {
         self.remembered.lock().until(moment).next().is_some()
     }

@@ -52,18 +52,24 @@ impl Coordinator {
     }
 
     /// The keys to leave by a replica that stops, besides those in the leases of its shards: what it
-    /// still has to tell others, all that it remembers of shards that are nobody's, and some more.
-    /// Whether that is all; what was told before is not.
+    /// still has to tell others, all that it remembers of shards that are nobody's, what it heard of
+    /// since a holder was last heard of, and some more. Whether that is all; what was told before is not.
     pub(super) fn last_bequest(
         &self,
         lease: Option<&Lease>,
         told: &BTreeSet<ObjectKey>,
         more: &[ObjectKey],
     ) -> (Vec<ObjectKey>, bool) {
-        let remembered = self
-            .strange()
-            .filter(|shard| !self.leaving.contains_key(shard))
-            .flat_map(|shard| self.slots.slot(shard).heard_until(self.since_taken(shard).unwrap_or_else(Instant::now)));
+        let remembered = self.strange().flat_map(|shard| {
+            let slot = self.slots.slot(shard);
+            let Some(taken) = self.since_taken(shard) else {
+                return slot.heard_until(Instant::now());
+            };
+            let mut keys = slot.heard_until(taken);
+            // Whoever holds it may have crashed since.
+            keys.extend(self.last_heard_of_holder(shard).into_iter().flat_map(|heard| slot.heard_since(heard)));
+            keys
+        });
         let remembered: Vec<_> = more.iter().cloned().chain(remembered).filter(|key| !told.contains(key)).collect();
         let count = remembered.len();
         let bequest = self.bequest(lease.into_iter().flat_map(left_in), remembered);
@@ -114,6 +120,14 @@ impl Coordinator {
             return self.tenures.of_rivals();
         }
         self.tenures.of_another(&self.leases.team().shard(shard), &self.config.identity)
+    }
+
+    /// When a lease of a shard was last changed by others who look after it.
+    fn last_heard_of_holder(&self, shard: u32) -> Option<Instant> {
+        if self.waiting {
+            return self.roster.rivals_changed();
+        }
+        self.roster.changed(&self.leases.team().shard(shard))
     }
 
     /// Whether this replica takes up keys like this.

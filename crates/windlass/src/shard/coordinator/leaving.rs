@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::FutureExt;
-use futures::future::{join, join_all};
+use futures::future::{OptionFuture, join, join_all};
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
@@ -57,7 +57,7 @@ impl Coordinator {
 
     /// Whether no lease names this replica any more, and everything is told. The keys that were left in
     /// the lease of this replica are put down.
-    async fn give_back_all(&self, told: &mut BTreeSet<ObjectKey>) -> Result<bool, kube::Error> {
+    async fn give_back_all(&mut self, told: &mut BTreeSet<ObjectKey>) -> Result<bool, kube::Error> {
         let leases = self.leases.list().await?;
         let wall = Timestamp::now();
         let is_ours =
@@ -73,13 +73,16 @@ impl Coordinator {
                 // Taken without hearing of it: what the former holder left is still to be done.
                 None => current,
             };
-            Some(self.leases.write_shard(shard, Some(current), spec))
+            Some(self.leases.write_shard(shard, Some(current), spec).map(move |written| (shard, written)))
         });
+        let released: Vec<_> = released.collect();
         let own = self.leases.team().member(&self.config.identity);
         let member = leases.get(&own).cloned();
         let (left, mut all) = self.last_bequest(member.as_ref(), told, &lost);
         let parted = if left.is_empty() {
-            self.leases.clear(own, None).map(|()| Ok(LeaseSpec::default())).boxed()
+            let version = member.and_then(|member| member.metadata.resource_version);
+            let cleared = version.map(|version| self.leases.clear(own, Some(version)));
+            OptionFuture::from(cleared).map(|_| Ok(LeaseSpec::default())).boxed()
         } else {
             let spec = member.as_ref().and_then(|member| member.spec.clone());
             let member = with_left(member.unwrap_or_default(), &left);
@@ -93,9 +96,14 @@ impl Coordinator {
                 all = false;
             }
         }
-        for error in released.into_iter().filter_map(Result::err) {
-            tracing::warn!(controller = %self.controller, %error, "shard not given back");
-            all = false;
+        for (shard, written) in released {
+            match written {
+                Ok(_) => drop(self.leaving.remove(&shard)),
+                Err(error) => {
+                    tracing::warn!(controller = %self.controller, shard, %error, "shard not given back");
+                    all = false;
+                }
+            }
         }
         Ok(all)
     }

@@ -114,6 +114,16 @@ impl Roster {
         others
     }
 
+    /// When a lease was first seen as it is.
+    pub(super) fn changed(&self, name: &str) -> Option<Instant> {
+        self.seen.get(name).map(|seen| seen.since)
+    }
+
+    /// The same of the lease of a shard that was changed longest ago by those who count otherwise.
+    pub(super) fn rivals_changed(&self) -> Option<Instant> {
+        self.seen.values().filter(|seen| seen.rival_holds).map(|seen| seen.since).min()
+    }
+
     /// Whether a lease has changed within its duration.
     fn is_live(&mut self, name: &str, lease: &Lease, rival_holds: bool, now: Instant) -> bool {
         let version = lease.metadata.resource_version.clone();

@@ -219,12 +219,88 @@ async fn keys_of_a_shard_that_another_took_meanwhile_are_left_to_it() {
         lease("shard", "shard-1", "b", 2),
         lease("number", "shards", "", 2),
     ]);
-    fake.0.lock().takes = Duration::from_secs(11);
-    let (writes, _) = coordinator.begin().await.unwrap();
-    drop(writes);
+    // Seen to be another's before it is noticed that it was lost.
+    coordinator.tenures.look(&coordinator.leases.list().await.unwrap(), 2, Instant::now());
+    tokio::time::advance(Duration::from_millis(1)).await;
+    coordinator.lose(0, "too late");
+    coordinator.lose(1, "too late");
     queued.gone.lock().clear();
     coordinator.round().await.unwrap();
     assert_eq!(fake.lease("member-a"), Some(("a".to_owned(), names(&[&key]))));
+}
+
+/// The other holder has not been heard of for a while: it may have crashed before it heard what this
+/// replica heard.
+#[tokio::test(start_paused = true)]
+async fn what_was_heard_since_another_holder_was_heard_of_is_left_at_the_end() {
+    let (mut coordinator, fake, _) = replica();
+    let member = || lease("member", "member-a", "a", 2);
+    fake.set([member(), lease("shard", "shard-0", "b", 2), lease("shard", "shard-1", "c", 2)]);
+    coordinator.round().await.unwrap();
+    for key in [key_of(0), key_of(1)] {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        coordinator.slots.depart(&key);
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    for lease in fake.0.lock().leases.iter_mut().filter(|lease| lease["metadata"]["name"] == "it.pet-shard-1") {
+        lease["metadata"]["resourceVersion"] = json!("renewed");
+    }
+    coordinator.round().await.unwrap();
+    stopped(coordinator).await;
+    assert_eq!(fake.lease("member-a"), Some((String::new(), names(&[&key_of(0)]))));
+}
+
+/// Of shards that were taken, one write hangs: the others are renewed.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_hangs_costs_its_own_shard_only_from_the_first_round_on() {
+    let (mut coordinator, fake, _) = replica();
+    let behind = fake.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let behind = behind.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap();
+            if String::from_utf8_lossy(&body).contains("shard-1") {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, Infallible>(behind.answer(Request::from_parts(parts, Body::from(body.to_vec()))).await)
+        }
+    });
+    let api = Api::namespaced(kube::Client::new(service, "default"), "default");
+    coordinator.leases = Leases::new(api, Team::new("it", "pet"), 2);
+    let (slots, over) = (coordinator.slots.clone(), CancellationToken::new());
+    let running = coordinator.run(CancellationToken::new(), over.clone());
+    tokio::join!(running, async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for _ in 0..60 {
+            assert_eq!((slots.held(), slots.slot(0).fence.is_open()), (1, true));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        over.cancel();
+    });
+}
+
+/// So slow that nothing can be known to be taken before it has run out: then others are to have it.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_too_slow_claims_nothing() {
+    let (mut coordinator, fake, _) = replica();
+    fake.0.lock().takes = Duration::from_secs(4);
+    coordinator.round().await.unwrap();
+    assert_eq!(fake.written(), []);
+    coordinator.round().await.unwrap();
+    assert_eq!(coordinator.slots.held(), 2, "until the server is quick again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_after_a_shard_was_closed_and_before_it_was_given_back_is_left() {
+    let (mut coordinator, fake, _) = holding_all().await;
+    coordinator.slots.slot(0).drain();
+    coordinator.draining.insert(0);
+    coordinator.drained.insert(0);
+    coordinator.close_drained();
+    coordinator.slots.depart(&key_of(0));
+    stopped(coordinator).await;
+    assert_eq!(fake.lease("member-a"), Some((String::new(), names(&[&key_of(0)]))));
 }
 
 #[tokio::test(start_paused = true)]
