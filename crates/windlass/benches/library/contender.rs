@@ -77,9 +77,6 @@ async fn client() -> kube::Client {
     kube::Client::try_from(config).unwrap()
 }
 
-/// Over by the time that the next key is taken; no time at all would be one that grows.
-const AT_ONCE: Duration = Duration::from_nanos(1);
-
 async fn run_windlass(client: kube::Client) -> Result {
     let before = memory("VmRSS:");
     let mode = Arc::new(Mode::default());
@@ -88,20 +85,23 @@ async fn run_windlass(client: kube::Client) -> Result {
     let began = Instant::now();
     let mut manager = Manager::builder(client).name("bench").build().unwrap();
     let lister = manager.lister::<ConfigMap>();
-    let shared = Arc::clone(&mode);
+    let controller = Controller::<ConfigMap>::new("bench").concurrency(2);
+    // As an event does: the key is put in the queue again while it is worked on.
+    let (shared, again) = (Arc::clone(&mode), controller.enqueuer());
     let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
-        let mode = Arc::clone(&shared);
+        let (mode, again) = (Arc::clone(&shared), again.clone());
         async move {
             mode.count.fetch_add(1, Ordering::Relaxed);
             match mode.mode.load(Ordering::Relaxed) {
-                REST => Ok(Outcome::Done),
-                SPIN => Ok(Outcome::RequeueAfter(AT_ONCE)),
+                REST => return Ok(Outcome::Done),
+                SPIN => {}
                 _ => {
                     let map = ctx.get::<ConfigMap>(&key).await?;
                     assert!(map.is_some());
-                    Ok(Outcome::RequeueAfter(AT_ONCE))
                 }
             }
+            again.enqueue(key);
+            Ok(Outcome::Done)
         }
     });
     let (all, waking) = (lister.clone(), wake.clone());
@@ -109,8 +109,7 @@ async fn run_windlass(client: kube::Client) -> Result {
         let all = all.clone();
         signals(waking.subscribe()).flat_map(move |()| futures::stream::iter(all.keys()))
     };
-    let controller = Controller::<ConfigMap>::new("bench").concurrency(2).source(everything).complete(reconciler);
-    manager.add(controller).unwrap();
+    manager.add(controller.source(everything).complete(reconciler)).unwrap();
     let stop = CancellationToken::new();
     let running = tokio::spawn(manager.run_until(stop.clone()));
     synced(async || lister.is_synced()).await;
