@@ -288,10 +288,7 @@ impl<K: Object> Informer<K> {
             return;
         }
         tracing::info!(%kind, "kind is gone");
-        self.change(|store| {
-            store.begin_replace();
-            store.finish_replace("")
-        });
+        self.change(Store::end);
     }
 }
 

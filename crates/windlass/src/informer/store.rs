@@ -215,9 +215,9 @@ impl<K: Object> Store<K> {
         self.objects.keys().cloned().collect()
     }
 
-    /// Whether the watch has said of any object that it is there.
+    /// Whether anything is known of any object, from the watch or from own writes.
     pub(crate) fn has_any(&self) -> bool {
-        !self.objects.is_empty()
+        !self.objects.is_empty() || !self.writes.is_empty() || !self.behind.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -398,6 +398,14 @@ impl<K: Object> Store<K> {
         });
         self.deleted.listed(epoch, &contained);
         changes
+    }
+
+    /// The kind is gone, and all objects with it, also those that only this process knows of.
+    pub(crate) fn end(&mut self) -> Vec<Change<K>> {
+        self.writes.clear();
+        self.behind.clear();
+        self.begin_replace();
+        self.finish_replace("")
     }
 
     /// The watch has reached a version.

@@ -523,3 +523,23 @@ async fn changes_do_not_pass_for_the_initial_state() {
     shutdown.cancel();
     task.await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn own_writes_go_with_their_kind() {
+    for observed in [true, false] {
+        let initial = if observed { vec![applied("a", 1), end(5), gone()] } else { vec![end(5), gone()] };
+        let missing = || Answer::Watch { from: None, events: Err(404), open: false };
+        let script = [watch(None, initial, false), missing(), missing(), missing(), missing()];
+        let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
+        let bench = Bench::of(custom, Script::of(script, Some(true)), None);
+        bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+        let (own, elsewhere) = (ObjectKey::new("d", "own"), ObjectKey::new("d", "elsewhere"));
+        bench.informer.note_write(object("own", 10));
+        bench.informer.note_elsewhere(&elsewhere, 11);
+        assert!(bench.informer.read(|store| store.get(&own).is_some() && store.is_behind(&elsewhere)));
+        bench.settle().await;
+        assert_eq!(bench.informer.read(Store::len), 0, "observed: {observed}");
+        assert!(!bench.informer.read(|store| store.is_behind(&elsewhere)));
+        bench.stop().await;
+    }
+}
