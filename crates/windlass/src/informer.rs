@@ -44,6 +44,7 @@ pub use change::Change;
 pub use subscription::Subscription;
 pub use sync::SyncError;
 
+pub(crate) use decode::without_values;
 pub(crate) use source::{ApiSource, ListWatch, Selection};
 pub(crate) use store::{IndexFn, Store};
 
