@@ -347,12 +347,9 @@ impl Caches {
     /// The same of what was asked for until this call; what comes later does not count, nor what is
     /// forgotten.
     pub(crate) fn synced_so_far(&self) -> impl Fn() -> bool + Send + Sync + use<> {
-        let keys: Vec<InformerKey> = self.inner.informers.lock().keys().cloned().collect();
-        let inner = Arc::clone(&self.inner);
-        move || {
-            let informers = inner.informers.lock();
-            keys.iter().all(|key| informers.get(key).is_none_or(|informer| informer.is_synced()))
-        }
+        // Those themselves, not their keys: one that is forgotten may have a successor.
+        let informers: Vec<_> = self.inner.informers.lock().values().map(Arc::downgrade).collect();
+        move || informers.iter().all(|informer| informer.upgrade().is_none_or(|informer| informer.is_synced()))
     }
 
     /// Objects that could not be decoded, by kind.
@@ -657,3 +654,6 @@ fn is_same_kind(one: &ApiResource, other: &ApiResource) -> bool {
 fn downcast<K: Object>(informer: &dyn AnyInformer) -> Option<Arc<Informer<K>>> {
     informer.as_any().downcast_ref().cloned()
 }
+
+#[cfg(test)]
+mod tests;
