@@ -245,12 +245,27 @@ impl<K: Object> Informer<K> {
         if selected.is_none() && !store.has_observed(&ObjectKey::of(&*object)) {
             return;
         }
+        let before = store.is_forgetful();
         store.note_write(object, labelled && selected != Some(false));
+        if store.is_forgetful() && !before {
+            self.warn_forgetful();
+        }
     }
 
     /// An object was written in another version of the kind.
     pub(crate) fn note_elsewhere(&self, key: &ObjectKey, version: u64) {
-        self.store.write().note_elsewhere(key, version);
+        let mut store = self.store.write();
+        let before = store.is_forgetful();
+        store.note_elsewhere(key, version);
+        if store.is_forgetful() && !before {
+            self.warn_forgetful();
+        }
+    }
+
+    /// Said once: the watch is down for too long.
+    fn warn_forgetful(&self) {
+        let kind = self.describe();
+        tracing::warn!(%kind, "too many own writes that the watch has not shown: cached reads may be older than the oldest");
     }
 
     pub(crate) fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
