@@ -221,6 +221,27 @@ struct CachesInner {
     /// Cancelled before that, when readers are no longer to wait for a first list.
     closing: CancellationToken,
     started: AtomicBool,
+    /// What informers counted before they were forgotten.
+    past: Mutex<Counts>,
+}
+
+/// Decoding errors and panics, by kind.
+#[derive(Default)]
+struct Counts {
+    decode_errors: BTreeMap<String, u64>,
+    panics: BTreeMap<String, u64>,
+}
+
+impl CachesInner {
+    /// Stops an informer that is forgotten. Its counts stay: they are never to go down.
+    fn retire(&self, informer: &dyn AnyInformer) {
+        informer.stop();
+        let mut past = self.past.lock();
+        let (kind, decode_errors) = informer.decode_errors();
+        *past.decode_errors.entry(kind).or_default() += decode_errors;
+        let (kind, panics) = informer.panics();
+        *past.panics.entry(kind).or_default() += panics;
+    }
 }
 
 /// All informers of a manager; clones share them.
@@ -298,6 +319,7 @@ impl Caches {
                 shutdown: CancellationToken::new(),
                 closing: CancellationToken::new(),
                 started: AtomicBool::new(false),
+                past: Mutex::default(),
             }),
         }
     }
@@ -352,16 +374,19 @@ impl Caches {
         move || informers.iter().all(|informer| informer.upgrade().is_none_or(|informer| informer.is_synced()))
     }
 
-    /// Objects that could not be decoded, by kind.
+    /// Objects that could not be decoded, by kind; what is [forgotten](Self::forget) counts on.
     pub fn decode_errors(&self) -> Vec<(String, u64)> {
-        let informers = self.inner.informers.lock();
-        by_kind(informers.values().map(|informer| informer.decode_errors()))
+        let (informers, past) = (self.inner.informers.lock(), self.inner.past.lock());
+        let before = past.decode_errors.iter().map(|(kind, count)| (kind.clone(), *count));
+        by_kind(informers.values().map(|informer| informer.decode_errors()).chain(before))
     }
 
-    /// How often indexes, handlers and decoders panicked, by kind.
+    /// How often indexes, handlers and decoders panicked, by kind; what is [forgotten](Self::forget)
+    /// counts on.
     pub fn panics(&self) -> Vec<(String, u64)> {
-        let informers = self.inner.informers.lock();
-        by_kind(informers.values().map(|informer| informer.panics()))
+        let (informers, past) = (self.inner.informers.lock(), self.inner.past.lock());
+        let before = past.panics.iter().map(|(kind, count)| (kind.clone(), *count));
+        by_kind(informers.values().map(|informer| informer.panics()).chain(before))
     }
 
     /// Reads all objects of a kind (in the manager's namespaces), whatever parts of them others
@@ -452,7 +477,7 @@ impl Caches {
         informers.retain(|key, informer| {
             let keep = key.object_type != TypeId::of::<K>() || key.resource != resource;
             if !keep {
-                informer.stop();
+                self.inner.retire(&**informer);
             }
             keep
         });
@@ -470,7 +495,7 @@ impl Caches {
                 selection: scope.selection(),
             };
             if let Some(informer) = informers.remove(&key) {
-                informer.stop();
+                self.inner.retire(&*informer);
             }
         }
         drop(informers);

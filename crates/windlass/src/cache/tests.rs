@@ -43,3 +43,21 @@ async fn who_asks_anew_for_what_was_forgotten_does_not_make_anybody_unready() {
     caches.lister::<ConfigMap>();
     assert!(ready(), "asked for later");
 }
+
+#[tokio::test(start_paused = true)]
+async fn counts_never_go_down() {
+    let caches = caches();
+    caches.transform(&(), |_: &mut ConfigMap| panic!("a bug of the user's"));
+    caches.start();
+    let count = |caches: &Caches| (caches.decode_errors(), caches.panics());
+    let expected = |n: u64| (vec![("configmaps/v1".to_owned(), n)], vec![("configmaps/v1".to_owned(), n)]);
+    caches.lister::<ConfigMap>().wait_synced().await.unwrap();
+    assert_eq!(count(&caches), expected(1));
+    caches.forget::<ConfigMap>(&());
+    assert_eq!(count(&caches), expected(1), "forgotten");
+    caches.lister::<ConfigMap>().wait_synced().await.unwrap();
+    assert_eq!(count(&caches), expected(2), "and again");
+    caches.forget_in::<ConfigMap>(&(), &Scope::default());
+    assert_eq!(count(&caches), expected(2));
+    caches.stop().await;
+}
