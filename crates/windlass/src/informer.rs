@@ -9,6 +9,11 @@
 //! - a store with indexes and the process's own writes;
 //! - a task that ties them together and calls the handlers.
 //!
+//! A kind that was deleted, as far as the server tells, has no objects: handlers are told that they are gone, and
+//! of new ones when it comes back. A kind that is served in no version, though its definition is there,
+//! keeps them; but to know that, the operator must be allowed to `get` its `customresourcedefinitions`. One that is
+//! not cannot tell the two apart, and takes such a kind to be deleted.
+//!
 //! Handlers are called one after the other, in the order of the changes, and see every deletion
 //! with the last known state of the object, even one that happened while the watch was down.
 //! A handler must not block: it files work and returns.

@@ -26,8 +26,10 @@ pub(crate) trait ListWatch<K>: Send + Sync + 'static {
     /// The server's current version of the collection.
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>>;
 
-    /// Whether the kind is gone for certain: the server knows it in no version, and has no definition of it.
-    /// An error when that cannot be told.
+    /// Whether the kind is gone: the server serves it in no version, and has no definition of it, as far as it
+    /// lets that be seen. Who may not read definitions follows discovery alone, and takes a definition none of
+    /// whose versions is served to be gone: a deleted one looks the same, and must be noticed. An error when
+    /// the server cannot be asked.
     fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>>;
 
     /// A watch from a version, or, without one, a watch that starts with the current state.
@@ -151,7 +153,8 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
             let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}");
             match self.ask::<IgnoredAny>(path).await {
                 Ok(_) => Ok(false),
-                // Most operators may not read definitions: then what discovery says has to do.
+                // Most operators may not read definitions: then what discovery says has to do. For them the two
+                // look the same, and one that is deleted is far more common than one that is not served at all.
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_forbidden() => Ok(true),
                 Err(error) => Err(error),
             }
