@@ -469,8 +469,9 @@ impl Caches {
         true
     }
 
-    /// Stops watching a kind, as when its definition is gone. Listers of it keep what they know
-    /// and learn nothing more; a new lister watches anew.
+    /// Stops watching a kind, for everybody, as when its definition is gone. Listers of it keep what they
+    /// know and learn nothing more, and its controllers and handlers are told of no more changes; a new
+    /// lister watches anew.
     pub fn forget<K: Object>(&self, dt: &K::DynamicType) {
         let resource = ApiResource::erase::<K>(dt);
         let mut informers = self.inner.informers.lock();
@@ -484,8 +485,12 @@ impl Caches {
         self.inner.readers.write().invalidate();
     }
 
-    /// Stops what [`lister_in`](Self::lister_in) has started: what a scope selects of a kind. Others of the
-    /// kind go on.
+    /// Stops watching what a scope selects of a kind: what [`lister_in`](Self::lister_in) with that scope reads
+    /// from. There is one watch for all who look at the same namespace with the same selectors, so it stops for
+    /// all of them: listers keep what they know and learn nothing more, and controllers and handlers of that
+    /// scope are told of no more changes. In a manager with [namespaces](CacheOptions::namespaces) a scope that
+    /// names none stands for each of them, so the watches that name one of them with the same selectors are
+    /// among these. Watches of other namespaces or with other selectors go on.
     pub fn forget_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) {
         let mut informers = self.inner.informers.lock();
         for scope in self.spread::<K>(scope) {
