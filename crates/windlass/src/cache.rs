@@ -221,6 +221,27 @@ struct CachesInner {
     /// Cancelled before that, when readers are no longer to wait for a first list.
     closing: CancellationToken,
     started: AtomicBool,
+    /// What informers counted before they were forgotten.
+    past: Mutex<Counts>,
+}
+
+/// Decoding errors and panics, by kind.
+#[derive(Default)]
+struct Counts {
+    decode_errors: BTreeMap<String, u64>,
+    panics: BTreeMap<String, u64>,
+}
+
+impl CachesInner {
+    /// Stops an informer that is forgotten. Its counts stay: they are never to go down.
+    fn retire(&self, informer: &dyn AnyInformer) {
+        informer.stop();
+        let mut past = self.past.lock();
+        let (kind, decode_errors) = informer.decode_errors();
+        *past.decode_errors.entry(kind).or_default() += decode_errors;
+        let (kind, panics) = informer.panics();
+        *past.panics.entry(kind).or_default() += panics;
+    }
 }
 
 /// All informers of a manager; clones share them.
@@ -298,6 +319,7 @@ impl Caches {
                 shutdown: CancellationToken::new(),
                 closing: CancellationToken::new(),
                 started: AtomicBool::new(false),
+                past: Mutex::default(),
             }),
         }
     }
@@ -347,24 +369,24 @@ impl Caches {
     /// The same of what was asked for until this call; what comes later does not count, nor what is
     /// forgotten.
     pub(crate) fn synced_so_far(&self) -> impl Fn() -> bool + Send + Sync + use<> {
-        let keys: Vec<InformerKey> = self.inner.informers.lock().keys().cloned().collect();
-        let inner = Arc::clone(&self.inner);
-        move || {
-            let informers = inner.informers.lock();
-            keys.iter().all(|key| informers.get(key).is_none_or(|informer| informer.is_synced()))
-        }
+        // Those themselves, not their keys: one that is forgotten may have a successor.
+        let informers: Vec<_> = self.inner.informers.lock().values().map(Arc::downgrade).collect();
+        move || informers.iter().all(|informer| informer.upgrade().is_none_or(|informer| informer.is_synced()))
     }
 
-    /// Objects that could not be decoded, by kind.
+    /// Objects that could not be decoded, by kind; what is [forgotten](Self::forget) counts on.
     pub fn decode_errors(&self) -> Vec<(String, u64)> {
-        let informers = self.inner.informers.lock();
-        by_kind(informers.values().map(|informer| informer.decode_errors()))
+        let (informers, past) = (self.inner.informers.lock(), self.inner.past.lock());
+        let before = past.decode_errors.iter().map(|(kind, count)| (kind.clone(), *count));
+        by_kind(informers.values().map(|informer| informer.decode_errors()).chain(before))
     }
 
-    /// How often indexes, handlers and decoders panicked, by kind.
+    /// How often indexes, handlers and decoders panicked, by kind; what is [forgotten](Self::forget)
+    /// counts on.
     pub fn panics(&self) -> Vec<(String, u64)> {
-        let informers = self.inner.informers.lock();
-        by_kind(informers.values().map(|informer| informer.panics()))
+        let (informers, past) = (self.inner.informers.lock(), self.inner.past.lock());
+        let before = past.panics.iter().map(|(kind, count)| (kind.clone(), *count));
+        by_kind(informers.values().map(|informer| informer.panics()).chain(before))
     }
 
     /// Reads all objects of a kind (in the manager's namespaces), whatever parts of them others
@@ -447,23 +469,28 @@ impl Caches {
         true
     }
 
-    /// Stops watching a kind, as when its definition is gone. Listers of it keep what they know
-    /// and learn nothing more; a new lister watches anew.
+    /// Stops watching a kind, for everybody, as when its definition is gone. Listers of it keep what they
+    /// know and learn nothing more, and its controllers and handlers are told of no more changes; a new
+    /// lister watches anew.
     pub fn forget<K: Object>(&self, dt: &K::DynamicType) {
         let resource = ApiResource::erase::<K>(dt);
         let mut informers = self.inner.informers.lock();
         informers.retain(|key, informer| {
             let keep = key.object_type != TypeId::of::<K>() || key.resource != resource;
             if !keep {
-                informer.stop();
+                self.inner.retire(&**informer);
             }
             keep
         });
         self.inner.readers.write().invalidate();
     }
 
-    /// Stops what [`lister_in`](Self::lister_in) has started: what a scope selects of a kind. Others of the
-    /// kind go on.
+    /// Stops watching what a scope selects of a kind: what [`lister_in`](Self::lister_in) with that scope reads
+    /// from. There is one watch for all who look at the same namespace with the same selectors, so it stops for
+    /// all of them: listers keep what they know and learn nothing more, and controllers and handlers of that
+    /// scope are told of no more changes. In a manager with [namespaces](CacheOptions::namespaces) a scope that
+    /// names none stands for each of them, so the watches that name one of them with the same selectors are
+    /// among these. Watches of other namespaces or with other selectors go on.
     pub fn forget_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) {
         let mut informers = self.inner.informers.lock();
         for scope in self.spread::<K>(scope) {
@@ -473,7 +500,7 @@ impl Caches {
                 selection: scope.selection(),
             };
             if let Some(informer) = informers.remove(&key) {
-                informer.stop();
+                self.inner.retire(&*informer);
             }
         }
         drop(informers);
@@ -657,3 +684,6 @@ fn is_same_kind(one: &ApiResource, other: &ApiResource) -> bool {
 fn downcast<K: Object>(informer: &dyn AnyInformer) -> Option<Arc<Informer<K>>> {
     informer.as_any().downcast_ref().cloned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use serde_json::json;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use crate::retry;
 pub(crate) use token::TokenFile;
@@ -172,10 +173,10 @@ impl Loader {
 
     async fn load_in(&self, here: &Surroundings) -> Result<kube::Config, ConfigError> {
         if let Some(directory) = &self.service_account {
-            return here.pod(directory).await;
+            return here.pod(directory);
         }
         if self.in_cluster {
-            return here.pod(&here.account).await;
+            return here.pod(&here.account);
         }
         if let Some(path) = &self.kubeconfig {
             return self.read(path).await;
@@ -193,7 +194,7 @@ impl Loader {
         };
         let mut unusable = None;
         if in_pod {
-            match here.pod(&here.account).await {
+            match here.pod(&here.account) {
                 Ok(config) => return Ok(config),
                 // Who names files does not mean the one at home.
                 Err(error) if missing => return Err(error),
@@ -275,36 +276,33 @@ impl Surroundings {
     }
 
     /// The cluster of this pod, with the service account in a directory.
-    async fn pod(&self, directory: &Path) -> Result<kube::Config, ConfigError> {
+    fn pod(&self, directory: &Path) -> Result<kube::Config, ConfigError> {
         let (Some(host), Some(port)) = (&self.host, &self.port) else {
             let missing = InClusterError::ReadEnvironmentVariable(std::env::VarError::NotPresent);
             return Err(ConfigError::InCluster(missing));
         };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        let read = |name| std::fs::read_to_string(directory.join(name));
-        let namespace = read("namespace").map_err(InClusterError::ReadDefaultNamespace);
-        let namespace = namespace.map_err(ConfigError::InCluster)?;
+        let port: u16 =
+            port.parse().map_err(|error| ConfigError::InCluster(InClusterError::ParseClusterPort(error)))?;
+        let url = format!("https://{host}:{port}").parse();
+        let url = url.map_err(|error| ConfigError::InCluster(InClusterError::ParseClusterUrl(error)))?;
+        let namespace = std::fs::read_to_string(directory.join("namespace"));
+        let namespace =
+            namespace.map_err(|error| ConfigError::InCluster(InClusterError::ReadDefaultNamespace(error)))?;
+        let unusable = |error| ConfigError::InCluster(InClusterError::ReadCertificateBundle(error));
         let authority = directory.join("ca.crt");
-        std::fs::read(&authority)
-            .map_err(|error| ConfigError::InCluster(InClusterError::ReadCertificateBundle(error)))?;
+        let bundle = std::fs::read(&authority).map_err(unusable)?;
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bundle).collect();
+        let certificates = certificates.map_err(|error| unusable(std::io::Error::other(error)))?;
         let token = directory.join("token");
         TokenFile::open(&token)?;
-        let failed = |source| ConfigError::Kubeconfig { origin: directory.display().to_string(), source };
-        let file: Kubeconfig = serde_json::from_value(json!({
-            "current-context": "pod",
-            "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace.trim()}}],
-            "clusters": [{"name": "pod", "cluster": {
-                "server": format!("https://{host}:{port}"), "certificate-authority": authority,
-            }}],
-            "users": [{"name": "pod", "user": {"tokenFile": token}}],
-        }))
-        .expect("invariant: this is a kubeconfig");
-        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-        let mut config = config.map_err(failed)?;
+        // Nothing of the environment is looked at: a proxy that it names is for what is outside the cluster.
+        let mut config = kube::Config::new(url);
+        namespace.trim().clone_into(&mut config.default_namespace);
+        config.root_cert = Some(certificates.into_iter().map(|certificate| certificate.to_vec()).collect());
         // Read again when it changes, as pods have it.
         config.root_cert_file = Some(authority);
-        // One that the environment names is for what is outside the cluster.
-        config.proxy_url = None;
+        config.auth_info.token_file = Some(token.to_string_lossy().into_owned());
         Ok(config)
     }
 }
@@ -382,8 +380,45 @@ mod tests {
             assert_eq!([config.root_cert_file.clone(), Some(here.account.join("token"))], files);
             connect(config).unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn a_context_is_one_of_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = pod(dir.path());
+        std::fs::create_dir_all(here.home.join(".kube")).unwrap();
+        file(&here.home.join(".kube"));
         let config = Loader::default().context("two").load_in(&here).await.unwrap();
-        assert_eq!(config.cluster_url.host(), Some("two"), "a context is one of a file");
+        assert_eq!(config.cluster_url.host(), Some("two"));
+    }
+
+    /// They are for what is outside the cluster, whatever they say.
+    #[test]
+    fn a_pod_looks_at_no_proxies_of_the_environment() {
+        for (name, value) in [("HTTPS_PROXY", "http://["), ("NO_PROXY", "[::/"), ("HTTPS_PROXY", "http://proxy:8080")] {
+            // Variables belong to a process.
+            let test = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "config::tests::the_service_account_of_a_pod_is_used"])
+                .env(name, value)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&test.stdout);
+            assert!(test.status.success() && said.contains("1 passed"), "{name}={value}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_whose_address_makes_no_sense_is_told_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = pod(dir.path());
+        for (host, port) in [("fd00::1", "http"), ("a b", "443")] {
+            let here = Surroundings { host: Some(host.into()), port: Some(port.into()), ..pod(dir.path()) };
+            let error = Loader::default().in_cluster().load_in(&here).await.unwrap_err();
+            assert!(matches!(error, ConfigError::InCluster(_)), "{error}");
+        }
+        std::fs::write(here.account.join("ca.crt"), "-----BEGIN CERTIFICATE-----").unwrap();
+        let error = Loader::default().in_cluster().load_in(&here).await.unwrap_err();
+        assert!(matches!(error, ConfigError::InCluster(_)), "{error}");
     }
 
     /// pkg/client/config/config.go of controller-runtime, and clientcmd where `$KUBECONFIG` is set.

@@ -9,6 +9,11 @@
 //! - a store with indexes and the process's own writes;
 //! - a task that ties them together and calls the handlers.
 //!
+//! A kind that was deleted, as far as the server tells, has no objects: handlers are told that they are gone, and
+//! of new ones when it comes back. A kind that is served in no version, though its definition is there,
+//! keeps them; but to know that, the operator must be allowed to `get` its `customresourcedefinitions`. One that is
+//! not cannot tell the two apart, and takes such a kind to be deleted.
+//!
 //! Handlers are called one after the other, in the order of the changes, and see every deletion
 //! with the last known state of the object, even one that happened while the watch was down.
 //! A handler must not block: it files work and returns.
@@ -44,6 +49,7 @@ pub use change::Change;
 pub use subscription::Subscription;
 pub use sync::SyncError;
 
+pub(crate) use decode::without_values;
 pub(crate) use source::{ApiSource, ListWatch, Selection};
 pub(crate) use store::{IndexFn, Store};
 
@@ -244,12 +250,27 @@ impl<K: Object> Informer<K> {
         if selected.is_none() && !store.has_observed(&ObjectKey::of(&*object)) {
             return;
         }
+        let before = store.is_forgetful();
         store.note_write(object, labelled && selected != Some(false));
+        if store.is_forgetful() && !before {
+            self.warn_forgetful();
+        }
     }
 
     /// An object was written in another version of the kind.
     pub(crate) fn note_elsewhere(&self, key: &ObjectKey, version: u64) {
-        self.store.write().note_elsewhere(key, version);
+        let mut store = self.store.write();
+        let before = store.is_forgetful();
+        store.note_elsewhere(key, version);
+        if store.is_forgetful() && !before {
+            self.warn_forgetful();
+        }
+    }
+
+    /// Said once: the watch is down for too long.
+    fn warn_forgetful(&self) {
+        let kind = self.describe();
+        tracing::warn!(%kind, "too many own writes that the watch has not shown: cached reads may be older than the oldest");
     }
 
     pub(crate) fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
@@ -288,10 +309,7 @@ impl<K: Object> Informer<K> {
             return;
         }
         tracing::info!(%kind, "kind is gone");
-        self.change(|store| {
-            store.begin_replace();
-            store.finish_replace("")
-        });
+        self.change(Store::end);
     }
 }
 

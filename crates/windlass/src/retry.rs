@@ -12,6 +12,7 @@ use std::time::Duration;
 use http::{Method, Request, Response, StatusCode, header};
 use kube::client::Body;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tower::BoxError;
 
 use crate::config::TokenFile;
@@ -30,6 +31,8 @@ pub(crate) struct Attempts {
     pub(crate) host: Arc<str>,
     /// The answers that led to another try.
     pub(crate) refusals: Vec<StatusCode>,
+    /// Whether that try has yet to be made.
+    pub(crate) pausing: bool,
 }
 
 /// Where that is written down: an extension of requests, for whoever wants to know. Clones share it.
@@ -40,6 +43,36 @@ impl Account {
     /// What was written down so far.
     pub(crate) fn close(&self) -> Attempts {
         std::mem::take(&mut self.0.lock())
+    }
+}
+
+/// How long the answer to a try is waited for: an extension of requests, of whoever does not wait for
+/// ever. Pauses between tries do not count: the server has answered. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Patience {
+    each: Duration,
+    until: Arc<Mutex<Instant>>,
+}
+
+impl Patience {
+    pub(crate) fn new(each: Duration) -> Self {
+        Self { each, until: Arc::new(Mutex::new(Instant::now() + each)) }
+    }
+
+    /// Another try follows after a pause.
+    fn renew(&self, pause: Duration) {
+        *self.until.lock() = Instant::now() + pause + self.each;
+    }
+
+    /// Waits until it is at its end.
+    pub(crate) async fn ends(&self) {
+        loop {
+            let until = *self.until.lock();
+            if Instant::now() >= until {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
     }
 }
 
@@ -95,9 +128,17 @@ async fn send(
         };
         let (method, status) = (next.method(), response.status());
         tracing::debug!(%method, uri = %next.uri(), status = status.as_u16(), ?pause, "sending again");
-        account.0.lock().refusals.push(status);
+        {
+            let mut attempts = account.0.lock();
+            attempts.refusals.push(status);
+            attempts.pausing = true;
+        }
+        if let Some(patience) = next.extensions().get::<Patience>() {
+            patience.renew(pause);
+        }
         drop(response);
         tokio::time::sleep(pause).await;
+        account.0.lock().pausing = false;
         request = next;
     }
     Err("invariant: the last try answers".into())
@@ -137,7 +178,6 @@ mod tests {
 
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::{Api, PostParams};
-    use tokio::time::Instant;
 
     use super::*;
     use crate::lease::{Fence, FenceClosed};
@@ -213,7 +253,7 @@ mod tests {
             let (mut request, account) = (Request::get("/version").body(Body::empty()).unwrap(), Account::default());
             request.extensions_mut().insert(account.clone());
             assert_eq!(client.send(request).await.is_ok(), answers);
-            let Attempts { host, refusals } = account.close();
+            let Attempts { host, refusals, .. } = account.close();
             assert_eq!((&*host, &*refusals), ("example.com", &[StatusCode::SERVICE_UNAVAILABLE][..]));
         }
     }

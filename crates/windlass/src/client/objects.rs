@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::{Client, ClientError};
 use crate::cache::{Found, Lister};
+use crate::informer::without_values;
 use crate::key::ObjectKey;
 use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill, version_of};
 
@@ -311,7 +312,11 @@ impl<K: Object> Objects<K> {
         text: &str,
     ) -> Result<T, ClientError> {
         let decoded = serde_json::from_str(text);
-        decoded.map_err(|error| self.request_error(verb, key, kube::Error::SerdeError(error)))
+        decoded.map_err(|error: serde_json::Error| {
+            // Whoever handles it may print it and all that it comes from.
+            let told = serde::de::Error::custom(without_values(&error.to_string()));
+            self.request_error(verb, key, kube::Error::SerdeError(told))
+        })
     }
 
     fn request_error(&self, verb: &'static str, key: &impl Display, source: kube::Error) -> ClientError {
@@ -346,4 +351,47 @@ fn is_held<K: Object>(resource: &ApiResource, object: &K, text: &str) -> bool {
     meta.finalizers.as_ref().is_some_and(|list| !list.is_empty())
         || meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0)
         || is_namespace && serde_json::from_str::<Finalized>(text).is_ok_and(|n| !n.spec.finalizers.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::error::Error;
+
+    use k8s_openapi::api::core::v1::Secret;
+
+    use super::*;
+
+    /// serde quotes what it did not expect.
+    #[tokio::test]
+    async fn what_is_in_an_object_that_cannot_be_read_is_in_no_error() {
+        let kube = kube::Client::new(
+            tower::service_fn(|_: http::Request<kube::client::Body>| async {
+                let body = r#"{"metadata": {"name": "s", "namespace": "d"}, "data": "hunter2"}"#;
+                let body = kube::client::Body::from(body.as_bytes().to_vec());
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }),
+            "default",
+        );
+        let client = Client::standalone(kube, "test");
+        let mut secret = Secret::default();
+        (secret.metadata.namespace, secret.metadata.name) = (Some("d".into()), Some("s".into()));
+        let key = ObjectKey::of(&secret);
+        for error in [
+            client.live().get::<Secret>(&key).await.unwrap_err(),
+            client.create(&secret).await.unwrap_err(),
+            client.apply(&secret).await.unwrap_err(),
+        ] {
+            let mut told = format!("{error} {error:?}");
+            let mut source = error.source();
+            while let Some(error) = source {
+                told = format!("{told} {error}");
+                source = error.source();
+            }
+            assert!(!told.contains("hunter2"), "{told}");
+            assert!(told.contains("invalid type: string, expected"), "{told}");
+        }
+        client.caches().stop().await;
+    }
 }

@@ -93,7 +93,7 @@ impl<K: Object> Decoded<K> {
 
 /// What is wrong with an object, without what is in it, as it may be a secret: serde quotes the value
 /// that it did not expect.
-fn without_values(error: &str) -> String {
+pub(crate) fn without_values(error: &str) -> String {
     let unexpected = ["invalid type: ", "invalid value: ", "unknown variant "];
     let quoted = unexpected.iter().any(|start| error.starts_with(start));
     match (error.find(['"', '`']), error.rfind(", expected")) {

@@ -301,7 +301,8 @@ impl Machine {
     /// Whether a failure is no more than what is to be expected now and then, before it is told.
     pub(crate) fn expects(&self, failure: Failure) -> bool {
         match failure {
-            Failure::Gone => true,
+            // A list that asks for the present cannot come too late.
+            Failure::Gone => self.state != State::Start,
             Failure::Unsupported => self.state == State::Start && self.streams(),
             Failure::NotFound | Failure::Other => false,
         }

@@ -16,6 +16,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use super::decode::{Event, Keeping, Page, decode_event, decode_page};
 use super::json;
 use crate::object::{Object, types_to_fill};
+use crate::retry::Patience;
 
 /// The seam between an informer and a server. Tests script it.
 pub(crate) trait ListWatch<K>: Send + Sync + 'static {
@@ -25,8 +26,10 @@ pub(crate) trait ListWatch<K>: Send + Sync + 'static {
     /// The server's current version of the collection.
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>>;
 
-    /// Whether the kind is gone for certain: the server knows it in no version, and has no definition of it.
-    /// An error when that cannot be told.
+    /// Whether the kind is gone: the server serves it in no version, and has no definition of it, as far as it
+    /// lets that be seen. Who may not read definitions follows discovery alone, and takes a definition none of
+    /// whose versions is served to be gone: a deleted one looks the same, and must be noticed. An error when
+    /// the server cannot be asked.
     fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>>;
 
     /// A watch from a version, or, without one, a watch that starts with the current state.
@@ -150,7 +153,8 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
             let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}");
             match self.ask::<IgnoredAny>(path).await {
                 Ok(_) => Ok(false),
-                // Most operators may not read definitions: then what discovery says has to do.
+                // Most operators may not read definitions: then what discovery says has to do. For them the two
+                // look the same, and one that is deleted is far more common than one that is not served at all.
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_forbidden() => Ok(true),
                 Err(error) => Err(error),
             }
@@ -245,12 +249,19 @@ async fn send(client: &kube::Client, request: http::Request<Vec<u8>>) -> Result<
     collect(answer(client, request).await?.into_body()).await
 }
 
-/// The answer to a request, an error response as [`kube::Error::Api`].
+/// The answer to a request, an error response as [`kube::Error::Api`]. Where the client sends it again,
+/// each try has its time.
 async fn answer(
     client: &kube::Client,
     request: http::Request<Vec<u8>>,
 ) -> Result<http::Response<kube::client::Body>, kube::Error> {
-    let response = in_time(client.send(request.map(Into::into))).await??;
+    let (mut request, patience) = (request.map(Into::into), Patience::new(PATIENCE));
+    request.extensions_mut().insert(patience.clone());
+    let response = tokio::select! {
+        biased;
+        response = client.send(request) => response?,
+        () = patience.ends() => return Err(silent()),
+    };
     let code = response.status();
     if !code.is_client_error() && !code.is_server_error() {
         return Ok(response);
@@ -268,16 +279,15 @@ async fn answer(
 /// A whole body, however long it takes while something of it arrives.
 async fn collect(body: kube::client::Body) -> Result<Bytes, kube::Error> {
     let (mut pieces, mut whole) = (body.into_data_stream(), BytesMut::new());
-    while let Some(piece) = in_time(pieces.next()).await? {
+    while let Some(piece) = tokio::time::timeout(PATIENCE, pieces.next()).await.map_err(|_| silent())? {
         whole.extend_from_slice(&piece?);
     }
     Ok(whole.freeze())
 }
 
 /// Nothing in a connection tells of a server, or a balancer before it, that accepts a request and forgets it.
-async fn in_time<F: Future>(answered: F) -> Result<F::Output, kube::Error> {
-    let late = |_| kube::Error::Service(format!("the server has said nothing for {PATIENCE:?}").into());
-    tokio::time::timeout(PATIENCE, answered).await.map_err(late)
+fn silent() -> kube::Error {
+    kube::Error::Service(format!("the server has said nothing for {PATIENCE:?}").into())
 }
 
 /// The events of a watch's body: one JSON document per line. Lines are read where they arrived; only one
@@ -471,5 +481,31 @@ mod tests {
         for error in errors {
             assert!(error.to_string().contains("has said nothing for 60s"), "{error}");
         }
+    }
+
+    /// A server that is busy says when to come back, and is not silent until then.
+    #[tokio::test(start_paused = true)]
+    async fn the_pauses_of_a_busy_server_are_no_silence() {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let busy = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let nth = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            async move {
+                if nth == 4 {
+                    futures::future::pending::<()>().await;
+                }
+                let (code, body) = if nth % 3 == 2 { (200, r#"{"metadata":{},"items":[]}"#) } else { (429, "{}") };
+                let answer = http::Response::builder().status(code).header(http::header::RETRY_AFTER, "60");
+                answer.body(kube::client::Body::from(body.as_bytes().to_vec())).map_err(BoxError::from)
+            }
+        });
+        let client = crate::retry::with_retries(kube::Client::new(busy, "default"), Arc::default(), None);
+        let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+        let started = tokio::time::Instant::now();
+        source.list(FIRST).await.unwrap();
+        assert_eq!(started.elapsed(), Duration::from_secs(120));
+        // One that answers once and then forgets is silent from there on.
+        let error = source.list(FIRST).await.unwrap_err();
+        assert!(error.to_string().contains("has said nothing for 60s"), "{error}");
+        assert_eq!(started.elapsed(), Duration::from_secs(240));
     }
 }

@@ -67,8 +67,8 @@ impl<K: Object> Entry<K> {
     }
 }
 
-/// Own writes remembered. There are more only where the watch has been down for long; the oldest are
-/// forgotten then.
+/// Own writes remembered, besides deletions of what the watch still shows. There are more only where the
+/// watch has been down for long; the oldest are forgotten then.
 const REMEMBERED: usize = 1 << 15;
 
 /// What this process wrote and the watch has not shown yet.
@@ -149,6 +149,10 @@ pub(crate) struct Store<K> {
     writes: HashMap<ObjectKey, Written<K>>,
     deleted: Deleted,
     behind: HashMap<ObjectKey, u64>,
+    /// How many `writes` there may be before it is looked for what to forget.
+    room: usize,
+    /// Whether an own write was forgotten before the watch showed it.
+    forgetful: bool,
     indexes: HashMap<String, Index<K>>,
     epoch: u32,
     /// How many objects were part of the list of this epoch so far.
@@ -171,6 +175,8 @@ impl<K: Object> Store<K> {
             writes: HashMap::new(),
             deleted: Deleted::default(),
             behind: HashMap::new(),
+            room: REMEMBERED,
+            forgetful: false,
             indexes: HashMap::new(),
             epoch: 0,
             listed: 0,
@@ -215,9 +221,9 @@ impl<K: Object> Store<K> {
         self.objects.keys().cloned().collect()
     }
 
-    /// Whether the watch has said of any object that it is there.
+    /// Whether anything is known of any object, from the watch or from own writes.
     pub(crate) fn has_any(&self) -> bool {
-        !self.objects.is_empty()
+        !self.objects.is_empty() || !self.writes.is_empty() || !self.behind.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -400,6 +406,14 @@ impl<K: Object> Store<K> {
         changes
     }
 
+    /// The kind is gone, and all objects with it, also those that only this process knows of.
+    pub(crate) fn end(&mut self) -> Vec<Change<K>> {
+        self.writes.clear();
+        self.behind.clear();
+        self.begin_replace();
+        self.finish_replace("")
+    }
+
     /// The watch has reached a version.
     pub(crate) fn advance(&mut self, version: u64) {
         self.version = self.version.max(version);
@@ -439,7 +453,11 @@ impl<K: Object> Store<K> {
         if version > self.version && self.has_begun() {
             let known = self.behind.entry(key.clone()).or_default();
             *known = version.max(*known);
-            forget_oldest(&mut self.behind, |version| *version);
+            if self.behind.len() > REMEMBERED {
+                let limit = oldest(self.behind.values().copied().collect());
+                self.behind.retain(|_, version| *version > limit);
+                self.forgetful = true;
+            }
         }
     }
 
@@ -471,7 +489,30 @@ impl<K: Object> Store<K> {
         let newer = self.writes.get(&key).is_some_and(|known| known.version() >= version);
         if !newer {
             self.writes.insert(key, written);
-            forget_oldest(&mut self.writes, Written::version);
+            self.forget_oldest();
+        }
+    }
+
+    /// Whether own writes were forgotten before the watch showed them.
+    pub(crate) fn is_forgetful(&self) -> bool {
+        self.forgetful
+    }
+
+    /// Where there are too many own writes, lets go of the oldest. Deletions are no part of that: those that
+    /// hide what the watch still shows must stay, and the others hide nothing ([`Deleted`] sees to that).
+    fn forget_oldest(&mut self) {
+        if self.writes.len() <= self.room {
+            return;
+        }
+        let objects = &self.objects;
+        self.writes.retain(|key, written| !matches!(written, Written::Deleted { .. }) || objects.contains_key(key));
+        let shown = |written: &&Written<K>| !matches!(written, Written::Deleted { .. });
+        let versions: Vec<u64> = self.writes.values().filter(shown).map(Written::version).collect();
+        self.room = REMEMBERED + self.writes.len() - versions.len();
+        if versions.len() > REMEMBERED {
+            let limit = oldest(versions);
+            self.writes.retain(|_, written| !shown(&&*written) || written.version() > limit);
+            self.forgetful = true;
         }
     }
 
@@ -531,14 +572,11 @@ impl<K: Object> Store<K> {
     }
 }
 
-/// Where there are too many, lets go of the oldest: an eighth at a time, so that the search is paid for
-/// rarely.
-fn forget_oldest<T>(notes: &mut HashMap<ObjectKey, T>, version: impl Fn(&T) -> u64) {
-    if notes.len() > REMEMBERED {
-        let mut versions: Vec<u64> = notes.values().map(&version).collect();
-        let (_, &mut limit, _) = versions.select_nth_unstable(REMEMBERED / 8);
-        notes.retain(|_, note| version(note) > limit);
-    }
+/// The version up to which notes are old where there are too many: an eighth of them, so that the search is
+/// paid for rarely.
+fn oldest(mut versions: Vec<u64>) -> u64 {
+    let (_, &mut limit, _) = versions.select_nth_unstable(REMEMBERED / 8);
+    limit
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ impl<K: Object> Informer<K> {
             kind: self.describe(),
             scope: self.namespace().map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default(),
             after: timeout,
-            reason: reason.unwrap_or_else(|| "the server has not answered".to_owned()),
+            reason: reason.unwrap_or_else(|| "the server has not answered, or asks to wait".to_owned()),
         })
     }
 

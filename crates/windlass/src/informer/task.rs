@@ -11,7 +11,7 @@ use super::decode::{Broken, Decoded, Event, Fresh};
 use super::machine::{Failure, Machine, Phase, Signal, Step};
 use super::source::{EventStream, ListWatch, Part};
 use super::{Informer, Store};
-use crate::object::Object;
+use crate::object::{Object, parse_version};
 
 /// How much longer than the server's own limit a silent stream is believed to be alive.
 const IDLE_MARGIN: Duration = Duration::from_secs(10);
@@ -86,12 +86,27 @@ struct Open<K> {
     idle: Duration,
     /// How much it has told of the initial state, and when it last told more.
     initial: (usize, Instant),
+    /// A version that the server had after it was opened, if that was asked for: nothing of the initial state
+    /// is newer. When to ask next otherwise.
+    began: Result<u64, Instant>,
 }
 
-impl<K> Open<K> {
+impl<K: Object> Open<K> {
     fn new(events: EventStream<K>, idle: Duration) -> Self {
         let now = Instant::now();
-        Self { events, since: now, heard: now, idle, initial: (0, now) }
+        Self { events, since: now, heard: now, idle, initial: (0, now), began: Err(now + STALLED) }
+    }
+
+    /// Whether an object may be part of the initial state: where objects are created all the time, a server
+    /// that never tells its end would go on for ever.
+    async fn is_initial(&mut self, source: &dyn ListWatch<K>, version: Option<u64>) -> bool {
+        if let Err(due) = self.began
+            && Instant::now() >= due
+        {
+            let current = source.version().await.ok().and_then(|version| parse_version(&version));
+            self.began = current.ok_or_else(|| Instant::now() + STALLED);
+        }
+        self.began.ok().zip(version).is_none_or(|(began, version)| version <= began)
     }
 }
 
@@ -188,11 +203,12 @@ async fn read<K: Object>(
     match event {
         Event::Applied(item) => {
             let phase = machine.signal(&Signal::Object { resource_version: item.resource_version() });
+            let version = parse_version(item.resource_version());
             apply(informer, item, phase == Phase::Initial);
             if phase == Phase::Initial {
                 let told = informer.read(Store::listed);
                 // Changes of what was told before are no part of it.
-                if told > open.initial.0 {
+                if told > open.initial.0 && open.is_initial(source, version).await {
                     open.initial = (told, Instant::now());
                 } else if Instant::now() >= idle {
                     stalled(informer, machine);

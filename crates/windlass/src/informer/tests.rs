@@ -523,3 +523,76 @@ async fn changes_do_not_pass_for_the_initial_state() {
     shutdown.cancel();
     task.await.unwrap();
 }
+
+/// The same where something is created all the time.
+#[tokio::test(start_paused = true)]
+async fn what_is_created_does_not_pass_for_the_initial_state() {
+    let source = Arc::new(Slow { script: Script::new([page(&[("a", 1040)], "1040", None)]), first: 1001, ends: false });
+    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None);
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
+    informer.wait_synced(Duration::from_secs(90)).await.unwrap();
+    assert!(informer.read(|store| store.get(&ObjectKey::new("d", "a")).is_some()), "listed");
+    shutdown.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_initial_state_may_take_its_time_while_it_comes() {
+    let source = Arc::new(Slow { script: Script::new([]), first: 100, ends: true });
+    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None);
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
+    informer.wait_synced(Duration::from_secs(600)).await.unwrap();
+    assert_eq!(informer.read(Store::len), 400);
+    shutdown.cancel();
+    task.await.unwrap();
+}
+
+/// A server, at version 1000, that tells of another object each second, from a version on, and after 400 perhaps
+/// that this was all.
+struct Slow {
+    script: Arc<Script>,
+    first: u64,
+    ends: bool,
+}
+
+impl ListWatch<ConfigMap> for Slow {
+    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+        self.script.list(part)
+    }
+    fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
+        self.script.version()
+    }
+    fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
+        self.script.is_gone()
+    }
+    fn watch<'a>(&'a self, _: Option<&'a str>, _: u32) -> BoxFuture<'a, Result<EventStream<ConfigMap>, kube::Error>> {
+        let objects = stream::iter(self.first..self.first + 400).then(|version| async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(applied(&version.to_string(), version))
+        });
+        let end = stream::iter(self.ends.then(|| Ok(end(1000))));
+        async move { Ok(objects.chain(end).chain(stream::pending()).boxed()) }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_writes_go_with_their_kind() {
+    for observed in [true, false] {
+        let initial = if observed { vec![applied("a", 1), end(5), gone()] } else { vec![end(5), gone()] };
+        let missing = || Answer::Watch { from: None, events: Err(404), open: false };
+        let script = [watch(None, initial, false), missing(), missing(), missing(), missing()];
+        let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
+        let bench = Bench::of(custom, Script::of(script, Some(true)), None);
+        bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+        let (own, elsewhere) = (ObjectKey::new("d", "own"), ObjectKey::new("d", "elsewhere"));
+        bench.informer.note_write(object("own", 10));
+        bench.informer.note_elsewhere(&elsewhere, 11);
+        assert!(bench.informer.read(|store| store.get(&own).is_some() && store.is_behind(&elsewhere)));
+        bench.settle().await;
+        assert_eq!(bench.informer.read(Store::len), 0, "observed: {observed}");
+        assert!(!bench.informer.read(|store| store.is_behind(&elsewhere)));
+        bench.stop().await;
+    }
+}

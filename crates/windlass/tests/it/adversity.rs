@@ -9,9 +9,9 @@ use futures::StreamExt;
 use http_body_util::{BodyExt, Full, StreamBody};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::core::Selector;
+use kube::{CustomResourceExt, ResourceExt};
 use serde_json::json;
 use tower::ServiceExt;
 use windlass::cache::Scope;
@@ -20,6 +20,7 @@ use windlass::controller::{Watch, from_fn};
 use windlass::informer::Change;
 use windlass::lease::LeaderElection;
 use windlass::prune::Children;
+use windlass::rbac::Rules;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
 use windlass_server::authn::User;
@@ -256,26 +257,102 @@ async fn objects_of_a_version_that_is_no_longer_served_are_not_taken_to_be_gone(
     });
     lister.wait_synced().await.expect("synced");
     let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
-    let serve = async |served: bool| {
-        let patch = Patch::Json::<()>(
-            serde_json::from_value(json!([{"op": "replace", "path": "/spec/versions/0/served", "value": served}]))
-                .expect("a patch"),
-        );
-        definitions.patch(Pet::crd_name(), &PatchParams::default(), &patch).await.expect("patched");
-    };
-    serve(false).await;
+    serve(&definitions, false).await;
     let looked = asked.load(Ordering::Relaxed);
     for more in 1..=2 {
         wait_for("somebody asks what is served", async || asked.load(Ordering::Relaxed) >= looked + more).await;
     }
     assert_eq!((lister.len(), ended.load(Ordering::Relaxed)), (1, 0));
-    serve(true).await;
+    serve(&definitions, true).await;
     wait_for("pets", async || bench.pets().get_opt("thor").await.is_ok_and(|thor| thor.is_some())).await;
     bench.create(&pet("tron")).await;
     wait_for("the new pet", async || lister.len() == 2).await;
     assert_eq!(ended.load(Ordering::Relaxed), 0);
     drop(subscription);
     client.caches().stop().await;
+}
+
+/// Such an operator knows of definitions only what discovery says: to it, one of which no version is served
+/// looks as one that was deleted.
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_read_definitions_a_kind_that_is_nowhere_served_is_gone() {
+    for deleted in [true, false] {
+        let bench = Bench::start().await;
+        bench.create(&pet("thor")).await;
+        let mut rules = Rules::default();
+        rules.allow(None, "petstore.example.com", ["pets"], ["get", "list", "watch"]);
+        bench.grant("operator", &rules).await;
+        let user = User { name: "operator".into(), groups: vec!["system:authenticated".into()], ..User::anonymous() };
+        let (service, refused) = (bench.server.service_as(user), Arc::new(AtomicUsize::new(0)));
+        let (down, missed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (count, is_down, misses) = (Arc::clone(&refused), Arc::clone(&down), Arc::clone(&missed));
+        let kube = through(&bench, move |request, _| {
+            let (service, count) = (service.clone(), Arc::clone(&count));
+            let is_down = is_down.load(Ordering::Relaxed);
+            misses.fetch_add(usize::from(is_down), Ordering::Relaxed);
+            let definition = request.uri().path().contains("/customresourcedefinitions/");
+            // Watches are cut now and then, so that the kind is looked for again.
+            async move {
+                if is_down {
+                    let mut answer =
+                        http::Response::new(http_body_util::Empty::new().map_err(Into::into).boxed_unsync());
+                    *answer.status_mut() = http::StatusCode::BAD_GATEWAY;
+                    return answer;
+                }
+                let answer = forward(request, service).await;
+                let forbidden = definition && answer.status() == http::StatusCode::FORBIDDEN;
+                count.fetch_add(usize::from(forbidden), Ordering::Relaxed);
+                answer.map(|body| {
+                    let frames = body.into_data_stream().map(|data| data.map(http_body::Frame::data));
+                    let cut = Box::pin(tokio::time::sleep(Duration::from_secs(5)));
+                    StreamBody::new(frames.take_until(cut)).boxed_unsync()
+                })
+            }
+        });
+        let client = windlass::Client::standalone(kube, "it");
+        let (lister, log) = (client.lister::<Pet>(), Log::default());
+        let seen = log.clone();
+        let subscription = lister.subscribe(move |change| match change {
+            Change::Added { object, .. } => seen.push(format!("+{}", object.name_any())),
+            Change::Deleted { object } => seen.push(format!("-{}", object.name_any())),
+            _ => {}
+        });
+        lister.wait_synced().await.expect("synced");
+        let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
+        // The operator sees nothing of what happens: not the end of the objects either.
+        down.store(true, Ordering::Relaxed);
+        wait_for("the end of the watch", async || missed.load(Ordering::Relaxed) > 0).await;
+        if deleted {
+            definitions.delete(Pet::crd_name(), &DeleteParams::default()).await.expect("deleted");
+            let there = async || definitions.get_opt(Pet::crd_name()).await.expect("read").is_some();
+            wait_for("the end of the kind", async || !there().await).await;
+        } else {
+            serve(&definitions, false).await;
+        }
+        assert_eq!(lister.len(), 1);
+        down.store(false, Ordering::Relaxed);
+        wait_for("the end of the pet", async || lister.is_empty()).await;
+        assert!(refused.load(Ordering::Relaxed) > 0, "asked for the definition");
+        if deleted {
+            bench.install().await;
+            bench.create(&pet("thor")).await;
+        } else {
+            serve(&definitions, true).await;
+        }
+        wait_for("the pet again", async || lister.len() == 1).await;
+        assert_eq!(log.entries(), ["+thor", "-thor", "+thor"], "deleted: {deleted}");
+        drop(subscription);
+        client.caches().stop().await;
+    }
+}
+
+/// Has a definition serve its version, or not.
+async fn serve(definitions: &Api<CustomResourceDefinition>, served: bool) {
+    let patch = Patch::Json::<()>(
+        serde_json::from_value(json!([{"op": "replace", "path": "/spec/versions/0/served", "value": served}]))
+            .expect("a patch"),
+    );
+    definitions.patch(Pet::crd_name(), &PatchParams::default(), &patch).await.expect("patched");
 }
 
 /// The manager is told to stop while a reconcile works; what it reads then has been there all the time.

@@ -330,6 +330,10 @@ async fn a_scope_is_forgotten_in_all_namespaces_of_a_manager() {
     let scope = labelled("a");
     let old = client.caches().lister_in::<ConfigMap>(&(), &scope);
     old.wait_synced().await.expect("synced");
+    let one = client.caches().lister_in::<ConfigMap>(&(), &scope.clone().namespace("b"));
+    let other = client.lister::<ConfigMap>();
+    other.wait_synced().await.expect("synced");
+    let before = other.len();
     client.caches().forget_in::<ConfigMap>(&(), &scope);
     let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "b");
     let mut late = map("b", "late");
@@ -338,5 +342,7 @@ async fn a_scope_is_forgotten_in_all_namespaces_of_a_manager() {
     let new = client.caches().lister_in::<ConfigMap>(&(), &scope);
     wait_for("a new watch", async || new.len() == 1).await;
     assert!(old.is_empty(), "the old lister learns nothing more");
+    assert!(one.is_empty(), "nor does one of the same watch in one of the namespaces");
+    wait_for("what others see", async || other.len() == before + 1).await;
     running.stop().await.expect("stopped");
 }

@@ -220,3 +220,18 @@ fn servers_with_different_histories_are_not_listed_in_turn_without_a_pause() {
         machine.signal(&bookmark("10", true));
     }
 }
+
+#[test]
+fn a_history_that_is_gone_is_to_be_expected_only_where_one_was_asked_for() {
+    assert!(watching().expects(Failure::Gone));
+    let mut machine = Machine::new();
+    assert!(!machine.expects(Failure::Gone), "of a list that asks for the present");
+    machine.failed(Failure::Unsupported, SHORT, 0.0);
+    assert!(!machine.expects(Failure::Gone), "of a first page");
+    machine.page("", Some("next".into()));
+    assert!(machine.expects(Failure::Gone), "of a page");
+    machine.failed(Failure::Gone, SHORT, 0.0);
+    assert!(!machine.expects(Failure::Gone), "of the whole list");
+    machine.page("20", None);
+    assert!(machine.expects(Failure::Gone), "of a watch from a version");
+}

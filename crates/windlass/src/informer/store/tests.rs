@@ -381,3 +381,29 @@ fn an_index_that_panics_leaves_the_object_out_of_the_index_only() {
     assert_eq!(store.by_index("app", "b").len(), 1, "own writes are looked at one by one");
     assert!(store.panics.load(Ordering::Relaxed) >= 2);
 }
+
+#[test]
+fn what_was_deleted_stays_hidden_however_much_is_written() {
+    let mut store = listed(&[("a", "1", 5), ("b", "2", 6)], 10);
+    store.note_delete(&key("a"), Some("1"));
+    for version in 11..=80_000 {
+        store.note_write(Arc::new(object(&version.to_string(), &version.to_string(), version)), true);
+    }
+    assert!(store.get(&key("a")).is_none(), "not told by the watch yet");
+    assert!(store.get(&key("80000")).is_some() && store.get(&key("11")).is_none());
+    assert!(store.writes.len() <= REMEMBERED + 1);
+}
+
+#[test]
+fn many_deletions_leave_room_for_writes() {
+    let many: Vec<String> = (1..=REMEMBERED + 10).map(|n| n.to_string()).collect();
+    let items: Vec<(&str, &str, u64)> = many.iter().map(|name| (name.as_str(), name.as_str(), 5)).collect();
+    let mut store = listed(&items, 10);
+    for name in &many {
+        store.note_delete(&key(name), Some(name));
+    }
+    for version in 11..=20_000 {
+        store.note_write(Arc::new(object(&format!("new-{version}"), &format!("new-{version}"), version)), true);
+    }
+    assert_eq!(store.len(), 20_000 - 10, "nothing deleted is shown, nothing written is forgotten");
+}
