@@ -27,7 +27,7 @@ impl Manager {
     ///
     /// A second signal aborts: this returns [`ManagerError::Aborted`], and the process, if it is still
     /// there a second later, exits with code 1. Code that blocks its thread cannot be aborted
-    /// otherwise, and a runtime waits for it.
+    /// otherwise, and a runtime waits for it. That holds when this has returned after the first one, too.
     pub async fn run(self) -> Result<(), ManagerError> {
         let shutdown = CancellationToken::new();
         let mut signals = signals::Signals::install().await.map_err(ManagerError::Signals)?;
