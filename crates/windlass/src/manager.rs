@@ -246,7 +246,7 @@ impl Manager {
     }
 
     /// Adds a task that runs in every replica, leader or not, once the caches are complete. It must
-    /// end when the token is cancelled; ending before stops the manager.
+    /// end when the token is cancelled; ending before the manager stops makes it stop, with an error.
     pub fn add_task<F, Fut, E>(&mut self, name: &str, task: F) -> Result<(), ManagerError>
     where
         F: FnOnce(CancellationToken) -> Fut + Send + 'static,
@@ -261,7 +261,7 @@ impl Manager {
     /// Adds a task that runs beside the controllers of the leader: in every replica, if no leader is
     /// elected. It is started with the lease, dropped without it, and started again when the lease
     /// comes back. The writes of its client stop with the lease. It must end when the token is
-    /// cancelled; ending before stops the manager.
+    /// cancelled; ending before the manager stops makes it stop, with an error.
     ///
     /// ```no_run
     /// # use std::{convert::Infallible, time::Duration};

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::ManagerError;
 use super::run::{flatten, spawn_controllers, supervise};
-use super::tasks::LeaderTask;
+use super::tasks::{LeaderTask, Stopping};
 use crate::controller::{CompleteController, Environment};
 use crate::events::Broadcaster;
 use crate::lease::{Elector, Fence, LeaderElection};
@@ -25,6 +25,7 @@ pub(super) struct Leading {
     pub(super) environment: Environment,
     pub(super) broadcaster: Arc<Broadcaster>,
     pub(super) election: Option<LeaderElection>,
+    pub(super) stopping: Stopping,
 }
 
 /// How a term ended.
@@ -110,7 +111,7 @@ impl Leading {
         let environment = Environment { fence, workers, ..self.environment.clone() };
         spawn_controllers(&mut term.work, &self.controllers, &environment, &self.broadcaster, &term.shutdown);
         for task in &self.tasks {
-            term.work.spawn(task.run(client.clone(), term.shutdown.clone()));
+            term.work.spawn(task.run(client.clone(), term.shutdown.clone(), self.stopping.clone()));
         }
         term
     }

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::access::Access;
 use super::leading::{ABORT, Leading};
-use super::tasks::named;
+use super::tasks::{Stopping, named};
 use super::{Bound, Cluster, Manager, ManagerError, describe, http, signals};
 use crate::cache::Caches;
 use crate::controller::{CompleteController, Environment};
@@ -60,7 +60,7 @@ impl Manager {
                 return Err(ManagerError::Forbidden { missing });
             }
         }
-        let mut running = Running::new(self.client.caches(), &self.clusters);
+        let mut running = Running::new(self.client.caches(), &self.clusters, &shutdown);
         self.serve_http(&mut running).await?;
         // Before the caches: what they list may have to be converted here.
         self.start_webhooks(&mut running, &shutdown).await?;
@@ -124,7 +124,7 @@ impl Manager {
         self.ready.send_replace(true);
         let tasks = &mut running.tasks;
         for task in std::mem::take(&mut self.tasks) {
-            tasks.work.spawn(task.run(tasks.shutdown.clone()));
+            tasks.work.spawn(task.run(tasks.shutdown.clone(), running.stopping.clone()));
         }
         let own = (Arc::clone(&self.broadcaster), &self.client);
         let others = self.clusters.iter().map(|cluster| (Arc::clone(&cluster.events), &cluster.client));
@@ -153,6 +153,7 @@ impl Manager {
             environment,
             broadcaster: Arc::clone(&self.broadcaster),
             election: self.election.take(),
+            stopping: running.stopping.clone(),
         };
         let leading = leading.run(running.leading.shutdown.clone(), running.abort_leading.clone());
         running.leading.work.spawn(async move { named("leader election", Box::pin(leading)).await? });
@@ -186,6 +187,7 @@ impl Group {
 
 /// What a manager runs. Dropping it aborts everything, in this order.
 struct Running {
+    stopping: Stopping,
     /// The leader's controllers and tasks, and the election.
     leading: Group,
     /// There is no more time for it: the lease is given back, and that is all.
@@ -205,9 +207,10 @@ struct Running {
 }
 
 impl Running {
-    fn new(own: &Caches, clusters: &[Cluster]) -> Self {
+    fn new(own: &Caches, clusters: &[Cluster], shutdown: &CancellationToken) -> Self {
         let caches: Vec<Caches> = std::iter::once(own).chain(clusters.iter().map(Cluster::caches)).cloned().collect();
         Self {
+            stopping: Stopping::new(shutdown),
             leading: Group::new(),
             abort_leading: CancellationToken::new(),
             controllers: Group::new(),
@@ -246,6 +249,7 @@ impl Running {
     /// Stops everything in the reverse order, and aborts what has not stopped in time. Why it stops, or
     /// what failed while it did, is the error rather than that it took too long.
     async fn stop(mut self, mut result: Result<(), ManagerError>, time: Duration) -> Result<(), ManagerError> {
+        self.stopping.begin();
         // Nor may a reconcile that reads a kind for the first time hold up the rest.
         self.caches.iter().for_each(Caches::close);
         if tokio::time::timeout(time, self.finish(&mut result)).await.is_ok() {

@@ -277,3 +277,45 @@ async fn a_task_that_panics_is_named() {
     manager.add_leader_task("print", task).expect("added");
     assert_eq!(end(Running::start(manager).ended().await), "task \"print\": panicked: no ink");
 }
+
+/// Their own end of the stop comes last, or at the same moment as the manager's: neither is too early.
+#[tokio::test(start_paused = true)]
+async fn tasks_that_end_on_their_own_once_the_stop_has_begun_are_no_failure() {
+    let bench = Bench::start().await;
+    let (told, log) = (CancellationToken::new(), Log::default());
+    let signal = CancellationToken::new();
+    let mut manager = bench.manager();
+    for (name, until) in [("callers", told.clone()), ("signal", signal.clone())] {
+        let (leaders, of_leader) = (until.clone(), log.clone());
+        let task = async move |_: CancellationToken| {
+            until.cancelled().await;
+            Ok::<_, String>(())
+        };
+        manager.add_task(name, task).expect("added");
+        let leading = move |_, _: CancellationToken| {
+            let (until, log) = (leaders.clone(), of_leader.clone());
+            async move {
+                log.push("leads");
+                until.cancelled().await;
+                Ok::<_, String>(())
+            }
+        };
+        manager.add_leader_task(&format!("leader's {name}"), leading).expect("added");
+    }
+    // What the others are not waited for by.
+    let slow = |_, shutdown: CancellationToken| async move {
+        shutdown.cancelled().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        Ok::<_, String>(())
+    };
+    manager.add_leader_task("slow", slow).expect("added");
+    let running = tokio::spawn(manager.run_until(told.clone()));
+    wait_for("the leader's part", async || log.len() == 2).await;
+    // One signal, and who hears it first is anybody's guess.
+    signal.cancel();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    told.cancel();
+    running.await.expect("no panic").expect("stopped well");
+}
