@@ -9,7 +9,7 @@
 //! webhooks; metrics and probes. All of it together has [30
 //! seconds](ManagerBuilder::graceful_shutdown); what is left is aborted then, and the lease given back
 //! even so. Every task belongs to the manager: once [`run`](Manager::run) has returned, or its future
-//! was dropped, nothing is left behind.
+//! was dropped, nothing is left behind but code that blocks its thread, which cannot be aborted.
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -41,6 +41,7 @@ mod probes;
 mod requests;
 mod run;
 mod signals;
+mod started;
 mod tasks;
 
 use std::collections::HashSet;

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::access::Access;
 use super::leading::{ABORT, Leading};
+use super::started::Started;
 use super::tasks::{Stopping, named};
 use super::{Bound, Cluster, Manager, ManagerError, describe, http, signals};
 use crate::cache::Caches;
@@ -146,7 +147,7 @@ impl Manager {
         let (controllers, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.controllers).into_iter().partition(|controller| controller.needs_leader());
         let Group { work, shutdown, .. } = &mut running.controllers;
-        spawn_controllers(work, &others, &environment, &self.broadcaster, shutdown);
+        spawn_controllers(work, &mut running.started, &others, &environment, &self.broadcaster, shutdown);
         let leading = Leading {
             controllers,
             tasks: std::mem::take(&mut self.leader_tasks),
@@ -154,6 +155,7 @@ impl Manager {
             broadcaster: Arc::clone(&self.broadcaster),
             election: self.election.take(),
             stopping: running.stopping.clone(),
+            patience: self.graceful_shutdown,
         };
         let leading = leading.run(running.leading.shutdown.clone(), running.abort_leading.clone());
         running.leading.work.spawn(async move { named("leader election", Box::pin(leading)).await? });
@@ -194,6 +196,8 @@ struct Running {
     abort_leading: CancellationToken,
     /// Controllers of every replica.
     controllers: Group,
+    /// What those have started.
+    started: Started,
     /// Tasks of every replica.
     tasks: Group,
     webhooks: JoinSet<()>,
@@ -214,6 +218,7 @@ impl Running {
             leading: Group::new(),
             abort_leading: CancellationToken::new(),
             controllers: Group::new(),
+            started: Started::default(),
             tasks: Group::new(),
             webhooks: JoinSet::new(),
             webhooks_shutdown: CancellationToken::new(),
@@ -259,13 +264,17 @@ impl Running {
         // It drops what it runs, and gives the lease back.
         self.abort_leading.cancel();
         self.leading.stop(&mut Ok(())).await;
+        // Together: what does not hear of it must not keep the rest from being told.
         let aborted = async {
-            self.controllers.work.shutdown().await;
-            self.tasks.work.shutdown().await;
-            self.webhooks.shutdown().await;
-            self.servers.shutdown().await;
-            self.stop_caches().await;
+            tokio::join!(
+                self.controllers.work.shutdown(),
+                self.tasks.work.shutdown(),
+                self.webhooks.shutdown(),
+                self.servers.shutdown(),
+            );
+            self.started.gone().await;
         };
+        let aborted = async { tokio::join!(aborted, stop_caches(&self.caches)) };
         let _ = tokio::time::timeout(ABORT, aborted).await;
         result.and(Err(ManagerError::ShutdownTimeout { after: time }))
     }
@@ -274,18 +283,19 @@ impl Running {
     async fn finish(&mut self, result: &mut Result<(), ManagerError>) {
         self.leading.stop(result).await;
         self.controllers.stop(result).await;
+        self.started.gone().await;
         self.tasks.stop(result).await;
-        self.stop_caches().await;
+        stop_caches(&self.caches).await;
         self.webhooks_shutdown.cancel();
         while self.webhooks.join_next().await.is_some() {}
         self.servers_shutdown.cancel();
         while self.servers.join_next().await.is_some() {}
     }
+}
 
-    async fn stop_caches(&self) {
-        for caches in &self.caches {
-            caches.stop().await;
-        }
+async fn stop_caches(caches: &[Caches]) {
+    for caches in caches {
+        caches.stop().await;
     }
 }
 
@@ -324,16 +334,18 @@ where
 
 pub(super) fn spawn_controllers(
     work: &mut JoinSet<Result<(), ManagerError>>,
+    started: &mut Started,
     controllers: &[Arc<CompleteController>],
     environment: &Environment,
     broadcaster: &Broadcaster,
     shutdown: &CancellationToken,
 ) {
     for controller in controllers {
-        let mut environment = environment.clone();
-        environment.recorder = controller.broadcaster(broadcaster).recorder(controller.name());
-        let (name, running) = (controller.name().to_owned(), controller.run(environment, shutdown.clone()));
-        work.spawn(async move { named(&name, running).await?.map_err(ManagerError::from) });
+        let (name, tasks) = (controller.name().to_owned(), started.part(controller.name()));
+        let recorder = controller.broadcaster(broadcaster).recorder(&name);
+        let environment = Environment { recorder, workers: tasks.clone(), ..environment.clone() };
+        let running = controller.run(environment, shutdown.clone());
+        work.spawn(tasks.track_future(async move { named(&name, running).await?.map_err(ManagerError::from) }));
     }
 }
 

@@ -89,6 +89,10 @@ impl LeaderTask {
         Self { name: name.to_owned(), run: Arc::new(move |client, shutdown| erase(task(client, shutdown))) }
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// One run of it, with a client whose writes stop with the lease.
     pub(super) fn run(
         &self,

@@ -367,6 +367,30 @@ async fn a_term_begins_when_the_workers_of_the_last_one_are_gone() {
     assert!(log.entries().starts_with(&["begin", "end", "again"]), "{:?}", log.entries());
 }
 
+/// It once waited for ever, healthy and of no use to anybody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_replica_whose_work_does_not_end_with_its_lease_ends_with_an_error() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let builder = Manager::builder(without_leases(&bench, &cut)).name("a").leader_election(quick("a"));
+    let mut manager = builder.graceful_shutdown(Duration::from_millis(100)).build().expect("built");
+    let (free, freed) = std::sync::mpsc::channel::<()>();
+    let freed = Mutex::new(freed);
+    let blocked = from_fn(move |_: ObjectKey, _: Context| {
+        cut.store(true, Ordering::Relaxed);
+        let _ = freed.lock().expect("not poisoned").recv();
+        async { Ok(Outcome::Done) }
+    });
+    manager.add(Controller::<Pet>::new("stuck").complete(blocked)).expect("added");
+    let idle = from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("idle").complete(idle)).expect("added");
+    let ended = tokio::time::timeout(Duration::from_secs(20), Running::start(manager).ended()).await;
+    let error = ended.expect("it ends").expect_err("it cannot go on").to_string();
+    drop(free);
+    assert_eq!(error, "task \"stuck\": still running 1s after its term as leader");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_was_stopped_and_wakes_up_writes_nothing() {
     let bench = Bench::start().await;

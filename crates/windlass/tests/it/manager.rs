@@ -319,3 +319,52 @@ async fn tasks_that_end_on_their_own_once_the_stop_has_begun_are_no_failure() {
     told.cancel();
     running.await.expect("no panic").expect("stopped well");
 }
+
+/// Frees a thread that is in blocking code when it is dropped.
+struct Frees(std::sync::mpsc::Sender<()>);
+
+impl Drop for Frees {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Without a leader to be elected what was aborted was once not waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_aborted_is_gone_when_the_manager_has_ended() {
+    for needs_leader in [true, false] {
+        let bench = Bench::start().await;
+        bench.create(&pet("thor")).await;
+        let log: Log<&str> = Log::default();
+        let builder = Manager::builder(bench.kube.clone()).graceful_shutdown(Duration::from_millis(50));
+        let mut manager = builder.build().expect("built");
+        let (free, freed) = std::sync::mpsc::channel();
+        let freed = std::sync::Arc::new(std::sync::Mutex::new(freed));
+        let seen = log.clone();
+        let blocked = from_fn(move |_, _| {
+            seen.push("begin");
+            let _ = freed.lock().expect("not poisoned").recv();
+            // The others have all the time to get ahead.
+            for _ in 0..1000 {
+                std::thread::yield_now();
+            }
+            seen.push("end");
+            std::future::pending()
+        });
+        let controller = Controller::<Pet>::new("pet").needs_leader(needs_leader);
+        manager.add(controller.complete(blocked)).expect("added");
+        let frees = std::sync::Mutex::new(Some(Frees(free)));
+        let freeing = move |_, _| {
+            let frees = frees.lock().expect("not poisoned").take();
+            async move {
+                let _frees = frees;
+                std::future::pending::<Result<(), String>>().await
+            }
+        };
+        manager.add_leader_task("frees", freeing).expect("added");
+        let running = Running::start(manager);
+        wait_for("begun", async || log.contains(&"begin")).await;
+        assert!(matches!(running.stop().await, Err(ManagerError::ShutdownTimeout { .. })));
+        assert_eq!(log.entries(), ["begin", "end"]);
+    }
+}
