@@ -344,8 +344,8 @@ async fn what_is_aborted_is_gone_when_the_manager_has_ended() {
         let blocked = from_fn(move |_, _| {
             seen.push("begin");
             let _ = freed.lock().expect("not poisoned").recv();
-            // The others have all the time to get ahead.
-            for _ in 0..1000 {
+            // The others may get ahead, but not by the second that is waited.
+            for _ in 0..20 {
                 std::thread::yield_now();
             }
             seen.push("end");
@@ -353,9 +353,11 @@ async fn what_is_aborted_is_gone_when_the_manager_has_ended() {
         });
         let controller = Controller::<Pet>::new("pet").needs_leader(needs_leader);
         manager.add(controller.complete(blocked)).expect("added");
-        let frees = std::sync::Mutex::new(Some(Frees(free)));
+        let (frees, ready) = (std::sync::Mutex::new(Some(Frees(free))), CancellationToken::new());
+        let readied = ready.clone();
         let freeing = move |_, _| {
             let frees = frees.lock().expect("not poisoned").take();
+            readied.cancel();
             async move {
                 let _frees = frees;
                 std::future::pending::<Result<(), String>>().await
@@ -363,6 +365,7 @@ async fn what_is_aborted_is_gone_when_the_manager_has_ended() {
         };
         manager.add_leader_task("frees", freeing).expect("added");
         let running = Running::start(manager);
+        ready.cancelled().await;
         wait_for("begun", async || log.contains(&"begin")).await;
         assert!(matches!(running.stop().await, Err(ManagerError::ShutdownTimeout { .. })));
         assert_eq!(log.entries(), ["begin", "end"]);
