@@ -1,10 +1,13 @@
 //! The HTTP server behind probes, metrics and webhooks: bounded in connections and time, and drained
 //! when it stops. What is answered is its users' business.
 //!
-//! Who is silent holds up nobody. When all connections are taken, the one on which nothing has been
-//! asked for longest makes room. When the server stops, a request gets its answer; a connection
-//! without one, whether it is idle, half of a request was sent on it or its other end is gone, has
-//! [a moment](LINGER) to close in good order.
+//! Who is silent holds up nobody. A request counts once it is there as a whole: head and body. When all
+//! connections are taken, the one on which nothing has been heard for longest, and no request is being
+//! answered, makes room. When the server stops, a request gets its answer, and its reader [some
+//! time](line::WRITING) to read it; a connection without one, whether it is idle, half of a request was
+//! sent on it or its other end is gone, has [a moment](line::LINGER) to close in good order.
+
+mod line;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -13,33 +16,32 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
-use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+
+pub(crate) use line::Incoming;
+use line::Line;
 
 /// Requests at the same time on one HTTP/2 connection.
 const STREAMS: u32 = 250;
 /// How long a client may take for its TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a client may take to send its request's head, from when it could; as in controller-runtime.
+/// How long a client may take to send its request's head, as in controller-runtime. It counts from when it
+/// could, which is not as there: a connection that is kept alive is idle for no longer, either.
 const HEAD: Duration = Duration::from_secs(32);
 /// How long an HTTP/2 client may be idle before it is asked whether it is there.
 const IDLE: Duration = Duration::from_secs(90);
-/// How long a connection may take to close once all its requests are answered.
-const LINGER: Duration = Duration::from_secs(1);
 /// How long to wait when no connection can be taken.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What is answered.
-pub(crate) type Reply = Response<Full<Bytes>>;
+pub(crate) type Reply = Response<Bytes>;
 
 /// Answers requests until the token is cancelled and those under way are answered. At most
 /// `connections` are served at the same time; another takes the place of one that is silent, or
@@ -117,8 +119,8 @@ impl Open {
     /// closed; if none is, one that ends or falls silent is waited for. Cancel-safe.
     async fn make_room(&mut self, connections: usize) {
         while self.lines.len() >= connections {
-            let silent = self.lines.iter().filter_map(|(id, (line, _))| Some((line.silent_since()?, *id)));
-            if let Some((_, id)) = silent.min_by_key(|(since, _)| *since)
+            let silent = self.lines.iter().filter_map(|(id, (line, _))| Some((line.silence()?, *id)));
+            if let Some((_, id)) = silent.min_by_key(|(silence, _)| *silence)
                 && let Some((_, handle)) = self.lines.remove(&id)
             {
                 handle.abort();
@@ -128,61 +130,6 @@ impl Open {
             tokio::select! {
                 () = self.one_ended() => {}
                 () = silence.notified() => {}
-            }
-        }
-    }
-}
-
-/// What is going on on one connection.
-struct Line {
-    requests: watch::Sender<Requests>,
-    silence: Arc<Notify>,
-}
-
-#[derive(Clone, Copy)]
-struct Requests {
-    /// Those that are not answered.
-    open: usize,
-    /// When the last one was answered, or the connection began.
-    since: Instant,
-}
-
-impl Line {
-    fn new(silence: Arc<Notify>) -> Self {
-        Self { requests: watch::Sender::new(Requests { open: 0, since: Instant::now() }), silence }
-    }
-
-    /// Since when there has been no request, if there is none.
-    fn silent_since(&self) -> Option<Instant> {
-        let requests = *self.requests.borrow();
-        (requests.open == 0).then_some(requests.since)
-    }
-
-    /// A request is under way until this is dropped.
-    fn request(self: &Arc<Self>) -> impl Drop + use<> {
-        struct UnderWay(Arc<Line>);
-
-        impl Drop for UnderWay {
-            fn drop(&mut self) {
-                let ended = |requests: &mut Requests| {
-                    *requests = Requests { open: requests.open - 1, since: Instant::now() };
-                };
-                self.0.requests.send_modify(ended);
-                self.0.silence.notify_one();
-            }
-        }
-
-        self.requests.send_modify(|requests| requests.open += 1);
-        UnderWay(Arc::clone(self))
-    }
-
-    /// Waits until there has been no request for a moment.
-    async fn quiet(&self) {
-        let mut requests = self.requests.subscribe();
-        // The sender is this line's own: it does not fail.
-        while requests.wait_for(|requests| requests.open == 0).await.is_ok() {
-            if tokio::time::timeout(LINGER, requests.changed()).await.is_err() {
-                return;
             }
         }
     }
@@ -205,14 +152,11 @@ where
     // The handshake has decided; nothing is guessed from the first bytes.
     let builder = if http2 { builder.http2_only() } else { builder.http1_only() };
     let service = hyper::service::service_fn(move |request| {
-        let (answered, under_way) = (answer(request), line.request());
-        async move {
-            let answered = answered.await;
-            drop(under_way);
-            Ok::<_, Infallible>(answered)
-        }
+        let (request, arrival) = line.request(request);
+        let answered = answer(request);
+        async move { Ok::<_, Infallible>(arrival.answer(answered.await)) }
     });
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder.serve_connection(TokioIo::new(line.watched(stream)), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -247,10 +191,13 @@ pub(crate) fn text<B: From<String>>(status: StatusCode, body: impl Into<String>)
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use http_body_util::BodyExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
     use tokio::net::TcpStream;
     use tokio::task::JoinHandle;
+    use tokio::time::Instant;
 
+    use super::line::{LINGER, WRITING};
     use super::*;
 
     /// A connection that answers after some time, its other end, and when a request is under way.
@@ -268,6 +215,117 @@ mod tests {
         let line = Arc::new(Line::new(Arc::default()));
         let serving = tokio::spawn(async move { connection(server, http2, answer, &line, &until).await });
         (serving, client, asked, shutdown)
+    }
+
+    /// A connection whose handler reads the body, for half a minute at most, and answers with so many bytes.
+    fn connect_reading(http2: bool, pipe: usize, size: usize) -> (JoinHandle<()>, DuplexStream, CancellationToken) {
+        let (client, server) = tokio::io::duplex(pipe);
+        let shutdown = CancellationToken::new();
+        let until = shutdown.clone();
+        let answer = move |request: Request<Incoming>| async move {
+            let read = tokio::time::timeout(Duration::from_secs(30), request.into_body().collect()).await;
+            let status = if read.is_ok() { StatusCode::OK } else { StatusCode::REQUEST_TIMEOUT };
+            text(status, "x".repeat(size))
+        };
+        let line = Arc::new(Line::new(Arc::default()));
+        let serving = tokio::spawn(async move { connection(server, http2, answer, &line, &until).await });
+        (serving, client, shutdown)
+    }
+
+    const HALF: &[u8] = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nhalf";
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_body_does_not_hold_up_the_stop() {
+        let (serving, mut client, shutdown) = connect_reading(false, 1 << 16, 2);
+        client.write_all(HALF).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let told = Instant::now();
+        shutdown.cancel();
+        serving.await.unwrap();
+        assert!(told.elapsed() <= LINGER, "{:?}", told.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_complete_in_a_moment_gets_its_answer() {
+        let (serving, mut client, shutdown) = connect_reading(false, 1 << 16, 2);
+        client.write_all(HALF).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        shutdown.cancel();
+        tokio::time::sleep(LINGER / 2).await;
+        client.write_all(b"half").await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("xx"), "{answer}");
+        serving.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_slowly_gets_the_whole_answer() {
+        const SIZE: usize = 3 << 20;
+        let (serving, mut client, shutdown) = connect_reading(false, 1 << 10, SIZE);
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = vec![0; 100];
+        client.read_exact(&mut answer).await.unwrap();
+        shutdown.cancel();
+        tokio::time::sleep(LINGER * 2).await;
+        client.read_to_end(&mut answer).await.unwrap();
+        let body = answer.iter().rev().take_while(|byte| **byte == b'x').count();
+        assert_eq!(body, SIZE);
+        serving.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_slowly_gets_the_whole_answer_over_http2() {
+        const SIZE: usize = 3 << 20;
+        let (serving, client, shutdown) = connect_reading(true, 1 << 16, SIZE);
+        let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        let (mut sender, asking) = builder.handshake(TokioIo::new(client)).await.unwrap();
+        let asking = tokio::spawn(asking);
+        let request = Request::get("http://x/").body(http_body_util::Empty::<Bytes>::new()).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        shutdown.cancel();
+        // Its window is full long before.
+        tokio::time::sleep(LINGER * 2).await;
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), SIZE);
+        drop(sender);
+        serving.await.unwrap();
+        asking.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_does_not_hold_up_the_stop_for_long() {
+        let (serving, mut client, shutdown) = connect_reading(false, 1 << 10, 3 << 20);
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        client.read_exact(&mut [0; 100]).await.unwrap();
+        let told = Instant::now();
+        shutdown.cancel();
+        serving.await.unwrap();
+        assert!(told.elapsed() <= WRITING, "{:?}", told.elapsed());
+    }
+
+    #[tokio::test]
+    async fn half_a_body_makes_room() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let (told, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let answer = move |request: Request<Incoming>| {
+            let _ = told.send(());
+            async move {
+                let _ = request.into_body().collect().await;
+                text(StatusCode::OK, "ok")
+            }
+        };
+        let serving = tokio::spawn(serve(listener, None, 1, answer, shutdown.clone()));
+        let mut half = TcpStream::connect(address).await.unwrap();
+        half.write_all(HALF).await.unwrap();
+        begun.recv().await.unwrap();
+        let mut asking = TcpStream::connect(address).await.unwrap();
+        asking.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let read = tokio::time::timeout(Duration::from_secs(20), asking.read_to_string(&mut answer)).await;
+        assert!(read.is_ok() && answer.ends_with("ok"), "{answer}");
+        shutdown.cancel();
+        serving.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

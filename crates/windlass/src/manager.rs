@@ -9,7 +9,7 @@
 //! webhooks; metrics and probes. All of it together has [30
 //! seconds](ManagerBuilder::graceful_shutdown); what is left is aborted then, and the lease given back
 //! even so. Every task belongs to the manager: once [`run`](Manager::run) has returned, or its future
-//! was dropped, nothing is left behind.
+//! was dropped, nothing is left behind but code that blocks its thread, which cannot be aborted.
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -41,6 +41,7 @@ mod probes;
 mod requests;
 mod run;
 mod signals;
+mod started;
 mod tasks;
 
 use std::collections::HashSet;
@@ -246,7 +247,7 @@ impl Manager {
     }
 
     /// Adds a task that runs in every replica, leader or not, once the caches are complete. It must
-    /// end when the token is cancelled; ending before stops the manager.
+    /// end when the token is cancelled; ending before the manager stops makes it stop, with an error.
     pub fn add_task<F, Fut, E>(&mut self, name: &str, task: F) -> Result<(), ManagerError>
     where
         F: FnOnce(CancellationToken) -> Fut + Send + 'static,
@@ -261,7 +262,7 @@ impl Manager {
     /// Adds a task that runs beside the controllers of the leader: in every replica, if no leader is
     /// elected. It is started with the lease, dropped without it, and started again when the lease
     /// comes back. The writes of its client stop with the lease. It must end when the token is
-    /// cancelled; ending before stops the manager.
+    /// cancelled; ending before the manager stops makes it stop, with an error.
     ///
     /// ```no_run
     /// # use std::{convert::Infallible, time::Duration};

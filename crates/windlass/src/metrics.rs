@@ -318,11 +318,31 @@ fn encode_labels(labels: &[(&str, &str)]) -> String {
 }
 
 fn line(text: &mut String, name: &str, suffix: &str, labels: &str, value: f64) {
+    let value = number(value);
     let _ = if labels.is_empty() {
         writeln!(text, "{name}{suffix} {value}")
     } else {
         writeln!(text, "{name}{suffix}{{{labels}}} {value}")
     };
+}
+
+/// A number as Go's client writes it: the bounds of histograms are matched as text. That is the shortest that
+/// reads as the same number, with an exponent of two digits at least where it is below -4 or above 5
+/// (`strconv.FormatFloat` with 'g' and -1).
+fn number(value: f64) -> String {
+    if value == 0.0 {
+        // Without a sign.
+        return "0".to_owned();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    let shortest = format!("{value:e}");
+    let Some((digits, exponent)) = shortest.split_once('e') else { return shortest };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => format!("{digits}e{exponent:+03}"),
+        _ => value.to_string(),
+    }
 }
 
 fn encode_histogram(text: &mut String, name: &str, labels: &str, histogram: &Histogram) {
@@ -331,7 +351,7 @@ fn encode_histogram(text: &mut String, name: &str, labels: &str, histogram: &His
     let mut total = 0;
     for (index, count) in inner.counts.iter().enumerate() {
         total += count.load(Ordering::Relaxed);
-        let bound = inner.bounds.get(index).map_or_else(|| "+Inf".to_owned(), ToString::to_string);
+        let bound = number(inner.bounds.get(index).copied().unwrap_or(f64::INFINITY));
         let labels = format!("{labels}{separator}le=\"{bound}\"");
         line(text, name, "_bucket", &labels, total as f64);
     }
@@ -346,8 +366,17 @@ pub(crate) const RECONCILE_BOUNDS: &[f64] = &[
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
-/// Bounds of the work queue's histograms: ten nanoseconds times powers of ten.
-pub(crate) const QUEUE_BOUNDS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
+/// Bounds of the work queue's histograms: ten nanoseconds times powers of ten, multiplied one after the other
+/// as Prometheus' `ExponentialBuckets` does: some are a little off, and are known by that.
+pub(crate) const QUEUE_BOUNDS: &[f64] = &{
+    let mut bounds = [1e-8; 12];
+    let mut index = 1;
+    while index < bounds.len() {
+        bounds[index] = bounds[index - 1] * 10.0;
+        index += 1;
+    }
+    bounds
+};
 
 #[cfg(test)]
 mod tests {
@@ -383,6 +412,51 @@ h_sum{c=\"d\"} 2.6
 h_count{c=\"d\"} 3
 ";
         assert_eq!(registry.encode(), expected);
+    }
+
+    #[test]
+    fn numbers_are_written_as_by_go() {
+        for (value, expected) in [
+            (0.0, "0"),
+            (-0.0, "0"),
+            (1.0, "1"),
+            (-2.5, "-2.5"),
+            (0.0001, "0.0001"),
+            (0.000_01, "1e-05"),
+            (1.5e-8, "1.5e-08"),
+            (123_456.0, "123456"),
+            (1_000_000.0, "1e+06"),
+            (-1_234_567.0, "-1.234567e+06"),
+            (1_763_299_215.12, "1.76329921512e+09"),
+            (2.5e100, "2.5e+100"),
+            (1e-300, "1e-300"),
+            (f64::INFINITY, "+Inf"),
+            (f64::NEG_INFINITY, "-Inf"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(number(value), expected);
+        }
+    }
+
+    /// As they are shown by every controller in Go.
+    #[test]
+    fn bounds_of_queues_are_those_of_prometheus() {
+        let bounds: Vec<String> = QUEUE_BOUNDS.iter().map(|bound| number(*bound)).collect();
+        let expected = [
+            "1e-08",
+            "1e-07",
+            "1e-06",
+            "9.999999999999999e-06",
+            "9.999999999999999e-05",
+            "0.001",
+            "0.01",
+            "0.1",
+            "1",
+            "10",
+            "100",
+            "1000",
+        ];
+        assert_eq!(bounds, expected);
     }
 
     #[test]

@@ -159,7 +159,8 @@ impl ManagerBuilder {
 
     /// Lets only the replica that holds a lease run the controllers that need it. Their writes
     /// pass a [fence](crate::lease::Fence): none leaves once the lease may be another's. A replica
-    /// that loses the lease stands for election again.
+    /// that loses the lease stands for election again, once what it was running has ended; if that takes
+    /// longer than a [graceful shutdown](Self::graceful_shutdown) may, the manager ends with an error.
     pub fn leader_election(mut self, election: LeaderElection) -> Self {
         self.election = Some(election);
         self

@@ -81,7 +81,10 @@ pub enum ManagerError {
         /// What is missing.
         missing: Rules,
     },
-    /// A task failed, panicked, or ended before it was told to.
+    /// A task failed, panicked, or ended before it was told to; or it, or a controller, did not end when
+    /// this replica had lost the lease, for as long as a [graceful
+    /// shutdown](crate::manager::ManagerBuilder::graceful_shutdown) may take: the replica cannot lead again,
+    /// and is best restarted.
     #[error("task {name:?}: {message}")]
     Task {
         /// The task.

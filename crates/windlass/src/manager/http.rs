@@ -4,22 +4,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
 pub(super) use crate::http_server::text;
-use crate::http_server::{self, reply};
+use crate::http_server::{self, Incoming, reply};
 use crate::metrics::Registry;
 
 /// A request without its body, which nobody here reads.
 pub(super) type Head = http::Request<()>;
 pub(super) type Answer = http::Response<String>;
 
-/// Connections served at the same time; more wait.
+/// Connections served at the same time. One more takes the place of one that is silent, or waits.
 const CONNECTIONS: usize = 64;
 
 /// Serves until the token is cancelled and requests under way are answered; with `access`, only to
@@ -41,7 +39,7 @@ pub(super) async fn serve<F>(
                 Some(access) => access.refuse(&head).await,
                 None => None,
             };
-            refused.unwrap_or_else(|| respond(&head, &*answer)).map(|text| Full::new(Bytes::from(text)))
+            refused.unwrap_or_else(|| respond(&head, &*answer)).map(Bytes::from)
         }
     };
     http_server::serve(listener, tls, CONNECTIONS, answer, shutdown).await;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::ManagerError;
 use super::run::{flatten, spawn_controllers, supervise};
-use super::tasks::LeaderTask;
+use super::started::Started;
+use super::tasks::{LeaderTask, Stopping};
 use crate::controller::{CompleteController, Environment};
 use crate::events::Broadcaster;
 use crate::lease::{Elector, Fence, LeaderElection};
@@ -25,6 +26,9 @@ pub(super) struct Leading {
     pub(super) environment: Environment,
     pub(super) broadcaster: Arc<Broadcaster>,
     pub(super) election: Option<LeaderElection>,
+    pub(super) stopping: Stopping,
+    /// How long what does not end with a term may go on before this replica is of no use.
+    pub(super) patience: Duration,
 }
 
 /// How a term ended.
@@ -40,13 +44,14 @@ enum Ended {
 impl Leading {
     /// Runs them whenever this replica leads (always, without an election), until `shutdown` is
     /// cancelled and they have finished, or `abort` is, which drops them. The lease is given back
-    /// either way.
+    /// either way. Ends with an error when this replica cannot lead again, since what it began when it
+    /// led last does not end.
     pub(super) async fn run(self, shutdown: CancellationToken, abort: CancellationToken) -> Result<(), ManagerError> {
         let mut result = Ok(());
         let Some(config) = self.election.clone() else {
             let mut term = self.start(None, &shutdown);
             abort.run_until_cancelled(term.work(&shutdown, &mut result)).await;
-            return result;
+            return result.and(self.end(term, &abort).await);
         };
         let fence = Fence::closed();
         let client = &self.environment.client;
@@ -81,15 +86,20 @@ impl Leading {
                 Ended::Finished | Ended::Lost => {}
             }
             // Nothing of this term may be left when the next begins.
-            tokio::select! {
-                () = term.end() => {}
-                () = patience(&abort) => {}
-            }
+            result = result.and(self.end(term, &abort).await);
             if result.is_err() || shutdown.is_cancelled() {
                 elector.release().await;
                 return result;
             }
             tracing::warn!("no longer leader, standing for election again");
+        }
+    }
+
+    /// Ends a term. Once there is no time left, what does not end is left alone.
+    async fn end(&self, term: Term, abort: &CancellationToken) -> Result<(), ManagerError> {
+        tokio::select! {
+            ended = term.end(self.patience.max(ABORT)) => ended,
+            () = patience(abort) => Ok(()),
         }
     }
 
@@ -100,17 +110,18 @@ impl Leading {
     }
 
     fn start(&self, fence: Option<Fence>, shutdown: &CancellationToken) -> Term {
-        let (workers, shutdown) = (TaskTracker::new(), shutdown.child_token());
-        let mut term = Term { work: JoinSet::new(), workers, shutdown, fence };
+        let (started, shutdown) = (Started::default(), shutdown.child_token());
+        let mut term = Term { work: JoinSet::new(), started, shutdown, fence };
         let client = match &term.fence {
             Some(fence) => self.environment.client.fenced(fence),
             None => self.environment.client.clone(),
         };
-        let (fence, workers) = (term.fence.clone(), term.workers.clone());
-        let environment = Environment { fence, workers, ..self.environment.clone() };
-        spawn_controllers(&mut term.work, &self.controllers, &environment, &self.broadcaster, &term.shutdown);
+        let environment = Environment { fence: term.fence.clone(), ..self.environment.clone() };
+        let Term { work, started, shutdown, .. } = &mut term;
+        spawn_controllers(work, started, &self.controllers, &environment, &self.broadcaster, shutdown);
         for task in &self.tasks {
-            term.work.spawn(task.run(client.clone(), term.shutdown.clone()));
+            let running = task.run(client.clone(), shutdown.clone(), self.stopping.clone());
+            work.spawn(started.part(task.name()).track_future(running));
         }
         term
     }
@@ -119,8 +130,8 @@ impl Leading {
 /// What the leader runs from when it gets the lease until it has it no longer. Dropping it aborts.
 struct Term {
     work: JoinSet<Result<(), ManagerError>>,
-    /// Everything that controllers have started.
-    workers: TaskTracker,
+    /// The same, and everything that controllers have started.
+    started: Started,
     shutdown: CancellationToken,
     /// What writes must pass: bound to this term, as somebody's own task may outlive it.
     fence: Option<Fence>,
@@ -152,12 +163,26 @@ impl Term {
         self.fence.as_ref().is_none_or(Fence::is_open)
     }
 
-    /// Aborts what is left, and waits until it is gone.
-    async fn end(mut self) {
-        self.shutdown.cancel();
-        self.work.shutdown().await;
-        self.workers.close();
-        self.workers.wait().await;
+    /// Aborts what is left, and waits until it is gone; for some time only.
+    async fn end(self, time: Duration) -> Result<(), ManagerError> {
+        let Self { mut work, started, shutdown, .. } = self;
+        shutdown.cancel();
+        let began = Instant::now();
+        let gone = async {
+            work.shutdown().await;
+            started.gone().await;
+        };
+        tokio::pin!(gone);
+        // What waits for something is gone in a moment.
+        if timeout_at(began + ABORT, gone.as_mut()).await.is_ok() {
+            return Ok(());
+        }
+        let (running, who) = started.left();
+        tracing::warn!(running, who, "no longer leader, but what was running does not end: waiting for it");
+        timeout_at(began + time, gone).await.map_err(|_| {
+            let (_, name) = started.left();
+            ManagerError::Task { name, message: format!("still running {time:?} after its term as leader") }
+        })
     }
 }
 

@@ -11,7 +11,8 @@ use tokio_util::task::TaskTracker;
 
 use super::access::Access;
 use super::leading::{ABORT, Leading};
-use super::tasks::named;
+use super::started::Started;
+use super::tasks::{Stopping, named};
 use super::{Bound, Cluster, Manager, ManagerError, describe, http, signals};
 use crate::cache::Caches;
 use crate::controller::{CompleteController, Environment};
@@ -27,7 +28,7 @@ impl Manager {
     ///
     /// A second signal aborts: this returns [`ManagerError::Aborted`], and the process, if it is still
     /// there a second later, exits with code 1. Code that blocks its thread cannot be aborted
-    /// otherwise, and a runtime waits for it.
+    /// otherwise, and a runtime waits for it. That holds when this has returned after the first one, too.
     pub async fn run(self) -> Result<(), ManagerError> {
         let shutdown = CancellationToken::new();
         let mut signals = signals::Signals::install().await.map_err(ManagerError::Signals)?;
@@ -60,7 +61,7 @@ impl Manager {
                 return Err(ManagerError::Forbidden { missing });
             }
         }
-        let mut running = Running::new(self.client.caches(), &self.clusters);
+        let mut running = Running::new(self.client.caches(), &self.clusters, &shutdown);
         self.serve_http(&mut running).await?;
         // Before the caches: what they list may have to be converted here.
         self.start_webhooks(&mut running, &shutdown).await?;
@@ -124,7 +125,7 @@ impl Manager {
         self.ready.send_replace(true);
         let tasks = &mut running.tasks;
         for task in std::mem::take(&mut self.tasks) {
-            tasks.work.spawn(task.run(tasks.shutdown.clone()));
+            tasks.work.spawn(task.run(tasks.shutdown.clone(), running.stopping.clone()));
         }
         let own = (Arc::clone(&self.broadcaster), &self.client);
         let others = self.clusters.iter().map(|cluster| (Arc::clone(&cluster.events), &cluster.client));
@@ -146,13 +147,15 @@ impl Manager {
         let (controllers, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.controllers).into_iter().partition(|controller| controller.needs_leader());
         let Group { work, shutdown, .. } = &mut running.controllers;
-        spawn_controllers(work, &others, &environment, &self.broadcaster, shutdown);
+        spawn_controllers(work, &mut running.started, &others, &environment, &self.broadcaster, shutdown);
         let leading = Leading {
             controllers,
             tasks: std::mem::take(&mut self.leader_tasks),
             environment,
             broadcaster: Arc::clone(&self.broadcaster),
             election: self.election.take(),
+            stopping: running.stopping.clone(),
+            patience: self.graceful_shutdown,
         };
         let leading = leading.run(running.leading.shutdown.clone(), running.abort_leading.clone());
         running.leading.work.spawn(async move { named("leader election", Box::pin(leading)).await? });
@@ -186,12 +189,15 @@ impl Group {
 
 /// What a manager runs. Dropping it aborts everything, in this order.
 struct Running {
+    stopping: Stopping,
     /// The leader's controllers and tasks, and the election.
     leading: Group,
     /// There is no more time for it: the lease is given back, and that is all.
     abort_leading: CancellationToken,
     /// Controllers of every replica.
     controllers: Group,
+    /// What those have started.
+    started: Started,
     /// Tasks of every replica.
     tasks: Group,
     webhooks: JoinSet<()>,
@@ -205,12 +211,14 @@ struct Running {
 }
 
 impl Running {
-    fn new(own: &Caches, clusters: &[Cluster]) -> Self {
+    fn new(own: &Caches, clusters: &[Cluster], shutdown: &CancellationToken) -> Self {
         let caches: Vec<Caches> = std::iter::once(own).chain(clusters.iter().map(Cluster::caches)).cloned().collect();
         Self {
+            stopping: Stopping::new(shutdown),
             leading: Group::new(),
             abort_leading: CancellationToken::new(),
             controllers: Group::new(),
+            started: Started::default(),
             tasks: Group::new(),
             webhooks: JoinSet::new(),
             webhooks_shutdown: CancellationToken::new(),
@@ -246,6 +254,7 @@ impl Running {
     /// Stops everything in the reverse order, and aborts what has not stopped in time. Why it stops, or
     /// what failed while it did, is the error rather than that it took too long.
     async fn stop(mut self, mut result: Result<(), ManagerError>, time: Duration) -> Result<(), ManagerError> {
+        self.stopping.begin();
         // Nor may a reconcile that reads a kind for the first time hold up the rest.
         self.caches.iter().for_each(Caches::close);
         if tokio::time::timeout(time, self.finish(&mut result)).await.is_ok() {
@@ -255,13 +264,17 @@ impl Running {
         // It drops what it runs, and gives the lease back.
         self.abort_leading.cancel();
         self.leading.stop(&mut Ok(())).await;
+        // Together: what does not hear of it must not keep the rest from being told.
         let aborted = async {
-            self.controllers.work.shutdown().await;
-            self.tasks.work.shutdown().await;
-            self.webhooks.shutdown().await;
-            self.servers.shutdown().await;
-            self.stop_caches().await;
+            tokio::join!(
+                self.controllers.work.shutdown(),
+                self.tasks.work.shutdown(),
+                self.webhooks.shutdown(),
+                self.servers.shutdown(),
+            );
+            self.started.gone().await;
         };
+        let aborted = async { tokio::join!(aborted, stop_caches(&self.caches)) };
         let _ = tokio::time::timeout(ABORT, aborted).await;
         result.and(Err(ManagerError::ShutdownTimeout { after: time }))
     }
@@ -270,18 +283,19 @@ impl Running {
     async fn finish(&mut self, result: &mut Result<(), ManagerError>) {
         self.leading.stop(result).await;
         self.controllers.stop(result).await;
+        self.started.gone().await;
         self.tasks.stop(result).await;
-        self.stop_caches().await;
+        stop_caches(&self.caches).await;
         self.webhooks_shutdown.cancel();
         while self.webhooks.join_next().await.is_some() {}
         self.servers_shutdown.cancel();
         while self.servers.join_next().await.is_some() {}
     }
+}
 
-    async fn stop_caches(&self) {
-        for caches in &self.caches {
-            caches.stop().await;
-        }
+async fn stop_caches(caches: &[Caches]) {
+    for caches in caches {
+        caches.stop().await;
     }
 }
 
@@ -320,16 +334,18 @@ where
 
 pub(super) fn spawn_controllers(
     work: &mut JoinSet<Result<(), ManagerError>>,
+    started: &mut Started,
     controllers: &[Arc<CompleteController>],
     environment: &Environment,
     broadcaster: &Broadcaster,
     shutdown: &CancellationToken,
 ) {
     for controller in controllers {
-        let mut environment = environment.clone();
-        environment.recorder = controller.broadcaster(broadcaster).recorder(controller.name());
-        let (name, running) = (controller.name().to_owned(), controller.run(environment, shutdown.clone()));
-        work.spawn(async move { named(&name, running).await?.map_err(ManagerError::from) });
+        let (name, tasks) = (controller.name().to_owned(), started.part(controller.name()));
+        let recorder = controller.broadcaster(broadcaster).recorder(&name);
+        let environment = Environment { recorder, workers: tasks.clone(), ..environment.clone() };
+        let running = controller.run(environment, shutdown.clone());
+        work.spawn(tasks.track_future(async move { named(&name, running).await?.map_err(ManagerError::from) }));
     }
 }
 

@@ -11,9 +11,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How long after the second signal the process may end by itself.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long the log may take to be told why it did not.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Signals that ask the process to stop. The second ends it, soon, whatever it is doing; unless this
-/// was dropped before.
+/// Signals that ask the process to stop. The second ends it, soon, whatever it is doing, and even if this
+/// was dropped meanwhile; nothing does if this was dropped before the first.
 pub(super) struct Signals {
     heard: mpsc::UnboundedReceiver<()>,
     _listening: DropGuard,
@@ -42,22 +44,36 @@ impl Signals {
     }
 }
 
-/// Passes signals on until the token is cancelled, and ends the process some time after the second.
+/// Passes signals on and ends the process some time after the second. Until the first, the token ends
+/// this; from then on nothing does: once a signal was taken from the system, it does not end the process
+/// any more, and whoever sends the second one means a process that does not end otherwise.
 async fn hear(installed: oneshot::Sender<io::Result<()>>, tell: mpsc::UnboundedSender<()>, until: CancellationToken) {
     let mut source = match Source::install() {
         Ok(source) => source,
         Err(error) => return drop(installed.send(Err(error))),
     };
     let _ = installed.send(Ok(()));
-    for _ in 0..2 {
-        if until.run_until_cancelled(source.next()).await.is_none() {
-            return;
-        }
-        let _ = tell.send(());
+    if until.run_until_cancelled(source.next()).await.is_none() {
+        return;
     }
+    let _ = tell.send(());
+    source.next().await;
+    let _ = tell.send(());
     tokio::time::sleep(GRACE).await;
-    tracing::error!("still running after a second signal, exiting");
+    say_so().await;
     std::process::exit(1);
+}
+
+/// Logs why the process ends, if that is possible soon: where nobody reads the log, it blocks.
+async fn say_so() {
+    let (said, heard) = oneshot::channel();
+    let say = move || {
+        tracing::error!("still running after a second signal, exiting");
+        let _ = said.send(());
+    };
+    if std::thread::Builder::new().name("last words".to_owned()).spawn(say).is_ok() {
+        let _ = tokio::time::timeout(LAST_WORDS, heard).await;
+    }
 }
 
 #[cfg(unix)]

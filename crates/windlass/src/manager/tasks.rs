@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,6 +13,40 @@ use crate::client::Client;
 use crate::object::panic_message;
 
 type Ended = Result<(), String>;
+
+/// How much earlier than the manager a task may hear of what they both stop on, as of a signal.
+const EARLIER: Duration = Duration::from_secs(1);
+
+/// Whether the manager stops: it was told to, or something has failed. Its parts are told one after
+/// the other, and later.
+#[derive(Clone)]
+pub(super) struct Stopping {
+    /// The caller's.
+    told: CancellationToken,
+    begun: CancellationToken,
+}
+
+impl Stopping {
+    pub(super) fn new(told: &CancellationToken) -> Self {
+        Self { told: told.clone(), begun: CancellationToken::new() }
+    }
+
+    /// The stop begins.
+    pub(super) fn begin(&self) {
+        self.begun.cancel();
+    }
+
+    /// Whether it has begun, or does in a moment.
+    async fn has_begun(&self) -> bool {
+        let begins = async {
+            tokio::select! {
+                () = self.told.cancelled() => {}
+                () = self.begun.cancelled() => {}
+            }
+        };
+        tokio::time::timeout(EARLIER, begins).await.is_ok()
+    }
+}
 
 /// A task of every replica.
 pub(super) struct Task {
@@ -30,11 +65,11 @@ impl Task {
     }
 
     /// Runs it; the future belongs to whoever spawns it.
-    pub(super) async fn run(self, shutdown: CancellationToken) -> Result<(), ManagerError> {
+    pub(super) async fn run(self, shutdown: CancellationToken, stopping: Stopping) -> Result<(), ManagerError> {
         let Self { name, run } = self;
         let token = shutdown.clone();
         let ended = named(&name, async move { run(token).await }).await?;
-        verdict(name, ended, &shutdown)
+        verdict(name, ended, &shutdown, &stopping).await
     }
 }
 
@@ -54,16 +89,21 @@ impl LeaderTask {
         Self { name: name.to_owned(), run: Arc::new(move |client, shutdown| erase(task(client, shutdown))) }
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// One run of it, with a client whose writes stop with the lease.
     pub(super) fn run(
         &self,
         client: Client,
         shutdown: CancellationToken,
+        stopping: Stopping,
     ) -> impl Future<Output = Result<(), ManagerError>> + Send + use<> {
         let (name, run, token) = (self.name.clone(), Arc::clone(&self.run), shutdown.clone());
         async move {
             let ended = named(&name, async move { run(client, token).await }).await?;
-            verdict(name, ended, &shutdown)
+            verdict(name, ended, &shutdown, &stopping).await
         }
     }
 }
@@ -84,9 +124,16 @@ where
     Box::pin(async move { running.await.map_err(|error| error.to_string()) })
 }
 
-fn verdict(name: String, ended: Ended, shutdown: &CancellationToken) -> Result<(), ManagerError> {
+/// What it means that a task has ended. Neither one that was told to nor one that stops on what the
+/// manager stops on, too, has ended too early.
+async fn verdict(
+    name: String,
+    ended: Ended,
+    shutdown: &CancellationToken,
+    stopping: &Stopping,
+) -> Result<(), ManagerError> {
     match ended {
-        Ok(()) if shutdown.is_cancelled() => Ok(()),
+        Ok(()) if shutdown.is_cancelled() || stopping.has_begun().await => Ok(()),
         Ok(()) => Err(ManagerError::Task { name, message: "ended before it was told to".to_owned() }),
         Err(message) => Err(ManagerError::Task { name, message }),
     }

@@ -110,7 +110,7 @@ mod tests {
             "process_max_fds 1024",
             "process_open_fds 2",
             "process_resident_memory_bytes 2048",
-            "process_start_time_seconds 1700000900",
+            "process_start_time_seconds 1.7000009e+09",
             "process_virtual_memory_bytes 4096",
         ];
         assert_eq!(shown, expected);

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures::FutureExt as _;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,9 +22,9 @@ use super::admission::{Admission, Respond};
 use super::convert::{Converter, convert_all};
 use super::metrics::{Metrics, PathMetrics};
 use super::{Denied, Response};
-use crate::http_server::{self, Reply, reply, text};
+use crate::http_server::{self, Incoming, Reply, reply, text};
 
-/// Connections served at the same time; more wait.
+/// Connections served at the same time. One more takes the place of one that is silent, or waits.
 const CONNECTIONS: usize = 1024;
 /// How long a client may take to send its request's body.
 const BODY: Duration = Duration::from_secs(30);

@@ -37,6 +37,16 @@ fn quick(identity: &str) -> LeaderElection {
     }
 }
 
+/// The same where time costs nothing, and no machine is too slow for it: the wall clock is not paused.
+fn patient(identity: &str) -> LeaderElection {
+    LeaderElection {
+        lease_duration: Duration::from_secs(12),
+        renew_deadline: Duration::from_secs(8),
+        retry_period: Duration::from_millis(500),
+        ..quick(identity)
+    }
+}
+
 /// A client whose requests hang while it is cut off.
 pub fn switchable(bench: &Bench, cut: &Arc<AtomicBool>) -> kube::Client {
     let (service, cut) = (bench.server.service(), Arc::clone(cut));
@@ -68,7 +78,7 @@ async fn holder(bench: &Bench) -> Option<String> {
 
 fn replica(client: kube::Client, identity: &'static str, log: &Log<&'static str>) -> Manager {
     let log = log.clone();
-    let builder = Manager::builder(client).name(identity).leader_election(quick(identity));
+    let builder = Manager::builder(client).name(identity).leader_election(patient(identity));
     let mut manager = builder.build().expect("built");
     let reconciler = from_fn(move |_: ObjectKey, _: Context| {
         log.push(identity);
@@ -89,7 +99,7 @@ async fn settings_that_cannot_work_fail_the_build() {
 #[tokio::test]
 async fn what_a_leader_reported_last_is_written_before_it_gives_the_lease_back() {
     let bench = Bench::start().await;
-    let builder = Manager::builder(bench.kube.clone()).leader_election(quick("a"));
+    let builder = Manager::builder(bench.kube.clone()).leader_election(patient("a"));
     let mut manager = builder.build().expect("built");
     let (begun, told) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (begins, tells) = (Arc::clone(&begun), Arc::clone(&told));
@@ -165,7 +175,7 @@ async fn what_a_leader_began_when_it_was_cut_off_does_not_leave_when_the_network
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let (log, cut) = (Log::default(), Arc::new(AtomicBool::new(false)));
-    let builder = Manager::builder(switchable(&bench, &cut)).name("a").leader_election(quick("a"));
+    let builder = Manager::builder(switchable(&bench, &cut)).name("a").leader_election(patient("a"));
     let mut manager = builder.build().expect("built");
     let (outcomes, is_cut) = (Log::default(), Arc::clone(&cut));
     let (told, begun) = (outcomes.clone(), AtomicBool::new(false));
@@ -365,6 +375,30 @@ async fn a_term_begins_when_the_workers_of_the_last_one_are_gone() {
     wait_for("the next term", async || log.contains(&"again")).await;
     running.stop().await.expect("stopped");
     assert!(log.entries().starts_with(&["begin", "end", "again"]), "{:?}", log.entries());
+}
+
+/// It once waited for ever, healthy and of no use to anybody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_replica_whose_work_does_not_end_with_its_lease_ends_with_an_error() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let builder = Manager::builder(without_leases(&bench, &cut)).name("a").leader_election(quick("a"));
+    let mut manager = builder.graceful_shutdown(Duration::from_millis(100)).build().expect("built");
+    let (free, freed) = std::sync::mpsc::channel::<()>();
+    let freed = Mutex::new(freed);
+    let blocked = from_fn(move |_: ObjectKey, _: Context| {
+        cut.store(true, Ordering::Relaxed);
+        let _ = freed.lock().expect("not poisoned").recv();
+        async { Ok(Outcome::Done) }
+    });
+    manager.add(Controller::<Pet>::new("stuck").complete(blocked)).expect("added");
+    let idle = from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("idle").complete(idle)).expect("added");
+    let ended = tokio::time::timeout(Duration::from_secs(20), Running::start(manager).ended()).await;
+    let error = ended.expect("it ends").expect_err("it cannot go on").to_string();
+    drop(free);
+    assert_eq!(error, "task \"stuck\": still running 1s after its term as leader");
 }
 
 #[tokio::test(start_paused = true)]

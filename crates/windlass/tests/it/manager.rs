@@ -277,3 +277,97 @@ async fn a_task_that_panics_is_named() {
     manager.add_leader_task("print", task).expect("added");
     assert_eq!(end(Running::start(manager).ended().await), "task \"print\": panicked: no ink");
 }
+
+/// Their own end of the stop comes last, or at the same moment as the manager's: neither is too early.
+#[tokio::test(start_paused = true)]
+async fn tasks_that_end_on_their_own_once_the_stop_has_begun_are_no_failure() {
+    let bench = Bench::start().await;
+    let (told, log) = (CancellationToken::new(), Log::default());
+    let signal = CancellationToken::new();
+    let mut manager = bench.manager();
+    for (name, until) in [("callers", told.clone()), ("signal", signal.clone())] {
+        let (leaders, of_leader) = (until.clone(), log.clone());
+        let task = async move |_: CancellationToken| {
+            until.cancelled().await;
+            Ok::<_, String>(())
+        };
+        manager.add_task(name, task).expect("added");
+        let leading = move |_, _: CancellationToken| {
+            let (until, log) = (leaders.clone(), of_leader.clone());
+            async move {
+                log.push("leads");
+                until.cancelled().await;
+                Ok::<_, String>(())
+            }
+        };
+        manager.add_leader_task(&format!("leader's {name}"), leading).expect("added");
+    }
+    // What the others are not waited for by.
+    let slow = |_, shutdown: CancellationToken| async move {
+        shutdown.cancelled().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        Ok::<_, String>(())
+    };
+    manager.add_leader_task("slow", slow).expect("added");
+    let running = tokio::spawn(manager.run_until(told.clone()));
+    wait_for("the leader's part", async || log.len() == 2).await;
+    // One signal, and who hears it first is anybody's guess.
+    signal.cancel();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    told.cancel();
+    running.await.expect("no panic").expect("stopped well");
+}
+
+/// Frees a thread that is in blocking code when it is dropped.
+struct Frees(std::sync::mpsc::Sender<()>);
+
+impl Drop for Frees {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Without a leader to be elected what was aborted was once not waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_aborted_is_gone_when_the_manager_has_ended() {
+    for needs_leader in [true, false] {
+        let bench = Bench::start().await;
+        bench.create(&pet("thor")).await;
+        let log: Log<&str> = Log::default();
+        let builder = Manager::builder(bench.kube.clone()).graceful_shutdown(Duration::from_millis(50));
+        let mut manager = builder.build().expect("built");
+        let (free, freed) = std::sync::mpsc::channel();
+        let freed = std::sync::Arc::new(std::sync::Mutex::new(freed));
+        let seen = log.clone();
+        let blocked = from_fn(move |_, _| {
+            seen.push("begin");
+            let _ = freed.lock().expect("not poisoned").recv();
+            // The others may get ahead, but not by the second that is waited.
+            for _ in 0..20 {
+                std::thread::yield_now();
+            }
+            seen.push("end");
+            std::future::pending()
+        });
+        let controller = Controller::<Pet>::new("pet").needs_leader(needs_leader);
+        manager.add(controller.complete(blocked)).expect("added");
+        let (frees, ready) = (std::sync::Mutex::new(Some(Frees(free))), CancellationToken::new());
+        let readied = ready.clone();
+        let freeing = move |_, _| {
+            let frees = frees.lock().expect("not poisoned").take();
+            readied.cancel();
+            async move {
+                let _frees = frees;
+                std::future::pending::<Result<(), String>>().await
+            }
+        };
+        manager.add_leader_task("frees", freeing).expect("added");
+        let running = Running::start(manager);
+        ready.cancelled().await;
+        wait_for("begun", async || log.contains(&"begin")).await;
+        assert!(matches!(running.stop().await, Err(ManagerError::ShutdownTimeout { .. })));
+        assert_eq!(log.entries(), ["begin", "end"]);
+    }
+}
