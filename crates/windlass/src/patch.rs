@@ -14,7 +14,7 @@
 //! others changed the same list, committing fails with a conflict. So it does when the object was
 //! deleted and another made in its place: a draft changes the object it was made of and no other.
 
-mod elements;
+pub(crate) mod elements;
 
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};

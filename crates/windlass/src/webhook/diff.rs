@@ -10,6 +10,8 @@ use std::collections::HashSet;
 use json_patch::Patch;
 use serde_json::{Map, Value};
 
+use crate::patch::elements::sources;
+
 /// The patch that makes of `sent` what changed from `before` to `after`, which are both what the
 /// type makes of it.
 pub(super) fn patch(sent: &Value, before: &Value, after: &Value) -> Patch {
@@ -59,7 +61,8 @@ const KEYS: [&str; 4] = ["name", "key", "id", "type"];
 
 /// An element that is as before is the one that was sent, wherever it went. One that is not is the one
 /// of the same name, changed. Where elements have no names, it is taken for the one that is gone from
-/// its place, unless there are more or fewer than before: then places say nothing.
+/// its place, unless there are more or fewer than before: then places say nothing. What was sent is left as
+/// it is only for elements of which it is known which one was sent: a type may sort them.
 fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     let mut origin: Vec<Option<usize>> = vec![None; after.len()];
     let mut taken = vec![false; before.len()];
@@ -72,15 +75,15 @@ fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> 
             origin[index] = Some(from);
         }
     }
-    let key = key(before, after);
+    let (key, sources) = (key(before, after), sources(before, sent));
     let changed = |index: usize, value: &Value| match key {
         Some(key) => (0..before.len()).find(|from| !taken[*from] && before[*from][key] == value[key]),
         None => (before.len() == after.len() && !taken[index]).then_some(index),
     };
-    let carried = after.iter().enumerate().map(|(index, value)| match (origin[index], changed(index, value)) {
-        (Some(from), _) => sent[from].clone(),
-        (None, Some(from)) => carry(&sent[from], &before[from], value),
-        (None, None) => value.clone(),
+    let carried = after.iter().enumerate().map(|(index, value)| {
+        let from = origin[index].or_else(|| changed(index, value));
+        let sent = from.and_then(|from| Some((from, &sent[sources[from]?])));
+        sent.map_or_else(|| value.clone(), |(from, sent)| carry(sent, &before[from], value))
     });
     carried.collect()
 }
@@ -162,6 +165,17 @@ mod tests {
             &json!([{"name": "a"}, {"name": "a", "m": 1}]),
             &json!([{"name": "a", "x": 1}, {"name": "a", "m": 1, "x": 2}]),
         );
+    }
+
+    #[test]
+    fn an_element_is_found_where_the_type_sorts_them() {
+        check(
+            &json!([{"name": "b", "n": 2, "x": 2}, {"name": "a", "n": 1, "x": 1}]),
+            &json!([{"name": "a", "n": 1}, {"name": "b", "n": 2}]),
+            &json!([{"name": "a", "n": 1}, {"name": "b", "n": 3}]),
+            &json!([{"name": "a", "n": 1, "x": 1}, {"name": "b", "n": 3, "x": 2}]),
+        );
+        check(&json!(["b", "a"]), &json!(["a", "b"]), &json!(["a"]), &json!(["a"]));
     }
 
     fn value() -> impl Strategy<Value = Value> {
