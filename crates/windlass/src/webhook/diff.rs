@@ -56,13 +56,15 @@ fn carry_object(
     carried
 }
 
-/// Fields that tell the elements of a list apart, where all have one and no two the same.
+/// Fields that tell the elements of a list apart, where all have one and no two the same. One that is empty
+/// is none: it is there to be filled in.
 const KEYS: [&str; 4] = ["name", "key", "id", "type"];
 
 /// An element that is as before is the one that was sent, wherever it went. One that is not is the one
-/// of the same name, changed. Where elements have no names, it is taken for the one that is gone from
-/// its place, unless there are more or fewer than before: then places say nothing. What was sent is left as
-/// it is only for elements of which it is known which one was sent: a type may sort them.
+/// of the same name, changed. Where elements have no names, or nobody has the name any more, it is taken for
+/// the one that is gone from its place, unless there are more or fewer than before: then places say nothing.
+/// What was sent is left as it is only for elements of which it is known which one was sent: a type may
+/// sort them.
 fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     let mut origin: Vec<Option<usize>> = vec![None; after.len()];
     let mut taken = vec![false; before.len()];
@@ -76,9 +78,11 @@ fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> 
         }
     }
     let (key, sources) = (key(before, after), sources(before, sent));
-    let changed = |index: usize, value: &Value| match key {
-        Some(key) => (0..before.len()).find(|from| !taken[*from] && before[*from][key] == value[key]),
-        None => (before.len() == after.len() && !taken[index]).then_some(index),
+    let is_gone = |index: usize| key.is_none_or(|key| after.iter().all(|value| value[key] != before[index][key]));
+    let changed = |index: usize, value: &Value| {
+        let named = |key| (0..before.len()).find(|from| !taken[*from] && before[*from][key] == value[key]);
+        let at_its_place = || (before.len() == after.len() && !taken[index] && is_gone(index)).then_some(index);
+        key.and_then(named).or_else(at_its_place)
     };
     let carried = after.iter().enumerate().map(|(index, value)| {
         let from = origin[index].or_else(|| changed(index, value));
@@ -93,7 +97,7 @@ fn key(before: &[Value], after: &[Value]) -> Option<&'static str> {
     let tells_apart = |key: &str, list: &[Value]| {
         let mut seen = HashSet::new();
         let text = |element: &Value| element.get(key).and_then(Value::as_str).map(str::to_owned);
-        list.iter().all(|element| text(element).is_some_and(|text| seen.insert(text)))
+        list.iter().all(|element| text(element).is_some_and(|text| !text.is_empty() && seen.insert(text)))
     };
     KEYS.into_iter().find(|key| tells_apart(key, before) && tells_apart(key, after))
 }
@@ -141,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_the_type_does_not_know_stays_with_its_element() {
-        // By name, wherever it goes; one of another name is another one.
+        // By name, wherever it goes; one of another name is another one, unless it took the place.
         for key in KEYS {
             check(
                 &json!([{key: "a", "x": 1}, {key: "b", "x": 2}]),
@@ -149,7 +153,25 @@ mod tests {
                 &json!([{key: "c"}, {key: "b", "m": 1}, {key: "a", "m": 1}]),
                 &json!([{key: "c"}, {key: "b", "m": 1, "x": 2}, {key: "a", "m": 1, "x": 1}]),
             );
-            check(&json!([{key: "a", "x": 1}]), &json!([{key: "a"}]), &json!([{key: "b"}]), &json!([{key: "b"}]));
+            check(
+                &json!([{key: "a", "x": 1}]),
+                &json!([{key: "a"}]),
+                &json!([{key: "b"}, {key: "c"}]),
+                &json!([{key: "b"}, {key: "c"}]),
+            );
+            check(
+                &json!([{key: "A", "x": 1}, {key: "b", "x": 2}, {key: "c", "x": 3}]),
+                &json!([{key: "A"}, {key: "b"}, {key: "c"}]),
+                &json!([{key: "a"}, {key: "d"}, {key: "b", "m": 1}]),
+                &json!([{key: "a", "x": 1}, {key: "d"}, {key: "b", "m": 1, "x": 2}]),
+            );
+            // Filled in.
+            check(
+                &json!([{"port": 80, "x": 1}, {key: "b", "port": 81, "x": 2}]),
+                &json!([{key: "", "port": 80}, {key: "b", "port": 81}]),
+                &json!([{key: "http", "port": 80}, {key: "b", "port": 81}]),
+                &json!([{key: "http", "port": 80, "x": 1}, {key: "b", "port": 81, "x": 2}]),
+            );
         }
         // Without names nothing is taken over when there are more or fewer.
         check(
