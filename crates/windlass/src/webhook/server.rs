@@ -472,8 +472,8 @@ mod tests {
         assert_eq!(Budget::new(usize::MAX).free.available_permits(), Semaphore::MAX_PERMITS);
     }
 
-    /// A conversion that ends when it is told to.
-    struct Stuck(Subject, Mutex<mpsc::Receiver<()>>);
+    /// A conversion that says when it begins, and ends when it is told to.
+    struct Stuck(Subject, tokio::sync::mpsc::UnboundedSender<()>, Mutex<mpsc::Receiver<()>>);
 
     impl Converter for Stuck {
         fn subject(&self) -> &Subject {
@@ -481,16 +481,17 @@ mod tests {
         }
 
         fn convert(&self, object: &Value, _: &str) -> Result<Value, ConvertError> {
-            let _ = self.1.lock().recv();
+            let _ = self.1.send(());
+            let _ = self.2.lock().recv();
             Ok(object.clone())
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_conversion_that_does_not_end_is_answered_for_and_still_counts() {
-        let (end, ended) = mpsc::channel();
+        let ((end, ended), (begin, mut begun)) = (mpsc::channel(), tokio::sync::mpsc::unbounded_channel());
         let subject = Subject { group: "example.com".into(), kind: "Host".into(), plural: "hosts".into() };
-        let converters: Vec<Arc<dyn Converter>> = vec![Arc::new(Stuck(subject, Mutex::new(ended)))];
+        let converters: Vec<Arc<dyn Converter>> = vec![Arc::new(Stuck(subject, begin, Mutex::new(ended)))];
         let metrics = Metrics::new(&Registry::default());
         let routes = Arc::new(Routes::new(&[], converters, (1 << 20, 1 << 20), metrics));
         let review = json!({"request": {"uid": "7", "desiredAPIVersion": "example.com/v2",
@@ -499,11 +500,10 @@ mod tests {
         let (body, charge) = collect(body, &routes.conversions).await.unwrap();
         let size = body.len();
         let converting = tokio::spawn(Arc::clone(&routes).convert_body(body, charge, HANDLER));
-        tokio::task::yield_now().await;
+        begun.recv().await.unwrap();
         tokio::time::advance(HANDLER + Duration::from_millis(1)).await;
         assert_eq!(converting.await.unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
-        // Unless it was cut off before it began.
-        assert!([TOGETHER - size, TOGETHER].contains(&routes.conversions.free.available_permits()));
+        assert_eq!(routes.conversions.free.available_permits(), TOGETHER - size);
         drop(end);
         let all = routes.conversions.free.acquire_many(u32::try_from(TOGETHER).unwrap()).await;
         assert!(all.is_ok(), "it ends, and counts no more");
