@@ -121,8 +121,8 @@ impl<K: Object> Draft<K> {
             }
             if status_diff.is_some() {
                 answer["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();
-                self.base = Arc::new(decode(with_status(&answer, &before))?);
-                self.object = decode(with_status(&answer, &after))?;
+                self.base = Arc::new(decode("patch", &key, with_status(&answer, &before))?);
+                self.object = decode("patch", &key, with_status(&answer, &after))?;
             }
             latest = Some(patched);
             committed.object = true;
@@ -248,7 +248,7 @@ impl Live {
         let resource = ApiResource::erase::<K>(&K::DynamicType::default());
         let Some(live) = client.objects_with::<DynamicObject>(resource).get_live(key).await? else { return Ok(None) };
         let raw = serde_json::to_value(&live).map_err(unencodable::<K>)?;
-        let known = encode(&decode::<K>(raw.clone())?)?;
+        let known = encode(&decode::<K>("get", key, raw.clone())?)?;
         Ok(Some(Self { raw, known }))
     }
 
@@ -284,9 +284,18 @@ fn encode<K: Object<DynamicType: Default>>(object: &K) -> Result<Value, ClientEr
     serde_json::to_value(object).map_err(unencodable::<K>)
 }
 
-/// An object that came from [`encode`], in parts.
-fn decode<K: Object<DynamicType: Default>>(value: Value) -> Result<K, ClientError> {
-    serde_json::from_value(value).map_err(unencodable::<K>)
+/// An object that came from the server, or from [`encode`] in parts. What does not fit is told of as it is
+/// where objects are read.
+fn decode<K: Object<DynamicType: Default>>(
+    verb: &'static str,
+    key: &ObjectKey,
+    value: Value,
+) -> Result<K, ClientError> {
+    serde_json::from_value(value).map_err(|error| {
+        let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
+        let source = Box::new(kube::Error::SerdeError(error));
+        ClientError::Request { verb, kind, key: key.to_string(), source }
+    })
 }
 
 fn unencodable<K: Object<DynamicType: Default>>(source: serde_json::Error) -> ClientError {
@@ -478,6 +487,14 @@ mod tests {
         assert!(matches!(&error, ClientError::Encode { .. }), "{error}");
         assert_eq!(error.to_string(), "encode riddles.example.com/v1: key must be a string");
         client.caches().stop().await;
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_named() {
+        let key = ObjectKey::new("default", "open");
+        let error = decode::<Riddle>("get", &key, json!({"metadata": {}})).expect_err("no spec");
+        assert!(matches!(&error, ClientError::Request { .. }), "{error}");
+        assert!(error.to_string().starts_with("get riddles.example.com/v1 default/open: "), "{error}");
     }
 
     #[test]
