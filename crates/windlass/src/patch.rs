@@ -6,7 +6,8 @@
 //! elements can be told apart by a `name`, a `type` or another of the fields that Kubernetes' own
 //! kinds have for it: an element that stays keeps what is not known of it, and for that the object is read from the
 //! server first. In a list without such a field, an element that this program changes is written as it knows it.
-//! So is a condition that it changes, if nothing else in the list stays: then the object is not read.
+//! So is a condition that it changes. Conditions that have the fields of meta/v1 are taken to have no others: for
+//! those the object is not read.
 //!
 //! A merge patch replaces lists as a whole. So that this undoes nothing that others wrote, a patch
 //! with a list carries the resource version, and the server refuses it when the object has changed.

@@ -17,7 +17,7 @@ const KEYS: [&str; 10] =
     ["name", "type", "key", "uid", "mountPath", "devicePath", "containerPort", "port", "ip", "topologyKey"];
 
 /// Whether a patch of this would take fields that are not known from elements that stay. Metadata is known as a
-/// whole, and a condition belongs to whoever changes it.
+/// whole, a condition belongs to whoever changes it, and conditions of meta/v1 have no more than what is known.
 pub(super) fn loses(before: &Value, patch: &Value) -> bool {
     fn list_loses(field: &str, before: &Value, patch: &Value) -> bool {
         match (before, patch) {
@@ -26,7 +26,7 @@ pub(super) fn loses(before: &Value, patch: &Value) -> bool {
             }
             (Value::Array(known), Value::Array(elements)) => {
                 elements.iter().zip(counterparts(known, elements)).any(|(element, counterpart)| {
-                    let theirs = |known: &Value| field != "conditions" || known == element;
+                    let theirs = |known: &Value| field != "conditions" || known == element && !is_meta_v1(known);
                     element.is_object() && counterpart.is_some_and(|known| theirs(known.1))
                 })
             }
@@ -36,6 +36,14 @@ pub(super) fn loses(before: &Value, patch: &Value) -> bool {
     let Some(fields) = patch.as_object() else { return false };
     let mut fields = fields.iter().filter(|(field, _)| *field != "metadata");
     fields.any(|(field, patch)| list_loses(field, &before[field.as_str()], patch))
+}
+
+/// Whether this is a condition of meta/v1: all that must be there is, and nothing else.
+fn is_meta_v1(condition: &Value) -> bool {
+    const REQUIRED: [&str; 5] = ["type", "status", "reason", "message", "lastTransitionTime"];
+    let Some(fields) = condition.as_object() else { return false };
+    REQUIRED.iter().all(|field| fields.contains_key(*field))
+        && fields.keys().all(|field| field == "observedGeneration" || REQUIRED.contains(&field.as_str()))
 }
 
 /// Fills up the elements of the lists in a merge patch. `known` is the object of which `raw` is all that the
@@ -221,9 +229,15 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_of_what_is_known_or_ours() {
+        let meta = json!({"type": "M", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "T"});
+        let mut more = meta.clone();
+        more["type"] = json!("N");
+        more["severity"] = json!("High");
         let before = json!({
             "metadata": {"ownerReferences": [{"uid": "u"}]},
-            "status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]},
+            "status": {"conditions": [
+                {"type": "A", "status": "True"}, {"type": "B", "status": "True"}, meta, more,
+            ]},
             "spec": {"list": [{"name": "a"}]},
         });
         for (patch, lost) in [
@@ -233,6 +247,8 @@ mod tests {
                 json!({"status": {"conditions": [{"type": "A", "status": "False"}, {"type": "B", "status": "True"}]}}),
                 true,
             ),
+            (json!({"status": {"conditions": [{"type": "A", "status": "False"}, meta]}}), false),
+            (json!({"status": {"conditions": [{"type": "A", "status": "False"}, more]}}), true),
             (json!({"spec": {"list": [{"name": "b"}]}}), false),
             (json!({"spec": {"list": null, "more": [{"name": "a"}]}}), false),
             (json!({"spec": {"list": [{"name": "a"}, {"name": "b"}]}}), true),

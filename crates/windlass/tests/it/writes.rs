@@ -18,7 +18,7 @@ use windlass::prune::Children;
 use windlass::{Client, Manager, ObjectKey, conditions};
 
 use crate::adversity::{forward, through};
-use crate::bench::{Bench, Pet, PetStatus, Running, pet, wait_for};
+use crate::bench::{Bench, Log, Pet, PetStatus, Running, pet, wait_for};
 
 #[tokio::test(start_paused = true)]
 async fn a_draft_sends_only_what_changed() {
@@ -85,6 +85,26 @@ async fn a_condition_is_not_written_over_a_later_one() {
     for type_ in ["Ready", "Fed", "Washed"] {
         assert!(conditions::is_current(&status.conditions, type_, 6), "{type_}");
     }
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_several_conditions_is_changed_with_one_request() {
+    let bench = Bench::start().await;
+    let requests: Log<String> = Log::default();
+    let log = requests.clone();
+    let kube = through(&bench, move |request, service| {
+        log.push(request.method().to_string());
+        forward(request, service)
+    });
+    let client = Client::standalone(kube, "it");
+    let mut draft = Draft::new(Arc::new(client.create(&pet("thor")).await.expect("created")));
+    for (type_, holds) in [("Fed", true), ("Washed", true), ("Fed", false)] {
+        let conditions = &mut draft.status.get_or_insert_default().conditions;
+        conditions::set(conditions, conditions::new(type_, holds, "Done", "").observed(1), Timestamp::now());
+        assert!(draft.commit(&client).await.expect("committed").status);
+    }
+    assert_eq!(requests.entries(), ["POST", "PATCH", "PATCH", "PATCH"]);
     client.caches().stop().await;
 }
 
