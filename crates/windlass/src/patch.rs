@@ -6,15 +6,16 @@
 //! elements can be told apart by a `name`, a `type` or another of the fields that Kubernetes' own
 //! kinds have for it: an element that stays keeps what is not known of it, and for that the object is read from the
 //! server first. In a list without such a field, an element that this program changes is written as it knows it.
-//! So is a condition that it changes, if nothing else in the list stays: then the object is not read.
+//! So is a condition that it changes. Conditions that have the fields of meta/v1 are taken to have no others: for
+//! those the object is not read.
 //!
 //! A merge patch replaces lists as a whole. So that this undoes nothing that others wrote, a patch
 //! with a list carries the resource version, and the server refuses it when the object has changed.
 //! It is sent again if the lists in question are as they were; conditions are merged by type. Where
-//! others changed the same list, committing fails with a conflict. So it does when the object was
-//! deleted and another made in its place: a draft changes the object it was made of and no other.
+//! others changed the same list, or the same condition, committing fails with a conflict: what is to be written
+//! comes from a state that is over. So it does when the object was deleted and another made in its place: a draft changes the object it was made of and no other.
 
-mod elements;
+pub(crate) mod elements;
 
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
@@ -121,8 +122,8 @@ impl<K: Object> Draft<K> {
             }
             if status_diff.is_some() {
                 answer["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();
-                self.base = Arc::new(decode(with_status(&answer, &before))?);
-                self.object = decode(with_status(&answer, &after))?;
+                self.base = Arc::new(decode("patch", &key, with_status(&answer, &before))?);
+                self.object = decode("patch", &key, with_status(&answer, &after))?;
             }
             latest = Some(patched);
             committed.object = true;
@@ -248,7 +249,7 @@ impl Live {
         let resource = ApiResource::erase::<K>(&K::DynamicType::default());
         let Some(live) = client.objects_with::<DynamicObject>(resource).get_live(key).await? else { return Ok(None) };
         let raw = serde_json::to_value(&live).map_err(unencodable::<K>)?;
-        let known = encode(&decode::<K>(raw.clone())?)?;
+        let known = encode(&decode::<K>("get", key, raw.clone())?)?;
         Ok(Some(Self { raw, known }))
     }
 
@@ -284,9 +285,18 @@ fn encode<K: Object<DynamicType: Default>>(object: &K) -> Result<Value, ClientEr
     serde_json::to_value(object).map_err(unencodable::<K>)
 }
 
-/// An object that came from [`encode`], in parts.
-fn decode<K: Object<DynamicType: Default>>(value: Value) -> Result<K, ClientError> {
-    serde_json::from_value(value).map_err(unencodable::<K>)
+/// An object that came from the server, or from [`encode`] in parts. What does not fit is told of as it is
+/// where objects are read.
+fn decode<K: Object<DynamicType: Default>>(
+    verb: &'static str,
+    key: &ObjectKey,
+    value: Value,
+) -> Result<K, ClientError> {
+    serde_json::from_value(value).map_err(|error| {
+        let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
+        let source = Box::new(kube::Error::SerdeError(error));
+        ClientError::Request { verb, kind, key: key.to_string(), source }
+    })
 }
 
 fn unencodable<K: Object<DynamicType: Default>>(source: serde_json::Error) -> ClientError {
@@ -402,7 +412,7 @@ fn rebased(before: &Value, ours: &Value, theirs: &Value, diff: &Value) -> Option
         if !lists.iter().all(|list| is_conditions(list)) {
             return same_lists(before, theirs, &patch).then_some(patch);
         }
-        let merged = merge_conditions(before, ours, theirs);
+        let merged = merge_conditions(before, ours, theirs)?;
         // Where we took the list away and nobody has put anything in it, it goes.
         Some(if patch.is_null() && merged.is_empty() { patch } else { Value::Array(merged) })
     });
@@ -425,25 +435,32 @@ fn is_conditions(value: &Value) -> bool {
     list.iter().all(|condition| condition["type"].as_str().is_some_and(|type_| types.insert(type_)))
 }
 
-/// Three ways: conditions that we changed are ours, all others are as they are now.
-fn merge_conditions(before: &Value, ours: &Value, theirs: &Value) -> Vec<Value> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let find = |list: &[Value], type_: &Value| list.iter().find(|c| c["type"] == *type_).cloned();
-    let (before, ours, mut merged) = (list(before), list(ours), list(theirs));
-    for condition in &ours {
-        if find(&before, &condition["type"]).as_ref() == Some(condition) {
+/// Three ways: conditions that we changed are ours, all others are as they are now; `None` if others changed
+/// one that we changed.
+fn merge_conditions(before: &Value, ours: &Value, theirs: &Value) -> Option<Vec<Value>> {
+    fn list(value: &Value) -> &[Value] {
+        value.as_array().map_or(&[], Vec::as_slice)
+    }
+    let (before, ours, theirs) = (list(before), list(ours), list(theirs));
+    let find = |list: &'_ [Value], type_: &Value| list.iter().find(|known| known["type"] == *type_).cloned();
+    let mut merged = theirs.to_vec();
+    for type_ in before.iter().chain(ours).map(|condition| &condition["type"]) {
+        let [was, wanted, is] = [before, ours, theirs].map(|list| find(list, type_));
+        if wanted == was || wanted == is {
             continue;
         }
-        match merged.iter_mut().find(|known| known["type"] == condition["type"]) {
-            Some(known) => *known = condition.clone(),
-            None => merged.push(condition.clone()),
+        if is != was {
+            return None;
+        }
+        let place = merged.iter().position(|known| known["type"] == *type_);
+        match (place, wanted) {
+            (Some(place), Some(wanted)) => merged[place] = wanted,
+            // One that was taken away is met once, and one that was added is met once.
+            (Some(place), None) => drop(merged.remove(place)),
+            (None, wanted) => merged.extend(wanted),
         }
     }
-    merged.retain(|condition| {
-        let type_ = &condition["type"];
-        find(&before, type_).is_none() || find(&ours, type_).is_some()
-    });
-    merged
+    Some(merged)
 }
 
 #[cfg(test)]
@@ -471,6 +488,14 @@ mod tests {
         assert!(matches!(&error, ClientError::Encode { .. }), "{error}");
         assert_eq!(error.to_string(), "encode riddles.example.com/v1: key must be a string");
         client.caches().stop().await;
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_named() {
+        let key = ObjectKey::new("default", "open");
+        let error = decode::<Riddle>("get", &key, json!({"metadata": {}})).expect_err("no spec");
+        assert!(matches!(&error, ClientError::Request { .. }), "{error}");
+        assert!(error.to_string().starts_with("get riddles.example.com/v1 default/open: "), "{error}");
     }
 
     #[test]
@@ -519,11 +544,30 @@ mod tests {
         let before = json!([condition("A", "False"), condition("B", "False"), condition("C", "True")]);
         let ours = json!([condition("A", "True"), condition("B", "False"), condition("E", "True")]);
         let theirs =
-            json!([condition("A", "Unknown"), condition("B", "True"), condition("C", "True"), condition("D", "True"),]);
-        assert_eq!(
-            merge_conditions(&before, &ours, &theirs),
-            [condition("A", "True"), condition("B", "True"), condition("D", "True"), condition("E", "True")]
-        );
+            json!([condition("A", "False"), condition("B", "True"), condition("C", "True"), condition("D", "True")]);
+        let merged =
+            vec![condition("A", "True"), condition("B", "True"), condition("D", "True"), condition("E", "True")];
+        assert_eq!(merge_conditions(&before, &ours, &theirs), Some(merged));
+    }
+
+    #[test]
+    fn a_condition_that_both_changed_is_a_conflict() {
+        let condition = |status: &str| json!([{"type": "A", "status": status}]);
+        let (none, a, b, c) = (json!([]), condition("True"), condition("False"), condition("Unknown"));
+        for (before, ours, theirs, merged) in [
+            (&a, &b, &c, None),
+            (&a, &b, &none, None),
+            (&a, &none, &b, None),
+            (&none, &a, &b, None),
+            (&a, &b, &b, Some(&b)),
+            (&a, &none, &none, Some(&none)),
+            (&none, &a, &none, Some(&a)),
+            (&a, &none, &a, Some(&none)),
+            (&a, &a, &b, Some(&b)),
+        ] {
+            let expected = merged.and_then(Value::as_array).cloned();
+            assert_eq!(merge_conditions(before, ours, theirs), expected, "{before}, {ours}, {theirs}");
+        }
     }
 
     #[test]

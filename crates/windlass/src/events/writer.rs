@@ -477,7 +477,18 @@ mod tests {
     #[tokio::test]
     async fn whatever_controllers_are_called_their_events_are_accepted() {
         let server = windlass_server::Server::builder().start().await.unwrap();
-        let client = kube::Client::new(server.service(), "default");
+        // However long the server takes, events are written before the end.
+        let answers = Arc::new(tokio::sync::Semaphore::new(0));
+        let (service, answered) = (server.service(), Arc::clone(&answers));
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (mut service, answered) = (service.clone(), Arc::clone(&answered));
+            async move {
+                let answer = tower::Service::call(&mut service, request).await;
+                answered.add_permits(1);
+                answer
+            }
+        });
+        let client = kube::Client::new(service, "default");
         let reporters = ["petstore", "pet store", "", "é", "example.com/pets", "a/b/c", &"n".repeat(300)];
         for api in [EventApi::EventsV1, EventApi::CoreV1] {
             let broadcaster = Broadcaster::new(api);
@@ -490,7 +501,12 @@ mod tests {
                     broadcaster.recorder(reporter).publish(regarding.clone(), event);
                 }
             }
-            write(&broadcaster, client.clone()).await;
+            let shutdown = CancellationToken::new();
+            let written = async {
+                answers.acquire_many(4 * 7).await.unwrap().forget();
+                shutdown.cancel();
+            };
+            tokio::join!(broadcaster.run(client.clone(), shutdown.clone()), written);
             assert_eq!(broadcaster.dropped(), 0, "{api:?}");
         }
     }

@@ -3,7 +3,8 @@
 //! A merge patch replaces lists as a whole: what is not sent of an element is gone. What a program read is
 //! only what its type knows, so elements that stay are filled up from the object as the server has it.
 //! Which element is which is told by the fields that Kubernetes' own kinds tell them apart by; in lists without
-//! such a field, by being equal.
+//! such a field, by being equal. What a type makes of a list need not have the order of what it was made of,
+//! as with sets and maps: elements that cannot be found there for sure are not filled up.
 
 use std::collections::HashSet;
 
@@ -16,7 +17,7 @@ const KEYS: [&str; 10] =
     ["name", "type", "key", "uid", "mountPath", "devicePath", "containerPort", "port", "ip", "topologyKey"];
 
 /// Whether a patch of this would take fields that are not known from elements that stay. Metadata is known as a
-/// whole, and a condition belongs to whoever changes it.
+/// whole, a condition belongs to whoever changes it, and conditions of meta/v1 have no more than what is known.
 pub(super) fn loses(before: &Value, patch: &Value) -> bool {
     fn list_loses(field: &str, before: &Value, patch: &Value) -> bool {
         match (before, patch) {
@@ -25,7 +26,7 @@ pub(super) fn loses(before: &Value, patch: &Value) -> bool {
             }
             (Value::Array(known), Value::Array(elements)) => {
                 elements.iter().zip(counterparts(known, elements)).any(|(element, counterpart)| {
-                    let theirs = |known: &Value| field != "conditions" || known == element;
+                    let theirs = |known: &Value| field != "conditions" || known == element && !is_meta_v1(known);
                     element.is_object() && counterpart.is_some_and(|known| theirs(known.1))
                 })
             }
@@ -35,6 +36,14 @@ pub(super) fn loses(before: &Value, patch: &Value) -> bool {
     let Some(fields) = patch.as_object() else { return false };
     let mut fields = fields.iter().filter(|(field, _)| *field != "metadata");
     fields.any(|(field, patch)| list_loses(field, &before[field.as_str()], patch))
+}
+
+/// Whether this is a condition of meta/v1: all that must be there is, and nothing else.
+fn is_meta_v1(condition: &Value) -> bool {
+    const REQUIRED: [&str; 5] = ["type", "status", "reason", "message", "lastTransitionTime"];
+    let Some(fields) = condition.as_object() else { return false };
+    REQUIRED.iter().all(|field| fields.contains_key(*field))
+        && fields.keys().all(|field| field == "observedGeneration" || REQUIRED.contains(&field.as_str()))
 }
 
 /// Fills up the elements of the lists in a merge patch. `known` is the object of which `raw` is all that the
@@ -47,12 +56,13 @@ pub(super) fn complete(patch: &mut Value, known: &Value, raw: &Value) {
             }
         }
         (Value::Array(elements), Value::Array(known), Value::Array(raw)) if known.len() == raw.len() => {
-            let found = counterparts(known, elements);
+            let (found, sources) = (counterparts(known, elements), sources(known, raw));
             for (element, counterpart) in elements.iter_mut().zip(found) {
                 let Some((index, known)) = counterpart.filter(|_| element.is_object()) else { continue };
-                let mut whole = raw[index].clone();
+                let Some(raw) = sources[index].map(|source| &raw[source]) else { continue };
+                let mut whole = raw.clone();
                 if let Some(mut diff) = merge_diff(known, element) {
-                    complete(&mut diff, known, &raw[index]);
+                    complete(&mut diff, known, raw);
                     json_patch::merge(&mut whole, &diff);
                 }
                 *element = whole;
@@ -64,14 +74,7 @@ pub(super) fn complete(patch: &mut Value, known: &Value, raw: &Value) {
 
 /// For each element of a list, what it was in another, and where.
 fn counterparts<'a>(known: &'a [Value], elements: &[Value]) -> Vec<Option<(usize, &'a Value)>> {
-    let tells_apart = |key: &str, list: &[Value]| {
-        let mut seen = HashSet::new();
-        list.iter().all(|element| match element.get(key) {
-            Some(value @ (Value::String(_) | Value::Number(_))) => seen.insert(value.to_string()),
-            _ => false,
-        })
-    };
-    if let Some(key) = KEYS.iter().find(|key| tells_apart(key, known) && tells_apart(key, elements)) {
+    if let Some(key) = key(known, elements) {
         let find = |element: &Value| known.iter().enumerate().find(|(_, known)| known[key] == element[key]);
         return elements.iter().map(find).collect();
     }
@@ -81,6 +84,62 @@ fn counterparts<'a>(known: &'a [Value], elements: &[Value]) -> Vec<Option<(usize
         Some(left.remove(at))
     };
     elements.iter().map(&mut take).collect()
+}
+
+/// For each element that a type knows of a list, which one of the list it was made of. Without a key it is the
+/// one at the same place, if nothing speaks against it.
+pub(crate) fn sources(known: &[Value], raw: &[Value]) -> Vec<Option<usize>> {
+    if let Some(key) = key(known, raw) {
+        return known.iter().map(|known| raw.iter().position(|raw| raw[key] == known[key])).collect();
+    }
+    let source = |(index, known): (usize, &Value)| {
+        let here = raw.get(index)?;
+        let made = is_made_of(known, here, false)
+            || is_made_of(known, here, true) && !raw.iter().any(|raw| is_made_of(known, raw, false));
+        made.then_some(index)
+    };
+    known.iter().enumerate().map(source).collect()
+}
+
+/// Whether a value is what a type knows of another. Types add empty fields; some also add fields with
+/// something in them (`filled`), but not only such.
+fn is_made_of(known: &Value, raw: &Value, filled: bool) -> bool {
+    match (known, raw) {
+        (Value::Object(known), Value::Object(raw)) => {
+            let filled = filled && known.keys().any(|field| raw.contains_key(field));
+            known.iter().all(|(field, known)| match raw.get(field) {
+                Some(raw) => is_made_of(known, raw, filled),
+                None => filled || is_empty(known),
+            })
+        }
+        (Value::Array(known), Value::Array(raw)) => {
+            known.len() == raw.len() && known.iter().zip(raw).all(|(known, raw)| is_made_of(known, raw, filled))
+        }
+        _ => known == raw,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
+    }
+}
+
+/// What tells the elements of each of two lists apart.
+fn key(one: &[Value], other: &[Value]) -> Option<&'static str> {
+    let tells_apart = |key: &str, list: &[Value]| {
+        let mut seen = HashSet::new();
+        list.iter().all(|element| match element.get(key) {
+            Some(value @ (Value::String(_) | Value::Number(_))) => seen.insert(value.to_string()),
+            _ => false,
+        })
+    };
+    KEYS.into_iter().find(|key| tells_apart(key, one) && tells_apart(key, other))
 }
 
 #[cfg(test)]
@@ -120,6 +179,27 @@ mod tests {
                 json!([{"n": 3}, {"n": 1}, {"n": 2}, {"n": 1}, {"n": 1}]),
                 json!([{"n": 3}, {"n": 1, "x": 1}, {"n": 2, "x": 3}, {"n": 1, "x": 2}, {"n": 1}]),
             ),
+            (
+                "in another order, told apart by name",
+                json!([{"name": "a", "n": 1}, {"name": "b", "n": 2}]),
+                json!([{"name": "b", "n": 2, "x": 2}, {"name": "a", "n": 1, "x": 1}]),
+                json!([{"name": "a", "n": 1}, {"name": "b", "n": 3}]),
+                json!([{"name": "a", "n": 1, "x": 1}, {"name": "b", "n": 3, "x": 2}]),
+            ),
+            (
+                "in another order, without a key",
+                json!([{"n": 1, "list": []}, {"n": 2, "list": []}, {"n": 3, "list": []}]),
+                json!([{"n": 2, "x": 2}, {"n": 1, "x": 1}, {"n": 3, "x": 3}]),
+                json!([{"n": 1, "list": []}, {"n": 3, "list": []}, {"n": 2, "list": []}]),
+                json!([{"n": 1, "list": []}, {"n": 3, "x": 3}, {"n": 2, "list": []}]),
+            ),
+            (
+                "filled in by the type",
+                json!([{"n": 1, "mode": "fast"}, {"n": 2, "mode": "fast"}]),
+                json!([{"n": 1, "x": 1}, {"n": 2, "mode": "fast"}]),
+                json!([{"n": 1, "mode": "fast"}]),
+                json!([{"n": 1, "x": 1}]),
+            ),
             ("nothing to know of", json!(["a"]), json!(["a"]), json!(["b", "a"]), json!(["b", "a"])),
             ("elements that are left out", json!([{"name": "a"}]), json!([{"name": "a"}, 1]), json!([]), json!([])),
         ] {
@@ -133,10 +213,31 @@ mod tests {
     }
 
     #[test]
+    fn elements_without_a_key_are_not_taken_for_others() {
+        for (known, raw, expected) in [
+            (json!([{"a": 1}, {"b": 1}]), json!([{"b": 1}, {"a": 1}]), [None, None]),
+            (json!([{"a": {"n": 1, "m": "x"}}, {"b": 1}]), json!([{"b": 1}, {"a": {"n": 1}}]), [None, None]),
+            (json!([{"k": 0, "a": 1}, {"k": 0, "b": 1}]), json!([{"k": 0, "b": 1}, {"k": 0, "a": 1}]), [None, None]),
+            (json!([{"a": 1}, {"b": 1}]), json!([{"a": 1, "x": 1}, {"b": 2}]), [Some(0), None]),
+            (json!(["a", "b"]), json!(["a", "c"]), [Some(0), None]),
+            (json!([{"n": [1, 2]}, {}]), json!([{"n": [2, 1]}, {"x": 1}]), [None, Some(1)]),
+        ] {
+            let (known, raw) = (known.as_array().expect("a list"), raw.as_array().expect("a list"));
+            assert_eq!(sources(known, raw), expected, "{known:?} of {raw:?}");
+        }
+    }
+
+    #[test]
     fn nothing_is_lost_of_what_is_known_or_ours() {
+        let meta = json!({"type": "M", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "T"});
+        let mut more = meta.clone();
+        more["type"] = json!("N");
+        more["severity"] = json!("High");
         let before = json!({
             "metadata": {"ownerReferences": [{"uid": "u"}]},
-            "status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]},
+            "status": {"conditions": [
+                {"type": "A", "status": "True"}, {"type": "B", "status": "True"}, meta, more,
+            ]},
             "spec": {"list": [{"name": "a"}]},
         });
         for (patch, lost) in [
@@ -146,6 +247,8 @@ mod tests {
                 json!({"status": {"conditions": [{"type": "A", "status": "False"}, {"type": "B", "status": "True"}]}}),
                 true,
             ),
+            (json!({"status": {"conditions": [{"type": "A", "status": "False"}, meta]}}), false),
+            (json!({"status": {"conditions": [{"type": "A", "status": "False"}, more]}}), true),
             (json!({"spec": {"list": [{"name": "b"}]}}), false),
             (json!({"spec": {"list": null, "more": [{"name": "a"}]}}), false),
             (json!({"spec": {"list": [{"name": "a"}, {"name": "b"}]}}), true),

@@ -10,6 +10,8 @@ use std::collections::HashSet;
 use json_patch::Patch;
 use serde_json::{Map, Value};
 
+use crate::patch::elements::sources;
+
 /// The patch that makes of `sent` what changed from `before` to `after`, which are both what the
 /// type makes of it.
 pub(super) fn patch(sent: &Value, before: &Value, after: &Value) -> Patch {
@@ -54,12 +56,15 @@ fn carry_object(
     carried
 }
 
-/// Fields that tell the elements of a list apart, where all have one and no two the same.
+/// Fields that tell the elements of a list apart, where all have one and no two the same. One that is empty
+/// is none: it is there to be filled in.
 const KEYS: [&str; 4] = ["name", "key", "id", "type"];
 
 /// An element that is as before is the one that was sent, wherever it went. One that is not is the one
-/// of the same name, changed. Where elements have no names, it is taken for the one that is gone from
-/// its place, unless there are more or fewer than before: then places say nothing.
+/// of the same name, changed. Where elements have no names, or nobody has the name any more, it is taken for
+/// the one that is gone from its place, unless there are more or fewer than before: then places say nothing.
+/// What was sent is left as it is only for elements of which it is known which one was sent: a type may
+/// sort them.
 fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     let mut origin: Vec<Option<usize>> = vec![None; after.len()];
     let mut taken = vec![false; before.len()];
@@ -72,15 +77,17 @@ fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> 
             origin[index] = Some(from);
         }
     }
-    let key = key(before, after);
-    let changed = |index: usize, value: &Value| match key {
-        Some(key) => (0..before.len()).find(|from| !taken[*from] && before[*from][key] == value[key]),
-        None => (before.len() == after.len() && !taken[index]).then_some(index),
+    let (key, sources) = (key(before, after), sources(before, sent));
+    let is_gone = |index: usize| key.is_none_or(|key| after.iter().all(|value| value[key] != before[index][key]));
+    let changed = |index: usize, value: &Value| {
+        let named = |key| (0..before.len()).find(|from| !taken[*from] && before[*from][key] == value[key]);
+        let at_its_place = || (before.len() == after.len() && !taken[index] && is_gone(index)).then_some(index);
+        key.and_then(named).or_else(at_its_place)
     };
-    let carried = after.iter().enumerate().map(|(index, value)| match (origin[index], changed(index, value)) {
-        (Some(from), _) => sent[from].clone(),
-        (None, Some(from)) => carry(&sent[from], &before[from], value),
-        (None, None) => value.clone(),
+    let carried = after.iter().enumerate().map(|(index, value)| {
+        let from = origin[index].or_else(|| changed(index, value));
+        let sent = from.and_then(|from| Some((from, &sent[sources[from]?])));
+        sent.map_or_else(|| value.clone(), |(from, sent)| carry(sent, &before[from], value))
     });
     carried.collect()
 }
@@ -90,7 +97,7 @@ fn key(before: &[Value], after: &[Value]) -> Option<&'static str> {
     let tells_apart = |key: &str, list: &[Value]| {
         let mut seen = HashSet::new();
         let text = |element: &Value| element.get(key).and_then(Value::as_str).map(str::to_owned);
-        list.iter().all(|element| text(element).is_some_and(|text| seen.insert(text)))
+        list.iter().all(|element| text(element).is_some_and(|text| !text.is_empty() && seen.insert(text)))
     };
     KEYS.into_iter().find(|key| tells_apart(key, before) && tells_apart(key, after))
 }
@@ -138,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_the_type_does_not_know_stays_with_its_element() {
-        // By name, wherever it goes; one of another name is another one.
+        // By name, wherever it goes; one of another name is another one, unless it took the place.
         for key in KEYS {
             check(
                 &json!([{key: "a", "x": 1}, {key: "b", "x": 2}]),
@@ -146,7 +153,25 @@ mod tests {
                 &json!([{key: "c"}, {key: "b", "m": 1}, {key: "a", "m": 1}]),
                 &json!([{key: "c"}, {key: "b", "m": 1, "x": 2}, {key: "a", "m": 1, "x": 1}]),
             );
-            check(&json!([{key: "a", "x": 1}]), &json!([{key: "a"}]), &json!([{key: "b"}]), &json!([{key: "b"}]));
+            check(
+                &json!([{key: "a", "x": 1}]),
+                &json!([{key: "a"}]),
+                &json!([{key: "b"}, {key: "c"}]),
+                &json!([{key: "b"}, {key: "c"}]),
+            );
+            check(
+                &json!([{key: "A", "x": 1}, {key: "b", "x": 2}, {key: "c", "x": 3}]),
+                &json!([{key: "A"}, {key: "b"}, {key: "c"}]),
+                &json!([{key: "a"}, {key: "d"}, {key: "b", "m": 1}]),
+                &json!([{key: "a", "x": 1}, {key: "d"}, {key: "b", "m": 1, "x": 2}]),
+            );
+            // Filled in.
+            check(
+                &json!([{"port": 80, "x": 1}, {key: "b", "port": 81, "x": 2}]),
+                &json!([{key: "", "port": 80}, {key: "b", "port": 81}]),
+                &json!([{key: "http", "port": 80}, {key: "b", "port": 81}]),
+                &json!([{key: "http", "port": 80, "x": 1}, {key: "b", "port": 81, "x": 2}]),
+            );
         }
         // Without names nothing is taken over when there are more or fewer.
         check(
@@ -162,6 +187,17 @@ mod tests {
             &json!([{"name": "a"}, {"name": "a", "m": 1}]),
             &json!([{"name": "a", "x": 1}, {"name": "a", "m": 1, "x": 2}]),
         );
+    }
+
+    #[test]
+    fn an_element_is_found_where_the_type_sorts_them() {
+        check(
+            &json!([{"name": "b", "n": 2, "x": 2}, {"name": "a", "n": 1, "x": 1}]),
+            &json!([{"name": "a", "n": 1}, {"name": "b", "n": 2}]),
+            &json!([{"name": "a", "n": 1}, {"name": "b", "n": 3}]),
+            &json!([{"name": "a", "n": 1, "x": 1}, {"name": "b", "n": 3, "x": 2}]),
+        );
+        check(&json!(["b", "a"]), &json!(["a", "b"]), &json!(["a"]), &json!(["a"]));
     }
 
     fn value() -> impl Strategy<Value = Value> {

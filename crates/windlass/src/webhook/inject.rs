@@ -5,7 +5,7 @@
 //! when they are gone, not whenever they look different: during a rollout two versions of an
 //! operator would undo each other's work for as long as both run.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -40,8 +40,9 @@ pub(super) struct Injector {
     pub(super) definitions: Vec<String>,
     /// The name under which configurations are made, if they are.
     pub(super) register: Option<String>,
-    /// What this process has made, each by itself: one that is refused has the others not made again.
-    pub(super) registered: Mutex<HashSet<String>>,
+    /// What this process has made, each by itself: one that is refused has the others not made again. Of
+    /// definitions, which are others' to make, with their uid: one that was made anew leads anywhere.
+    pub(super) registered: Mutex<HashMap<String, Option<String>>>,
 }
 
 impl Injector {
@@ -63,12 +64,12 @@ impl Injector {
     }
 
     /// Whether this process has not made an object yet.
-    fn is_first(&self, name: &str) -> bool {
-        !self.registered.lock().contains(name)
+    fn is_first(&self, name: &str, uid: Option<&str>) -> bool {
+        self.registered.lock().get(name).is_none_or(|made| made.as_deref() != uid)
     }
 
-    fn made(&self, name: &str) {
-        self.registered.lock().insert(name.to_owned());
+    fn made(&self, name: &str, uid: Option<String>) {
+        self.registered.lock().insert(name.to_owned(), uid);
     }
 
     async fn register(&self, name: &str, bundle: &str) -> Result<(), kube::Error> {
@@ -90,12 +91,12 @@ impl Injector {
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
     {
         let (api, name): (Api<K>, _) = (Api::all(self.client.clone()), object.name_any());
-        if !self.is_first(&name) && api.get_metadata_opt(&name).await?.is_some() {
+        if !self.is_first(&name, None) && api.get_metadata_opt(&name).await?.is_some() {
             return Ok(());
         }
         let params = PatchParams::apply(&self.field_manager).force();
         api.patch(&name, &params, &Patch::Apply(object)).await?;
-        self.made(&name);
+        self.made(&name, None);
         Ok(())
     }
 
@@ -165,13 +166,13 @@ impl Injector {
     async fn inject_definition(&self, name: &str, bundle: &str) -> Result<(), kube::Error> {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         // Not there yet: its creation will be seen.
-        if let Some(definition) = api.get_opt(name).await?
-            && let Some(patch) = self.patch_definition(&definition, bundle, self.is_first(name))?
-        {
+        let Some(definition) = api.get_opt(name).await? else { return Ok(()) };
+        let first = self.is_first(name, definition.metadata.uid.as_deref());
+        if let Some(patch) = self.patch_definition(&definition, bundle, first)? {
             tracing::info!(%name, kind = "CustomResourceDefinition", "injecting the certificate authority");
             api.patch(name, &self.params(), &Patch::Merge(patch)).await?;
         }
-        self.made(name);
+        self.made(name, definition.metadata.uid);
         Ok(())
     }
 

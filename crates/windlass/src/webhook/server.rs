@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -28,11 +28,13 @@ use crate::http_server::{self, Incoming, Reply, reply, text};
 const CONNECTIONS: usize = 1024;
 /// How long a client may take to send its request's body.
 const BODY: Duration = Duration::from_secs(30);
+/// How long it may take while others wait for room, not counting the time for which it waits itself.
+const HURRY: Duration = Duration::from_secs(3);
 /// How long a handler may take if the request does not say.
 const HANDLER: Duration = Duration::from_secs(30);
 
-/// Bytes of all bodies that are there at the same time, unless two of the largest are more. Who asks is
-/// not known, and may ask 250 things at once on each connection.
+/// Bytes of all bodies that are there at the same time, unless two of the largest are more; and one body
+/// besides. Who asks is not known, and may ask 250 things at once on each connection.
 const TOGETHER: usize = 256 << 20;
 
 /// What answers at which path.
@@ -189,33 +191,95 @@ impl Refusal {
 
 /// How many bytes there may be, of one body and of all together. They count as they arrive, not as they
 /// are announced: who says much and sends nothing keeps nobody waiting.
+///
+/// Bodies keep what they have while they wait for more. So that they do not all wait for each other, one at
+/// a time may go on without. And so that those who send slowly do not make others wait, they have less time
+/// as soon as somebody does.
 struct Budget {
     limit: usize,
     free: Arc<Semaphore>,
+    /// For the one body that may go on.
+    beyond: Arc<Semaphore>,
+    /// How many wait for room.
+    waiting: watch::Sender<usize>,
 }
 
 /// What a body has been given of a budget, until it is dropped.
 #[derive(Default)]
-struct Charge(Option<OwnedSemaphorePermit>);
+struct Charge {
+    held: Option<OwnedSemaphorePermit>,
+    beyond: Option<OwnedSemaphorePermit>,
+}
+
+/// Counts one that waits, until it is dropped.
+struct Waiting<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|waiting| *waiting += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiting| *waiting -= 1);
+    }
+}
+
+/// Others wait for room, and this body does not arrive.
+#[derive(Debug, thiserror::Error)]
+#[error("the body did not arrive in time")]
+struct Late;
 
 impl Budget {
     fn new(limit: usize) -> Self {
-        let bytes = TOGETHER.max(limit.saturating_mul(2)).min(Semaphore::MAX_PERMITS);
-        Self { limit, free: Arc::new(Semaphore::new(bytes)) }
+        Self::of(limit, TOGETHER.max(limit.saturating_mul(2)).min(Semaphore::MAX_PERMITS))
+    }
+
+    fn of(limit: usize, together: usize) -> Self {
+        let (free, beyond) = (Arc::new(Semaphore::new(together)), Arc::new(Semaphore::new(1)));
+        Self { limit, free, beyond, waiting: watch::Sender::default() }
     }
 
     /// Waits until there is room for more.
     async fn charge(&self, charge: &mut Charge, mut bytes: usize) {
-        while bytes > 0 {
+        while bytes > 0 && charge.beyond.is_none() {
             let part = u32::try_from(bytes).unwrap_or(u32::MAX);
             bytes -= part as usize;
-            let permit = Arc::clone(&self.free).acquire_many_owned(part).await;
-            let permit = permit.expect("invariant: nobody closes it");
-            match &mut charge.0 {
+            let permit = match Arc::clone(&self.free).try_acquire_many_owned(part) {
+                Ok(permit) => Some(permit),
+                Err(_) => self.wait(charge, part).await,
+            };
+            let Some(permit) = permit else { return };
+            match &mut charge.held {
                 Some(held) => held.merge(permit),
-                None => charge.0 = Some(permit),
+                None => charge.held = Some(permit),
             }
         }
+    }
+
+    /// Waits for room, or to be the one that goes on without.
+    async fn wait(&self, charge: &mut Charge, bytes: u32) -> Option<OwnedSemaphorePermit> {
+        let _waiting = Waiting::new(&self.waiting);
+        // Cancel-safe: what is not taken loses its place in a queue that it needs no more.
+        tokio::select! {
+            biased;
+            permit = Arc::clone(&self.free).acquire_many_owned(bytes) => {
+                Some(permit.expect("invariant: nobody closes it"))
+            }
+            beyond = Arc::clone(&self.beyond).acquire_owned() => {
+                charge.beyond = Some(beyond.expect("invariant: nobody closes it"));
+                None
+            }
+        }
+    }
+
+    /// Ends when a body that has taken so long to arrive keeps others waiting.
+    async fn lateness(&self, taken: Duration) {
+        tokio::time::sleep(HURRY.saturating_sub(taken)).await;
+        // The sender is here, so this ends in no other way.
+        let _ = self.waiting.subscribe().wait_for(|waiting| *waiting > 0).await;
     }
 }
 
@@ -239,6 +303,9 @@ async fn read(request: Request<Incoming>, budget: &Budget) -> Result<(Bytes, Cha
     let (body, charge) = match tokio::time::timeout(BODY, collect(request.into_body(), budget)).await {
         Ok(Ok(read)) => read,
         Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
+        Ok(Err(error)) if error.is::<Late>() => {
+            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, error.to_string()));
+        }
         Ok(Err(error)) => return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("cannot read the body: {error}"))),
         Err(_) => return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
     };
@@ -254,8 +321,17 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (mut body, mut charge) = (Limited::new(body, budget.limit), Charge::default());
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
+    let (mut bytes, mut taken) = (BytesMut::new(), Duration::ZERO);
+    loop {
+        let begin = tokio::time::Instant::now();
+        // Cancel-safe: what comes is not read before `frame` returns it.
+        let frame = tokio::select! {
+            biased;
+            frame = body.frame() => frame,
+            () = budget.lateness(taken) => return Err(Late.into()),
+        };
+        taken += begin.elapsed();
+        let Some(frame) = frame else { break };
         if let Ok(data) = frame?.into_data() {
             budget.charge(&mut charge, data.len()).await;
             bytes.extend_from_slice(&data);
@@ -310,8 +386,10 @@ pub(super) async fn serve(
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::convert::Infallible;
     use std::sync::mpsc;
 
+    use futures::StreamExt as _;
     use http_body_util::Full;
     use parking_lot::Mutex;
 
@@ -323,18 +401,68 @@ mod tests {
         Full::new(Bytes::from(vec![b' '; bytes]))
     }
 
+    /// A body that arrives in pieces of ten bytes, each when others have had their turn, and then goes on or ends.
+    fn pieces(count: usize, ends: bool) -> impl hyper::body::Body<Data = Bytes, Error = Infallible> + Unpin {
+        let piece = |_| async {
+            tokio::task::yield_now().await;
+            Ok(hyper::body::Frame::data(Bytes::from_static(&[b' '; 10])))
+        };
+        let pieces = futures::stream::iter(0..count).then(piece);
+        let rest = futures::stream::once(async move { if ends { None } else { std::future::pending().await } });
+        let rest = rest.filter_map(std::future::ready);
+        http_body_util::StreamBody::new(Box::pin(pieces.chain(rest)))
+    }
+
     #[tokio::test]
     async fn bodies_wait_for_room_and_make_it_when_they_are_gone() {
-        let budget = Budget { limit: 100, free: Arc::new(Semaphore::new(150)) };
+        let budget = Budget::of(100, 150);
         let (first, held) = collect(body(100), &budget).await.unwrap();
         assert_eq!((first.len(), budget.free.available_permits()), (100, 50));
-        let mut second = Box::pin(collect(body(60), &budget));
-        assert!(second.as_mut().now_or_never().is_none(), "there is no room");
+        let (second, beyond) = collect(body(60), &budget).await.unwrap();
+        assert_eq!((second.len(), budget.free.available_permits()), (60, 50), "one goes beyond");
+        let mut third = Box::pin(collect(body(60), &budget));
+        assert!(third.as_mut().now_or_never().is_none(), "there is no room");
+        assert_eq!(*budget.waiting.borrow(), 1);
         drop(held);
-        let (second, _held) = second.await.unwrap();
-        assert_eq!((second.len(), budget.free.available_permits()), (60, 90));
+        let (third, _held) = third.await.unwrap();
+        assert_eq!((third.len(), *budget.waiting.borrow()), (60, 0));
+        assert_eq!((budget.free.available_permits(), budget.beyond.available_permits()), (90, 0));
+        drop(beyond);
+        assert_eq!(budget.beyond.available_permits(), 1);
         assert!(collect(body(101), &budget).await.err().unwrap().is::<LengthLimitError>());
         assert_eq!(budget.free.available_permits(), 90, "what is refused holds nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_bodies_at_the_same_time_do_not_wait_for_each_other() {
+        let budget = Budget::of(100, 200);
+        let read = || async { collect(pieces(10, true), &budget).await.map(|(body, _)| body.len()).unwrap() };
+        let all = futures::future::join_all((0..7).map(|_| read()));
+        assert_eq!(tokio::time::timeout(BODY, all).await.expect("they arrive"), [100; 7]);
+        assert_eq!((budget.free.available_permits(), budget.beyond.available_permits()), (200, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_that_do_not_end_keep_others_waiting_for_a_moment_only() {
+        let budget = Budget::of(100, 200);
+        let slow = || async { collect(pieces(9, false), &budget).await.map(drop) };
+        // While nobody waits, they have time.
+        let alone = tokio::time::timeout(BODY, futures::future::join(slow(), slow())).await;
+        assert!(alone.is_err(), "nobody cuts them off");
+        let begin = tokio::time::Instant::now();
+        let quick = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let (body, _) = collect(body(100), &budget).await.unwrap();
+            (body.len(), begin.elapsed())
+        };
+        // Two have room, and one goes beyond; as many of them are cut off as must be.
+        let slow = futures::future::join_all((0..3).map(|_| slow()));
+        let both = futures::future::select(Box::pin(quick), Box::pin(slow));
+        let futures::future::Either::Left(((arrived, after), _)) = tokio::time::timeout(BODY, both).await.unwrap()
+        else {
+            panic!("all were cut off")
+        };
+        assert_eq!((arrived, after.as_secs()), (100, HURRY.as_secs()));
     }
 
     #[test]
@@ -344,8 +472,8 @@ mod tests {
         assert_eq!(Budget::new(usize::MAX).free.available_permits(), Semaphore::MAX_PERMITS);
     }
 
-    /// A conversion that ends when it is told to.
-    struct Stuck(Subject, Mutex<mpsc::Receiver<()>>);
+    /// A conversion that says when it begins, and ends when it is told to.
+    struct Stuck(Subject, tokio::sync::mpsc::UnboundedSender<()>, Mutex<mpsc::Receiver<()>>);
 
     impl Converter for Stuck {
         fn subject(&self) -> &Subject {
@@ -353,16 +481,17 @@ mod tests {
         }
 
         fn convert(&self, object: &Value, _: &str) -> Result<Value, ConvertError> {
-            let _ = self.1.lock().recv();
+            let _ = self.1.send(());
+            let _ = self.2.lock().recv();
             Ok(object.clone())
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_conversion_that_does_not_end_is_answered_for_and_still_counts() {
-        let (end, ended) = mpsc::channel();
+        let ((end, ended), (begin, mut begun)) = (mpsc::channel(), tokio::sync::mpsc::unbounded_channel());
         let subject = Subject { group: "example.com".into(), kind: "Host".into(), plural: "hosts".into() };
-        let converters: Vec<Arc<dyn Converter>> = vec![Arc::new(Stuck(subject, Mutex::new(ended)))];
+        let converters: Vec<Arc<dyn Converter>> = vec![Arc::new(Stuck(subject, begin, Mutex::new(ended)))];
         let metrics = Metrics::new(&Registry::default());
         let routes = Arc::new(Routes::new(&[], converters, (1 << 20, 1 << 20), metrics));
         let review = json!({"request": {"uid": "7", "desiredAPIVersion": "example.com/v2",
@@ -371,11 +500,10 @@ mod tests {
         let (body, charge) = collect(body, &routes.conversions).await.unwrap();
         let size = body.len();
         let converting = tokio::spawn(Arc::clone(&routes).convert_body(body, charge, HANDLER));
-        tokio::task::yield_now().await;
+        begun.recv().await.unwrap();
         tokio::time::advance(HANDLER + Duration::from_millis(1)).await;
         assert_eq!(converting.await.unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
-        // Unless it was cut off before it began.
-        assert!([TOGETHER - size, TOGETHER].contains(&routes.conversions.free.available_permits()));
+        assert_eq!(routes.conversions.free.available_permits(), TOGETHER - size);
         drop(end);
         let all = routes.conversions.free.acquire_many(u32::try_from(TOGETHER).unwrap()).await;
         assert!(all.is_ok(), "it ends, and counts no more");

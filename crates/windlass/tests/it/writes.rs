@@ -18,7 +18,7 @@ use windlass::prune::Children;
 use windlass::{Client, Manager, ObjectKey, conditions};
 
 use crate::adversity::{forward, through};
-use crate::bench::{Bench, Pet, PetStatus, Running, pet, wait_for};
+use crate::bench::{Bench, Log, Pet, PetStatus, Running, pet, wait_for};
 
 #[tokio::test(start_paused = true)]
 async fn a_draft_sends_only_what_changed() {
@@ -53,6 +53,58 @@ async fn conditions_of_two_writers_do_not_undo_each_other() {
     let live = bench.pets().get("thor").await.expect("there");
     let conditions = live.status.expect("a status").conditions;
     assert!(conditions::is_true(&conditions, "Fed") && conditions::is_true(&conditions, "Washed"));
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_is_not_written_over_a_later_one() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = Arc::new(client.create(&pet("thor")).await.expect("created"));
+    let set = |draft: &mut Draft<Pet>, type_: &str, generation: i64| {
+        let conditions = &mut draft.status.get_or_insert_default().conditions;
+        conditions::set(conditions, conditions::new(type_, true, "Done", "").observed(generation), Timestamp::now());
+    };
+    let (mut slow, mut other) = (Draft::new(Arc::clone(&thor)), Draft::new(thor));
+    set(&mut slow, "Ready", 4);
+    set(&mut other, "Ready", 5);
+    other.commit(&client).await.expect("committed");
+    let error = slow.commit(&client).await.expect_err("it has changed");
+    assert!(error.is_conflict(), "{error}");
+    let read = async || Arc::new(bench.pets().get("thor").await.expect("there"));
+    let status = read().await.status.clone().expect("a status");
+    assert!(conditions::is_current(&status.conditions, "Ready", 5));
+    // From what is there now, it goes on.
+    let mut again = Draft::new(read().await);
+    set(&mut again, "Ready", 6);
+    set(&mut again, "Fed", 6);
+    set(&mut other, "Washed", 6);
+    other.commit(&client).await.expect("committed");
+    again.commit(&client).await.expect("committed");
+    let status = read().await.status.clone().expect("a status");
+    for type_ in ["Ready", "Fed", "Washed"] {
+        assert!(conditions::is_current(&status.conditions, type_, 6), "{type_}");
+    }
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_several_conditions_is_changed_with_one_request() {
+    let bench = Bench::start().await;
+    let requests: Log<String> = Log::default();
+    let log = requests.clone();
+    let kube = through(&bench, move |request, service| {
+        log.push(request.method().to_string());
+        forward(request, service)
+    });
+    let client = Client::standalone(kube, "it");
+    let mut draft = Draft::new(Arc::new(client.create(&pet("thor")).await.expect("created")));
+    for (type_, holds) in [("Fed", true), ("Washed", true), ("Fed", false)] {
+        let conditions = &mut draft.status.get_or_insert_default().conditions;
+        conditions::set(conditions, conditions::new(type_, holds, "Done", "").observed(1), Timestamp::now());
+        assert!(draft.commit(&client).await.expect("committed").status);
+    }
+    assert_eq!(requests.entries(), ["POST", "PATCH", "PATCH", "PATCH"]);
     client.caches().stop().await;
 }
 

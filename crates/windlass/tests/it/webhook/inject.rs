@@ -94,6 +94,31 @@ async fn the_conversion_of_a_definition_moves_between_urls_services_and_ports() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_definition_that_comes_later_or_again_is_moved_here() {
+    let bench = Bench::start().await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(bench.kube.clone());
+    let delete = async || {
+        definitions.delete(CRD, &DeleteParams::default()).await.expect("deleted");
+        wait_for("gone", async || definitions.get_opt(CRD).await.expect("read").is_none()).await;
+    };
+    delete().await;
+    let converting = Webhooks::new().listen("127.0.0.1:0").conversion(Conversion::<Pet>::new());
+    let settings = SelfManaged::new("default").register("it").reach(Reach::url("https://127.0.0.1:1"));
+    let running = Running::ready(operator(bench.kube.clone(), converting.certificates(seldom(settings)))).await;
+    for _ in 0..2 {
+        let mut elsewhere = serde_json::to_value(<Pet as kube::CustomResourceExt>::crd()).expect("encoded");
+        elsewhere["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+            "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:2/convert"},
+        }});
+        let elsewhere = serde_json::from_value(elsewhere).expect("a definition");
+        definitions.create(&PostParams::default(), &elsewhere).await.expect("created");
+        wait_for("moved here", async || conversion(&bench).await["url"] == "https://127.0.0.1:1/convert").await;
+        delete().await;
+    }
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_refused_has_nothing_else_made_again() {
     let bench = Bench::start().await;
     let (applied, refused): (Log<String>, Log<()>) = (Log::default(), Log::default());
