@@ -64,7 +64,7 @@ use crate::events::{Broadcaster, EventApi, Recorder};
 use crate::lease::LeaderElection;
 use crate::metrics::Registry;
 use crate::object::Object;
-use crate::webhook::{self, Webhooks};
+use crate::webhook::{self, WebhookError, Webhooks};
 use probes::Checks;
 use tasks::{LeaderTask, Task};
 
@@ -208,6 +208,10 @@ impl Manager {
         let address = Some(webhooks.address().to_owned());
         if let Some(Bound { listener, address }) = builder::bind(address, "webhooks", self.describe.is_some())? {
             let bound = webhooks.bind(listener, address)?;
+            let taken = |name: &&str| self.webhooks.iter().any(|other| other.registered_as() == Some(name));
+            if let Some(name) = bound.registered_as().filter(taken) {
+                return Err(WebhookError::Registered { name: name.to_owned() }.into());
+            }
             self.checks.add_ready("webhooks", bound.ready_check());
             self.webhooks.push(bound);
         }

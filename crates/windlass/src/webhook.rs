@@ -144,6 +144,15 @@ pub enum WebhookError {
         /// The path, name or kind.
         what: String,
     },
+    /// Two sets of webhooks of one manager are registered under one name.
+    #[error(
+        "webhooks are registered as {name:?} twice, and each would undo the other: put all of them into one \
+         `Webhooks`, or give the second another name"
+    )]
+    Registered {
+        /// The name.
+        name: String,
+    },
     /// There is no certificate to serve with.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -360,6 +369,14 @@ impl Bound {
         self.address
     }
 
+    /// The name under which configurations are made, if they are.
+    pub(crate) fn registered_as(&self) -> Option<&str> {
+        match &self.webhooks.certificates.0 {
+            Source::SelfManaged(settings) => settings.registered_as(),
+            Source::Files { .. } => None,
+        }
+    }
+
     /// What it takes to keep certificates of one's own and have them trusted.
     pub(crate) fn rules(&self) -> Rules {
         let mut rules = Rules::default();
@@ -376,8 +393,13 @@ impl Bound {
                 None => rules.allow(None, group, [resource], ["list", "watch", "patch"]),
                 Some(names) => names.iter().for_each(|name| rules.allow_named(None, group, resource, name, verbs)),
             }
-            if settings.registers(phase, &self.webhooks.admissions).is_some() {
-                rules.allow(None, group, [resource], ["create"]);
+            match (settings.registers(phase, &self.webhooks.admissions), settings.registered_as()) {
+                (Some(_), _) => rules.allow(None, group, [resource], ["create"]),
+                // To take out what an earlier version registered.
+                (None, Some(name)) => {
+                    rules.allow_named(None, group, resource, &phase.configuration(name), ["get", "patch"]);
+                }
+                (None, None) => {}
             }
         }
         for converter in &self.webhooks.converters {

@@ -170,8 +170,9 @@ impl SelfManaged {
 
     /// Makes `<name>-mutating-webhook-configuration` and `<name>-validating-webhook-configuration`
     /// of what is registered, and points the definitions of converted kinds here: when the operator
-    /// starts, and when they are gone. By default these are somebody else's, and only their
-    /// `caBundle` is written.
+    /// starts, and when they are gone. What an earlier version of the operator registered under the
+    /// name is replaced, and taken out if there is nothing of its phase any more. By default these are
+    /// somebody else's, and only their `caBundle` is written.
     pub fn register(mut self, name: impl Into<String>) -> Self {
         self.register = Some(name.into());
         self
@@ -183,6 +184,10 @@ impl SelfManaged {
     pub fn inject_into(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
         self.inject_into = Some(names.into_iter().map(Into::into).collect());
         self
+    }
+
+    pub(super) fn registered_as(&self) -> Option<&str> {
+        self.register.as_deref()
     }
 
     /// The name of the configuration that is made of the webhooks of a phase, if one is.

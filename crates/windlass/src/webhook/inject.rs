@@ -14,6 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt as _};
 use parking_lot::Mutex;
@@ -77,12 +78,42 @@ impl Injector {
         let mutating = Phase::Mutating.configuration(name);
         if let Some(configuration) = mutating_configuration(&mutating, &self.admissions, &self.reach, bundle) {
             result = result.and(self.apply(&configuration).await);
+        } else {
+            result = result.and(self.withdraw::<MutatingWebhookConfiguration>(&mutating).await);
         }
         let validating = Phase::Validating.configuration(name);
         if let Some(configuration) = validating_configuration(&validating, &self.admissions, &self.reach, bundle) {
             result = result.and(self.apply(&configuration).await);
+        } else {
+            result = result.and(self.withdraw::<ValidatingWebhookConfiguration>(&validating).await);
         }
         result
+    }
+
+    /// Takes the webhooks of an earlier version of this operator out of a configuration for which there
+    /// are none any more: nobody would answer. It stays, for others that are in it, and so that the
+    /// earlier version does not make it again.
+    async fn withdraw<K: Configuration>(&self, name: &str) -> Result<(), kube::Error> {
+        if !self.is_first(name, None) {
+            return Ok(());
+        }
+        let api: Api<K> = Api::all(self.client.clone());
+        let found = match api.get_metadata_opt(name).await {
+            // What it was never allowed to make is not its own.
+            Err(kube::Error::Api(status)) if status.code == 403 => None,
+            found => found?,
+        };
+        let applied = |found: &ManagedFieldsEntry| {
+            found.manager.as_ref() == Some(&self.field_manager) && found.operation.as_deref() == Some("Apply")
+        };
+        if found.is_some_and(|found| found.managed_fields().iter().any(applied)) {
+            tracing::info!(%name, kind = %K::kind(&()), "taking out webhooks that there are no more");
+            let nothing = json!({"apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": {"name": name}});
+            let params = PatchParams::apply(&self.field_manager).force();
+            api.patch(name, &params, &Patch::Apply(nothing)).await?;
+        }
+        self.made(name, None);
+        Ok(())
     }
 
     /// Makes a configuration; if not for the first time, only if it is gone.

@@ -17,7 +17,7 @@ use windlass::webhook::{Certificates, Conversion, Reach, SelfManaged, Webhooks};
 
 use super::certificates::{configuration, published};
 use super::{Rules, VALIDATE, bundle, certificates, settings, webhooks};
-use crate::bench::{Bench, Log, Pet, Running, wait_for};
+use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
 const CRD: &str = "pets.petstore.example.com";
 
@@ -274,4 +274,36 @@ async fn two_versions_of_an_operator_do_not_fight_over_configurations() {
     for (replica, _) in replicas {
         replica.stop().await.expect("stopped");
     }
+}
+
+/// A later version of an operator has no validator any more: nobody would answer for the former one.
+#[tokio::test]
+async fn webhooks_that_there_are_no_more_are_taken_out() {
+    let bench = Bench::start().await;
+    let (first, _) = super::serve(&bench, &Rules::default()).await;
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    let count = async || {
+        let found = configurations.get("it-validating-webhook-configuration").await.expect("there");
+        found.webhooks.unwrap_or_default().len()
+    };
+    assert_eq!(count().await, 1);
+    first.stop().await.expect("stopped");
+    let defaulter = Webhooks::new().listen("127.0.0.1:0").defaulter::<Pet>(Rules::default());
+    let later = operator(bench.kube.clone(), defaulter.certificates(certificates(settings())));
+    let running = Running::ready(later).await;
+    assert_eq!(count().await, 0);
+    bench.create(&pet("thor")).await;
+    assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit"], "the defaulter was asked");
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn two_sets_of_webhooks_cannot_be_registered_under_one_name() {
+    let bench = Bench::start().await;
+    let mut manager = operator(bench.kube.clone(), webhooks(&Rules::default(), certificates(settings())));
+    let again = manager.add_webhooks(webhooks(&Rules::default(), certificates(settings())));
+    let error = again.expect_err("a second set").to_string();
+    assert!(error.contains("registered as \"it\" twice"), "{error}");
+    let another = settings().register("another");
+    manager.add_webhooks(webhooks(&Rules::default(), certificates(another))).expect("another name");
 }
