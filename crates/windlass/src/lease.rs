@@ -11,7 +11,8 @@
 //! compared, only their rates matter.
 //!
 //! A leader that loses its lease stops its controllers and stands for election again; the process
-//! goes on.
+//! goes on, unless something of the term does not end: then the manager ends with an error, since it
+//! cannot lead again.
 
 mod elector;
 mod fence;

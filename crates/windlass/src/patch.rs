@@ -6,8 +6,7 @@
 //! elements can be told apart by a `name`, a `type` or another of the fields that Kubernetes' own
 //! kinds have for it: an element that stays keeps what is not known of it, and for that the object is read from the
 //! server first. In a list without such a field, an element that this program changes is written as it knows it.
-//! So is a condition that it changes. Conditions that have the fields of meta/v1 are taken to have no others: for
-//! those the object is not read.
+//! So is a condition that it changes.
 //!
 //! A merge patch replaces lists as a whole. So that this undoes nothing that others wrote, a patch
 //! with a list carries the resource version, and the server refuses it when the object has changed.
@@ -25,6 +24,7 @@ use kube::api::{ApiResource, DynamicObject, Patch};
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, ClientError};
+use crate::informer::without_values;
 use crate::key::ObjectKey;
 use crate::object::{Object, describe};
 
@@ -292,9 +292,10 @@ fn decode<K: Object<DynamicType: Default>>(
     key: &ObjectKey,
     value: Value,
 ) -> Result<K, ClientError> {
-    serde_json::from_value(value).map_err(|error| {
+    serde_json::from_value(value).map_err(|error: serde_json::Error| {
         let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
-        let source = Box::new(kube::Error::SerdeError(error));
+        let told = serde::de::Error::custom(without_values(&error.to_string()));
+        let source = Box::new(kube::Error::SerdeError(told));
         ClientError::Request { verb, kind, key: key.to_string(), source }
     })
 }

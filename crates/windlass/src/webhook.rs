@@ -356,6 +356,10 @@ impl Webhooks {
 
 type Ready = Arc<parking_lot::RwLock<Option<(Arc<Serving>, Clock)>>>;
 
+/// The kinds of configurations, and what is in them.
+const PHASES: [(&str, Phase); 2] =
+    [("mutatingwebhookconfigurations", Phase::Mutating), ("validatingwebhookconfigurations", Phase::Validating)];
+
 /// Webhooks that have a socket but do not serve yet.
 pub(crate) struct Bound {
     webhooks: Webhooks,
@@ -386,25 +390,33 @@ impl Bound {
         rules.allow_named(namespace, "", "secrets", &settings.secret, ["get", "list", "watch", "update"]);
         let group = "admissionregistration.k8s.io";
         let verbs = ["get", "list", "watch", "patch"];
-        for (resource, phase) in
-            [("mutatingwebhookconfigurations", Phase::Mutating), ("validatingwebhookconfigurations", Phase::Validating)]
-        {
+        for (resource, phase) in PHASES {
             match settings.configurations(phase, &self.webhooks.admissions) {
                 None => rules.allow(None, group, [resource], ["list", "watch", "patch"]),
                 Some(names) => names.iter().for_each(|name| rules.allow_named(None, group, resource, name, verbs)),
             }
-            match (settings.registers(phase, &self.webhooks.admissions), settings.registered_as()) {
-                (Some(_), _) => rules.allow(None, group, [resource], ["create"]),
-                // To take out what an earlier version registered.
-                (None, Some(name)) => {
-                    rules.allow_named(None, group, resource, &phase.configuration(name), ["get", "patch"]);
-                }
-                (None, None) => {}
+            if settings.registers(phase, &self.webhooks.admissions).is_some() {
+                rules.allow(None, group, [resource], ["create"]);
             }
         }
         for converter in &self.webhooks.converters {
             let (resource, name) = ("customresourcedefinitions", converter.subject().definition());
             rules.allow_named(None, "apiextensions.k8s.io", resource, &name, verbs);
+        }
+        rules
+    }
+
+    /// What it takes to take out what an earlier version registered, and this one does not.
+    pub(crate) fn rules_of_the_past(&self) -> Rules {
+        let mut rules = Rules::default();
+        let Source::SelfManaged(settings) = &self.webhooks.certificates.0 else { return rules };
+        for (resource, phase) in PHASES {
+            if settings.registers(phase, &self.webhooks.admissions).is_none()
+                && let Some(name) = settings.registered_as()
+            {
+                let name = phase.configuration(name);
+                rules.allow_named(None, "admissionregistration.k8s.io", resource, &name, ["get", "patch"]);
+            }
         }
         rules
     }

@@ -56,10 +56,11 @@ impl Line {
     }
 
     /// How silent it is, if there is no request to be answered. The least is the most silent: one that
-    /// has nothing to write, and that for longest.
+    /// has nothing to write, or does not read what is written for it, and that for longest.
     pub(super) fn silence(&self) -> Option<(Reverse<bool>, Instant)> {
         let state = *self.state.borrow();
-        (state.open == 0).then_some((Reverse(state.is_written()), state.since))
+        let silent = state.is_written() || state.since + WRITING <= Instant::now();
+        (state.open == 0).then_some((Reverse(silent), state.since))
     }
 
     /// A request that arrives: whose head is there.
@@ -83,8 +84,10 @@ impl Line {
         while let Ok(since) = state.wait_for(|state| state.open == 0).await.map(|state| state.since) {
             let until = since.max(began) + WRITING;
             let written = state.wait_for(|state| state.open > 0 || state.is_written());
-            if timeout_at(until, written).await.is_err() {
-                return;
+            match timeout_at(until, written).await {
+                Err(_) => return,
+                Ok(Ok(state)) if state.open > 0 => continue,
+                Ok(_) => {}
             }
             if timeout(LINGER, state.changed()).await.is_err() {
                 return;

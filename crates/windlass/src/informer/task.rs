@@ -20,6 +20,9 @@ const IDLE_MARGIN: Duration = Duration::from_secs(10);
 /// server that is older than streaming lists never tells it.
 const STALLED: Duration = Duration::from_secs(30);
 
+/// How long the server may take to say which version it is at, while a stream waits.
+const VERSION: Duration = Duration::from_secs(5);
+
 /// How long an object stays decoded after it was last used.
 const SWEEP: Duration = Duration::from_secs(10);
 
@@ -103,7 +106,9 @@ impl<K: Object> Open<K> {
         if let Err(due) = self.began
             && Instant::now() >= due
         {
-            let current = source.version().await.ok().and_then(|version| parse_version(&version));
+            // Nothing is read meanwhile.
+            let asked = tokio::time::timeout(VERSION, source.version()).await;
+            let current = asked.ok().and_then(Result::ok).and_then(|version| parse_version(&version));
             self.began = current.ok_or_else(|| Instant::now() + STALLED);
         }
         self.began.ok().zip(version).is_none_or(|(began, version)| version <= began)

@@ -50,8 +50,8 @@ impl Leading {
         let mut result = Ok(());
         let Some(config) = self.election.clone() else {
             let mut term = self.start(None, &shutdown);
-            abort.run_until_cancelled(term.work(&shutdown, &mut result)).await;
-            return result.and(self.end(term, &abort).await);
+            abort.run_until_cancelled(term.work(&shutdown, self.patience, &mut result)).await;
+            return result.and(self.end(term, false, &abort).await);
         };
         let fence = Fence::closed();
         let client = &self.environment.client;
@@ -67,7 +67,7 @@ impl Leading {
             status.set(1);
             let mut term = self.start(Some(fence.bound(fence.term().unwrap_or_default())), &shutdown);
             let work = async {
-                term.work(&shutdown, &mut result).await;
+                term.work(&shutdown, self.patience, &mut result).await;
                 // Renewed until this is done, too: events pass the fence.
                 self.flush().await;
             };
@@ -86,7 +86,7 @@ impl Leading {
                 Ended::Finished | Ended::Lost => {}
             }
             // Nothing of this term may be left when the next begins.
-            result = result.and(self.end(term, &abort).await);
+            result = result.and(self.end(term, matches!(ended, Ended::Lost), &abort).await);
             if result.is_err() || shutdown.is_cancelled() {
                 elector.release().await;
                 return result;
@@ -96,9 +96,9 @@ impl Leading {
     }
 
     /// Ends a term. Once there is no time left, what does not end is left alone.
-    async fn end(&self, term: Term, abort: &CancellationToken) -> Result<(), ManagerError> {
+    async fn end(&self, term: Term, lost: bool, abort: &CancellationToken) -> Result<(), ManagerError> {
         tokio::select! {
-            ended = term.end(self.patience.max(ABORT)) => ended,
+            ended = term.end(self.patience.max(ABORT), lost) => ended,
             () = patience(abort) => Ok(()),
         }
     }
@@ -138,13 +138,26 @@ struct Term {
 }
 
 impl Term {
-    /// Waits for the token, or for something that fails; then for the rest to finish. What fails is in
-    /// `result` from that moment on: who loses the lease while the rest finishes does not wait for it.
-    async fn work(&mut self, shutdown: &CancellationToken, result: &mut Result<(), ManagerError>) {
+    /// Waits for the token, or for something that fails; then for the rest to finish: after a failure,
+    /// for as long as one may be patient. What fails is in `result` from that moment on: who loses the
+    /// lease while the rest finishes does not wait for it.
+    async fn work(&mut self, shutdown: &CancellationToken, patience: Duration, result: &mut Result<(), ManagerError>) {
         let ended = supervise(&mut self.work, shutdown).await;
         self.note(ended, result);
         self.shutdown.cancel();
-        while let Some(ended) = self.work.join_next().await {
+        let failed = Instant::now();
+        loop {
+            let next = self.work.join_next();
+            // Who was told to stop is told when the time is over.
+            let ended = if shutdown.is_cancelled() {
+                next.await
+            } else {
+                match timeout_at(failed + patience, next).await {
+                    Ok(ended) => ended,
+                    Err(_) => return,
+                }
+            };
+            let Some(ended) = ended else { return };
             self.note(flatten(ended), result);
         }
     }
@@ -164,7 +177,7 @@ impl Term {
     }
 
     /// Aborts what is left, and waits until it is gone; for some time only.
-    async fn end(self, time: Duration) -> Result<(), ManagerError> {
+    async fn end(self, time: Duration, lost: bool) -> Result<(), ManagerError> {
         let Self { mut work, started, shutdown, .. } = self;
         shutdown.cancel();
         let began = Instant::now();
@@ -178,7 +191,9 @@ impl Term {
             return Ok(());
         }
         let (running, who) = started.left();
-        tracing::warn!(running, who, "no longer leader, but what was running does not end: waiting for it");
+        if lost {
+            tracing::warn!(running, who, "no longer leader, but what was running does not end: waiting for it");
+        }
         timeout_at(began + time, gone).await.map_err(|_| {
             let (_, name) = started.left();
             ManagerError::Task { name, message: format!("still running {time:?} after its term as leader") }

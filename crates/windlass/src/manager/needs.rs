@@ -56,6 +56,7 @@ impl Manager {
         }
         for webhooks in &self.webhooks {
             needed.extend(&webhooks.rules());
+            all.extend(&webhooks.rules_of_the_past());
         }
         all.extend(&needed);
         let group = if self.event_api == EventApi::EventsV1 { "events.k8s.io" } else { "" };

@@ -28,23 +28,12 @@ impl Manager {
     ///
     /// A second signal aborts: this returns [`ManagerError::Aborted`], and the process, if it is still
     /// there a second later, exits with code 1. Code that blocks its thread cannot be aborted
-    /// otherwise, and a runtime waits for it. That holds when this has returned after the first one, too.
+    /// otherwise, and a runtime waits for it. That holds when this has returned, too, since the system
+    /// does not end a process by a signal that it once listened for.
     pub async fn run(self) -> Result<(), ManagerError> {
         let shutdown = CancellationToken::new();
         let mut signals = signals::Signals::install().await.map_err(ManagerError::Signals)?;
-        let running = self.run_until(shutdown.clone());
-        tokio::pin!(running);
-        tokio::select! {
-            ended = &mut running => return ended,
-            () = signals.next() => {
-                tracing::info!("stopping on signal");
-                shutdown.cancel();
-            }
-        }
-        tokio::select! {
-            ended = &mut running => ended,
-            () = signals.next() => Err(ManagerError::Aborted),
-        }
+        signals::stop_on(async || signals.next().await, self.run_until(shutdown.clone()), &shutdown).await
     }
 
     /// Runs until the token is cancelled, then stops in order.

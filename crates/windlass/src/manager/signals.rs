@@ -6,59 +6,87 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::sync::{OnceCell, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::ManagerError;
 
 /// How long after the second signal the process may end by itself.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long the log may take to be told why it did not.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Signals that ask the process to stop. The second ends it, soon, whatever it is doing, and even if this
-/// was dropped meanwhile; nothing does if this was dropped before the first.
+/// How many signals this process has got since it listens.
+static HEARD: OnceCell<watch::Receiver<u32>> = OnceCell::const_new();
+
+/// Signals that ask the process to stop. The second ends it, soon, whatever it is doing, also when nobody
+/// has this any more.
 pub(super) struct Signals {
-    heard: mpsc::UnboundedReceiver<()>,
-    _listening: DropGuard,
+    heard: watch::Receiver<u32>,
+    seen: u32,
 }
 
 impl Signals {
     pub(super) async fn install() -> io::Result<Self> {
-        let (tell, heard) = mpsc::unbounded_channel();
-        let (installed, listens) = oneshot::channel();
-        let listening = CancellationToken::new();
-        let until = listening.clone();
-        let hear = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(hear(installed, tell, until)),
-            Err(error) => drop(installed.send(Err(error))),
-        };
-        std::thread::Builder::new().name("signals".to_owned()).spawn(hear)?;
-        listens.await.map_err(io::Error::other)??;
-        Ok(Self { heard, _listening: listening.drop_guard() })
+        let heard = HEARD.get_or_try_init(listen).await?.clone();
+        let seen = *heard.borrow();
+        Ok(Self { heard, seen })
     }
 
     /// Waits for the next one. Cancel-safe.
     pub(super) async fn next(&mut self) {
-        if self.heard.recv().await.is_none() {
+        if self.heard.wait_for(|heard| *heard > self.seen).await.is_err() {
             std::future::pending::<()>().await;
         }
+        self.seen += 1;
     }
 }
 
-/// Passes signals on and ends the process some time after the second. Until the first, the token ends
-/// this; from then on nothing does: once a signal was taken from the system, it does not end the process
-/// any more, and whoever sends the second one means a process that does not end otherwise.
-async fn hear(installed: oneshot::Sender<io::Result<()>>, tell: mpsc::UnboundedSender<()>, until: CancellationToken) {
+/// Lets something run. At the first signal it is told to stop, at the second it is not waited for.
+pub(super) async fn stop_on(
+    mut signal: impl AsyncFnMut(),
+    running: impl Future<Output = Result<(), ManagerError>>,
+    shutdown: &CancellationToken,
+) -> Result<(), ManagerError> {
+    tokio::pin!(running);
+    tokio::select! {
+        ended = &mut running => return ended,
+        () = signal() => {
+            tracing::info!("stopping on signal");
+            shutdown.cancel();
+        }
+    }
+    tokio::select! {
+        ended = &mut running => ended,
+        () = signal() => Err(ManagerError::Aborted),
+    }
+}
+
+async fn listen() -> io::Result<watch::Receiver<u32>> {
+    let (tell, heard) = watch::channel(0);
+    let (installed, listens) = oneshot::channel();
+    let hear = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(hear(installed, tell)),
+        Err(error) => drop(installed.send(Err(error))),
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(hear)?;
+    listens.await.map_err(io::Error::other)??;
+    Ok(heard)
+}
+
+/// Counts signals and ends the process some time after the second. Nothing ends this: once a signal is
+/// taken from the system, it does not end the process any more, and whoever sends the second one means a
+/// process that does not end otherwise.
+async fn hear(installed: oneshot::Sender<io::Result<()>>, tell: watch::Sender<u32>) {
     let mut source = match Source::install() {
         Ok(source) => source,
         Err(error) => return drop(installed.send(Err(error))),
     };
     let _ = installed.send(Ok(()));
-    if until.run_until_cancelled(source.next()).await.is_none() {
-        return;
+    for count in 1..=2 {
+        source.next().await;
+        tell.send_replace(count);
     }
-    let _ = tell.send(());
-    source.next().await;
-    let _ = tell.send(());
     tokio::time::sleep(GRACE).await;
     say_so().await;
     std::process::exit(1);
@@ -111,5 +139,35 @@ impl Source {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_signal_tells_to_stop_and_the_second_does_not_wait() {
+        let shutdown = CancellationToken::new();
+        let (tell, heard) = watch::channel(0);
+        let mut signals = Signals { heard, seen: 0 };
+        let stubborn = async {
+            tell.send_replace(1);
+            shutdown.cancelled().await;
+            tell.send_replace(2);
+            std::future::pending().await
+        };
+        let ended = stop_on(async || signals.next().await, stubborn, &shutdown).await;
+        assert!(matches!(ended, Err(ManagerError::Aborted)), "{ended:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_signals_at_once_are_two() {
+        let (tell, heard) = watch::channel(0);
+        let mut signals = Signals { heard, seen: 0 };
+        tell.send_replace(2);
+        signals.next().await;
+        signals.next().await;
+        assert!(tokio::time::timeout(Duration::from_secs(9), signals.next()).await.is_err(), "no third");
     }
 }

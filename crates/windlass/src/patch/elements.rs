@@ -6,18 +6,19 @@
 //! such a field, by being equal. What a type makes of a list need not have the order of what it was made of,
 //! as with sets and maps: elements that cannot be found there for sure are not filled up.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::merge_diff;
 
 /// What tells elements of a list apart; the first that does counts.
-const KEYS: [&str; 10] =
-    ["name", "type", "key", "uid", "mountPath", "devicePath", "containerPort", "port", "ip", "topologyKey"];
+const KEYS: [&str; 11] =
+    ["name", "type", "key", "uid", "id", "mountPath", "devicePath", "containerPort", "port", "ip", "topologyKey"];
 
 /// Whether a patch of this would take fields that are not known from elements that stay. Metadata is known as a
-/// whole, a condition belongs to whoever changes it, and conditions of meta/v1 have no more than what is known.
+/// whole, and a condition belongs to whoever changes it.
 pub(super) fn loses(before: &Value, patch: &Value) -> bool {
     fn list_loses(field: &str, before: &Value, patch: &Value) -> bool {
         match (before, patch) {
@@ -26,7 +27,7 @@ pub(super) fn loses(before: &Value, patch: &Value) -> bool {
             }
             (Value::Array(known), Value::Array(elements)) => {
                 elements.iter().zip(counterparts(known, elements)).any(|(element, counterpart)| {
-                    let theirs = |known: &Value| field != "conditions" || known == element && !is_meta_v1(known);
+                    let theirs = |known: &Value| field != "conditions" || known == element;
                     element.is_object() && counterpart.is_some_and(|known| theirs(known.1))
                 })
             }
@@ -36,14 +37,6 @@ pub(super) fn loses(before: &Value, patch: &Value) -> bool {
     let Some(fields) = patch.as_object() else { return false };
     let mut fields = fields.iter().filter(|(field, _)| *field != "metadata");
     fields.any(|(field, patch)| list_loses(field, &before[field.as_str()], patch))
-}
-
-/// Whether this is a condition of meta/v1: all that must be there is, and nothing else.
-fn is_meta_v1(condition: &Value) -> bool {
-    const REQUIRED: [&str; 5] = ["type", "status", "reason", "message", "lastTransitionTime"];
-    let Some(fields) = condition.as_object() else { return false };
-    REQUIRED.iter().all(|field| fields.contains_key(*field))
-        && fields.keys().all(|field| field == "observedGeneration" || REQUIRED.contains(&field.as_str()))
 }
 
 /// Fills up the elements of the lists in a merge patch. `known` is the object of which `raw` is all that the
@@ -75,27 +68,43 @@ pub(super) fn complete(patch: &mut Value, known: &Value, raw: &Value) {
 /// For each element of a list, what it was in another, and where.
 fn counterparts<'a>(known: &'a [Value], elements: &[Value]) -> Vec<Option<(usize, &'a Value)>> {
     if let Some(key) = key(known, elements) {
-        let find = |element: &Value| known.iter().enumerate().find(|(_, known)| known[key] == element[key]);
+        let places = by(known, |known| known[key].to_string());
+        let find = |element: &Value| places.get(&element[key].to_string())?.front().map(|at| (*at, &known[*at]));
         return elements.iter().map(find).collect();
     }
-    let mut left: Vec<_> = known.iter().enumerate().collect();
+    let mut left = by(known, Value::to_string);
     let mut take = |element: &Value| {
-        let at = left.iter().position(|(_, known)| *known == element)?;
-        Some(left.remove(at))
+        let at = left.get_mut(&element.to_string())?.pop_front()?;
+        Some((at, &known[at]))
     };
     elements.iter().map(&mut take).collect()
 }
+
+/// Where what is told of elements is found in a list.
+pub(crate) fn by(list: &[Value], told: impl Fn(&Value) -> String) -> HashMap<String, VecDeque<usize>> {
+    let mut places: HashMap<_, VecDeque<_>> = HashMap::new();
+    for (index, element) in list.iter().enumerate() {
+        places.entry(told(element)).or_default().push_back(index);
+    }
+    places
+}
+
+/// Among how many elements one is looked for that is like another, but for what a type fills in.
+const MOST_LIKE: usize = 1000;
 
 /// For each element that a type knows of a list, which one of the list it was made of. Without a key it is the
 /// one at the same place, if nothing speaks against it.
 pub(crate) fn sources(known: &[Value], raw: &[Value]) -> Vec<Option<usize>> {
     if let Some(key) = key(known, raw) {
-        return known.iter().map(|known| raw.iter().position(|raw| raw[key] == known[key])).collect();
+        let places = by(raw, |raw| raw[key].to_string());
+        return known.iter().map(|known| places.get(&known[key].to_string())?.front().copied()).collect();
     }
     let source = |(index, known): (usize, &Value)| {
         let here = raw.get(index)?;
         let made = is_made_of(known, here, false)
-            || is_made_of(known, here, true) && !raw.iter().any(|raw| is_made_of(known, raw, false));
+            || raw.len() <= MOST_LIKE
+                && is_made_of(known, here, true)
+                && !raw.iter().any(|raw| is_made_of(known, raw, false));
         made.then_some(index)
     };
     known.iter().enumerate().map(source).collect()
@@ -114,6 +123,11 @@ fn is_made_of(known: &Value, raw: &Value, filled: bool) -> bool {
         }
         (Value::Array(known), Value::Array(raw)) => {
             known.len() == raw.len() && known.iter().zip(raw).all(|(known, raw)| is_made_of(known, raw, filled))
+        }
+        (Value::Number(known), Value::Number(raw)) => known == raw || known.as_f64() == raw.as_f64(),
+        (Value::String(known), Value::String(raw)) => {
+            let time = |text: &str| text.parse::<Timestamp>().ok();
+            known == raw || time(known).is_some_and(|known| time(raw) == Some(known))
         }
         _ => known == raw,
     }
@@ -200,6 +214,13 @@ mod tests {
                 json!([{"n": 1, "mode": "fast"}]),
                 json!([{"n": 1, "x": 1}]),
             ),
+            (
+                "written otherwise by the type",
+                json!([{"n": 1.0, "at": "2026-01-01T00:00:00.000000Z"}, {"n": 2.0}]),
+                json!([{"n": 1, "at": "2026-01-01T01:00:00+01:00", "x": 1}, {"n": 2, "x": 2}]),
+                json!([{"n": 2.0}, {"n": 1.0, "at": "2026-01-01T00:00:00.000000Z"}]),
+                json!([{"n": 2, "x": 2}, {"n": 1, "at": "2026-01-01T01:00:00+01:00", "x": 1}]),
+            ),
             ("nothing to know of", json!(["a"]), json!(["a"]), json!(["b", "a"]), json!(["b", "a"])),
             ("elements that are left out", json!([{"name": "a"}]), json!([{"name": "a"}, 1]), json!([]), json!([])),
         ] {
@@ -229,14 +250,10 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_of_what_is_known_or_ours() {
-        let meta = json!({"type": "M", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "T"});
-        let mut more = meta.clone();
-        more["type"] = json!("N");
-        more["severity"] = json!("High");
         let before = json!({
             "metadata": {"ownerReferences": [{"uid": "u"}]},
             "status": {"conditions": [
-                {"type": "A", "status": "True"}, {"type": "B", "status": "True"}, meta, more,
+                {"type": "A", "status": "True"}, {"type": "B", "status": "True"},
             ]},
             "spec": {"list": [{"name": "a"}]},
         });
@@ -247,8 +264,6 @@ mod tests {
                 json!({"status": {"conditions": [{"type": "A", "status": "False"}, {"type": "B", "status": "True"}]}}),
                 true,
             ),
-            (json!({"status": {"conditions": [{"type": "A", "status": "False"}, meta]}}), false),
-            (json!({"status": {"conditions": [{"type": "A", "status": "False"}, more]}}), true),
             (json!({"spec": {"list": [{"name": "b"}]}}), false),
             (json!({"spec": {"list": null, "more": [{"name": "a"}]}}), false),
             (json!({"spec": {"list": [{"name": "a"}, {"name": "b"}]}}), true),

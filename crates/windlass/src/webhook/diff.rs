@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use json_patch::Patch;
 use serde_json::{Map, Value};
 
-use crate::patch::elements::sources;
+use crate::patch::elements::{by, sources};
 
 /// The patch that makes of `sent` what changed from `before` to `after`, which are both what the
 /// type makes of it.
@@ -68,21 +68,28 @@ const KEYS: [&str; 4] = ["name", "key", "id", "type"];
 fn carry_array(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     let mut origin: Vec<Option<usize>> = vec![None; after.len()];
     let mut taken = vec![false; before.len()];
+    let mut places = by(before, Value::to_string);
     for (index, value) in after.iter().enumerate() {
         // The element at the same place is the likeliest.
         let same = (before.get(index) == Some(value) && !taken[index]).then_some(index);
-        let found = same.or_else(|| (0..before.len()).find(|from| !taken[*from] && before[*from] == *value));
+        let found = same.or_else(|| {
+            let places = places.get_mut(&value.to_string())?;
+            std::iter::from_fn(|| places.pop_front()).find(|from| !taken[*from])
+        });
         if let Some(from) = found {
             taken[from] = true;
             origin[index] = Some(from);
         }
     }
     let (key, sources) = (key(before, after), sources(before, sent));
-    let is_gone = |index: usize| key.is_none_or(|key| after.iter().all(|value| value[key] != before[index][key]));
+    let keyed = |list| key.map(|key| by(list, |value| value[key].to_string())).unwrap_or_default();
+    let (names_before, names_after) = (keyed(before), keyed(after));
+    let name = |value: &Value| key.map(|key| value[key].to_string());
+    let is_gone = |index: usize| name(&before[index]).is_none_or(|name| !names_after.contains_key(&name));
     let changed = |index: usize, value: &Value| {
-        let named = |key| (0..before.len()).find(|from| !taken[*from] && before[*from][key] == value[key]);
+        let named = name(value).and_then(|name| names_before.get(&name)?.front().copied()).filter(|from| !taken[*from]);
         let at_its_place = || (before.len() == after.len() && !taken[index] && is_gone(index)).then_some(index);
-        key.and_then(named).or_else(at_its_place)
+        named.or_else(at_its_place)
     };
     let carried = after.iter().enumerate().map(|(index, value)| {
         let from = origin[index].or_else(|| changed(index, value));
@@ -141,6 +148,16 @@ mod tests {
             &json!([{"n": 0}, {"n": 1, "x": 1}, {"n": 3, "m": 1, "x": 3}]),
         );
         check(&json!({"a": {"b": 1}}), &json!({"a": {"b": 1}}), &json!({"a": "text"}), &json!({"a": "text"}));
+    }
+
+    #[test]
+    fn a_value_that_the_type_writes_otherwise_is_the_same() {
+        check(
+            &json!([{"weight": 1, "x": 1}, {"weight": 2, "x": 2}]),
+            &json!([{"weight": 1.0}, {"weight": 2.0}]),
+            &json!([{"weight": 1.0}, {"weight": 5.0}]),
+            &json!([{"weight": 1, "x": 1}, {"weight": 5.0, "x": 2}]),
+        );
     }
 
     #[test]

@@ -94,26 +94,31 @@ impl Injector {
     /// are none any more: nobody would answer. It stays, for others that are in it, and so that the
     /// earlier version does not make it again.
     async fn withdraw<K: Configuration>(&self, name: &str) -> Result<(), kube::Error> {
-        if !self.is_first(name, None) {
-            return Ok(());
-        }
         let api: Api<K> = Api::all(self.client.clone());
+        let allowed = |error: &kube::Error| !matches!(error, kube::Error::Api(status) if status.code == 403);
         let found = match api.get_metadata_opt(name).await {
             // What it was never allowed to make is not its own.
-            Err(kube::Error::Api(status)) if status.code == 403 => None,
+            Err(error) if !allowed(&error) => return Ok(()),
             found => found?,
         };
-        let applied = |found: &ManagedFieldsEntry| {
-            found.manager.as_ref() == Some(&self.field_manager) && found.operation.as_deref() == Some("Apply")
+        let holds = |found: &ManagedFieldsEntry| {
+            found.manager.as_ref() == Some(&self.field_manager)
+                && found.operation.as_deref() == Some("Apply")
+                && found.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:webhooks").is_some())
         };
-        if found.is_some_and(|found| found.managed_fields().iter().any(applied)) {
-            tracing::info!(%name, kind = %K::kind(&()), "taking out webhooks that there are no more");
-            let nothing = json!({"apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": {"name": name}});
-            let params = PatchParams::apply(&self.field_manager).force();
-            api.patch(name, &params, &Patch::Apply(nothing)).await?;
+        if !found.is_some_and(|found| found.managed_fields().iter().any(holds)) {
+            return Ok(());
         }
-        self.made(name, None);
-        Ok(())
+        tracing::info!(%name, kind = %K::kind(&()), "taking out webhooks that there are no more");
+        let nothing = json!({"apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": {"name": name}});
+        let params = PatchParams::apply(&self.field_manager).force();
+        match api.patch(name, &params, &Patch::Apply(nothing)).await {
+            Err(error) if !allowed(&error) => {
+                tracing::warn!(%name, %error, "webhooks of an earlier version stay, and nobody answers for them");
+                Ok(())
+            }
+            written => written.map(drop),
+        }
     }
 
     /// Makes a configuration; if not for the first time, only if it is gone.

@@ -89,26 +89,6 @@ async fn a_condition_is_not_written_over_a_later_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_several_conditions_is_changed_with_one_request() {
-    let bench = Bench::start().await;
-    let requests: Log<String> = Log::default();
-    let log = requests.clone();
-    let kube = through(&bench, move |request, service| {
-        log.push(request.method().to_string());
-        forward(request, service)
-    });
-    let client = Client::standalone(kube, "it");
-    let mut draft = Draft::new(Arc::new(client.create(&pet("thor")).await.expect("created")));
-    for (type_, holds) in [("Fed", true), ("Washed", true), ("Fed", false)] {
-        let conditions = &mut draft.status.get_or_insert_default().conditions;
-        conditions::set(conditions, conditions::new(type_, holds, "Done", "").observed(1), Timestamp::now());
-        assert!(draft.commit(&client).await.expect("committed").status);
-    }
-    assert_eq!(requests.entries(), ["POST", "PATCH", "PATCH", "PATCH"]);
-    client.caches().stop().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_draft_of_both_parts_keeps_conditions_written_meanwhile() {
     let bench = Bench::start().await;
     let client = bench.client();
