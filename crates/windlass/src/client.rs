@@ -8,12 +8,17 @@
 //! whose answer nobody waited for, because its future was dropped as a reconcile timeout does it, may
 //! have been carried out or not, or may be yet: like another's it is known when the watch shows it.
 //!
+//! Names and namespaces are parts of a path and no more: one that would lead elsewhere (`.`, `..`, or with a `/`
+//! or `%` in it) is refused with [`ClientError::InvalidName`] before anything is sent, and in a cache there is no
+//! such object. What else may be in them, as in the names of roles, is escaped.
+//!
 //! A [`Client`] wraps a [`kube::Client`]; [`Client::kube`] gives it back for everything else
 //! (logs, exec, discovery). Writes made that way are not visible to cached reads before the watch
 //! shows them.
 
 mod error;
 mod objects;
+mod segment;
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -52,6 +52,20 @@ pub enum ClientError {
         /// The object.
         key: String,
     },
+    /// A name or namespace that no object can have, as it would lead elsewhere in a URL. Nothing was sent.
+    #[error("{verb} {kind} {key}: {name:?} {refusal}")]
+    InvalidName {
+        /// What was attempted.
+        verb: &'static str,
+        /// The kind.
+        kind: String,
+        /// The object, or the namespace of a list.
+        key: String,
+        /// The name or the namespace.
+        name: String,
+        /// What is wrong with it.
+        refusal: &'static str,
+    },
     /// The cache has no complete state.
     #[error(transparent)]
     Cache(#[from] SyncError),

@@ -7,11 +7,13 @@ use http_body_util::BodyExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Event as CoreEvent, Service};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use windlass::client::ClientError;
 use windlass::events::{Broadcaster, EventApi};
 use windlass::patch::{Committed, Draft};
 use windlass::prune::Children;
@@ -541,5 +543,75 @@ async fn an_object_without_its_namespace_is_named() {
     assert_eq!(error, "create configmaps/v1 settings: no namespace is given");
     let error = client.apply(&map).await.expect_err("nowhere").to_string();
     assert!(error.ends_with("configmaps/v1 settings: no namespace is given"), "{error}");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_no_more_than_a_part_of_the_path() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    client.create(&pet("victim")).await.expect("created");
+    let merge = Patch::Merge(json!({"spec": {"tricks": ["bite"]}}));
+    for name in ["victim/status", "../pets/victim", "victim%2Fstatus", ".", ".."] {
+        let (key, mut object) = (ObjectKey::new("default", name), pet("x"));
+        object.metadata.name = Some(name.into());
+        let refusals = [
+            client.live().get::<Pet>(&key).await.map(drop),
+            client.delete::<Pet>(&key).await.map(drop),
+            client.patch::<Pet>(&key, &merge).await.map(drop),
+            client.patch_status::<Pet>(&key, &merge).await.map(drop),
+            client.update(&object).await.map(drop),
+            client.update_status(&object).await.map(drop),
+            client.apply(&object).await.map(drop),
+            client.modify::<Pet>(&key, |_| ()).await.map(drop),
+        ];
+        for refused in refusals {
+            let error = refused.expect_err(name);
+            assert!(matches!(error, ClientError::InvalidName { .. }), "{name}: {error}");
+        }
+        assert!(client.get::<Pet>(&key).await.expect("read").is_none(), "{name}");
+    }
+    let error = client.delete::<Pet>(&ObjectKey::new("default", "a%b")).await.expect_err("no name");
+    assert_eq!(error.to_string(), "delete pets.petstore.example.com/v1 default/a%b: \"a%b\" may not contain '%'");
+
+    // Where a namespace is asked for, too.
+    let elsewhere = client.live().list::<Pet>(Some(".."), &ListParams::default()).await;
+    assert!(matches!(elsewhere, Err(ClientError::InvalidName { .. })));
+    let key = ObjectKey::new("..", "victim");
+    assert!(matches!(client.live().get::<Pet>(&key).await, Err(ClientError::InvalidName { .. })));
+    let mut nowhere = pet("x");
+    nowhere.metadata.namespace = Some("..".into());
+    assert!(matches!(client.create(&nowhere).await, Err(ClientError::InvalidName { .. })));
+
+    // What ends a path does not end here: there is no such pet.
+    for name in ["victim?x", "victim#x", "victim?dryRun=All&x", "victim "] {
+        let key = ObjectKey::new("default", name);
+        assert!(client.live().get::<Pet>(&key).await.expect("read").is_none(), "{name}");
+        assert!(!client.delete::<Pet>(&key).await.expect("asked"), "{name}");
+        assert!(client.get::<Pet>(&key).await.expect("read").is_none(), "{name}");
+    }
+    let victim = bench.pets().get("victim").await.expect("unharmed");
+    assert!(victim.spec.tricks.is_empty());
+    client.caches().stop().await;
+}
+
+/// Of roles, nothing more is asked than that their names are parts of paths.
+#[tokio::test(start_paused = true)]
+async fn odd_names_that_the_server_takes_are_read_and_written() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    for name in ["system:odd", "what? #1", "gr\u{fc}n+\u{df}"] {
+        let mut role = ClusterRole::default();
+        role.metadata.name = Some(name.into());
+        let key = ObjectKey::cluster(name);
+        client.create(&role).await.expect(name);
+        let live = client.live().get::<ClusterRole>(&key).await.expect(name).expect(name);
+        assert_eq!(live.metadata.name.as_deref(), Some(name));
+        let label = Patch::Merge(json!({"metadata": {"labels": {"odd": "1"}}}));
+        client.patch::<ClusterRole>(&key, &label).await.expect(name);
+        assert!(client.get::<ClusterRole>(&key).await.expect(name).expect(name).metadata.labels.is_some());
+        assert!(client.delete::<ClusterRole>(&key).await.expect(name), "{name}");
+        assert!(client.live().get::<ClusterRole>(&key).await.expect(name).is_none());
+    }
     client.caches().stop().await;
 }
