@@ -13,6 +13,11 @@
 //! It is sent again if the lists in question are as they were; conditions are merged by type. Where
 //! others changed the same list, committing fails with a conflict. So it does when the object was
 //! deleted and another made in its place: a draft changes the object it was made of and no other.
+//!
+//! Where a [transform](crate::cache::Caches::transform) hides parts of what is cached, a draft of a cached object
+//! does not know the whole list that it changes. So the object is read from the server before a list of such a kind
+//! is sent, and if the list is another there, committing fails with [`ClientError::Hidden`]: make the draft of what
+//! [`Client::live`] reads. Conditions are merged by type here, too.
 
 mod elements;
 
@@ -159,11 +164,19 @@ impl<K: Object> Draft<K> {
         let objects = client.objects::<K>();
         let mut guarded = replaces_list(before, &patch);
         let mut sent = patch.clone();
-        if elements::loses(before, &patch)
+        let transformed = may_be_hidden::<K>(client, before, &patch);
+        guarded |= transformed;
+        if (transformed || elements::loses(before, &patch))
             && let Some(live) = Live::look::<K>(client, key).await?
         {
-            // Where it cannot be, the server says why.
-            sent = live.object_patch(before, &patch).unwrap_or(sent);
+            match live.object_patch(before, &patch) {
+                Some(patch) => sent = patch,
+                None if transformed && live.version() == before["metadata"]["resourceVersion"] => {
+                    return Err(hidden::<K>(key, other_list(before, &live.known, &patch)));
+                }
+                // The server says why.
+                None => {}
+            }
         }
         for attempt in 1.. {
             match objects.patch(key, &Patch::Merge(&sent)).await {
@@ -200,11 +213,18 @@ impl<K: Object> Draft<K> {
         let objects = client.objects::<K>();
         let mut sent = diff.clone();
         let mut version = after["metadata"]["resourceVersion"].clone();
-        if elements::loses(&before["status"], &diff)
+        let transformed = may_be_hidden::<K>(client, &before["status"], &diff);
+        if (transformed || elements::loses(&before["status"], &diff))
             && let Some(live) = Live::look::<K>(client, key).await?
-            && let Some(patch) = live.status_patch(before, after, &diff)
         {
-            (sent, version) = (patch, live.version());
+            match live.status_patch(before, after, &diff) {
+                Some(patch) => (sent, version) = (patch, live.version()),
+                None if transformed && live.version() == version => {
+                    let status = json!({ "status": diff });
+                    return Err(hidden::<K>(key, other_list(before, &live.known, &status)));
+                }
+                None => {}
+            }
         }
         for attempt in 1.. {
             // A uid would not do here: with the status alone, many kinds leave out what else is sent.
@@ -382,11 +402,42 @@ fn replaces_list(before: &Value, patch: &Value) -> bool {
 
 /// Whether the lists that a merge patch replaces are still what they were.
 fn same_lists(before: &Value, live: &Value, patch: &Value) -> bool {
-    match patch {
-        Value::Object(fields) => fields.iter().all(|(field, patch)| same_lists(&before[field], &live[field], patch)),
+    other_list(before, live, patch).is_none()
+}
+
+/// Where a merge patch replaces a list that is not what it was: the fields that lead there, last first.
+fn other_list<'p>(before: &Value, live: &Value, patch: &'p Value) -> Option<Vec<&'p str>> {
+    let same = match patch {
+        Value::Object(fields) => {
+            return fields.iter().find_map(|(field, patch)| {
+                let mut path = other_list(&before[field], &live[field], patch)?;
+                path.push(field);
+                Some(path)
+            });
+        }
         Value::Array(_) => before == live,
-        _ => !contains_list(before) || before == live,
+        _ => !(contains_list(before) || contains_list(live)) || before == live,
+    };
+    (!same).then(Vec::new)
+}
+
+/// Whether a merge patch may replace lists that a cached object does not show: it has some, or removes what may.
+fn may_be_hidden<K: Object<DynamicType: Default>>(client: &Client, before: &Value, patch: &Value) -> bool {
+    fn replaces(before: &Value, patch: &Value) -> bool {
+        match patch {
+            Value::Array(_) => true,
+            Value::Object(fields) => fields.iter().any(|(field, patch)| replaces(&before[field], patch)),
+            _ => before.is_object() || before.is_array(),
+        }
     }
+    client.caches().has_transform::<K>(&K::DynamicType::default()) && replaces(before, patch)
+}
+
+/// The error for a list that the cache does not show as it is.
+fn hidden<K: Object<DynamicType: Default>>(key: &ObjectKey, field: Option<Vec<&str>>) -> ClientError {
+    let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
+    let field = field.into_iter().flatten().rev().collect::<Vec<_>>().join(".");
+    ClientError::Hidden { kind, key: key.to_string(), field }
 }
 
 /// The patch of a status, for what others have made of it since; `None` if they changed the same lists.

@@ -66,6 +66,19 @@ pub enum ClientError {
         /// What is wrong with it.
         refusal: &'static str,
     },
+    /// A draft changes a list of which the cache shows only a part. Nothing of that was sent.
+    #[error(
+        "commit {kind} {key}: {field} on the server is not what the draft was made of: the cache's transform hides it, \
+         so read the object live (`client.live().get`) to change it"
+    )]
+    Hidden {
+        /// The kind.
+        kind: String,
+        /// The object.
+        key: String,
+        /// The list, as `spec.tricks`, or what it is in.
+        field: String,
+    },
     /// The cache has no complete state.
     #[error(transparent)]
     Cache(#[from] SyncError),

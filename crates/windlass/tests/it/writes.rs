@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Event as CoreEvent, Servi
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -613,5 +613,53 @@ async fn odd_names_that_the_server_takes_are_read_and_written() {
         assert!(client.delete::<ClusterRole>(&key).await.expect(name), "{name}");
         assert!(client.live().get::<ClusterRole>(&key).await.expect(name).is_none());
     }
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draft_does_not_overwrite_what_a_transform_hides() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let hides = |pet: &mut Pet| {
+        pet.spec.tricks.clear();
+        if let Some(status) = &mut pet.status {
+            status.conditions.clear();
+        }
+    };
+    assert!(client.caches().transform::<Pet>(&(), hides));
+    let mut thor = pet("thor");
+    thor.spec.tricks = vec!["sit".into(), "roll".into()];
+    bench.create(&thor).await;
+    let fed = conditions::new("Fed", true, "Done", "");
+    let mut conditions = Vec::new();
+    conditions::set(&mut conditions, fed, Timestamp::now());
+    let status = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    bench.pets().patch_status("thor", &PatchParams::default(), &status).await.expect("patched");
+    let key = ObjectKey::new("default", "thor");
+    let cached = client.get::<Pet>(&key).await.expect("read").expect("there");
+    assert!(cached.spec.tricks.is_empty(), "hidden");
+
+    let mut draft = Draft::new(Arc::clone(&cached));
+    draft.spec.tricks.push("new".into());
+    let error = draft.commit(&client).await.expect_err("it would be lost").to_string();
+    assert!(error.contains("spec.tricks") && error.contains("transform") && error.contains("live"), "{error}");
+    assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit", "roll"]);
+
+    // What is no list is changed alone, and conditions are merged with those that were hidden.
+    let mut draft = Draft::new(cached);
+    draft.spec.name = "Thor".into();
+    let washed = conditions::new("Washed", true, "Done", "");
+    conditions::set(&mut draft.status.get_or_insert_default().conditions, washed, Timestamp::now());
+    draft.commit(&client).await.expect("committed");
+    let live = client.live().get::<Pet>(&key).await.expect("read").expect("there");
+    assert_eq!((live.spec.name.as_str(), live.spec.tricks.len()), ("Thor", 2));
+    let conditions = &live.status.as_ref().expect("a status").conditions;
+    assert!(conditions::is_true(conditions, "Fed") && conditions::is_true(conditions, "Washed"));
+
+    // A draft of what was read live knows what there is.
+    let mut draft = Draft::new(Arc::new(live));
+    draft.spec.tricks.push("new".into());
+    assert!(draft.commit(&client).await.expect("committed").object);
+    assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit", "roll", "new"]);
     client.caches().stop().await;
 }
