@@ -81,7 +81,17 @@ impl Client {
         Self::new(kube, caches, field_manager)
     }
 
-    /// The same caches and connection under another field manager.
+    /// The same caches, connection and fence under another field manager: for a controller that applies other
+    /// fields of objects that another controller of the manager applies, too. See [`apply`](Self::apply).
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::{Context, client::ClientError};
+    /// # async fn example(ctx: &Context, labels: ConfigMap) -> Result<(), ClientError> {
+    /// let client = ctx.client().with_field_manager("petstore-labels");
+    /// client.apply(&labels).await?; // keeps what "petstore" applied
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_field_manager(&self, field_manager: impl Into<String>) -> Self {
         Self::new(self.inner.kube.clone(), self.inner.caches.clone(), field_manager)
@@ -206,6 +216,11 @@ impl Client {
     /// Creates or changes an object so that the fields given have the values given (server-side
     /// apply, taking over fields that others own). The right way to write children: sending the
     /// same again changes nothing, whatever the server defaulted.
+    ///
+    /// Fields that this [field manager](Self::field_manager) applied before and are not given any more are
+    /// removed, unless another one owns them, too. All controllers of a manager have the same one, its name. So
+    /// two of them that apply different fields of one object each remove the other's, for ever; let one of them
+    /// write [under another name](Self::with_field_manager).
     pub async fn apply<K: Object>(&self, object: &K) -> Result<K, ClientError>
     where
         K::DynamicType: Default,

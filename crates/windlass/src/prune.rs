@@ -146,7 +146,10 @@ where
         self
     }
 
-    /// Creates or changes a child so that the fields given have the values given, and keeps it.
+    /// Creates or changes a child so that the fields given have the values given, and keeps it. Fields that
+    /// the client's field manager applied before and are not given any more are removed, so controllers that
+    /// apply different fields of one child need [clients](Client::with_field_manager) with different ones; and
+    /// the same [set](Self::set), as a child is in one.
     pub async fn apply<K: Object<DynamicType: Default>>(
         &mut self,
         client: &Client,

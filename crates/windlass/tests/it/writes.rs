@@ -663,3 +663,29 @@ async fn a_draft_does_not_overwrite_what_a_transform_hides() {
     assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit", "roll", "new"]);
     client.caches().stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn two_field_managers_apply_different_fields_of_one_child() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = client.create(&pet("thor")).await.expect("created");
+    let map = |field: &str| {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("shared".into());
+        map.data = Some([(field.to_owned(), "1".to_owned())].into());
+        map
+    };
+    let apply = async |client: &Client, field: &str| {
+        let applied = Children::of(&thor).apply(client, map(field)).await.expect("applied");
+        (applied.data.unwrap_or_default().into_keys().collect::<Vec<_>>(), applied.metadata.resource_version)
+    };
+    // One field manager has one mind.
+    apply(&client, "a").await;
+    assert_eq!(apply(&client, "b").await.0, ["b"]);
+    let other = client.with_field_manager("other");
+    let (fields, version) = apply(&other, "a").await;
+    assert_eq!(fields, ["a", "b"]);
+    assert_eq!(apply(&client, "b").await, (fields.clone(), version.clone()), "nothing to do");
+    assert_eq!(apply(&other, "a").await, (fields, version), "nothing to do");
+    client.caches().stop().await;
+}
