@@ -5,6 +5,33 @@
 //! entry in `metadata.finalizers`. What always holds: if `reconcile` ever ran for an object, the
 //! object stays until `cleanup` succeeded for it.
 //!
+//! # Objects that leave the selection
+//!
+//! A controller that watches a part of its kind, as a [`Scope`](crate::cache::Scope) of labels, is not told what
+//! becomes of an object that is no longer part of it. Objects that lose the label while they are being cleaned up
+//! are cleaned up all the same; but one that loses it first and is deleted later has the finalizer and nobody who
+//! looks after it, and stays until the label is back or somebody removes the finalizer by hand. (In
+//! controller-runtime it is the same.) So where users can change what is selected by, select with a
+//! [predicate](crate::predicate::object) instead: it costs the memory for the others, and as predicates cannot hold
+//! back the end of an object, it is cleaned up whatever its labels are by then.
+//!
+//! ```
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! # use windlass::finalizer::{Finalize, Finalizer};
+//! use windlass::controller::{Controller, Watch};
+//! use windlass::predicate;
+//!
+//! # fn example<B: Finalize<ConfigMap>>(bucket: B) {
+//! let ours = predicate::object(|map: &ConfigMap| {
+//!     map.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("bucket"))
+//! });
+//! let controller = Controller::with_watch("bucket", Watch::default().predicate(ours))
+//!     .complete(Finalizer::new("buckets.example.com/cleanup", bucket));
+//! # }
+//! ```
+//!
+//! # Example
+//!
 //! ```
 //! use std::sync::Arc;
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -94,13 +121,29 @@ impl<K: Object, R: Finalize<K>> Finalizer<K, R> {
     }
 }
 
+impl<K, R> Finalizer<K, R>
+where
+    K: Object<DynamicType: Default>,
+    R: Finalize<K>,
+{
+    /// An object that the controller selects; or one that it has selected and that still is to be cleaned up.
+    async fn find(&self, key: &ObjectKey, ctx: &Context) -> Result<Option<Arc<K>>, ClientError> {
+        if let Some(object) = ctx.get::<K>(key).await? {
+            return Ok(Some(object));
+        }
+        // The client sees all.
+        let object = ctx.client().get::<K>(key).await?;
+        Ok(object.filter(|object| object.meta().deletion_timestamp.is_some() && contains(&**object, &self.name)))
+    }
+}
+
 impl<K, R> Reconcile for Finalizer<K, R>
 where
     K: Object<DynamicType: Default>,
     R: Finalize<K>,
 {
     async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> crate::Result {
-        let Some(object) = ctx.get::<K>(key).await? else {
+        let Some(object) = self.find(key, ctx).await? else {
             return Ok(Outcome::Done);
         };
         if object.meta().deletion_timestamp.is_none() {

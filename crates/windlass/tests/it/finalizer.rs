@@ -12,6 +12,7 @@ use windlass::cache::Scope;
 use windlass::controller::Watch;
 use windlass::events::Recorder;
 use windlass::finalizer::{Finalize, Finalizer};
+use windlass::predicate;
 use windlass::{Context, Controller, ObjectKey, Outcome, Reconcile};
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
@@ -153,5 +154,50 @@ async fn an_object_that_the_cleanup_takes_out_of_the_selection_goes_all_the_same
     .await;
     bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
     wait_for("it is gone", async || bench.pets().get_opt("thor").await.expect("read").is_none()).await;
+    running.stop().await.expect("stopped");
+}
+
+/// A pet that is selected by its label, and that does not go, as the store is closed.
+async fn selected(watch: Watch<Pet>) -> (Bench, Running, Log<String>, Arc<AtomicBool>) {
+    let bench = Bench::start().await;
+    let (log, broken) = (Log::default(), Arc::new(AtomicBool::new(true)));
+    let store = Store { log: log.clone(), broken: Arc::clone(&broken) };
+    let mut manager = bench.manager();
+    manager.add(Controller::with_watch("pet", watch).complete(Finalizer::new(NAME, store))).expect("added");
+    let running = Running::start(manager);
+    let mut thor = pet("thor");
+    thor.metadata.labels = Some([("own".to_owned(), "true".to_owned())].into());
+    bench.create(&thor).await;
+    wait_for("reconciled", async || log.contains(&"reconcile thor".into())).await;
+    (bench, running, log, broken)
+}
+
+async fn unlabel(bench: &Bench) {
+    let patch = json!({"metadata": {"labels": null}});
+    bench.pets().patch("thor", &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_leaves_the_selection_during_the_cleanup_is_cleaned_up() {
+    let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
+    let (bench, running, log, broken) = selected(Watch::default().scope(scope)).await;
+    bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
+    wait_for("a failure", async || log.contains(&"cleanup thor".into())).await;
+    unlabel(&bench).await;
+    broken.store(false, Ordering::Relaxed);
+    wait_for("it is gone", async || bench.pets().get_opt("thor").await.expect("read").is_none()).await;
+    running.stop().await.expect("stopped");
+}
+
+/// Other than a scope, a predicate lets a controller know of every end.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_a_predicate_no_longer_selects_is_cleaned_up() {
+    let own = predicate::object(|pet: &Pet| pet.meta().labels.as_ref().is_some_and(|l| l.contains_key("own")));
+    let (bench, running, log, broken) = selected(Watch::default().predicate(own)).await;
+    broken.store(false, Ordering::Relaxed);
+    unlabel(&bench).await;
+    bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
+    wait_for("it is gone", async || bench.pets().get_opt("thor").await.expect("read").is_none()).await;
+    assert!(log.contains(&"cleanup thor".into()));
     running.stop().await.expect("stopped");
 }
