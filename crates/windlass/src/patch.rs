@@ -110,30 +110,52 @@ impl<K: Object> Draft<K> {
     where
         K::DynamicType: Default,
     {
+        self.commit_with(client, &K::DynamicType::default()).await
+    }
+
+    /// [`commit`](Self::commit) for an object of a kind known only at run time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = windlass_server::Server::builder().start().await?;
+    /// # let kube = kube::Client::new(server.service(), "default");
+    /// # let client = windlass::Client::standalone(kube, "example");
+    /// use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+    /// use windlass::{ObjectKey, patch::Draft};
+    ///
+    /// let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
+    /// let namespaces = client.objects_with::<DynamicObject>(kind.clone());
+    /// let mut draft = Draft::new(namespaces.get(&ObjectKey::cluster("default")).await?.ok_or("gone")?);
+    /// draft.metadata.labels.get_or_insert_default().insert("seen".into(), "yes".into());
+    /// assert!(draft.commit_with(&client, &kind).await?.object);
+    /// # client.caches().stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn commit_with(&mut self, client: &Client, dt: &K::DynamicType) -> Result<Committed, ClientError> {
         let key = ObjectKey::of(&*self.base);
-        let (before, mut after) = (encode(&*self.base)?, encode(&self.object)?);
+        let (before, mut after) = (encode(&*self.base, dt)?, encode(&self.object, dt)?);
         let mut committed = Committed::default();
         let status_diff = diff_of("status", &before, &after);
         let object_diff = object_diff(&before, &after);
         let mut latest: Option<K> = None;
         if let Some(patch) = object_diff {
-            let mut patched = self.commit_object(client, &key, &before, patch).await?;
+            let mut patched = self.commit_object(client, dt, &key, &before, patch).await?;
             patched.meta_mut().managed_fields = None;
-            let mut answer = encode(&patched)?;
+            let mut answer = encode(&patched, dt)?;
             // A status that others changed meanwhile must still be noticed as a conflict.
             if answer["status"] == before["status"] {
                 after["metadata"]["resourceVersion"] = json!(patched.meta().resource_version);
             }
             if status_diff.is_some() {
                 answer["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();
-                self.base = Arc::new(decode(with_status(&answer, &before))?);
-                self.object = decode(with_status(&answer, &after))?;
+                self.base = Arc::new(decode(with_status(&answer, &before), dt)?);
+                self.object = decode(with_status(&answer, &after), dt)?;
             }
             latest = Some(patched);
             committed.object = true;
         }
         if let Some(diff) = status_diff {
-            match self.commit_status(client, &key, &before, &after, diff).await {
+            match self.commit_status(client, dt, &key, &before, &after, diff).await {
                 Ok(patched) => {
                     latest = Some(patched);
                     committed.status = true;
@@ -154,25 +176,23 @@ impl<K: Object> Draft<K> {
     async fn commit_object(
         &self,
         client: &Client,
+        dt: &K::DynamicType,
         key: &ObjectKey,
         before: &Value,
         patch: Value,
-    ) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
-        let objects = client.objects::<K>();
+    ) -> Result<K, ClientError> {
+        let objects = client.objects_with::<K>(dt.clone());
         let mut guarded = replaces_list(before, &patch);
         let mut sent = patch.clone();
-        let transformed = may_be_hidden::<K>(client, before, &patch);
+        let transformed = may_be_hidden::<K>(client, dt, before, &patch);
         guarded |= transformed;
         if (transformed || elements::loses(before, &patch))
-            && let Some(live) = Live::look::<K>(client, key).await?
+            && let Some(live) = Live::look::<K>(client, dt, key).await?
         {
             match live.object_patch(before, &patch) {
                 Some(patch) => sent = patch,
                 None if transformed && live.version() == before["metadata"]["resourceVersion"] => {
-                    return Err(hidden::<K>(key, other_list(before, &live.known, &patch)));
+                    return Err(hidden::<K>(dt, key, other_list(before, &live.known, &patch)));
                 }
                 // The server says why.
                 None => {}
@@ -190,7 +210,7 @@ impl<K: Object> Draft<K> {
                     guarded = true;
                 }
                 Err(error) if guarded && error.is_conflict() && attempt < ATTEMPTS => {
-                    let live = Live::look::<K>(client, key).await?;
+                    let live = Live::look::<K>(client, dt, key).await?;
                     sent = live.and_then(|live| live.object_patch(before, &patch)).ok_or(error)?;
                 }
                 done => return done,
@@ -202,26 +222,24 @@ impl<K: Object> Draft<K> {
     async fn commit_status(
         &self,
         client: &Client,
+        dt: &K::DynamicType,
         key: &ObjectKey,
         before: &Value,
         after: &Value,
         diff: Value,
-    ) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
-        let objects = client.objects::<K>();
+    ) -> Result<K, ClientError> {
+        let objects = client.objects_with::<K>(dt.clone());
         let mut sent = diff.clone();
         let mut version = after["metadata"]["resourceVersion"].clone();
-        let transformed = may_be_hidden::<K>(client, &before["status"], &diff);
+        let transformed = may_be_hidden::<K>(client, dt, &before["status"], &diff);
         if (transformed || elements::loses(&before["status"], &diff))
-            && let Some(live) = Live::look::<K>(client, key).await?
+            && let Some(live) = Live::look::<K>(client, dt, key).await?
         {
             match live.status_patch(before, after, &diff) {
                 Some(patch) => (sent, version) = (patch, live.version()),
                 None if transformed && live.version() == version => {
                     let status = json!({ "status": diff });
-                    return Err(hidden::<K>(key, other_list(before, &live.known, &status)));
+                    return Err(hidden::<K>(dt, key, other_list(before, &live.known, &status)));
                 }
                 None => {}
             }
@@ -231,7 +249,7 @@ impl<K: Object> Draft<K> {
             let patch = json!({ "status": sent, "metadata": { "resourceVersion": version } });
             match objects.patch_status(key, &Patch::Merge(patch)).await {
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
-                    let Some(live) = Live::look::<K>(client, key).await? else { return Err(error) };
+                    let Some(live) = Live::look::<K>(client, dt, key).await? else { return Err(error) };
                     sent = live.status_patch(before, after, &diff).ok_or(error)?;
                     version = live.version();
                 }
@@ -256,19 +274,20 @@ struct Live {
 }
 
 impl Live {
-    async fn look<K: Object<DynamicType: Default>>(
+    async fn look<K: Object>(
         client: &Client,
+        dt: &K::DynamicType,
         key: &ObjectKey,
     ) -> Result<Option<Self>, ClientError> {
         if K::metadata_api() {
-            let live = client.objects::<K>().get_live(key).await?;
-            let known = live.as_ref().map(encode).transpose()?;
+            let live = client.objects_with::<K>(dt.clone()).get_live(key).await?;
+            let known = live.as_ref().map(|live| encode(live, dt)).transpose()?;
             return Ok(known.map(|known| Self { raw: known.clone(), known }));
         }
-        let resource = ApiResource::erase::<K>(&K::DynamicType::default());
+        let resource = ApiResource::erase::<K>(dt);
         let Some(live) = client.objects_with::<DynamicObject>(resource).get_live(key).await? else { return Ok(None) };
-        let raw = serde_json::to_value(&live).map_err(unencodable::<K>)?;
-        let known = encode(&decode::<K>(raw.clone())?)?;
+        let raw = serde_json::to_value(&live).map_err(|source| unencodable::<K>(dt, source))?;
+        let known = encode(&decode::<K>(raw.clone(), dt)?, dt)?;
         Ok(Some(Self { raw, known }))
     }
 
@@ -300,17 +319,17 @@ impl Live {
     }
 }
 
-fn encode<K: Object<DynamicType: Default>>(object: &K) -> Result<Value, ClientError> {
-    serde_json::to_value(object).map_err(unencodable::<K>)
+fn encode<K: Object>(object: &K, dt: &K::DynamicType) -> Result<Value, ClientError> {
+    serde_json::to_value(object).map_err(|source| unencodable::<K>(dt, source))
 }
 
 /// An object that came from [`encode`], in parts.
-fn decode<K: Object<DynamicType: Default>>(value: Value) -> Result<K, ClientError> {
-    serde_json::from_value(value).map_err(unencodable::<K>)
+fn decode<K: Object>(value: Value, dt: &K::DynamicType) -> Result<K, ClientError> {
+    serde_json::from_value(value).map_err(|source| unencodable::<K>(dt, source))
 }
 
-fn unencodable<K: Object<DynamicType: Default>>(source: serde_json::Error) -> ClientError {
-    let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
+fn unencodable<K: Object>(dt: &K::DynamicType, source: serde_json::Error) -> ClientError {
+    let kind = describe(&ApiResource::erase::<K>(dt));
     ClientError::Encode { kind, source }
 }
 
@@ -422,7 +441,7 @@ fn other_list<'p>(before: &Value, live: &Value, patch: &'p Value) -> Option<Vec<
 }
 
 /// Whether a merge patch may replace lists that a cached object does not show: it has some, or removes what may.
-fn may_be_hidden<K: Object<DynamicType: Default>>(client: &Client, before: &Value, patch: &Value) -> bool {
+fn may_be_hidden<K: Object>(client: &Client, dt: &K::DynamicType, before: &Value, patch: &Value) -> bool {
     fn replaces(before: &Value, patch: &Value) -> bool {
         match patch {
             Value::Array(_) => true,
@@ -430,12 +449,12 @@ fn may_be_hidden<K: Object<DynamicType: Default>>(client: &Client, before: &Valu
             _ => before.is_object() || before.is_array(),
         }
     }
-    client.caches().has_transform::<K>(&K::DynamicType::default()) && replaces(before, patch)
+    client.caches().has_transform::<K>(dt) && replaces(before, patch)
 }
 
 /// The error for a list that the cache does not show as it is.
-fn hidden<K: Object<DynamicType: Default>>(key: &ObjectKey, field: Option<Vec<&str>>) -> ClientError {
-    let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
+fn hidden<K: Object>(dt: &K::DynamicType, key: &ObjectKey, field: Option<Vec<&str>>) -> ClientError {
+    let kind = describe(&ApiResource::erase::<K>(dt));
     let field = field.into_iter().flatten().rev().collect::<Vec<_>>().join(".");
     ClientError::Hidden { kind, key: key.to_string(), field }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::Resource;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::Selector;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -199,5 +199,40 @@ async fn an_object_that_a_predicate_no_longer_selects_is_cleaned_up() {
     bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
     wait_for("it is gone", async || bench.pets().get_opt("thor").await.expect("read").is_none()).await;
     assert!(log.contains(&"cleanup thor".into()));
+    running.stop().await.expect("stopped");
+}
+
+/// Notes what becomes of objects of any kind.
+struct Noted(Log<&'static str>);
+
+impl Finalize<DynamicObject> for Noted {
+    async fn reconcile(&self, _pet: Arc<DynamicObject>, _ctx: &Context) -> windlass::Result {
+        self.0.push("reconcile");
+        Ok(Outcome::Done)
+    }
+
+    async fn cleanup(&self, _pet: Arc<DynamicObject>, _ctx: &Context) -> windlass::Result {
+        self.0.push("cleanup");
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_known_at_run_time_has_finalizers_and_a_selection() {
+    let (bench, log) = (Bench::start().await, Log::default());
+    let kind = ApiResource::erase::<Pet>(&());
+    let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
+    let finalizer = Finalizer::new_with(NAME, Noted(log.clone()), kind.clone());
+    let watch = Watch::<DynamicObject>::dynamic(kind).scope(scope);
+    let mut manager = bench.manager();
+    manager.add(Controller::with_watch("pet", watch).complete(finalizer)).expect("added");
+    let running = Running::start(manager);
+    let mut thor = pet("thor");
+    thor.metadata.labels = Some([("own".to_owned(), "true".to_owned())].into());
+    bench.create(&thor).await;
+    wait_for("reconciled", async || log.contains(&"reconcile")).await;
+    bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
+    wait_for("it is gone", async || bench.pets().get_opt("thor").await.expect("read").is_none()).await;
+    assert!(log.contains(&"cleanup"));
     running.stop().await.expect("stopped");
 }

@@ -9,15 +9,15 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Event as CoreEvent, Servi
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::client::ClientError;
-use windlass::events::{Broadcaster, EventApi};
+use windlass::events::{Broadcaster, EventApi, Recorder};
 use windlass::patch::{Committed, Draft};
 use windlass::prune::Children;
-use windlass::{Client, Manager, ObjectKey, conditions};
+use windlass::{Client, Context, Manager, ObjectKey, conditions};
 
 use crate::adversity::{forward, through};
 use crate::bench::{Bench, Pet, PetStatus, Running, pet, wait_for};
@@ -687,5 +687,41 @@ async fn two_field_managers_apply_different_fields_of_one_child() {
     assert_eq!(fields, ["a", "b"]);
     assert_eq!(apply(&client, "b").await, (fields.clone(), version.clone()), "nothing to do");
     assert_eq!(apply(&other, "a").await, (fields, version), "nothing to do");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_known_at_run_time_are_drafted_and_have_children() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let (pets, maps) = (ApiResource::erase::<Pet>(&()), ApiResource::erase::<ConfigMap>(&()));
+    client.create(&pet("thor")).await.expect("created");
+    let key = ObjectKey::new("default", "thor");
+    let context = Context::new("pet", client.clone(), Recorder::discard());
+    let thor = context.get_with::<DynamicObject>(&pets, &key).await.expect("read").expect("there");
+    assert_eq!(context.list_with::<DynamicObject>(&pets).await.expect("listed").len(), 1);
+
+    let mut draft = Draft::new(Arc::clone(&thor));
+    draft.data["spec"]["tricks"] = json!(["sit"]);
+    draft.data["status"] = json!({"id": "7"});
+    let both = Committed { object: true, status: true };
+    assert_eq!(draft.commit_with(&client, &pets).await.expect("both"), both);
+    assert_eq!(draft.commit_with(&client, &pets).await.expect("nothing"), Committed::default());
+    assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit"]);
+
+    let mut children = Children::of_with(&*thor, pets.clone());
+    for name in ["a", "b"] {
+        let applied = children.apply_with(&client, &maps, DynamicObject::new(name, &maps)).await.expect("applied");
+        assert_eq!(applied.metadata.namespace.as_deref(), Some("default"));
+    }
+    assert!(children.prune(&client).await.expect("pruned").is_empty());
+    let mut children = Children::of_with(&*thor, pets.clone());
+    children.keep_with::<DynamicObject>(&maps, ObjectKey::new("default", "a"));
+    assert_eq!(children.prune(&client).await.expect("pruned"), [ObjectKey::new("default", "b")]);
+    // Another kind of the same type is another kind.
+    let children = Children::of_with(&*thor, pets.clone()).kind_with::<DynamicObject>(&pets);
+    assert!(children.prune(&client).await.expect("pruned").is_empty());
+    let children = Children::of_with(&*thor, pets).kind::<ConfigMap>();
+    assert_eq!(children.prune(&client).await.expect("pruned"), [ObjectKey::new("default", "a")]);
     client.caches().stop().await;
 }
