@@ -441,6 +441,8 @@ impl Caches {
     /// Has every object of a kind changed before it is kept: what nobody reads need not be in
     /// memory. Handlers, predicates and cached reads, of one's own writes too, see what is left.
     /// Name, namespace, uid and resource version stay; do not write such objects back as a whole.
+    /// A [`Draft`](crate::patch::Draft) of one is fine; where it changes a list that is not as the server has
+    /// it, committing fails and says which.
     ///
     /// It must be said before the kind is watched, once: later calls change nothing and return
     /// false.
@@ -467,6 +469,11 @@ impl Caches {
         }
         transforms.insert(id, Arc::new(change));
         true
+    }
+
+    /// Whether cached objects of a kind are not what the server sent.
+    pub(crate) fn has_transform<K: Object>(&self, dt: &K::DynamicType) -> bool {
+        self.inner.transforms.lock().contains_key(&(TypeId::of::<K>(), ApiResource::erase::<K>(dt)))
     }
 
     /// Stops watching a kind, for everybody, as when its definition is gone. Listers of it keep what they

@@ -8,12 +8,17 @@
 //! whose answer nobody waited for, because its future was dropped as a reconcile timeout does it, may
 //! have been carried out or not, or may be yet: like another's it is known when the watch shows it.
 //!
+//! Names and namespaces are parts of a path and no more: one that would lead elsewhere (`.`, `..`, or with a `/`
+//! or `%` in it) is refused with [`ClientError::InvalidName`] before anything is sent, and in a cache there is no
+//! such object. What else may be in them, as in the names of roles, is escaped.
+//!
 //! A [`Client`] wraps a [`kube::Client`]; [`Client::kube`] gives it back for everything else
 //! (logs, exec, discovery). Writes made that way are not visible to cached reads before the watch
 //! shows them.
 
 mod error;
 mod objects;
+mod segment;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -76,7 +81,17 @@ impl Client {
         Self::new(kube, caches, field_manager)
     }
 
-    /// The same caches and connection under another field manager.
+    /// The same caches, connection and fence under another field manager: for a controller that applies other
+    /// fields of objects that another controller of the manager applies, too. See [`apply`](Self::apply).
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::{Context, client::ClientError};
+    /// # async fn example(ctx: &Context, labels: ConfigMap) -> Result<(), ClientError> {
+    /// let client = ctx.client().with_field_manager("petstore-labels");
+    /// client.apply(&labels).await?; // keeps what "petstore" applied
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_field_manager(&self, field_manager: impl Into<String>) -> Self {
         Self::new(self.inner.kube.clone(), self.inner.caches.clone(), field_manager)
@@ -201,6 +216,11 @@ impl Client {
     /// Creates or changes an object so that the fields given have the values given (server-side
     /// apply, taking over fields that others own). The right way to write children: sending the
     /// same again changes nothing, whatever the server defaulted.
+    ///
+    /// Fields that this [field manager](Self::field_manager) applied before and are not given any more are
+    /// removed, unless another one owns them, too. All controllers of a manager have the same one, its name. So
+    /// two of them that apply different fields of one object each remove the other's, for ever; let one of them
+    /// write [under another name](Self::with_field_manager).
     pub async fn apply<K: Object>(&self, object: &K) -> Result<K, ClientError>
     where
         K::DynamicType: Default,

@@ -5,6 +5,33 @@
 //! entry in `metadata.finalizers`. What always holds: if `reconcile` ever ran for an object, the
 //! object stays until `cleanup` succeeded for it.
 //!
+//! # Objects that leave the selection
+//!
+//! A controller that watches a part of its kind, as a [`Scope`](crate::cache::Scope) of labels, is not told what
+//! becomes of an object that is no longer part of it. Objects that lose the label while they are being cleaned up
+//! are cleaned up all the same; but one that loses it first and is deleted later has the finalizer and nobody who
+//! looks after it, and stays until the label is back or somebody removes the finalizer by hand. (In
+//! controller-runtime it is the same.) So where users can change what is selected by, select with a
+//! [predicate](crate::predicate::object) instead: it costs the memory for the others, and as predicates cannot hold
+//! back the end of an object, it is cleaned up whatever its labels are by then.
+//!
+//! ```
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! # use windlass::finalizer::{Finalize, Finalizer};
+//! use windlass::controller::{Controller, Watch};
+//! use windlass::predicate;
+//!
+//! # fn example<B: Finalize<ConfigMap>>(bucket: B) {
+//! let ours = predicate::object(|map: &ConfigMap| {
+//!     map.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("bucket"))
+//! });
+//! let controller = Controller::with_watch("bucket", Watch::default().predicate(ours))
+//!     .complete(Finalizer::new("buckets.example.com/cleanup", bucket));
+//! # }
+//! ```
+//!
+//! # Example
+//!
 //! ```
 //! use std::sync::Arc;
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -26,7 +53,6 @@
 //!     .complete(Finalizer::new("buckets.example.com/cleanup", Bucket));
 //! ```
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::api::Patch;
@@ -81,30 +107,55 @@ pub trait Finalize<K: Object>: Send + Sync + 'static {
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Finalizer<K, R> {
+pub struct Finalizer<K: Object, R> {
     name: String,
     inner: R,
-    kind: PhantomData<fn() -> K>,
+    dt: K::DynamicType,
 }
 
 impl<K: Object, R: Finalize<K>> Finalizer<K, R> {
     /// `name` is the finalizer's, as `pets.example.com/cleanup`; it must belong to one controller.
-    pub fn new(name: impl Into<String>, inner: R) -> Self {
-        Self { name: name.into(), inner, kind: PhantomData }
+    pub fn new(name: impl Into<String>, inner: R) -> Self
+    where
+        K::DynamicType: Default,
+    {
+        Self::new_with(name, inner, K::DynamicType::default())
+    }
+
+    /// The same for a kind known only at run time.
+    ///
+    /// ```
+    /// # use kube::api::{ApiResource, DynamicObject};
+    /// # use windlass::finalizer::{Finalize, Finalizer};
+    /// use windlass::controller::{Controller, Watch};
+    ///
+    /// # fn example<B: Finalize<DynamicObject>>(kind: ApiResource, bucket: B) {
+    /// let finalizer = Finalizer::new_with("buckets.example.com/cleanup", bucket, kind.clone());
+    /// let controller = Controller::with_watch("bucket", Watch::<DynamicObject>::dynamic(kind)).complete(finalizer);
+    /// # }
+    /// ```
+    pub fn new_with(name: impl Into<String>, inner: R, dt: K::DynamicType) -> Self {
+        Self { name: name.into(), inner, dt }
+    }
+
+    /// An object that the controller selects; or one that it has selected and that still is to be cleaned up.
+    async fn find(&self, key: &ObjectKey, ctx: &Context) -> Result<Option<Arc<K>>, ClientError> {
+        if let Some(object) = ctx.get_with::<K>(&self.dt, key).await? {
+            return Ok(Some(object));
+        }
+        // The client sees all.
+        let object = ctx.client().objects_with::<K>(self.dt.clone()).get(key).await?;
+        Ok(object.filter(|object| object.meta().deletion_timestamp.is_some() && contains(&**object, &self.name)))
     }
 }
 
-impl<K, R> Reconcile for Finalizer<K, R>
-where
-    K: Object<DynamicType: Default>,
-    R: Finalize<K>,
-{
+impl<K: Object, R: Finalize<K>> Reconcile for Finalizer<K, R> {
     async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> crate::Result {
-        let Some(object) = ctx.get::<K>(key).await? else {
+        let Some(object) = self.find(key, ctx).await? else {
             return Ok(Outcome::Done);
         };
         if object.meta().deletion_timestamp.is_none() {
-            let object = ensure(ctx.client(), object, &self.name).await?;
+            let object = ensure_with(ctx.client(), &self.dt, object, &self.name).await?;
             return match object {
                 Some(object) => self.inner.reconcile(object, ctx).await,
                 None => Ok(Outcome::Done),
@@ -119,8 +170,9 @@ where
             // `cleanup` may have written the object: start from the latest state, also when it is no
             // longer part of what the controller selects. Another object of the name has not been
             // cleaned up.
-            if let Some(latest) = ctx.client().get::<K>(key).await?.filter(|latest| latest.meta().uid == uid) {
-                remove(ctx.client(), latest, &self.name).await?;
+            let latest = ctx.client().objects_with::<K>(self.dt.clone()).get(key).await?;
+            if let Some(latest) = latest.filter(|latest| latest.meta().uid == uid) {
+                remove_with(ctx.client(), &self.dt, latest, &self.name).await?;
             }
         }
         Ok(outcome)
@@ -146,7 +198,17 @@ pub async fn ensure<K: Object>(client: &Client, object: Arc<K>, finalizer: &str)
 where
     K::DynamicType: Default,
 {
-    change(client, object, |object| {
+    ensure_with(client, &K::DynamicType::default(), object, finalizer).await
+}
+
+/// [`ensure`] for an object of a kind known only at run time.
+pub async fn ensure_with<K: Object>(
+    client: &Client,
+    dt: &K::DynamicType,
+    object: Arc<K>,
+    finalizer: &str,
+) -> Result<Option<Arc<K>>, ClientError> {
+    change(client, dt, object, |object| {
         let meta = object.meta();
         if meta.deletion_timestamp.is_some() || contains(object, finalizer) {
             return None;
@@ -164,7 +226,17 @@ pub async fn remove<K: Object>(client: &Client, object: Arc<K>, finalizer: &str)
 where
     K::DynamicType: Default,
 {
-    change(client, object, |object| {
+    remove_with(client, &K::DynamicType::default(), object, finalizer).await
+}
+
+/// [`remove`] for an object of a kind known only at run time.
+pub async fn remove_with<K: Object>(
+    client: &Client,
+    dt: &K::DynamicType,
+    object: Arc<K>,
+    finalizer: &str,
+) -> Result<(), ClientError> {
+    change(client, dt, object, |object| {
         let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
         let others = finalizers.iter().filter(|name| *name != finalizer);
         contains(object, finalizer).then(|| others.cloned().collect())
@@ -180,13 +252,11 @@ const ATTEMPTS: usize = 5;
 /// write is for exactly the state `wanted` saw; on a conflict it is asked about the latest one.
 async fn change<K: Object>(
     client: &Client,
+    dt: &K::DynamicType,
     mut object: Arc<K>,
     wanted: impl Fn(&K) -> Option<Vec<String>>,
-) -> Result<Option<Arc<K>>, ClientError>
-where
-    K::DynamicType: Default,
-{
-    let objects = client.objects::<K>();
+) -> Result<Option<Arc<K>>, ClientError> {
+    let objects = client.objects_with::<K>(dt.clone());
     let key = ObjectKey::of(&*object);
     let uid = object.meta().uid.clone();
     for attempt in 1.. {

@@ -74,7 +74,29 @@ pub fn set_controller<K: Resource<Scope: 'static>, O: Resource>(object: &mut K, 
 where
     O::DynamicType: Default,
 {
-    let mut reference = reference(object, owner)?;
+    set_controller_with(object, owner, &O::DynamicType::default())
+}
+
+/// [`set_controller`] for an owner of a kind known only at run time.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Secret;
+/// use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+/// use windlass::owner;
+///
+/// let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("petstore.example.com", "v1", "Pet"));
+/// let mut pet = DynamicObject::new("thor", &kind);
+/// pet.metadata.uid = Some("1".into());
+/// let mut child = Secret::default();
+/// owner::set_controller_with(&mut child, &pet, &kind).unwrap();
+/// assert!(owner::is_controlled_by(&child, &pet));
+/// ```
+pub fn set_controller_with<K: Resource<Scope: 'static>, O: Resource>(
+    object: &mut K,
+    owner: &O,
+    dt: &O::DynamicType,
+) -> Result<(), OwnerError> {
+    let mut reference = reference(object, owner, dt)?;
     reference.controller = Some(true);
     reference.block_owner_deletion = Some(true);
     let others = object.meta().owner_references.iter().flatten();
@@ -96,7 +118,16 @@ pub fn add<K: Resource<Scope: 'static>, O: Resource>(object: &mut K, owner: &O) 
 where
     O::DynamicType: Default,
 {
-    let mut reference = reference(object, owner)?;
+    add_with(object, owner, &O::DynamicType::default())
+}
+
+/// [`add`] for an owner of a kind known only at run time.
+pub fn add_with<K: Resource<Scope: 'static>, O: Resource>(
+    object: &mut K,
+    owner: &O,
+    dt: &O::DynamicType,
+) -> Result<(), OwnerError> {
+    let mut reference = reference(object, owner, dt)?;
     let known = object.meta().owner_references.iter().flatten();
     if let Some(known) = known.clone().find(|known| known.uid == reference.uid) {
         reference.controller = known.controller;
@@ -129,11 +160,11 @@ pub fn controller<K: Resource>(object: &K) -> Option<&OwnerReference> {
     references.iter().find(|reference| reference.controller == Some(true))
 }
 
-fn reference<K: Resource<Scope: 'static>, O: Resource>(object: &K, owner: &O) -> Result<OwnerReference, OwnerError>
-where
-    O::DynamicType: Default,
-{
-    let dt = O::DynamicType::default();
+fn reference<K: Resource<Scope: 'static>, O: Resource>(
+    object: &K,
+    owner: &O,
+    dt: &O::DynamicType,
+) -> Result<OwnerReference, OwnerError> {
     let (own, child) = (owner.meta(), object.meta());
     if let Some(namespace) = &own.namespace
         && child.namespace.as_ref().is_some_and(|other| other != namespace)
@@ -149,8 +180,8 @@ where
         let object = child.name.clone().unwrap_or_default();
         return Err(OwnerError::NoNamespace { owner: namespace.clone(), object });
     }
-    owner.owner_ref(&dt).ok_or_else(|| OwnerError::NotStored {
-        kind: O::kind(&dt).into_owned(),
+    owner.owner_ref(dt).ok_or_else(|| OwnerError::NotStored {
+        kind: O::kind(dt).into_owned(),
         name: own.name.clone().unwrap_or_default(),
     })
 }

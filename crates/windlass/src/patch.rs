@@ -11,8 +11,14 @@
 //! A merge patch replaces lists as a whole. So that this undoes nothing that others wrote, a patch
 //! with a list carries the resource version, and the server refuses it when the object has changed.
 //! It is sent again if the lists in question are as they were; conditions are merged by type. Where
-//! others changed the same list, or the same condition, committing fails with a conflict: what is to be written
-//! comes from a state that is over. So it does when the object was deleted and another made in its place: a draft changes the object it was made of and no other.
+//! others changed the same list, or the same condition, committing fails with a conflict: what is to be
+//! written comes from a state that is over. So it does when the object was deleted and another made in its
+//! place: a draft changes the object it was made of and no other.
+//!
+//! Where a [transform](crate::cache::Caches::transform) hides parts of what is cached, a draft of a cached object
+//! does not know the whole list that it changes. So the object is read from the server before a list of such a kind
+//! is sent, and if the list is another there, committing fails with [`ClientError::Hidden`]: make the draft of what
+//! [`Client::live`] reads. Conditions are merged by type here, too.
 
 pub(crate) mod elements;
 
@@ -106,30 +112,52 @@ impl<K: Object> Draft<K> {
     where
         K::DynamicType: Default,
     {
+        self.commit_with(client, &K::DynamicType::default()).await
+    }
+
+    /// [`commit`](Self::commit) for an object of a kind known only at run time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = windlass_server::Server::builder().start().await?;
+    /// # let kube = kube::Client::new(server.service(), "default");
+    /// # let client = windlass::Client::standalone(kube, "example");
+    /// use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+    /// use windlass::{ObjectKey, patch::Draft};
+    ///
+    /// let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
+    /// let namespaces = client.objects_with::<DynamicObject>(kind.clone());
+    /// let mut draft = Draft::new(namespaces.get(&ObjectKey::cluster("default")).await?.ok_or("gone")?);
+    /// draft.metadata.labels.get_or_insert_default().insert("seen".into(), "yes".into());
+    /// assert!(draft.commit_with(&client, &kind).await?.object);
+    /// # client.caches().stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn commit_with(&mut self, client: &Client, dt: &K::DynamicType) -> Result<Committed, ClientError> {
         let key = ObjectKey::of(&*self.base);
-        let (before, mut after) = (encode(&*self.base)?, encode(&self.object)?);
+        let (before, mut after) = (encode(&*self.base, dt)?, encode(&self.object, dt)?);
         let mut committed = Committed::default();
         let status_diff = diff_of("status", &before, &after);
         let object_diff = object_diff(&before, &after);
         let mut latest: Option<K> = None;
         if let Some(patch) = object_diff {
-            let mut patched = self.commit_object(client, &key, &before, patch).await?;
+            let mut patched = self.commit_object(client, dt, &key, &before, patch).await?;
             patched.meta_mut().managed_fields = None;
-            let mut answer = encode(&patched)?;
+            let mut answer = encode(&patched, dt)?;
             // A status that others changed meanwhile must still be noticed as a conflict.
             if answer["status"] == before["status"] {
                 after["metadata"]["resourceVersion"] = json!(patched.meta().resource_version);
             }
             if status_diff.is_some() {
                 answer["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();
-                self.base = Arc::new(decode("patch", &key, with_status(&answer, &before))?);
-                self.object = decode("patch", &key, with_status(&answer, &after))?;
+                self.base = Arc::new(decode("patch", &key, with_status(&answer, &before), dt)?);
+                self.object = decode("patch", &key, with_status(&answer, &after), dt)?;
             }
             latest = Some(patched);
             committed.object = true;
         }
         if let Some(diff) = status_diff {
-            match self.commit_status(client, &key, &before, &after, diff).await {
+            match self.commit_status(client, dt, &key, &before, &after, diff).await {
                 Ok(patched) => {
                     latest = Some(patched);
                     committed.status = true;
@@ -150,21 +178,27 @@ impl<K: Object> Draft<K> {
     async fn commit_object(
         &self,
         client: &Client,
+        dt: &K::DynamicType,
         key: &ObjectKey,
         before: &Value,
         patch: Value,
-    ) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
-        let objects = client.objects::<K>();
+    ) -> Result<K, ClientError> {
+        let objects = client.objects_with::<K>(dt.clone());
         let mut guarded = replaces_list(before, &patch);
         let mut sent = patch.clone();
-        if elements::loses(before, &patch)
-            && let Some(live) = Live::look::<K>(client, key).await?
+        let transformed = may_be_hidden::<K>(client, dt, before, &patch);
+        guarded |= transformed;
+        if (transformed || elements::loses(before, &patch))
+            && let Some(live) = Live::look::<K>(client, dt, key).await?
         {
-            // Where it cannot be, the server says why.
-            sent = live.object_patch(before, &patch).unwrap_or(sent);
+            match live.object_patch(before, &patch) {
+                Some(patch) => sent = patch,
+                None if transformed && live.version() == before["metadata"]["resourceVersion"] => {
+                    return Err(hidden::<K>(dt, key, other_list(before, &live.known, &patch)));
+                }
+                // The server says why.
+                None => {}
+            }
         }
         for attempt in 1.. {
             match objects.patch(key, &Patch::Merge(&sent)).await {
@@ -178,7 +212,7 @@ impl<K: Object> Draft<K> {
                     guarded = true;
                 }
                 Err(error) if guarded && error.is_conflict() && attempt < ATTEMPTS => {
-                    let live = Live::look::<K>(client, key).await?;
+                    let live = Live::look::<K>(client, dt, key).await?;
                     sent = live.and_then(|live| live.object_patch(before, &patch)).ok_or(error)?;
                 }
                 done => return done,
@@ -190,29 +224,34 @@ impl<K: Object> Draft<K> {
     async fn commit_status(
         &self,
         client: &Client,
+        dt: &K::DynamicType,
         key: &ObjectKey,
         before: &Value,
         after: &Value,
         diff: Value,
-    ) -> Result<K, ClientError>
-    where
-        K::DynamicType: Default,
-    {
-        let objects = client.objects::<K>();
+    ) -> Result<K, ClientError> {
+        let objects = client.objects_with::<K>(dt.clone());
         let mut sent = diff.clone();
         let mut version = after["metadata"]["resourceVersion"].clone();
-        if elements::loses(&before["status"], &diff)
-            && let Some(live) = Live::look::<K>(client, key).await?
-            && let Some(patch) = live.status_patch(before, after, &diff)
+        let transformed = may_be_hidden::<K>(client, dt, &before["status"], &diff);
+        if (transformed || elements::loses(&before["status"], &diff))
+            && let Some(live) = Live::look::<K>(client, dt, key).await?
         {
-            (sent, version) = (patch, live.version());
+            match live.status_patch(before, after, &diff) {
+                Some(patch) => (sent, version) = (patch, live.version()),
+                None if transformed && live.version() == version => {
+                    let status = json!({ "status": diff });
+                    return Err(hidden::<K>(dt, key, other_list(before, &live.known, &status)));
+                }
+                None => {}
+            }
         }
         for attempt in 1.. {
             // A uid would not do here: with the status alone, many kinds leave out what else is sent.
             let patch = json!({ "status": sent, "metadata": { "resourceVersion": version } });
             match objects.patch_status(key, &Patch::Merge(patch)).await {
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
-                    let Some(live) = Live::look::<K>(client, key).await? else { return Err(error) };
+                    let Some(live) = Live::look::<K>(client, dt, key).await? else { return Err(error) };
                     sent = live.status_patch(before, after, &diff).ok_or(error)?;
                     version = live.version();
                 }
@@ -237,19 +276,20 @@ struct Live {
 }
 
 impl Live {
-    async fn look<K: Object<DynamicType: Default>>(
+    async fn look<K: Object>(
         client: &Client,
+        dt: &K::DynamicType,
         key: &ObjectKey,
     ) -> Result<Option<Self>, ClientError> {
         if K::metadata_api() {
-            let live = client.objects::<K>().get_live(key).await?;
-            let known = live.as_ref().map(encode).transpose()?;
+            let live = client.objects_with::<K>(dt.clone()).get_live(key).await?;
+            let known = live.as_ref().map(|live| encode(live, dt)).transpose()?;
             return Ok(known.map(|known| Self { raw: known.clone(), known }));
         }
-        let resource = ApiResource::erase::<K>(&K::DynamicType::default());
+        let resource = ApiResource::erase::<K>(dt);
         let Some(live) = client.objects_with::<DynamicObject>(resource).get_live(key).await? else { return Ok(None) };
-        let raw = serde_json::to_value(&live).map_err(unencodable::<K>)?;
-        let known = encode(&decode::<K>("get", key, raw.clone())?)?;
+        let raw = serde_json::to_value(&live).map_err(|source| unencodable::<K>(dt, source))?;
+        let known = encode(&decode::<K>("get", key, raw.clone(), dt)?, dt)?;
         Ok(Some(Self { raw, known }))
     }
 
@@ -281,27 +321,23 @@ impl Live {
     }
 }
 
-fn encode<K: Object<DynamicType: Default>>(object: &K) -> Result<Value, ClientError> {
-    serde_json::to_value(object).map_err(unencodable::<K>)
+fn encode<K: Object>(object: &K, dt: &K::DynamicType) -> Result<Value, ClientError> {
+    serde_json::to_value(object).map_err(|source| unencodable::<K>(dt, source))
 }
 
 /// An object that came from the server, or from [`encode`] in parts. What does not fit is told of as it is
 /// where objects are read.
-fn decode<K: Object<DynamicType: Default>>(
-    verb: &'static str,
-    key: &ObjectKey,
-    value: Value,
-) -> Result<K, ClientError> {
+fn decode<K: Object>(verb: &'static str, key: &ObjectKey, value: Value, dt: &K::DynamicType) -> Result<K, ClientError> {
     serde_json::from_value(value).map_err(|error: serde_json::Error| {
-        let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
+        let kind = describe(&ApiResource::erase::<K>(dt));
         let told = serde::de::Error::custom(without_values(&error.to_string()));
         let source = Box::new(kube::Error::SerdeError(told));
         ClientError::Request { verb, kind, key: key.to_string(), source }
     })
 }
 
-fn unencodable<K: Object<DynamicType: Default>>(source: serde_json::Error) -> ClientError {
-    let kind = describe(&ApiResource::erase::<K>(&K::DynamicType::default()));
+fn unencodable<K: Object>(dt: &K::DynamicType, source: serde_json::Error) -> ClientError {
+    let kind = describe(&ApiResource::erase::<K>(dt));
     ClientError::Encode { kind, source }
 }
 
@@ -393,11 +429,42 @@ fn replaces_list(before: &Value, patch: &Value) -> bool {
 
 /// Whether the lists that a merge patch replaces are still what they were.
 fn same_lists(before: &Value, live: &Value, patch: &Value) -> bool {
-    match patch {
-        Value::Object(fields) => fields.iter().all(|(field, patch)| same_lists(&before[field], &live[field], patch)),
+    other_list(before, live, patch).is_none()
+}
+
+/// Where a merge patch replaces a list that is not what it was: the fields that lead there, last first.
+fn other_list<'p>(before: &Value, live: &Value, patch: &'p Value) -> Option<Vec<&'p str>> {
+    let same = match patch {
+        Value::Object(fields) => {
+            return fields.iter().find_map(|(field, patch)| {
+                let mut path = other_list(&before[field], &live[field], patch)?;
+                path.push(field);
+                Some(path)
+            });
+        }
         Value::Array(_) => before == live,
-        _ => !contains_list(before) || before == live,
+        _ => !(contains_list(before) || contains_list(live)) || before == live,
+    };
+    (!same).then(Vec::new)
+}
+
+/// Whether a merge patch may replace lists that a cached object does not show: it has some, or removes what may.
+fn may_be_hidden<K: Object>(client: &Client, dt: &K::DynamicType, before: &Value, patch: &Value) -> bool {
+    fn replaces(before: &Value, patch: &Value) -> bool {
+        match patch {
+            Value::Array(_) => true,
+            Value::Object(fields) => fields.iter().any(|(field, patch)| replaces(&before[field], patch)),
+            _ => before.is_object() || before.is_array(),
+        }
     }
+    client.caches().has_transform::<K>(dt) && replaces(before, patch)
+}
+
+/// The error for a list that the cache does not show as it is.
+fn hidden<K: Object>(dt: &K::DynamicType, key: &ObjectKey, field: Option<Vec<&str>>) -> ClientError {
+    let kind = describe(&ApiResource::erase::<K>(dt));
+    let field = field.into_iter().flatten().rev().collect::<Vec<_>>().join(".");
+    ClientError::Hidden { kind, key: key.to_string(), field }
 }
 
 /// The patch of a status, for what others have made of it since; `None` if they changed the same lists.
@@ -494,7 +561,7 @@ mod tests {
     #[test]
     fn what_cannot_be_decoded_is_named() {
         let key = ObjectKey::new("default", "open");
-        let error = decode::<Riddle>("get", &key, json!({"metadata": {}})).expect_err("no spec");
+        let error = decode::<Riddle>("get", &key, json!({"metadata": {}}), &()).expect_err("no spec");
         assert!(matches!(&error, ClientError::Request { .. }), "{error}");
         assert!(error.to_string().starts_with("get riddles.example.com/v1 default/open: "), "{error}");
     }

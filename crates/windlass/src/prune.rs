@@ -33,10 +33,10 @@ use std::collections::HashSet;
 use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use kube::api::{ApiResource, DeleteParams, Preconditions, PropagationPolicy};
 use parking_lot::Mutex;
 
-use crate::client::{Client, ClientError, retry_on_conflict};
+use crate::client::{Client, ClientError, Objects, retry_on_conflict};
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::owner::{self, OwnerError};
@@ -77,12 +77,11 @@ pub enum PruneError {
 /// do, and all of them find the same objects.
 type Wanted = HashSet<(String, String, ObjectKey)>;
 
-fn wanted<K: Object<DynamicType: Default>>(key: ObjectKey) -> (String, String, ObjectKey) {
-    let dt = K::DynamicType::default();
-    (K::group(&dt).into_owned(), K::plural(&dt).into_owned(), key)
+fn wanted<K: Object>(dt: &K::DynamicType, key: ObjectKey) -> (String, String, ObjectKey) {
+    (K::group(dt).into_owned(), K::plural(dt).into_owned(), key)
 }
 
-type PruneFn<O> = for<'a> fn(&'a Client, &'a O, Option<&'a str>, &'a Wanted) -> Pruning<'a>;
+type PruneFn<O> = Box<dyn for<'a> Fn(&'a Client, &'a O, Option<&'a str>, &'a Wanted) -> Pruning<'a> + Send + Sync>;
 type Pruning<'a> = BoxFuture<'a, Result<Vec<ObjectKey>, ClientError>>;
 
 /// The children of one object. See the [module documentation](self).
@@ -112,14 +111,15 @@ type Pruning<'a> = BoxFuture<'a, Result<Vec<ObjectKey>, ClientError>>;
 /// # Ok(()) }
 /// ```
 #[must_use = "children are pruned only when asked for"]
-pub struct Children<'o, O> {
+pub struct Children<'o, O: Resource> {
     owner: &'o O,
+    dt: O::DynamicType,
     set: Option<String>,
     wanted: Wanted,
-    kinds: Vec<(TypeId, PruneFn<O>)>,
+    kinds: Vec<(TypeId, ApiResource, PruneFn<O>)>,
 }
 
-impl<O> std::fmt::Debug for Children<'_, O> {
+impl<O: Resource> std::fmt::Debug for Children<'_, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Children").field("set", &self.set).field("wanted", &self.wanted.len()).finish_non_exhaustive()
     }
@@ -127,11 +127,19 @@ impl<O> std::fmt::Debug for Children<'_, O> {
 
 impl<'o, O> Children<'o, O>
 where
-    O: Resource<DynamicType: Default> + Sync,
+    O: Resource + Sync,
 {
     /// The children of an object; none wanted yet.
-    pub fn of(owner: &'o O) -> Self {
-        Self { owner, set: None, wanted: HashSet::new(), kinds: Vec::new() }
+    pub fn of(owner: &'o O) -> Self
+    where
+        O::DynamicType: Default,
+    {
+        Self::of_with(owner, O::DynamicType::default())
+    }
+
+    /// The same for an owner of a kind known only at run time.
+    pub fn of_with(owner: &'o O, dt: O::DynamicType) -> Self {
+        Self { owner, dt, set: None, wanted: HashSet::new(), kinds: Vec::new() }
     }
 
     /// Only a part of the children, under a name: other sets of the same owner are left alone.
@@ -141,15 +149,29 @@ where
     }
 
     /// Prunes children of this kind even when none is applied.
-    pub fn kind<K: Object<DynamicType: Default>>(mut self) -> Self {
-        self.note_kind::<K>();
+    pub fn kind<K: Object<DynamicType: Default>>(self) -> Self {
+        self.kind_with::<K>(&K::DynamicType::default())
+    }
+
+    /// [`kind`](Self::kind) for one known only at run time.
+    pub fn kind_with<K: Object>(mut self, dt: &K::DynamicType) -> Self {
+        self.note_kind::<K>(dt);
         self
     }
 
-    /// Creates or changes a child so that the fields given have the values given, and keeps it.
-    pub async fn apply<K: Object<DynamicType: Default>>(
+    /// Creates or changes a child so that the fields given have the values given, and keeps it. Fields that
+    /// the client's field manager applied before and are not given any more are removed, so controllers that
+    /// apply different fields of one child need [clients](Client::with_field_manager) with different ones; and
+    /// the same [set](Self::set), as a child is in one.
+    pub async fn apply<K: Object<DynamicType: Default>>(&mut self, client: &Client, child: K) -> Result<K, PruneError> {
+        self.apply_with(client, &K::DynamicType::default(), child).await
+    }
+
+    /// [`apply`](Self::apply) for a child of a kind known only at run time.
+    pub async fn apply_with<K: Object>(
         &mut self,
         client: &Client,
+        dt: &K::DynamicType,
         mut child: K,
     ) -> Result<K, PruneError> {
         let owner = self.owner.meta();
@@ -160,64 +182,71 @@ where
         if let Some(set) = &self.set {
             meta.labels.get_or_insert_default().insert(SET_LABEL.to_owned(), set.clone());
         }
-        owner::set_controller(&mut child, self.owner)?;
-        let applied = client.apply(&child).await?;
-        self.note_kind::<K>();
-        self.wanted.insert(wanted::<K>(ObjectKey::of(&applied)));
+        owner::set_controller_with(&mut child, self.owner, &self.dt)?;
+        let applied = client.objects_with::<K>(dt.clone()).apply(&child).await?;
+        self.keep_with::<K>(dt, ObjectKey::of(&applied));
         Ok(applied)
     }
 
     /// Keeps a child that is written elsewhere.
     pub fn keep<K: Object<DynamicType: Default>>(&mut self, key: ObjectKey) {
-        self.note_kind::<K>();
-        self.wanted.insert(wanted::<K>(key));
+        self.keep_with::<K>(&K::DynamicType::default(), key);
+    }
+
+    /// [`keep`](Self::keep) for a child of a kind known only at run time.
+    pub fn keep_with<K: Object>(&mut self, dt: &K::DynamicType, key: ObjectKey) {
+        self.note_kind::<K>(dt);
+        self.wanted.insert(wanted::<K>(dt, key));
     }
 
     /// Deletes what the owner controls and nobody asked for, and says what that was.
     pub async fn prune(self, client: &Client) -> Result<Vec<ObjectKey>, PruneError> {
         let mut gone = Vec::new();
-        for (_, prune) in &self.kinds {
+        for (_, _, prune) in &self.kinds {
             gone.extend(prune(client, self.owner, self.set.as_deref(), &self.wanted).await?);
         }
         Ok(gone)
     }
 
-    fn note_kind<K: Object<DynamicType: Default>>(&mut self) {
-        let id = TypeId::of::<K>();
-        if !self.kinds.iter().any(|(known, _)| *known == id) {
-            self.kinds
-                .push((id, |client, owner, set, wanted| Box::pin(prune_kind::<K, O>(client, owner, set, wanted))));
+    fn note_kind<K: Object>(&mut self, dt: &K::DynamicType) {
+        let (id, resource, dt) = (TypeId::of::<K>(), ApiResource::erase::<K>(dt), dt.clone());
+        if !self.kinds.iter().any(|(type_, known, _)| *type_ == id && *known == resource) {
+            let prune: PruneFn<O> = Box::new(move |client, owner, set, wanted| {
+                Box::pin(prune_kind::<K, O>(client, dt.clone(), owner, set, wanted))
+            });
+            self.kinds.push((id, resource, prune));
         }
     }
 }
 
 async fn prune_kind<K, O>(
     client: &Client,
+    dt: K::DynamicType,
     owner: &O,
     set: Option<&str>,
     kept: &Wanted,
 ) -> Result<Vec<ObjectKey>, ClientError>
 where
-    K: Object<DynamicType: Default>,
+    K: Object,
     O: Resource + Sync,
 {
     // What is in a namespace has its children there.
     let namespace = owner.meta().namespace.as_deref();
     let lister = match namespace {
-        Some(namespace) => client.caches().lister_covering::<K>(&K::DynamicType::default(), namespace),
-        None => client.lister(),
+        Some(namespace) => client.caches().lister_covering::<K>(&dt, namespace),
+        None => client.caches().lister_with::<K>(&dt),
     };
     if namespace.is_some() {
         lister.check_covers(namespace)?;
     }
     lister.wait_synced().await?;
-    let mut gone = Vec::new();
+    let (objects, mut gone) = (client.objects_with::<K>(dt.clone()), Vec::new());
     for child in lister.owned_by(owner) {
         let key = ObjectKey::of(&*child);
-        if !is_surplus(&*child, owner, set) || kept.contains(&wanted::<K>(key.clone())) {
+        if !is_surplus(&*child, owner, set) || kept.contains(&wanted::<K>(&dt, key.clone())) {
             continue;
         }
-        if delete_surplus::<K, O>(client, &key, child.meta(), owner, set).await? {
+        if delete_surplus::<K, O>(&objects, &key, child.meta(), owner, set).await? {
             gone.push(key);
         }
     }
@@ -234,17 +263,16 @@ fn is_surplus<K: Object, O: Resource>(child: &K, owner: &O, set: Option<&str>) -
 /// Deletes a child as it was looked at. If it has changed since, it may be somebody else's by now, so
 /// it is looked at again, on the server.
 async fn delete_surplus<K, O>(
-    client: &Client,
+    objects: &Objects<K>,
     key: &ObjectKey,
     seen: &ObjectMeta,
     owner: &O,
     set: Option<&str>,
 ) -> Result<bool, ClientError>
 where
-    K: Object<DynamicType: Default>,
+    K: Object,
     O: Resource + Sync,
 {
-    let objects = &client.objects::<K>();
     let first = &Mutex::new(Some((seen.uid.clone(), seen.resource_version.clone())));
     retry_on_conflict(|| async move {
         let remembered = first.lock().take();

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Resource;
+use kube::api::ApiResource;
 use kube::core::{Selector, SelectorExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::informer::{Change, Informer, Store, Subscription, SyncError};
 use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{Object, describe};
 
 /// Reads objects of one kind from the cache. Clones share the cache.
 ///
@@ -54,6 +55,11 @@ impl<K: Object> std::fmt::Debug for Lister<K> {
 impl<K: Object> Lister<K> {
     pub(super) fn new(informers: Vec<Arc<Informer<K>>>, sync_timeout: Duration, closing: CancellationToken) -> Self {
         Self { informers: informers.into(), sync_timeout, closing }
+    }
+
+    /// Whether these are the objects of a resource.
+    pub(crate) fn is_of(&self, resource: &ApiResource) -> bool {
+        self.informers.iter().all(|informer| informer.describe() == describe(resource))
     }
 
     /// One object; `None` also when it is outside of what is watched.

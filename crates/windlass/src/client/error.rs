@@ -52,6 +52,33 @@ pub enum ClientError {
         /// The object.
         key: String,
     },
+    /// A name or namespace that no object can have, as it would lead elsewhere in a URL. Nothing was sent.
+    #[error("{verb} {kind} {key}: {name:?} {refusal}")]
+    InvalidName {
+        /// What was attempted.
+        verb: &'static str,
+        /// The kind.
+        kind: String,
+        /// The object, or the namespace of a list.
+        key: String,
+        /// The name or the namespace.
+        name: String,
+        /// What is wrong with it.
+        refusal: &'static str,
+    },
+    /// A draft changes a list of which the cache shows only a part. Nothing of that was sent.
+    #[error(
+        "commit {kind} {key}: {field} on the server is not what the draft was made of: the cache's transform hides it, \
+         so read the object live (`client.live().get`) to change it"
+    )]
+    Hidden {
+        /// The kind.
+        kind: String,
+        /// The object.
+        key: String,
+        /// The list, as `spec.tricks`, or what it is in.
+        field: String,
+    },
     /// The cache has no complete state.
     #[error(transparent)]
     Cache(#[from] SyncError),

@@ -1,5 +1,6 @@
 //! Everything that can be done with one kind: the requests behind [`Client`].
 
+use std::borrow::Cow;
 use std::fmt::{Debug, Display};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Client, ClientError};
+use super::{Client, ClientError, segment};
 use crate::cache::{Found, Lister};
 use crate::informer::without_values;
 use crate::key::ObjectKey;
@@ -61,6 +62,7 @@ impl<K: Object> Objects<K> {
         let known = self.client.inner.caches.known_with(&self.dt);
         match known.get(key).await? {
             Found::Told(object) => Ok(object),
+            Found::Unknown if !is_possible(key) => Ok(None),
             Found::Unknown => Ok(Box::pin(self.get_live(key)).await?.map(|object| Arc::new(known.as_kept(object)))),
         }
     }
@@ -86,14 +88,10 @@ impl<K: Object> Objects<K> {
 
     /// An object as the server has it now.
     pub async fn get_live(&self, key: &ObjectKey) -> Result<Option<K>, ClientError> {
-        self.check_place("get", key)?;
-        let request = self.request(key.namespace());
+        let (request, name) = self.locate("get", key)?;
         let params = GetParams::default();
-        let request = if K::metadata_api() {
-            request.get_metadata(key.name(), &params)
-        } else {
-            request.get(key.name(), &params)
-        };
+        let request =
+            if K::metadata_api() { request.get_metadata(&name, &params) } else { request.get(&name, &params) };
         let found: Result<K, _> = self.send("get", key, request).await;
         match found {
             Ok(object) => Ok(Some(object)),
@@ -109,9 +107,9 @@ impl<K: Object> Objects<K> {
 
     /// One page of the objects as the server has them now. See [`Live::page`](super::Live::page).
     pub async fn list_page(&self, namespace: Option<&str>, params: &ListParams) -> Result<ObjectList<K>, ClientError> {
-        let request = self.request(namespace);
-        let request = if K::metadata_api() { request.list_metadata(params) } else { request.list(params) };
         let place = namespace.unwrap_or("in all namespaces");
+        let request = self.request("list", &place, namespace)?;
+        let request = if K::metadata_api() { request.list_metadata(params) } else { request.list(params) };
         let mut list: ObjectList<K> = self.send("list", &place, request).await?;
         if let Some(types) = types_to_fill::<K>(&self.dt) {
             list.items.iter_mut().for_each(|object| fill_types(object, &types));
@@ -122,39 +120,40 @@ impl<K: Object> Objects<K> {
     /// See [`Client::create`].
     pub async fn create(&self, object: &K) -> Result<K, ClientError> {
         let key = ObjectKey::of(object);
-        let request = self.request(key.namespace()).create(&self.post_params(), self.encode(object)?);
+        self.check_place("create", &key)?;
+        // The name is in the body, where the server looks at it.
+        let request = self.request("create", &key, key.namespace())?;
+        let request = request.create(&self.post_params(), self.encode(object)?);
         self.write("create", &key, request).await
     }
 
     /// See [`Client::update`].
     pub async fn update(&self, object: &K) -> Result<K, ClientError> {
         let key = ObjectKey::of(object);
-        let request = self.request(key.namespace()).replace(key.name(), &self.post_params(), self.encode(object)?);
+        let (request, name) = self.locate("update", &key)?;
+        let request = request.replace(&name, &self.post_params(), self.encode(object)?);
         self.write("update", &key, request).await
     }
 
     /// See [`Client::update_status`].
     pub async fn update_status(&self, object: &K) -> Result<K, ClientError> {
         let key = ObjectKey::of(object);
-        let request = self.request(key.namespace()).replace_subresource(
-            "status",
-            key.name(),
-            &self.post_params(),
-            self.encode(object)?,
-        );
+        let (request, name) = self.locate("update status of", &key)?;
+        let request = request.replace_subresource("status", &name, &self.post_params(), self.encode(object)?);
         self.write("update status of", &key, request).await
     }
 
     /// See [`Client::patch`].
     pub async fn patch(&self, key: &ObjectKey, patch: &Patch<impl Serialize + Debug>) -> Result<K, ClientError> {
-        let request = self.request(key.namespace()).patch(key.name(), &self.patch_params(patch), patch);
+        let (request, name) = self.locate("patch", key)?;
+        let request = request.patch(&name, &self.patch_params(patch), patch);
         self.write("patch", key, request).await
     }
 
     /// See [`Client::patch_status`].
     pub async fn patch_status(&self, key: &ObjectKey, patch: &Patch<impl Serialize + Debug>) -> Result<K, ClientError> {
-        let params = self.patch_params(patch);
-        let request = self.request(key.namespace()).patch_subresource("status", key.name(), &params, patch);
+        let (request, name) = self.locate("patch status of", key)?;
+        let request = request.patch_subresource("status", &name, &self.patch_params(patch), patch);
         self.write("patch status of", key, request).await
     }
 
@@ -172,8 +171,8 @@ impl<K: Object> Objects<K> {
 
     /// See [`Client::delete`].
     pub async fn delete(&self, key: &ObjectKey, params: &DeleteParams) -> Result<bool, ClientError> {
-        self.check_place("delete", key)?;
-        let request = self.request(key.namespace()).delete(key.name(), params);
+        let (request, name) = self.locate("delete", key)?;
+        let request = request.delete(&name, params);
         let text = match self.send_text("delete", key, request).await {
             Ok(text) => text,
             Err(error) if error.is_not_found() => return Ok(false),
@@ -206,8 +205,27 @@ impl<K: Object> Objects<K> {
         Ok(())
     }
 
-    fn request(&self, namespace: Option<&str>) -> Request {
-        Request::new(K::url_path(&self.dt, namespace))
+    /// Where an object is: for requests in its place, and its name there.
+    fn locate<'k>(&self, verb: &'static str, key: &'k ObjectKey) -> Result<(Request, Cow<'k, str>), ClientError> {
+        self.check_place(verb, key)?;
+        let request = self.request(verb, key, key.namespace())?;
+        Ok((request, self.segment(verb, key, key.name())?))
+    }
+
+    fn request(&self, verb: &'static str, key: &impl Display, namespace: Option<&str>) -> Result<Request, ClientError> {
+        let namespace = namespace.map(|namespace| self.segment(verb, key, namespace)).transpose()?;
+        Ok(Request::new(K::url_path(&self.dt, namespace.as_deref())))
+    }
+
+    /// A name or namespace as it stands in a path.
+    fn segment<'n>(&self, verb: &'static str, key: &impl Display, name: &'n str) -> Result<Cow<'n, str>, ClientError> {
+        match segment::refusal(name) {
+            None => Ok(segment::escaped(name)),
+            Some(refusal) => {
+                let (kind, key, name) = (self.describe(), key.to_string(), name.to_owned());
+                Err(ClientError::InvalidName { verb, kind, key, name, refusal })
+            }
+        }
     }
 
     fn post_params(&self) -> PostParams {
@@ -248,7 +266,6 @@ impl<K: Object> Objects<K> {
         key: &ObjectKey,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<K, ClientError> {
-        self.check_place(verb, key)?;
         let text = self.send_text(verb, key, request).await?;
         let object: K = self.decode(verb, key, &text)?;
         let (resource, meta) = (ApiResource::erase::<K>(&self.dt), object.meta());
@@ -267,8 +284,9 @@ impl<K: Object> Objects<K> {
         let caches = &self.client.inner.caches;
         caches.note_write(resource, object, text.as_bytes());
         for other in caches.note_elsewhere(resource, key, version_of(object)) {
-            let request = Request::new(DynamicObject::url_path(&other, key.namespace()));
-            let request = request.get(key.name(), &GetParams::default());
+            let namespace = key.namespace().map(segment::escaped);
+            let request = Request::new(DynamicObject::url_path(&other, namespace.as_deref()));
+            let request = request.get(&segment::escaped(key.name()), &GetParams::default());
             match Box::pin(self.send_text("get", key, request)).await {
                 Ok(text) => caches.note_read(&other, text.as_bytes()),
                 Err(error) if error.is_not_found() => {
@@ -330,6 +348,11 @@ impl<K: Object> Objects<K> {
     fn encode_error(&self, source: serde_json::Error) -> ClientError {
         ClientError::Encode { kind: self.describe(), source }
     }
+}
+
+/// Whether there could be an object of that name.
+fn is_possible(key: &ObjectKey) -> bool {
+    segment::refusal(key.name()).is_none() && key.namespace().is_none_or(|name| segment::refusal(name).is_none())
 }
 
 /// Whether an object stays though it is being deleted: until its finalizers and its grace period are

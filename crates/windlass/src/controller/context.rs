@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use kube::api::ApiResource;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Lister;
@@ -94,13 +95,22 @@ impl Context {
     where
         K::DynamicType: Default,
     {
-        if let Some(own) = self.own::<K>()
+        self.get_with(&K::DynamicType::default(), key).await
+    }
+
+    /// [`get`](Self::get) for a kind known only at run time.
+    pub async fn get_with<K: Object>(
+        &self,
+        dt: &K::DynamicType,
+        key: &ObjectKey,
+    ) -> Result<Option<Arc<K>>, ClientError> {
+        if let Some(own) = self.own::<K>(dt)
             && own.check_covers(key.namespace()).is_ok()
         {
             own.wait_synced().await?;
             return Ok(own.get(key));
         }
-        self.shared.client.get(key).await
+        self.shared.client.objects_with(dt.clone()).get(key).await
     }
 
     /// All objects of a kind from the cache. See [`Client::list`]. Of its own kind, a controller sees
@@ -109,16 +119,21 @@ impl Context {
     where
         K::DynamicType: Default,
     {
-        let Some(own) = self.own::<K>() else { return self.shared.client.list().await };
+        self.list_with(&K::DynamicType::default()).await
+    }
+
+    /// [`list`](Self::list) for a kind known only at run time.
+    pub async fn list_with<K: Object>(&self, dt: &K::DynamicType) -> Result<Vec<Arc<K>>, ClientError> {
+        let Some(own) = self.own::<K>(dt) else { return self.shared.client.objects_with(dt.clone()).list().await };
         own.wait_synced().await?;
         Ok(own.list())
     }
 
-    /// What the controller looks after, if that is a part of a kind: of this one, which a type stands
-    /// for if it needs nothing at run time.
-    fn own<K: Object>(&self) -> Option<&Lister<K>> {
-        let own = self.shared.own.as_ref().filter(|_| size_of::<K::DynamicType>() == 0)?;
-        own.downcast_ref()
+    /// What the controller looks after, if that is a part of a kind: of this one.
+    fn own<K: Object>(&self, dt: &K::DynamicType) -> Option<&Lister<K>> {
+        let own = self.shared.own.as_ref()?.downcast_ref::<Lister<K>>()?;
+        // A type that needs nothing at run time stands for one kind.
+        (size_of::<K::DynamicType>() == 0 || own.is_of(&ApiResource::erase::<K>(dt))).then_some(own)
     }
 
     /// Reads that ask the server.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::Resource;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::Selector;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -12,6 +12,7 @@ use windlass::cache::Scope;
 use windlass::controller::Watch;
 use windlass::events::Recorder;
 use windlass::finalizer::{Finalize, Finalizer};
+use windlass::predicate;
 use windlass::{Context, Controller, ObjectKey, Outcome, Reconcile};
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
@@ -153,5 +154,85 @@ async fn an_object_that_the_cleanup_takes_out_of_the_selection_goes_all_the_same
     .await;
     bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
     wait_for("it is gone", async || bench.pets().get_opt("thor").await.expect("read").is_none()).await;
+    running.stop().await.expect("stopped");
+}
+
+/// A pet that is selected by its label, and that does not go, as the store is closed.
+async fn selected(watch: Watch<Pet>) -> (Bench, Running, Log<String>, Arc<AtomicBool>) {
+    let bench = Bench::start().await;
+    let (log, broken) = (Log::default(), Arc::new(AtomicBool::new(true)));
+    let store = Store { log: log.clone(), broken: Arc::clone(&broken) };
+    let mut manager = bench.manager();
+    manager.add(Controller::with_watch("pet", watch).complete(Finalizer::new(NAME, store))).expect("added");
+    let running = Running::start(manager);
+    let mut thor = pet("thor");
+    thor.metadata.labels = Some([("own".to_owned(), "true".to_owned())].into());
+    bench.create(&thor).await;
+    wait_for("reconciled", async || log.contains(&"reconcile thor".into())).await;
+    (bench, running, log, broken)
+}
+
+async fn unlabel(bench: &Bench) {
+    let patch = json!({"metadata": {"labels": null}});
+    bench.pets().patch("thor", &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_leaves_the_selection_during_the_cleanup_is_cleaned_up() {
+    let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
+    let (bench, running, log, broken) = selected(Watch::default().scope(scope)).await;
+    bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
+    wait_for("a failure", async || log.contains(&"cleanup thor".into())).await;
+    unlabel(&bench).await;
+    broken.store(false, Ordering::Relaxed);
+    wait_for("it is gone", async || bench.pets().get_opt("thor").await.expect("read").is_none()).await;
+    running.stop().await.expect("stopped");
+}
+
+/// Other than a scope, a predicate lets a controller know of every end.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_a_predicate_no_longer_selects_is_cleaned_up() {
+    let own = predicate::object(|pet: &Pet| pet.meta().labels.as_ref().is_some_and(|l| l.contains_key("own")));
+    let (bench, running, log, broken) = selected(Watch::default().predicate(own)).await;
+    broken.store(false, Ordering::Relaxed);
+    unlabel(&bench).await;
+    bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
+    wait_for("it is gone", async || bench.pets().get_opt("thor").await.expect("read").is_none()).await;
+    assert!(log.contains(&"cleanup thor".into()));
+    running.stop().await.expect("stopped");
+}
+
+/// Notes what becomes of objects of any kind.
+struct Noted(Log<&'static str>);
+
+impl Finalize<DynamicObject> for Noted {
+    async fn reconcile(&self, _pet: Arc<DynamicObject>, _ctx: &Context) -> windlass::Result {
+        self.0.push("reconcile");
+        Ok(Outcome::Done)
+    }
+
+    async fn cleanup(&self, _pet: Arc<DynamicObject>, _ctx: &Context) -> windlass::Result {
+        self.0.push("cleanup");
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_known_at_run_time_has_finalizers_and_a_selection() {
+    let (bench, log) = (Bench::start().await, Log::default());
+    let kind = ApiResource::erase::<Pet>(&());
+    let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
+    let finalizer = Finalizer::new_with(NAME, Noted(log.clone()), kind.clone());
+    let watch = Watch::<DynamicObject>::dynamic(kind).scope(scope);
+    let mut manager = bench.manager();
+    manager.add(Controller::with_watch("pet", watch).complete(finalizer)).expect("added");
+    let running = Running::start(manager);
+    let mut thor = pet("thor");
+    thor.metadata.labels = Some([("own".to_owned(), "true".to_owned())].into());
+    bench.create(&thor).await;
+    wait_for("reconciled", async || log.contains(&"reconcile")).await;
+    bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
+    wait_for("it is gone", async || bench.pets().get_opt("thor").await.expect("read").is_none()).await;
+    assert!(log.contains(&"cleanup"));
     running.stop().await.expect("stopped");
 }

@@ -7,18 +7,20 @@ use http_body_util::BodyExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Event as CoreEvent, Service};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use windlass::events::{Broadcaster, EventApi};
+use windlass::client::ClientError;
+use windlass::events::{Broadcaster, EventApi, Recorder};
 use windlass::patch::{Committed, Draft};
 use windlass::prune::Children;
-use windlass::{Client, Manager, ObjectKey, conditions};
+use windlass::{Client, Context, Manager, ObjectKey, conditions};
 
 use crate::adversity::{forward, through};
-use crate::bench::{Bench, Log, Pet, PetStatus, Running, pet, wait_for};
+use crate::bench::{Bench, Pet, PetStatus, Running, pet, wait_for};
 
 #[tokio::test(start_paused = true)]
 async fn a_draft_sends_only_what_changed() {
@@ -573,5 +575,185 @@ async fn an_object_without_its_namespace_is_named() {
     assert_eq!(error, "create configmaps/v1 settings: no namespace is given");
     let error = client.apply(&map).await.expect_err("nowhere").to_string();
     assert!(error.ends_with("configmaps/v1 settings: no namespace is given"), "{error}");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_no_more_than_a_part_of_the_path() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    client.create(&pet("victim")).await.expect("created");
+    let merge = Patch::Merge(json!({"spec": {"tricks": ["bite"]}}));
+    for name in ["victim/status", "../pets/victim", "victim%2Fstatus", ".", ".."] {
+        let (key, mut object) = (ObjectKey::new("default", name), pet("x"));
+        object.metadata.name = Some(name.into());
+        let refusals = [
+            client.live().get::<Pet>(&key).await.map(drop),
+            client.delete::<Pet>(&key).await.map(drop),
+            client.patch::<Pet>(&key, &merge).await.map(drop),
+            client.patch_status::<Pet>(&key, &merge).await.map(drop),
+            client.update(&object).await.map(drop),
+            client.update_status(&object).await.map(drop),
+            client.apply(&object).await.map(drop),
+            client.modify::<Pet>(&key, |_| ()).await.map(drop),
+        ];
+        for refused in refusals {
+            let error = refused.expect_err(name);
+            assert!(matches!(error, ClientError::InvalidName { .. }), "{name}: {error}");
+        }
+        assert!(client.get::<Pet>(&key).await.expect("read").is_none(), "{name}");
+    }
+    let error = client.delete::<Pet>(&ObjectKey::new("default", "a%b")).await.expect_err("no name");
+    assert_eq!(error.to_string(), "delete pets.petstore.example.com/v1 default/a%b: \"a%b\" may not contain '%'");
+
+    // Where a namespace is asked for, too.
+    let elsewhere = client.live().list::<Pet>(Some(".."), &ListParams::default()).await;
+    assert!(matches!(elsewhere, Err(ClientError::InvalidName { .. })));
+    let key = ObjectKey::new("..", "victim");
+    assert!(matches!(client.live().get::<Pet>(&key).await, Err(ClientError::InvalidName { .. })));
+    let mut nowhere = pet("x");
+    nowhere.metadata.namespace = Some("..".into());
+    assert!(matches!(client.create(&nowhere).await, Err(ClientError::InvalidName { .. })));
+
+    // What ends a path does not end here: there is no such pet.
+    for name in ["victim?x", "victim#x", "victim?dryRun=All&x", "victim "] {
+        let key = ObjectKey::new("default", name);
+        assert!(client.live().get::<Pet>(&key).await.expect("read").is_none(), "{name}");
+        assert!(!client.delete::<Pet>(&key).await.expect("asked"), "{name}");
+        assert!(client.get::<Pet>(&key).await.expect("read").is_none(), "{name}");
+    }
+    let victim = bench.pets().get("victim").await.expect("unharmed");
+    assert!(victim.spec.tricks.is_empty());
+    client.caches().stop().await;
+}
+
+/// Of roles, nothing more is asked than that their names are parts of paths.
+#[tokio::test(start_paused = true)]
+async fn odd_names_that_the_server_takes_are_read_and_written() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    for name in ["system:odd", "what? #1", "gr\u{fc}n+\u{df}"] {
+        let mut role = ClusterRole::default();
+        role.metadata.name = Some(name.into());
+        let key = ObjectKey::cluster(name);
+        client.create(&role).await.expect(name);
+        let live = client.live().get::<ClusterRole>(&key).await.expect(name).expect(name);
+        assert_eq!(live.metadata.name.as_deref(), Some(name));
+        let label = Patch::Merge(json!({"metadata": {"labels": {"odd": "1"}}}));
+        client.patch::<ClusterRole>(&key, &label).await.expect(name);
+        assert!(client.get::<ClusterRole>(&key).await.expect(name).expect(name).metadata.labels.is_some());
+        assert!(client.delete::<ClusterRole>(&key).await.expect(name), "{name}");
+        assert!(client.live().get::<ClusterRole>(&key).await.expect(name).is_none());
+    }
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draft_does_not_overwrite_what_a_transform_hides() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let hides = |pet: &mut Pet| {
+        pet.spec.tricks.clear();
+        if let Some(status) = &mut pet.status {
+            status.conditions.clear();
+        }
+    };
+    assert!(client.caches().transform::<Pet>(&(), hides));
+    let mut thor = pet("thor");
+    thor.spec.tricks = vec!["sit".into(), "roll".into()];
+    bench.create(&thor).await;
+    let fed = conditions::new("Fed", true, "Done", "");
+    let mut conditions = Vec::new();
+    conditions::set(&mut conditions, fed, Timestamp::now());
+    let status = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    bench.pets().patch_status("thor", &PatchParams::default(), &status).await.expect("patched");
+    let key = ObjectKey::new("default", "thor");
+    let cached = client.get::<Pet>(&key).await.expect("read").expect("there");
+    assert!(cached.spec.tricks.is_empty(), "hidden");
+
+    let mut draft = Draft::new(Arc::clone(&cached));
+    draft.spec.tricks.push("new".into());
+    let error = draft.commit(&client).await.expect_err("it would be lost").to_string();
+    assert!(error.contains("spec.tricks") && error.contains("transform") && error.contains("live"), "{error}");
+    assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit", "roll"]);
+
+    // What is no list is changed alone, and conditions are merged with those that were hidden.
+    let mut draft = Draft::new(cached);
+    draft.spec.name = "Thor".into();
+    let washed = conditions::new("Washed", true, "Done", "");
+    conditions::set(&mut draft.status.get_or_insert_default().conditions, washed, Timestamp::now());
+    draft.commit(&client).await.expect("committed");
+    let live = client.live().get::<Pet>(&key).await.expect("read").expect("there");
+    assert_eq!((live.spec.name.as_str(), live.spec.tricks.len()), ("Thor", 2));
+    let conditions = &live.status.as_ref().expect("a status").conditions;
+    assert!(conditions::is_true(conditions, "Fed") && conditions::is_true(conditions, "Washed"));
+
+    // A draft of what was read live knows what there is.
+    let mut draft = Draft::new(Arc::new(live));
+    draft.spec.tricks.push("new".into());
+    assert!(draft.commit(&client).await.expect("committed").object);
+    assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit", "roll", "new"]);
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_field_managers_apply_different_fields_of_one_child() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = client.create(&pet("thor")).await.expect("created");
+    let map = |field: &str| {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("shared".into());
+        map.data = Some([(field.to_owned(), "1".to_owned())].into());
+        map
+    };
+    let apply = async |client: &Client, field: &str| {
+        let applied = Children::of(&thor).apply(client, map(field)).await.expect("applied");
+        (applied.data.unwrap_or_default().into_keys().collect::<Vec<_>>(), applied.metadata.resource_version)
+    };
+    // One field manager has one mind.
+    apply(&client, "a").await;
+    assert_eq!(apply(&client, "b").await.0, ["b"]);
+    let other = client.with_field_manager("other");
+    let (fields, version) = apply(&other, "a").await;
+    assert_eq!(fields, ["a", "b"]);
+    assert_eq!(apply(&client, "b").await, (fields.clone(), version.clone()), "nothing to do");
+    assert_eq!(apply(&other, "a").await, (fields, version), "nothing to do");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_known_at_run_time_are_drafted_and_have_children() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let (pets, maps) = (ApiResource::erase::<Pet>(&()), ApiResource::erase::<ConfigMap>(&()));
+    client.create(&pet("thor")).await.expect("created");
+    let key = ObjectKey::new("default", "thor");
+    let context = Context::new("pet", client.clone(), Recorder::discard());
+    let thor = context.get_with::<DynamicObject>(&pets, &key).await.expect("read").expect("there");
+    assert_eq!(context.list_with::<DynamicObject>(&pets).await.expect("listed").len(), 1);
+
+    let mut draft = Draft::new(Arc::clone(&thor));
+    draft.data["spec"]["tricks"] = json!(["sit"]);
+    draft.data["status"] = json!({"id": "7"});
+    let both = Committed { object: true, status: true };
+    assert_eq!(draft.commit_with(&client, &pets).await.expect("both"), both);
+    assert_eq!(draft.commit_with(&client, &pets).await.expect("nothing"), Committed::default());
+    assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit"]);
+
+    let mut children = Children::of_with(&*thor, pets.clone());
+    for name in ["a", "b"] {
+        let applied = children.apply_with(&client, &maps, DynamicObject::new(name, &maps)).await.expect("applied");
+        assert_eq!(applied.metadata.namespace.as_deref(), Some("default"));
+    }
+    assert!(children.prune(&client).await.expect("pruned").is_empty());
+    let mut children = Children::of_with(&*thor, pets.clone());
+    children.keep_with::<DynamicObject>(&maps, ObjectKey::new("default", "a"));
+    assert_eq!(children.prune(&client).await.expect("pruned"), [ObjectKey::new("default", "b")]);
+    // Another kind of the same type is another kind.
+    let children = Children::of_with(&*thor, pets.clone()).kind_with::<DynamicObject>(&pets);
+    assert!(children.prune(&client).await.expect("pruned").is_empty());
+    let children = Children::of_with(&*thor, pets).kind::<ConfigMap>();
+    assert_eq!(children.prune(&client).await.expect("pruned"), [ObjectKey::new("default", "a")]);
     client.caches().stop().await;
 }
