@@ -128,8 +128,9 @@ impl ManagerBuilder {
         self
     }
 
-    /// Watches these namespaces only; cached reads of others fail. Without any, all of them. Kinds
-    /// that are in no namespace are watched as a whole.
+    /// Watches these namespaces only; cached reads of others fail. Without any, or if one of them is
+    /// empty (as an unset `WATCH_NAMESPACE` is), all of them. Kinds that are in no namespace are
+    /// watched as a whole.
     pub fn namespaces<I, S>(mut self, namespaces: I) -> Self
     where
         I: IntoIterator<Item = S>,
