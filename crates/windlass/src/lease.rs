@@ -99,6 +99,17 @@ impl InvalidElection {
 pub(crate) const JITTER: f64 = 1.2;
 
 impl LeaderElection {
+    /// The same, its times no longer than can be counted: who makes an elector need not have asked whether
+    /// they can work.
+    fn countable(self) -> Self {
+        Self {
+            lease_duration: self.lease_duration.min(LONGEST_TIME),
+            renew_deadline: self.renew_deadline.min(LONGEST_TIME),
+            retry_period: self.retry_period.min(LONGEST_TIME),
+            ..self
+        }
+    }
+
     /// Whether the settings can work, by client-go's rules. The manager asks when it is built.
     pub fn validate(&self) -> Result<(), InvalidElection> {
         for (field, value) in [("namespace", &self.namespace), ("name", &self.name), ("identity", &self.identity)] {
@@ -110,10 +121,13 @@ impl LeaderElection {
     }
 }
 
+/// The longest time that a lease can tell of; clocks can count that far, too.
+const LONGEST_TIME: Duration = Duration::from_secs(i32::MAX as u64);
+
 /// Whether a leader notices that it lost its lease before another can take it.
 pub(crate) fn check_times(lease: Duration, renew: Duration, retry: Duration) -> Result<(), InvalidElection> {
     // Leases count whole seconds.
-    if lease < Duration::from_secs(1) || lease.as_secs() > i32::MAX as u64 {
+    if lease < Duration::from_secs(1) || lease.as_secs() > LONGEST_TIME.as_secs() {
         return Err(InvalidElection::new("lease_duration", format!("of {lease:?} is not between 1s and 68 years")));
     }
     if renew.is_zero() {
@@ -188,7 +202,7 @@ pub struct Election {
 impl Election {
     /// An election in which nothing is known yet.
     pub fn new(config: LeaderElection) -> Self {
-        Self { config, observed: None, missing_since: None, valid_until: None }
+        Self { config: config.countable(), observed: None, missing_since: None, valid_until: None }
     }
 
     /// Looks at the lease as the server has it (`None`: there is none) and says what to do. One that
@@ -318,6 +332,24 @@ mod tests {
 
     const fn secs(n: u64) -> Duration {
         Duration::from_secs(n)
+    }
+
+    /// An elector takes settings that nobody asked about.
+    #[test]
+    fn the_longest_times_are_as_good_as_for_ever() {
+        let for_ever = LeaderElection {
+            lease_duration: Duration::MAX,
+            renew_deadline: Duration::MAX,
+            retry_period: Duration::MAX,
+            ..LeaderElection::new("default", "lock")
+        };
+        let (mut election, now) = (Election::new(for_ever), Instant::now());
+        let spec = write(election.look(None, now, wall(0)));
+        assert_eq!(spec.lease_duration_seconds, Some(i32::MAX));
+        election.written(spec, now);
+        assert!(election.is_leader(now + secs(3600)));
+        election.step_down();
+        assert!(matches!(election.look(None, now, wall(0)), Intent::Wait { .. }));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::ManagerError;
@@ -167,19 +167,18 @@ impl Term {
     async fn end(self, time: Duration) -> Result<(), ManagerError> {
         let Self { mut work, started, shutdown, .. } = self;
         shutdown.cancel();
-        let began = Instant::now();
         let gone = async {
             work.shutdown().await;
             started.gone().await;
         };
         tokio::pin!(gone);
         // What waits for something is gone in a moment.
-        if timeout_at(began + ABORT, gone.as_mut()).await.is_ok() {
+        if timeout(ABORT, gone.as_mut()).await.is_ok() {
             return Ok(());
         }
         let (running, who) = started.left();
         tracing::warn!(running, who, "no longer leader, but what was running does not end: waiting for it");
-        timeout_at(began + time, gone).await.map_err(|_| {
+        timeout(time.saturating_sub(ABORT), gone).await.map_err(|_| {
             let (_, name) = started.left();
             ManagerError::Task { name, message: format!("still running {time:?} after its term as leader") }
         })
@@ -198,4 +197,21 @@ fn status_gauge(registry: &Registry, lease: &str) -> Gauge {
         "1 while this replica holds the lease, 0 while it does not, by the lease's name",
         &[("name", lease)],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_patience_is_as_good_as_for_ever() {
+        let mut started = Started::default();
+        started.part("slow").spawn(tokio::time::sleep(ABORT * 5));
+        let term = Term { work: JoinSet::new(), started, shutdown: CancellationToken::new(), fence: None };
+        let began = Instant::now();
+        assert!(term.end(Duration::MAX).await.is_ok());
+        assert_eq!(began.elapsed().as_secs(), (ABORT * 5).as_secs());
+    }
 }

@@ -371,3 +371,38 @@ async fn what_is_aborted_is_gone_when_the_manager_has_ended() {
         assert_eq!(log.entries(), ["begin", "end"]);
     }
 }
+
+/// "Never", as one may say it.
+#[tokio::test(start_paused = true)]
+async fn the_longest_durations_are_as_good_as_for_ever() {
+    let bench = Bench::start().await;
+    let mut manager = Manager::builder(bench.kube.clone())
+        .name("it")
+        .resync(Duration::MAX)
+        .sync_timeout(Duration::MAX)
+        .graceful_shutdown(Duration::MAX)
+        .leader_election(LeaderElection::new("default", "it"))
+        .build()
+        .expect("a manager");
+    let seen = Log::default();
+    let log = seen.clone();
+    let controller = Controller::<Pet>::new("pets").reconcile_timeout(Duration::MAX);
+    let wake = controller.enqueuer();
+    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+        log.push(key.name().to_owned());
+        async { Ok(Outcome::RequeueAfter(Duration::MAX)) }
+    });
+    manager.add(controller.complete(reconciler)).expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::ready(manager).await;
+    for name in ["rex", "tom"] {
+        bench.create(&pet(name)).await;
+        wait_for("reconciled", async || seen.contains(&name.to_owned())).await;
+        assert!(wake.enqueue_after(ObjectKey::new("default", name), Duration::MAX));
+    }
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(seen.len(), 2, "not again");
+    let metrics = registry.encode();
+    assert!(metrics.contains("windlass_cache_panics_total{kind=\"pets.petstore.example.com/v1\"} 0"), "{metrics}");
+    running.stop().await.expect("stopped");
+}
