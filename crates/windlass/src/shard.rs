@@ -90,7 +90,8 @@ use crate::lease::{InvalidElection, LeaderElection, check_times};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sharding {
-    /// Number of shards, the same in all replicas: a few times as many as there will be replicas.
+    /// Number of shards, the same in all replicas: a few times as many as there will be replicas, and
+    /// 10,000 at most.
     pub shards: u32,
     /// The namespace of the leases; the client's default namespace unless set.
     pub namespace: Option<String>,
@@ -123,6 +124,8 @@ impl Sharding {
 const LONGEST_NAME: usize = 63;
 /// The longest name of a lease.
 const LONGEST_LEASE: usize = 253;
+/// The most shards: each is a lease that is renewed every few seconds.
+const MOST_SHARDS: u32 = 10_000;
 
 impl Sharding {
     /// Whether a controller of this name, of a manager of that, can be spread so. The manager asks
@@ -154,6 +157,10 @@ impl Sharding {
         }
         if self.shards == 0 {
             return Err(InvalidElection::new("shards", "is zero"));
+        }
+        if self.shards > MOST_SHARDS {
+            let problem = format!("of {} are more than {MOST_SHARDS}", self.shards);
+            return Err(InvalidElection::new("shards", problem));
         }
         check_times(self.lease_duration, self.renew_deadline, self.retry_period)
     }
@@ -282,6 +289,18 @@ mod tests {
             let error = nobody.validate("store", "pets").expect_err(identity);
             assert!(error.field == "identity" && error.problem.contains("no letter"), "{error:?}");
         }
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused() {
+        let check = |sharding: Sharding, field: &str| {
+            let error = sharding.validate("store", "pets").expect_err(field);
+            assert_eq!(error.field, field);
+            error.to_string()
+        };
+        assert_eq!(check(Sharding::new(u32::MAX), "shards"), "shards of 4294967295 are more than 10000");
+        check(Sharding { shards: 0, ..Sharding::new(1) }, "shards");
+        assert_eq!(Sharding::new(10_000).validate("store", "pets"), Ok(()));
     }
 
     #[test]
