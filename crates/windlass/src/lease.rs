@@ -117,8 +117,42 @@ impl LeaderElection {
                 return Err(InvalidElection::new(field, "is empty"));
             }
         }
+        check_namespace(&self.namespace)?;
+        let name = &self.name;
+        if name.len() > LONGEST_SUBDOMAIN || !name.split('.').all(is_label) {
+            let problem = format!(
+                "{name:?} is none that a lease can have: at most {LONGEST_SUBDOMAIN} lower-case letters, digits, '-' \
+                 and '.', letters and digits at the ends and around every '.'"
+            );
+            return Err(InvalidElection::new("name", problem));
+        }
         check_times(self.lease_duration, self.renew_deadline, self.retry_period)
     }
+}
+
+/// The longest name of a namespace, and value of a label.
+pub(crate) const LONGEST_LABEL: usize = 63;
+/// The longest name of a lease.
+pub(crate) const LONGEST_SUBDOMAIN: usize = 253;
+
+/// Whether a namespace can have the name.
+pub(crate) fn check_namespace(namespace: &str) -> Result<(), InvalidElection> {
+    if namespace.len() <= LONGEST_LABEL && is_label(namespace) {
+        return Ok(());
+    }
+    let problem = format!(
+        "{namespace:?} is no name of a namespace: at most {LONGEST_LABEL} lower-case letters, digits and '-', not at the \
+         ends"
+    );
+    Err(InvalidElection::new("namespace", problem))
+}
+
+/// Whether it is a label as in domain names, however long.
+pub(crate) fn is_label(text: &str) -> bool {
+    let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let edges = [text.as_bytes().first(), text.as_bytes().last()];
+    text.bytes().all(|letter| plain(letter) || letter == b'-')
+        && edges.into_iter().all(|edge| edge.copied().is_some_and(plain))
 }
 
 /// The longest time that a lease can tell of; clocks can count that far, too.
@@ -362,6 +396,14 @@ mod tests {
         check(|c| c.namespace.clear(), "namespace");
         check(|c| c.name.clear(), "name");
         check(|c| c.identity.clear(), "identity");
+        for name in ["A b", "a_b", "-a", "a.", "a..b"] {
+            let refused = LeaderElection::new("default", name).validate().unwrap_err();
+            assert!(refused.field == "name" && refused.problem.contains(&format!("{name:?}")), "{refused}");
+        }
+        check(|c| c.name = "a".repeat(254), "name");
+        check(|c| c.namespace = "a.b".into(), "namespace");
+        check(|c| c.namespace = "a".repeat(64), "namespace");
+        assert_eq!(LeaderElection::new("a".repeat(63), "9c3fedb1.example.com").validate(), Ok(()));
         check(|c| c.lease_duration = Duration::ZERO, "lease_duration");
         check(|c| c.lease_duration = Duration::MAX, "lease_duration");
         check(|c| c.renew_deadline = Duration::ZERO, "renew_deadline");

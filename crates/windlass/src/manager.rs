@@ -218,7 +218,7 @@ impl Manager {
     pub fn add(&mut self, controller: CompleteController) -> Result<(), ManagerError> {
         let invalid = |source| ManagerError::Sharding { controller: controller.name().to_owned(), source };
         controller.validate(self.client.field_manager()).map_err(invalid)?;
-        self.claim_name(controller.name())?;
+        self.claim_name("a controller", controller.name())?;
         if let Err(kind) = controller.register(&self.client) {
             // The name is free for a controller that is right.
             self.names.remove(controller.name());
@@ -254,7 +254,7 @@ impl Manager {
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: std::fmt::Display,
     {
-        self.claim_name(name)?;
+        self.claim_name("a task", name)?;
         self.tasks.push(Task::new(name, task));
         Ok(())
     }
@@ -285,7 +285,7 @@ impl Manager {
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: std::fmt::Display,
     {
-        self.claim_name(name)?;
+        self.claim_name("a task", name)?;
         self.leader_tasks.push(LeaderTask::new(name, task));
         Ok(())
     }
@@ -300,7 +300,10 @@ impl Manager {
         self.checks.add_ready(name, check);
     }
 
-    fn claim_name(&mut self, name: &str) -> Result<(), ManagerError> {
+    fn claim_name(&mut self, what: &'static str, name: &str) -> Result<(), ManagerError> {
+        if name.is_empty() {
+            return Err(ManagerError::InvalidName { what, name: String::new(), rule: "one character at least" });
+        }
         if self.names.insert(name.to_owned()) {
             return Ok(());
         }

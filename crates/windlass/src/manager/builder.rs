@@ -79,8 +79,9 @@ impl ManagerBuilder {
         }
     }
 
-    /// The operator's name, under which it owns the fields it writes. Replicas have the same; where
-    /// controllers are [sharded](crate::shard), other operators in the namespace must have another.
+    /// The operator's name, under which it owns the fields it writes: 1 to 128 printable characters.
+    /// Replicas have the same; where controllers are [sharded](crate::shard), other operators in the
+    /// namespace must have another.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -183,6 +184,10 @@ impl ManagerBuilder {
     /// The manager, its addresses bound. To be called inside a Tokio runtime.
     pub fn build(self) -> Result<Manager, ManagerError> {
         tokio::runtime::Handle::try_current().map_err(|_| ManagerError::NoRuntime)?;
+        if !is_field_manager(&self.name) {
+            let rule = "1 to 128 printable characters";
+            return Err(ManagerError::InvalidName { what: "the manager", name: self.name, rule });
+        }
         self.election.as_ref().map_or(Ok(()), LeaderElection::validate)?;
         let metrics = Registry::default();
         process::register(&metrics);
@@ -227,6 +232,13 @@ impl ManagerBuilder {
         }
         Ok(manager)
     }
+}
+
+/// Whether the API server takes it for the name of who writes fields (`ValidateFieldManager` in
+/// apimachinery's `meta/v1/validation`), as far as can be told without the tables of Unicode.
+fn is_field_manager(name: &str) -> bool {
+    let printable = |letter: char| letter == ' ' || !(letter.is_control() || letter.is_whitespace());
+    (1..=128).contains(&name.len()) && name.chars().all(printable)
 }
 
 /// Has what goes wrong in caches counted: one number for a kind, whatever parts of it and clusters are

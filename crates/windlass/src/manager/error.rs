@@ -40,6 +40,16 @@ pub enum ManagerError {
     /// There is no Tokio runtime around.
     #[error("no Tokio runtime here: call this from async code, or enter the runtime first")]
     NoRuntime,
+    /// A name that cannot be used.
+    #[error("the name of {what} {name:?} must have {rule}")]
+    InvalidName {
+        /// Whose.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// What holds for such names.
+        rule: &'static str,
+    },
     /// Two controllers or tasks of the same name.
     #[error("a controller or task named {name:?} was added before")]
     DuplicateName {

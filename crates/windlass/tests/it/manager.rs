@@ -406,3 +406,23 @@ async fn the_longest_durations_are_as_good_as_for_ever() {
     assert!(metrics.contains("windlass_cache_panics_total{kind=\"pets.petstore.example.com/v1\"} 0"), "{metrics}");
     running.stop().await.expect("stopped");
 }
+
+#[tokio::test]
+async fn names_that_cannot_be_used_are_refused_at_once() {
+    let bench = Bench::start().await;
+    let built = |name: &str| Manager::builder(bench.kube.clone()).name(name).build();
+    let long = "m".repeat(129);
+    for name in ["", &long, "a\nb", "a\u{a0}b"] {
+        let error = built(name).expect_err(name).to_string();
+        assert!(error.contains(&format!("{name:?}")) && error.contains("1 to 128 printable"), "{error}");
+    }
+    let mut manager = built(&long[1..]).expect("long enough");
+    let nothing = || from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    let error = manager.add(Controller::<Pet>::new("").complete(nothing())).expect_err("no name").to_string();
+    assert!(error.contains("name of a controller \"\""), "{error}");
+    manager.add(Controller::<Pet>::new("pets").complete(nothing())).expect("a name");
+    let election = LeaderElection::new("default", "A b");
+    let error =
+        Manager::builder(bench.kube.clone()).leader_election(election).build().expect_err("no lease").to_string();
+    assert!(error.starts_with("name \"A b\" "), "{error}");
+}
