@@ -105,6 +105,8 @@ struct Bound {
 pub struct Manager {
     client: Client,
     metrics: Registry,
+    /// The same, for the user's.
+    registry: Registry,
     broadcaster: Arc<Broadcaster>,
     probes: Option<Bound>,
     metrics_server: Option<Bound>,
@@ -165,7 +167,7 @@ impl Manager {
 
     /// The manager's metrics, to add one's own.
     pub fn registry(&self) -> &Registry {
-        &self.metrics
+        &self.registry
     }
 
     /// Where the probes are served.

@@ -189,7 +189,8 @@ impl ManagerBuilder {
             return Err(ManagerError::InvalidName { what: "the manager", name: self.name, rule });
         }
         self.election.as_ref().map_or(Ok(()), LeaderElection::validate)?;
-        let metrics = Registry::default();
+        let registry = Registry::default();
+        let metrics = registry.for_library();
         process::register(&metrics);
         let client = requests::counted(self.client, &metrics);
         let caches = Caches::new(client.clone(), self.caches.clone());
@@ -207,6 +208,7 @@ impl ManagerBuilder {
         let mut manager = Manager {
             client: Client::new(client, caches, self.name),
             metrics,
+            registry,
             broadcaster,
             probes: bind(self.probes, "probes", self.describe.is_some())?,
             metrics_server: bind(self.metrics, "metrics", self.describe.is_some())?,
