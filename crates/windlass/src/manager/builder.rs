@@ -258,7 +258,7 @@ pub(super) fn collect_caches(metrics: &Registry, caches: Vec<Caches>) {
         for (kind, panics) in by_kind(caches.iter().flat_map(Caches::panics)) {
             scrape.counter(
                 "windlass_cache_panics_total",
-                "Panics of indexes, handlers and decoders, survived",
+                "Panics of indexes, handlers, predicates, functions that map to keys, and decoders, survived",
                 &[("kind", &kind)],
                 panics as f64,
             );
