@@ -235,7 +235,7 @@ impl Manager {
     pub fn add_cluster(&mut self, name: &str, client: kube::Client) -> Result<Cluster, ManagerError> {
         tokio::runtime::Handle::try_current().map_err(|_| ManagerError::NoRuntime)?;
         if self.clusters.iter().any(|cluster| cluster.name() == name) {
-            return Err(ManagerError::DuplicateName { name: name.to_owned() });
+            return Err(ManagerError::DuplicateCluster { name: name.to_owned() });
         }
         let client = requests::counted(client, &self.metrics);
         let caches = Caches::new(client.clone(), self.cache_options.clone());

@@ -56,6 +56,12 @@ pub enum ManagerError {
         /// The name.
         name: String,
     },
+    /// Two clusters of the same name.
+    #[error("a cluster named {name:?} was added before")]
+    DuplicateCluster {
+        /// The name.
+        name: String,
+    },
     /// A cache did not complete.
     #[error(transparent)]
     Cache(#[from] SyncError),
@@ -103,10 +109,12 @@ pub enum ManagerError {
         message: String,
     },
     /// What was running did not finish in time and was aborted.
-    #[error("not stopped within {after:?}, aborted")]
+    #[error("{left}: not stopped within {after:?}, aborted")]
     ShutdownTimeout {
         /// How long was waited.
         after: Duration,
+        /// The controllers and tasks that were waited for, or what else.
+        left: String,
     },
     /// A second signal arrived while stopping. The process has a second to end by itself.
     #[error("aborted by a second signal")]

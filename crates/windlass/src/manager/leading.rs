@@ -27,6 +27,8 @@ pub(super) struct Leading {
     pub(super) broadcaster: Arc<Broadcaster>,
     pub(super) election: Option<LeaderElection>,
     pub(super) stopping: Stopping,
+    /// What the term runs that is, or was, the last.
+    pub(super) started: Started,
     /// How long what does not end with a term may go on before this replica is of no use.
     pub(super) patience: Duration,
 }
@@ -110,7 +112,8 @@ impl Leading {
     }
 
     fn start(&self, fence: Option<Fence>, shutdown: &CancellationToken) -> Term {
-        let (started, shutdown) = (Started::default(), shutdown.child_token());
+        self.started.forget_gone();
+        let (started, shutdown) = (self.started.clone(), shutdown.child_token());
         let mut term = Term { work: JoinSet::new(), started, shutdown, fence };
         let client = match &term.fence {
             Some(fence) => self.environment.client.fenced(fence),
@@ -207,7 +210,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_longest_patience_is_as_good_as_for_ever() {
-        let mut started = Started::default();
+        let started = Started::default();
         started.part("slow").spawn(tokio::time::sleep(ABORT * 5));
         let term = Term { work: JoinSet::new(), started, shutdown: CancellationToken::new(), fence: None };
         let began = Instant::now();

@@ -94,7 +94,9 @@ async fn what_does_not_finish_is_aborted() {
     let running = Running::start(manager);
     bench.create(&pet("thor")).await;
     wait_for("begun", async || log.contains(&"begin")).await;
-    assert!(matches!(running.stop().await, Err(ManagerError::ShutdownTimeout { .. })));
+    let error = running.stop().await.expect_err("not in time");
+    assert!(matches!(error, ManagerError::ShutdownTimeout { .. }), "{error}");
+    assert_eq!(error.to_string(), "pet: not stopped within 50ms, aborted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,7 +251,8 @@ async fn a_leader_that_does_not_stop_in_time_gives_the_lease_back() {
     wait_for("begun", async || log.contains(&"begin")).await;
     let told = tokio::time::Instant::now();
     let error = running.stop().await.expect_err("not in time");
-    assert!(matches!(error, ManagerError::ShutdownTimeout { after } if after.as_secs() == 30), "{error}");
+    assert!(matches!(error, ManagerError::ShutdownTimeout { .. }), "{error}");
+    assert_eq!(error.to_string(), "pet: not stopped within 30s, aborted");
     let took = told.elapsed();
     assert!((30..32).contains(&took.as_secs()), "half a minute, unless said otherwise: {took:?}");
     let lease = Api::<Lease>::namespaced(bench.kube.clone(), "default").get("lock").await.expect("there");
@@ -425,4 +428,28 @@ async fn names_that_cannot_be_used_are_refused_at_once() {
     let error =
         Manager::builder(bench.kube.clone()).leader_election(election).build().expect_err("no lease").to_string();
     assert!(error.starts_with("name \"A b\" "), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_stop_is_named() {
+    let bench = Bench::start().await;
+    let builder = Manager::builder(bench.kube.clone()).graceful_shutdown(Duration::from_secs(1));
+    let mut manager = builder.build().expect("built");
+    let idle = || from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("pet").complete(idle())).expect("added");
+    let told = async |shutdown: CancellationToken| {
+        shutdown.cancelled().await;
+        Ok::<_, String>(())
+    };
+    manager.add_task("polite", told).expect("added");
+    for name in ["stubborn", "deaf"] {
+        manager.add_task(name, |_| std::future::pending::<Result<(), String>>()).expect("added");
+    }
+    let error = Running::ready(manager).await.stop().await.expect_err("not in time").to_string();
+    assert_eq!(error, "stubborn, deaf: not stopped within 1s, aborted");
+
+    let mut manager = bench.manager();
+    manager.add_cluster("edge", bench.kube.clone()).expect("added");
+    let error = manager.add_cluster("edge", bench.kube.clone()).expect_err("twice").to_string();
+    assert_eq!(error, "a cluster named \"edge\" was added before");
 }
