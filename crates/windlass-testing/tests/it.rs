@@ -272,6 +272,25 @@ fn a_manager_that_failed_fails_the_test_and_is_named() {
     assert!(watching.starts_with(&start) && watching.contains(KIND), "{watching}");
 }
 
+#[test]
+fn a_wait_in_vain_says_what_failed_last() {
+    let said = failure(async |env: Env| {
+        let mut manager = env.manager().build().expect("built");
+        let failing = from_fn(|_, _| async { Err("no food left".into()) });
+        manager.add(Controller::<ConfigMap>::new("maps").complete(failing)).expect("added");
+        env.run(manager);
+        env.client().create(&map("bowl")).await.expect("created");
+        env.eventually("what never comes", async || false).await;
+    });
+    assert!(said.starts_with("timed out waiting for what never comes; the last failure: "), "{said}");
+    for part in ["controller=maps", "name=\"bowl\"", "no food left"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // The next test on this thread knows nothing of it.
+    let said = failure(async |env: Env| env.eventually("what never comes", async || false).await);
+    assert_eq!(said, "timed out waiting for what never comes");
+}
+
 #[windlass_testing::test(paused, bare)]
 async fn a_test_that_looks_at_the_error_of_a_manager_passes(env: Env) {
     let error = run_failing(&env).await.stop().await.expect_err("it failed").to_string();
