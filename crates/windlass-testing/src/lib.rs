@@ -32,10 +32,14 @@
 //! - **Waiting.** [`Env::wait_for`] follows one object by a watch; [`Env::eventually`] looks again
 //!   whenever anything in the cluster changed. Nothing sleeps for a guess.
 //! - **Time.** Written `test(paused)`, the clock stands still and jumps to the next timer whenever
-//!   nothing else is to do: an hour's requeue takes a millisecond. [`Env::advance`] moves it.
+//!   nothing else is to do: an hour's requeue takes a millisecond. [`Env::advance`] moves it, from timer to timer.
 //! - **Events.** [`Env::events`] and [`Env::wait_for_event`] see what the operator reported.
+//! - **Failures.** What the operator warns of, as a reconcile that fails, is in the output of a test
+//!   that fails, unless the test has a `tracing` subscriber of its own; a wait in vain says the last.
 //! - **Nothing is left.** When the test function returns, managers and cluster are stopped, and a
 //!   test that leaves tasks behind, or whose manager has failed, fails.
+
+mod warnings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,6 +113,7 @@ pub fn run<T, R>(options: Options, test: T) -> R
 where
     T: AsyncFnOnce(Env) -> R,
 {
+    let _shown = warnings::show();
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().start_paused(options.paused);
     let runtime = builder.build().expect("invariant: a runtime can be built");
@@ -349,10 +354,12 @@ impl Env {
         held.unwrap_or_else(|_| panic!("timed out waiting for {what}{}", self.obituaries()));
     }
 
-    /// The managers that have ended, for the message of a test that waited in vain.
+    /// The managers that have ended, and what failed last, for the message of a test that waited in vain.
     fn obituaries(&self) -> String {
         let managers = self.inner.managers.lock();
-        managers.values().filter_map(Started::obituary).flat_map(|ended| ["; ".to_owned(), ended]).collect()
+        let ended = managers.values().filter_map(Started::obituary);
+        let failed = warnings::last_failure().map(|warning| format!("the last failure: {warning}"));
+        ended.chain(failed).flat_map(|reason| ["; ".to_owned(), reason]).collect()
     }
 
     /// What was reported so far, by either API, oldest first; of a series, its first.
@@ -382,12 +389,16 @@ impl Env {
         found.into_inner().expect("invariant: found before the wait ended")
     }
 
-    /// Moves a paused clock ahead, and lets what is due happen.
+    /// Moves a paused clock ahead, from timer to timer, and lets what is due happen when it is: what
+    /// happens every minute happens sixty times in an hour, and a leader renews its lease all along.
     ///
     /// # Panics
     /// When the clock is not paused.
     pub async fn advance(&self, by: Duration) {
-        tokio::time::advance(by).await;
+        // Panics unless it is.
+        tokio::time::advance(Duration::ZERO).await;
+        // With a paused clock this takes no time, and passes by no timer.
+        tokio::time::sleep(by).await;
         // What became due runs now; what it leads to, by and by.
         for _ in 0..16 {
             tokio::task::yield_now().await;

@@ -94,6 +94,38 @@ async fn an_hour_passes_in_no_time(env: Env) {
 }
 
 #[windlass_testing::test(paused, bare)]
+async fn time_passes_by_no_timer(env: Env) {
+    let counts: Arc<[AtomicUsize; 2]> = Arc::default();
+    let (reconciled, terms) = (Arc::clone(&counts), Arc::clone(&counts));
+    let mut manager = env.manager().leader_election(LeaderElection::new("default", "lock")).build().expect("built");
+    let every_minute = from_fn(move |_, _| {
+        reconciled[0].fetch_add(1, Ordering::Relaxed);
+        async { Ok(Outcome::RequeueAfter(Duration::from_secs(60))) }
+    });
+    manager.add(Controller::<ConfigMap>::new("minutes").complete(every_minute)).expect("added");
+    let lead = move |_, shutdown: CancellationToken| {
+        terms[1].fetch_add(1, Ordering::Relaxed);
+        async move {
+            shutdown.cancelled().await;
+            Ok::<_, String>(())
+        }
+    };
+    manager.add_leader_task("lead", lead).expect("added");
+    env.run(manager);
+    env.client().create(&map("clock")).await.expect("created");
+    let count = |n: usize| counts[n].load(Ordering::Relaxed);
+    env.eventually("the first minute", async || count(0) == 1).await;
+    env.advance(Duration::from_secs(61)).await;
+    assert_eq!((count(0), count(1)), (2, 1), "reconciles, and terms as a leader");
+    let began = tokio::time::Instant::now();
+    env.advance(Duration::from_secs(3600)).await;
+    assert_eq!(began.elapsed().as_secs(), 3600);
+    // Each is a little late: timers go by milliseconds.
+    assert!((61..=62).contains(&count(0)), "{} reconciles", count(0));
+    assert_eq!(count(1), 1, "it has led all the time");
+}
+
+#[windlass_testing::test(paused, bare)]
 async fn what_was_stopped_before_stops_no_other(env: Env) {
     env.install::<Pet>().await;
     let first = env.run(toys(&env));
@@ -238,6 +270,25 @@ fn a_manager_that_failed_fails_the_test_and_is_named() {
     });
     let start = format!("timed out waiting for what never comes; {WHY}");
     assert!(watching.starts_with(&start) && watching.contains(KIND), "{watching}");
+}
+
+#[test]
+fn a_wait_in_vain_says_what_failed_last() {
+    let said = failure(async |env: Env| {
+        let mut manager = env.manager().build().expect("built");
+        let failing = from_fn(|_, _| async { Err("no food left".into()) });
+        manager.add(Controller::<ConfigMap>::new("maps").complete(failing)).expect("added");
+        env.run(manager);
+        env.client().create(&map("bowl")).await.expect("created");
+        env.eventually("what never comes", async || false).await;
+    });
+    assert!(said.starts_with("timed out waiting for what never comes; the last failure: "), "{said}");
+    for part in ["controller=maps", "name=\"bowl\"", "no food left"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // The next test on this thread knows nothing of it.
+    let said = failure(async |env: Env| env.eventually("what never comes", async || false).await);
+    assert_eq!(said, "timed out waiting for what never comes");
 }
 
 #[windlass_testing::test(paused, bare)]

@@ -67,10 +67,10 @@ impl Scope {
         self.cluster_scoped
     }
 
-    /// Only objects of a namespace.
+    /// Only objects of a namespace; the empty one means all.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+        self.namespace = Some(namespace.into()).filter(|namespace| !namespace.is_empty());
         self
     }
 
@@ -286,7 +286,7 @@ impl std::fmt::Debug for Caches {
 /// ```
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
-    /// Watch these namespaces only; empty means all.
+    /// Watch these namespaces only. Without any, or if one of them is empty, all.
     pub namespaces: Vec<String>,
     /// Remind handlers of every object this often, give or take a tenth.
     pub resync: Option<Duration>,
@@ -306,6 +306,13 @@ impl Caches {
         // Listers rely on it that no two of their informers know the same object.
         let mut seen = HashSet::new();
         options.namespaces.retain(|namespace| seen.insert(namespace.clone()));
+        // Kubernetes' own name for all of them.
+        if seen.contains("") {
+            if seen.len() > 1 {
+                tracing::warn!(namespaces = ?options.namespaces, "one of the namespaces is empty: watching all");
+            }
+            options.namespaces.clear();
+        }
         Self {
             inner: Arc::new(CachesInner {
                 client,

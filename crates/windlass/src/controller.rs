@@ -165,7 +165,8 @@ impl<K: Object> Watch<K> {
     }
 
     /// Only changes that a predicate accepts. Deletions always count. Several predicates must all
-    /// accept.
+    /// accept. A change on which one panics counts, too; the panic is logged, and counted by
+    /// `windlass_cache_panics_total`.
     #[must_use]
     pub fn predicate(mut self, predicate: Predicate<K>) -> Self {
         self.predicate = Some(match self.predicate.take() {
@@ -288,6 +289,11 @@ impl<K: Object> Controller<K> {
 
     /// Also wakes the keys that a function names when an object of another kind changes. After an
     /// update it is asked about the old and the new state.
+    ///
+    /// A function that panics names nobody, so the change wakes only the keys of the other state, if
+    /// there is one: the panic is logged with the kind and the object, and counted by
+    /// `windlass_cache_panics_total`, and nothing is tried again before the object changes once more, or
+    /// is [resynced](crate::manager::ManagerBuilder::resync).
     ///
     /// The function must not block. To look up which objects refer to the one that changed, let
     /// it own a [`Lister`](crate::cache::Lister) from [`Manager::lister`](crate::Manager::lister).

@@ -100,6 +100,17 @@ impl InvalidElection {
 pub(crate) const JITTER: f64 = 1.2;
 
 impl LeaderElection {
+    /// The same, its times no longer than can be counted: who makes an elector need not have asked whether
+    /// they can work.
+    fn countable(self) -> Self {
+        Self {
+            lease_duration: self.lease_duration.min(LONGEST_TIME),
+            renew_deadline: self.renew_deadline.min(LONGEST_TIME),
+            retry_period: self.retry_period.min(LONGEST_TIME),
+            ..self
+        }
+    }
+
     /// Whether the settings can work, by client-go's rules. The manager asks when it is built.
     pub fn validate(&self) -> Result<(), InvalidElection> {
         for (field, value) in [("namespace", &self.namespace), ("name", &self.name), ("identity", &self.identity)] {
@@ -107,14 +118,51 @@ impl LeaderElection {
                 return Err(InvalidElection::new(field, "is empty"));
             }
         }
+        check_namespace(&self.namespace)?;
+        let name = &self.name;
+        if name.len() > LONGEST_SUBDOMAIN || !name.split('.').all(is_label) {
+            let problem = format!(
+                "{name:?} is none that a lease can have: at most {LONGEST_SUBDOMAIN} lower-case letters, digits, '-' \
+                 and '.', letters and digits at the ends and around every '.'"
+            );
+            return Err(InvalidElection::new("name", problem));
+        }
         check_times(self.lease_duration, self.renew_deadline, self.retry_period)
     }
 }
 
+/// The longest name of a namespace, and value of a label.
+pub(crate) const LONGEST_LABEL: usize = 63;
+/// The longest name of a lease.
+pub(crate) const LONGEST_SUBDOMAIN: usize = 253;
+
+/// Whether a namespace can have the name.
+pub(crate) fn check_namespace(namespace: &str) -> Result<(), InvalidElection> {
+    if namespace.len() <= LONGEST_LABEL && is_label(namespace) {
+        return Ok(());
+    }
+    let problem = format!(
+        "{namespace:?} is no name of a namespace: at most {LONGEST_LABEL} lower-case letters, digits and '-', not at the \
+         ends"
+    );
+    Err(InvalidElection::new("namespace", problem))
+}
+
+/// Whether it is a label as in domain names, however long.
+pub(crate) fn is_label(text: &str) -> bool {
+    let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let edges = [text.as_bytes().first(), text.as_bytes().last()];
+    text.bytes().all(|letter| plain(letter) || letter == b'-')
+        && edges.into_iter().all(|edge| edge.copied().is_some_and(plain))
+}
+
+/// The longest time that a lease can tell of; clocks can count that far, too.
+const LONGEST_TIME: Duration = Duration::from_secs(i32::MAX as u64);
+
 /// Whether a leader notices that it lost its lease before another can take it.
 pub(crate) fn check_times(lease: Duration, renew: Duration, retry: Duration) -> Result<(), InvalidElection> {
     // Leases count whole seconds.
-    if lease < Duration::from_secs(1) || lease.as_secs() > i32::MAX as u64 {
+    if lease < Duration::from_secs(1) || lease.as_secs() > LONGEST_TIME.as_secs() {
         return Err(InvalidElection::new("lease_duration", format!("of {lease:?} is not between 1s and 68 years")));
     }
     if renew.is_zero() {
@@ -189,7 +237,7 @@ pub struct Election {
 impl Election {
     /// An election in which nothing is known yet.
     pub fn new(config: LeaderElection) -> Self {
-        Self { config, observed: None, missing_since: None, valid_until: None }
+        Self { config: config.countable(), observed: None, missing_since: None, valid_until: None }
     }
 
     /// Looks at the lease as the server has it (`None`: there is none) and says what to do. One that
@@ -321,6 +369,24 @@ mod tests {
         Duration::from_secs(n)
     }
 
+    /// An elector takes settings that nobody asked about.
+    #[test]
+    fn the_longest_times_are_as_good_as_for_ever() {
+        let for_ever = LeaderElection {
+            lease_duration: Duration::MAX,
+            renew_deadline: Duration::MAX,
+            retry_period: Duration::MAX,
+            ..LeaderElection::new("default", "lock")
+        };
+        let (mut election, now) = (Election::new(for_ever), Instant::now());
+        let spec = write(election.look(None, now, wall(0)));
+        assert_eq!(spec.lease_duration_seconds, Some(i32::MAX));
+        election.written(spec, now);
+        assert!(election.is_leader(now + secs(3600)));
+        election.step_down();
+        assert!(matches!(election.look(None, now, wall(0)), Intent::Wait { .. }));
+    }
+
     #[test]
     fn settings_that_cannot_work_are_named() {
         let check = |change: fn(&mut LeaderElection), field: &str| {
@@ -331,6 +397,14 @@ mod tests {
         check(|c| c.namespace.clear(), "namespace");
         check(|c| c.name.clear(), "name");
         check(|c| c.identity.clear(), "identity");
+        for name in ["A b", "a_b", "-a", "a.", "a..b"] {
+            let refused = LeaderElection::new("default", name).validate().unwrap_err();
+            assert!(refused.field == "name" && refused.problem.contains(&format!("{name:?}")), "{refused}");
+        }
+        check(|c| c.name = "a".repeat(254), "name");
+        check(|c| c.namespace = "a.b".into(), "namespace");
+        check(|c| c.namespace = "a".repeat(64), "namespace");
+        assert_eq!(LeaderElection::new("a".repeat(63), "9c3fedb1.example.com").validate(), Ok(()));
         check(|c| c.lease_duration = Duration::ZERO, "lease_duration");
         check(|c| c.lease_duration = Duration::MAX, "lease_duration");
         check(|c| c.renew_deadline = Duration::ZERO, "renew_deadline");

@@ -105,6 +105,8 @@ struct Bound {
 pub struct Manager {
     client: Client,
     metrics: Registry,
+    /// The same, for the user's.
+    registry: Registry,
     broadcaster: Arc<Broadcaster>,
     probes: Option<Bound>,
     metrics_server: Option<Bound>,
@@ -165,7 +167,7 @@ impl Manager {
 
     /// The manager's metrics, to add one's own.
     pub fn registry(&self) -> &Registry {
-        &self.metrics
+        &self.registry
     }
 
     /// Where the probes are served.
@@ -222,7 +224,7 @@ impl Manager {
     pub fn add(&mut self, controller: CompleteController) -> Result<(), ManagerError> {
         let invalid = |source| ManagerError::Sharding { controller: controller.name().to_owned(), source };
         controller.validate(self.client.field_manager()).map_err(invalid)?;
-        self.claim_name(controller.name())?;
+        self.claim_name("a controller", controller.name())?;
         if let Err(kind) = controller.register(&self.client) {
             // The name is free for a controller that is right.
             self.names.remove(controller.name());
@@ -237,7 +239,7 @@ impl Manager {
     pub fn add_cluster(&mut self, name: &str, client: kube::Client) -> Result<Cluster, ManagerError> {
         tokio::runtime::Handle::try_current().map_err(|_| ManagerError::NoRuntime)?;
         if self.clusters.iter().any(|cluster| cluster.name() == name) {
-            return Err(ManagerError::DuplicateName { name: name.to_owned() });
+            return Err(ManagerError::DuplicateCluster { name: name.to_owned() });
         }
         let client = requests::counted(client, &self.metrics);
         let caches = Caches::new(client.clone(), self.cache_options.clone());
@@ -258,7 +260,7 @@ impl Manager {
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: std::fmt::Display,
     {
-        self.claim_name(name)?;
+        self.claim_name("a task", name)?;
         self.tasks.push(Task::new(name, task));
         Ok(())
     }
@@ -289,7 +291,7 @@ impl Manager {
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: std::fmt::Display,
     {
-        self.claim_name(name)?;
+        self.claim_name("a task", name)?;
         self.leader_tasks.push(LeaderTask::new(name, task));
         Ok(())
     }
@@ -304,7 +306,10 @@ impl Manager {
         self.checks.add_ready(name, check);
     }
 
-    fn claim_name(&mut self, name: &str) -> Result<(), ManagerError> {
+    fn claim_name(&mut self, what: &'static str, name: &str) -> Result<(), ManagerError> {
+        if name.is_empty() {
+            return Err(ManagerError::InvalidName { what, name: String::new(), rule: "one character at least" });
+        }
         if self.names.insert(name.to_owned()) {
             return Ok(());
         }

@@ -5,16 +5,25 @@
 //! kept ([`Counter`], [`Gauge`], [`Histogram`]); those that are cheap to look up when somebody
 //! asks are looked up ([`Registry::collect`]). A manager's registry also shows the process, as
 //! `process_cpu_seconds_total` and the like, on Linux.
+//!
+//! Whoever scrapes throws away everything if there is a line that cannot be read. So what has a name or
+//! labels that Prometheus does not know, or the name of something of another type, is not shown, and the
+//! log says so once. The library's own metrics are shown in any case.
 
 pub(crate) mod process;
+mod text;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+
+use crate::object::panic_message;
+pub use text::Scrape;
+use text::{DIFFERENT_TYPES, encode_histogram, encode_labels, line, problem};
 
 /// A number that only grows.
 ///
@@ -130,16 +139,40 @@ enum Series {
 struct Family {
     help: &'static str,
     kind: &'static str,
+    /// Whether it is the library's.
+    own: bool,
     series: BTreeMap<String, Series>,
 }
 
-type Collector = Box<dyn Fn(&mut Scrape) + Send + Sync>;
+#[derive(Clone)]
+struct Collector {
+    /// Whether it is the library's.
+    own: bool,
+    collect: Arc<dyn Fn(&mut Scrape) + Send + Sync>,
+}
+
+/// How many metrics that are not shown the log names.
+const MOST_COMPLAINTS: usize = 100;
 
 #[derive(Default)]
 struct Inner {
     families: Mutex<BTreeMap<&'static str, Family>>,
     /// By a name of their own, so that what starts again replaces what it left behind.
     collectors: Mutex<BTreeMap<String, Collector>>,
+    /// How often those panicked.
+    panics: Counter,
+    /// Of which metrics it was said that they are not shown.
+    complaints: Mutex<BTreeSet<String>>,
+}
+
+impl Inner {
+    /// Says once that a metric is not shown.
+    fn complain(&self, name: &str, problem: &str) {
+        let mut complaints = self.complaints.lock();
+        if complaints.len() < MOST_COMPLAINTS && complaints.insert(name.to_owned()) {
+            tracing::error!(name, problem, "metric not shown");
+        }
+    }
 }
 
 /// The metrics of a manager; clones share them.
@@ -155,6 +188,8 @@ struct Inner {
 #[derive(Clone, Default)]
 pub struct Registry {
     inner: Arc<Inner>,
+    /// Whether what is registered with this handle is the library's.
+    own: bool,
 }
 
 impl std::fmt::Debug for Registry {
@@ -166,22 +201,28 @@ impl std::fmt::Debug for Registry {
 /// A registry that is not kept alive. What collects may hold clients: a client that held the registry would hold
 /// itself.
 #[derive(Clone)]
-pub(crate) struct WeakRegistry(Weak<Inner>);
+pub(crate) struct WeakRegistry(Weak<Inner>, bool);
 
 impl WeakRegistry {
     /// The registry, while there is somebody else to read it.
     pub(crate) fn upgrade(&self) -> Option<Registry> {
-        self.0.upgrade().map(|inner| Registry { inner })
+        self.0.upgrade().map(|inner| Registry { inner, own: self.1 })
     }
 }
 
 impl Registry {
     /// This registry, not kept alive.
     pub(crate) fn downgrade(&self) -> WeakRegistry {
-        WeakRegistry(Arc::downgrade(&self.inner))
+        WeakRegistry(Arc::downgrade(&self.inner), self.own)
     }
 
-    /// A counter; the same name and labels give the same counter.
+    /// This registry, for metrics of the library: they are shown whatever a user has registered.
+    pub(crate) fn for_library(&self) -> Self {
+        Self { own: true, ..self.clone() }
+    }
+
+    /// A counter; the same name and labels give the same counter. One that cannot be shown counts all
+    /// the same: see the [module documentation](self).
     pub fn counter(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
         match self.series(name, help, "counter", labels, || Series::Counter(Counter::default())) {
             Series::Counter(counter) => counter,
@@ -211,28 +252,54 @@ impl Registry {
         }
     }
 
-    /// Asks a function for its numbers at every scrape.
+    /// Asks a function for its numbers at every scrape. One that panics has none, which is logged and
+    /// counted by `windlass_metrics_collector_panics_total`.
     pub fn collect(&self, collector: impl Fn(&mut Scrape) + Send + Sync + 'static) {
         let mut collectors = self.inner.collectors.lock();
         let name = format!("user/{}", collectors.len());
-        collectors.insert(name, Box::new(collector));
+        collectors.insert(name, Collector { own: self.own, collect: Arc::new(collector) });
     }
 
     /// Like [`collect`](Self::collect), in place of what was registered under the name.
     pub(crate) fn replace_collector(&self, name: &str, collector: impl Fn(&mut Scrape) + Send + Sync + 'static) {
         let mut collectors = self.inner.collectors.lock();
-        collectors.insert(name.to_owned(), Box::new(collector));
+        collectors.insert(name.to_owned(), Collector { own: true, collect: Arc::new(collector) });
     }
 
     /// Everything, in Prometheus' text format.
     pub fn encode(&self) -> String {
-        let mut scrape = Scrape::default();
-        for collector in self.inner.collectors.lock().values() {
-            collector(&mut scrape);
+        let mut all = Scrape::default();
+        // Who comes first decides what type a name is of.
+        for own in [true, false] {
+            self.encode_registered(&mut all, own);
+            // Not while they are locked: a collector may register another.
+            let collectors: Vec<_> = self.inner.collectors.lock().values().cloned().collect();
+            for collector in collectors.iter().filter(|collector| collector.own == own) {
+                let mut some = Scrape::default();
+                match catch_unwind(AssertUnwindSafe(|| (collector.collect)(&mut some))) {
+                    Ok(()) => all.add(some),
+                    Err(panic) => {
+                        self.inner.panics.inc();
+                        tracing::error!(message = panic_message(&*panic), "metrics collector panicked");
+                    }
+                }
+            }
         }
-        for (name, family) in self.inner.families.lock().iter() {
+        if self.inner.panics.get() > 0 {
+            let help = "Panics of functions that collect metrics, survived";
+            all.counter("windlass_metrics_collector_panics_total", help, &[], self.inner.panics.get() as f64);
+        }
+        for (name, problem) in &all.refused {
+            self.inner.complain(name, problem);
+        }
+        all.finish()
+    }
+
+    /// What was registered, by the library or by others.
+    fn encode_registered(&self, all: &mut Scrape, own: bool) {
+        for (name, family) in self.inner.families.lock().iter().filter(|(_, family)| family.own == own) {
+            let Some(lines) = all.family(name, family.help, family.kind) else { continue };
             for (labels, series) in &family.series {
-                let lines = scrape.family(name, family.help, family.kind);
                 match series {
                     Series::Counter(counter) => line(lines, name, "", labels, counter.get() as f64),
                     Series::Gauge(gauge) => line(lines, name, "", labels, gauge.get() as f64),
@@ -242,10 +309,10 @@ impl Registry {
                 }
             }
         }
-        scrape.finish()
     }
 
-    /// A name used before with another type is a mistake; the new series is then not exported.
+    /// A name used before with another type is a mistake; the new series is then not exported, or the
+    /// old ones, if the new is the library's.
     fn series(
         &self,
         name: &'static str,
@@ -254,110 +321,23 @@ impl Registry {
         labels: &[(&str, &str)],
         new: impl FnOnce() -> Series,
     ) -> Series {
-        let mut families = self.inner.families.lock();
-        let family = families.entry(name).or_insert_with(|| Family { help, kind, series: BTreeMap::new() });
-        if family.kind != kind {
-            tracing::error!(name, "metric registered twice with different types");
+        if let Some(problem) = problem(name, kind, labels) {
+            self.inner.complain(name, problem);
             return new();
         }
+        let mut families = self.inner.families.lock();
+        let fresh = || Family { help, kind, own: self.own, series: BTreeMap::new() };
+        let family = families.entry(name).or_insert_with(fresh);
+        if family.kind != kind {
+            self.inner.complain(name, DIFFERENT_TYPES);
+            if family.own || !self.own {
+                return new();
+            }
+            *family = fresh();
+        }
+        family.own |= self.own;
         family.series.entry(encode_labels(labels)).or_insert_with(new).clone()
     }
-}
-
-/// Numbers looked up for one scrape.
-///
-/// ```
-/// use windlass::metrics::{Registry, Scrape};
-///
-/// let registry = Registry::default();
-/// registry.collect(|scrape: &mut Scrape| scrape.gauge("petstore_cages", "Cages there are", &[], 12.0));
-/// assert!(registry.encode().contains("petstore_cages 12"));
-/// ```
-#[derive(Debug, Default)]
-pub struct Scrape {
-    families: BTreeMap<String, (String, String)>,
-}
-
-impl Scrape {
-    /// A gauge.
-    pub fn gauge(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: f64) {
-        let labels = encode_labels(labels);
-        line(self.family(name, help, "gauge"), name, "", &labels, value);
-    }
-
-    /// A counter.
-    pub fn counter(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: f64) {
-        let labels = encode_labels(labels);
-        line(self.family(name, help, "counter"), name, "", &labels, value);
-    }
-
-    fn family(&mut self, name: &str, help: &str, kind: &str) -> &mut String {
-        let header = || format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
-        let family = self.families.entry(name.to_owned());
-        &mut family.or_insert_with(|| (header(), String::new())).1
-    }
-
-    fn finish(self) -> String {
-        let mut text = String::new();
-        for (header, lines) in self.families.into_values() {
-            text.push_str(&header);
-            text.push_str(&lines);
-        }
-        text
-    }
-}
-
-fn encode_labels(labels: &[(&str, &str)]) -> String {
-    let mut text = String::new();
-    for (name, value) in labels {
-        let separator = if text.is_empty() { "" } else { "," };
-        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let _ = write!(text, "{separator}{name}=\"{value}\"");
-    }
-    text
-}
-
-fn line(text: &mut String, name: &str, suffix: &str, labels: &str, value: f64) {
-    let value = number(value);
-    let _ = if labels.is_empty() {
-        writeln!(text, "{name}{suffix} {value}")
-    } else {
-        writeln!(text, "{name}{suffix}{{{labels}}} {value}")
-    };
-}
-
-/// A number as Go's client writes it: the bounds of histograms are matched as text. That is the shortest that
-/// reads as the same number, with an exponent of two digits at least where it is below -4 or above 5
-/// (`strconv.FormatFloat` with 'g' and -1).
-fn number(value: f64) -> String {
-    if value == 0.0 {
-        // Without a sign.
-        return "0".to_owned();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
-    }
-    let shortest = format!("{value:e}");
-    let Some((digits, exponent)) = shortest.split_once('e') else { return shortest };
-    match exponent.parse::<i32>() {
-        Ok(exponent) if !(-4..6).contains(&exponent) => format!("{digits}e{exponent:+03}"),
-        _ => value.to_string(),
-    }
-}
-
-fn encode_histogram(text: &mut String, name: &str, labels: &str, histogram: &Histogram) {
-    let inner = &*histogram.0;
-    let separator = if labels.is_empty() { "" } else { "," };
-    let mut total = 0;
-    for (index, count) in inner.counts.iter().enumerate() {
-        total += count.load(Ordering::Relaxed);
-        let bound = number(inner.bounds.get(index).copied().unwrap_or(f64::INFINITY));
-        let labels = format!("{labels}{separator}le=\"{bound}\"");
-        line(text, name, "_bucket", &labels, total as f64);
-    }
-    let sum = Duration::from_nanos(inner.sum_nanos.load(Ordering::Relaxed)).as_secs_f64();
-    line(text, name, "_sum", labels, sum);
-    line(text, name, "_count", labels, total as f64);
 }
 
 /// Bounds of `controller_runtime_reconcile_time_seconds`.
@@ -380,6 +360,7 @@ pub(crate) const QUEUE_BOUNDS: &[f64] = &{
 
 #[cfg(test)]
 mod tests {
+    use super::text::number;
     use super::*;
 
     #[test]
@@ -415,27 +396,70 @@ h_count{c=\"d\"} 3
     }
 
     #[test]
-    fn numbers_are_written_as_by_go() {
-        for (value, expected) in [
-            (0.0, "0"),
-            (-0.0, "0"),
-            (1.0, "1"),
-            (-2.5, "-2.5"),
-            (0.0001, "0.0001"),
-            (0.000_01, "1e-05"),
-            (1.5e-8, "1.5e-08"),
-            (123_456.0, "123456"),
-            (1_000_000.0, "1e+06"),
-            (-1_234_567.0, "-1.234567e+06"),
-            (1_763_299_215.12, "1.76329921512e+09"),
-            (2.5e100, "2.5e+100"),
-            (1e-300, "1e-300"),
-            (f64::INFINITY, "+Inf"),
-            (f64::NEG_INFINITY, "-Inf"),
-            (f64::NAN, "NaN"),
-        ] {
-            assert_eq!(number(value), expected);
-        }
+    fn what_nobody_can_read_is_not_shown() {
+        let registry = Registry::default();
+        let counter = registry.counter("bad name!", "B.", &[("la bel", "v")]);
+        counter.inc();
+        assert_eq!(counter.get(), 1, "counts, for whoever asks it");
+        registry.counter("twice", "T.", &[("a", "1"), ("a", "2")]).inc();
+        registry.counter("label", "L.", &[("a-b", "1")]).inc();
+        registry.counter("reserved", "R.", &[("__name__", "1")]).inc();
+        registry.gauge("0digit", "D.", &[]).set(1);
+        registry.gauge("", "E.", &[]).set(1);
+        registry.histogram("h", "H.", &[("le", "1")], &[1.0]).observe(Duration::ZERO);
+        registry.collect(|scrape| {
+            scrape.gauge("bad name!", "B.", &[], 1.0);
+            scrape.counter("label", "L.", &[("", "1")], 1.0);
+            scrape.gauge("a:good_1", "two\nlines and a \\", &[("_a1", "\n")], 1.0);
+            scrape.counter("a:good_1", "of another type", &[], 1.0);
+        });
+        let expected = "\
+# HELP a:good_1 two\\nlines and a \\\\
+# TYPE a:good_1 gauge
+a:good_1{_a1=\"\\n\"} 1
+";
+        assert_eq!(registry.encode(), expected);
+    }
+
+    #[test]
+    fn the_librarys_own_metrics_are_shown_whatever_others_register() {
+        let registry = Registry::default();
+        let own = registry.for_library();
+        registry.gauge("before", "B.", &[]).set(7);
+        let before = own.counter("before", "B.", &[("x", "1")]);
+        let after = own.counter("after", "A.", &[]);
+        registry.gauge("after", "A.", &[]).set(7);
+        registry.collect(|scrape| scrape.gauge("after", "A.", &[], 7.0));
+        registry.gauge("looked_up", "L.", &[]).set(7);
+        own.replace_collector("z", |scrape| scrape.counter("looked_up", "L.", &[], 3.0));
+        before.inc();
+        after.add(2);
+        let expected = "\
+# HELP after A.
+# TYPE after counter
+after 2
+# HELP before B.
+# TYPE before counter
+before{x=\"1\"} 1
+# HELP looked_up L.
+# TYPE looked_up counter
+looked_up 3
+";
+        assert_eq!(registry.encode(), expected);
+    }
+
+    #[test]
+    fn a_collector_that_panics_costs_its_own_series_only() {
+        let registry = Registry::default();
+        registry.collect(|scrape| {
+            scrape.gauge("half", "H.", &[], 1.0);
+            panic!("a bug of the user's")
+        });
+        registry.collect(|scrape| scrape.gauge("whole", "W.", &[], 1.0));
+        registry.encode();
+        let text = registry.encode();
+        assert!(text.contains("whole 1\n") && !text.contains("half"), "{text}");
+        assert!(text.contains("windlass_metrics_collector_panics_total 2\n"), "{text}");
     }
 
     /// As they are shown by every controller in Go.

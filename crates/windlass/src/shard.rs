@@ -77,7 +77,9 @@ pub(crate) use coordinator::{Coordinator, Keys};
 pub(crate) use slots::{Claim, Slot, Slots};
 
 use crate::key::ObjectKey;
-use crate::lease::{InvalidElection, LeaderElection, check_times};
+use crate::lease::{
+    InvalidElection, LONGEST_LABEL, LONGEST_SUBDOMAIN, LeaderElection, check_namespace, check_times, is_label,
+};
 
 /// How a controller's keys are spread. A number converts into it.
 ///
@@ -90,7 +92,8 @@ use crate::lease::{InvalidElection, LeaderElection, check_times};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sharding {
-    /// Number of shards, the same in all replicas: a few times as many as there will be replicas.
+    /// Number of shards, the same in all replicas: a few times as many as there will be replicas, and
+    /// 10,000 at most.
     pub shards: u32,
     /// The namespace of the leases; the client's default namespace unless set.
     pub namespace: Option<String>,
@@ -120,9 +123,11 @@ impl Sharding {
 }
 
 /// The longest name of a controller or manager: it is the value of a label.
-const LONGEST_NAME: usize = 63;
+const LONGEST_NAME: usize = LONGEST_LABEL;
 /// The longest name of a lease.
-const LONGEST_LEASE: usize = 253;
+const LONGEST_LEASE: usize = LONGEST_SUBDOMAIN;
+/// The most shards: each is a lease that is renewed every few seconds.
+const MOST_SHARDS: u32 = 10_000;
 
 impl Sharding {
     /// Whether a controller of this name, of a manager of that, can be spread so. The manager asks
@@ -155,15 +160,13 @@ impl Sharding {
         if self.shards == 0 {
             return Err(InvalidElection::new("shards", "is zero"));
         }
+        if self.shards > MOST_SHARDS {
+            let problem = format!("of {} are more than {MOST_SHARDS}", self.shards);
+            return Err(InvalidElection::new("shards", problem));
+        }
+        self.namespace.as_deref().map_or(Ok(()), check_namespace)?;
         check_times(self.lease_duration, self.renew_deadline, self.retry_period)
     }
-}
-
-fn is_label(text: &str) -> bool {
-    let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-    let edges = [text.as_bytes().first(), text.as_bytes().last()];
-    text.bytes().all(|letter| plain(letter) || letter == b'-')
-        && edges.into_iter().all(|edge| edge.copied().is_some_and(plain))
 }
 
 /// All replicas that share one controller's keys: the controller of a manager, by their names.
@@ -282,6 +285,19 @@ mod tests {
             let error = nobody.validate("store", "pets").expect_err(identity);
             assert!(error.field == "identity" && error.problem.contains("no letter"), "{error:?}");
         }
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused() {
+        let check = |sharding: Sharding, field: &str| {
+            let error = sharding.validate("store", "pets").expect_err(field);
+            assert_eq!(error.field, field);
+            error.to_string()
+        };
+        assert_eq!(check(Sharding::new(u32::MAX), "shards"), "shards of 4294967295 are more than 10000");
+        check(Sharding { shards: 0, ..Sharding::new(1) }, "shards");
+        check(Sharding { namespace: Some(String::new()), ..Sharding::new(1) }, "namespace");
+        assert_eq!(Sharding::new(10_000).validate("store", "pets"), Ok(()));
     }
 
     #[test]

@@ -2,18 +2,21 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use kube::api::ApiResource;
+use parking_lot::Mutex;
 
 use super::{Watch, keys_of};
 use crate::cache::{Caches, Lister, Scope};
 use crate::informer::{Change, Subscription, SyncError};
 use crate::key::ObjectKey;
 use crate::object::{Object, describe};
+use crate::predicate::Predicate;
 use crate::queue::{Priority, Queue};
 use crate::shard::{Slots, shard_of};
 
@@ -173,20 +176,48 @@ impl<K: Object> Source for KindSource<K> {
         let map = Arc::clone(&self.map);
         let predicate = self.watch.predicate.clone();
         self.lister(caches).subscribe(move |change| {
-            if predicate.as_ref().is_none_or(|predicate| predicate.accepts(change)) {
+            let panics = Panics::default();
+            // A change that cannot be judged counts.
+            let accepts = |predicate: &Predicate<K>| panics.catch(|| predicate.accepts(change)).unwrap_or(true);
+            if predicate.as_ref().is_none_or(accepts) {
                 let priority = priority(change);
-                let keys = keys_of(change, &*map);
-                sink.depart(change, &keys, &*map);
+                let map = |object: &K| panics.catch(|| map(object)).unwrap_or_default();
+                let keys = keys_of(change, &map);
+                sink.depart(change, &keys, &map);
                 for key in keys {
                     sink.add(key, priority);
                 }
             }
+            panics.resume();
         })
     }
 
     fn wait_synced<'a>(&'a self, caches: &'a Caches) -> BoxFuture<'a, Result<(), SyncError>> {
         let lister = self.lister(caches);
         Box::pin(async move { lister.wait_synced().await })
+    }
+}
+
+/// The first panic of a predicate or a map function. It goes on once the keys that are known are in the
+/// queue: who calls handlers counts it, and logs it with the kind and the object.
+#[derive(Default)]
+struct Panics(Mutex<Option<Box<dyn Any + Send>>>);
+
+impl Panics {
+    fn catch<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(value) => Some(value),
+            Err(panic) => {
+                self.0.lock().get_or_insert(panic);
+                None
+            }
+        }
+    }
+
+    fn resume(self) {
+        if let Some(panic) = self.0.into_inner() {
+            resume_unwind(panic);
+        }
     }
 }
 

@@ -26,6 +26,9 @@ const VERSION: Duration = Duration::from_secs(5);
 /// How long an object stays decoded after it was last used.
 const SWEEP: Duration = Duration::from_secs(10);
 
+/// Who asks for a longer period wants none: clocks cannot count to the end of every [`Duration`].
+const LONGEST_RESYNC: Duration = Duration::from_secs(50 * 365 * 24 * 3600);
+
 /// Runs for ever; stopping is the caller's business (every await here may be dropped).
 pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatch<K>) {
     let mut machine = Machine::new();
@@ -130,7 +133,8 @@ impl Resync {
 
     /// A tenth earlier or later, so that kinds and replicas do not resync together.
     fn schedule(&mut self) {
-        self.due = Instant::now() + self.period.mul_f64(0.9 + 0.2 * fastrand::f64());
+        let period = self.period.min(LONGEST_RESYNC);
+        self.due = Instant::now() + period.mul_f64(0.9 + 0.2 * fastrand::f64());
     }
 
     fn is_due(&mut self) -> bool {

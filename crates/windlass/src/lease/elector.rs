@@ -46,6 +46,7 @@ enum Attempt {
 impl Elector {
     /// An elector that has not looked yet. `client` must not pass through the fence.
     pub fn new(client: kube::Client, config: LeaderElection, fence: Fence, recorder: Recorder) -> Self {
+        let config = config.countable();
         Self {
             leases: Api::namespaced(client, &config.namespace),
             election: Election::new(config.clone()),

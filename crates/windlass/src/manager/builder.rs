@@ -79,8 +79,9 @@ impl ManagerBuilder {
         }
     }
 
-    /// The operator's name, under which it owns the fields it writes. Replicas have the same; where
-    /// controllers are [sharded](crate::shard), other operators in the namespace must have another.
+    /// The operator's name, under which it owns the fields it writes: 1 to 128 printable characters.
+    /// Replicas have the same; where controllers are [sharded](crate::shard), other operators in the
+    /// namespace must have another.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -128,8 +129,9 @@ impl ManagerBuilder {
         self
     }
 
-    /// Watches these namespaces only; cached reads of others fail. Without any, all of them. Kinds
-    /// that are in no namespace are watched as a whole.
+    /// Watches these namespaces only; cached reads of others fail. Without any, or if one of them is
+    /// empty (as an unset `WATCH_NAMESPACE` is), all of them. Kinds that are in no namespace are
+    /// watched as a whole.
     pub fn namespaces<I, S>(mut self, namespaces: I) -> Self
     where
         I: IntoIterator<Item = S>,
@@ -182,8 +184,13 @@ impl ManagerBuilder {
     /// The manager, its addresses bound. To be called inside a Tokio runtime.
     pub fn build(self) -> Result<Manager, ManagerError> {
         tokio::runtime::Handle::try_current().map_err(|_| ManagerError::NoRuntime)?;
+        if !is_field_manager(&self.name) {
+            let rule = "1 to 128 printable characters";
+            return Err(ManagerError::InvalidName { what: "the manager", name: self.name, rule });
+        }
         self.election.as_ref().map_or(Ok(()), LeaderElection::validate)?;
-        let metrics = Registry::default();
+        let registry = Registry::default();
+        let metrics = registry.for_library();
         process::register(&metrics);
         let client = requests::counted(self.client, &metrics);
         let caches = Caches::new(client.clone(), self.caches.clone());
@@ -201,6 +208,7 @@ impl ManagerBuilder {
         let mut manager = Manager {
             client: Client::new(client, caches, self.name),
             metrics,
+            registry,
             broadcaster,
             probes: bind(self.probes, "probes", self.describe.is_some())?,
             metrics_server: bind(self.metrics, "metrics", self.describe.is_some())?,
@@ -228,6 +236,13 @@ impl ManagerBuilder {
     }
 }
 
+/// Whether the API server takes it for the name of who writes fields (`ValidateFieldManager` in
+/// apimachinery's `meta/v1/validation`), as far as can be told without the tables of Unicode.
+fn is_field_manager(name: &str) -> bool {
+    let printable = |letter: char| letter == ' ' || !(letter.is_control() || letter.is_whitespace());
+    (1..=128).contains(&name.len()) && name.chars().all(printable)
+}
+
 /// Has what goes wrong in caches counted: one number for a kind, whatever parts of it and clusters are
 /// watched.
 pub(super) fn collect_caches(metrics: &Registry, caches: Vec<Caches>) {
@@ -243,7 +258,7 @@ pub(super) fn collect_caches(metrics: &Registry, caches: Vec<Caches>) {
         for (kind, panics) in by_kind(caches.iter().flat_map(Caches::panics)) {
             scrape.counter(
                 "windlass_cache_panics_total",
-                "Panics of indexes, handlers and decoders, survived",
+                "Panics of indexes, handlers, predicates, functions that map to keys, and decoders, survived",
                 &[("kind", &kind)],
                 panics as f64,
             );

@@ -40,9 +40,25 @@ pub enum ManagerError {
     /// There is no Tokio runtime around.
     #[error("no Tokio runtime here: call this from async code, or enter the runtime first")]
     NoRuntime,
+    /// A name that cannot be used.
+    #[error("the name of {what} {name:?} must have {rule}")]
+    InvalidName {
+        /// Whose.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// What holds for such names.
+        rule: &'static str,
+    },
     /// Two controllers or tasks of the same name.
     #[error("a controller or task named {name:?} was added before")]
     DuplicateName {
+        /// The name.
+        name: String,
+    },
+    /// Two clusters of the same name.
+    #[error("a cluster named {name:?} was added before")]
+    DuplicateCluster {
         /// The name.
         name: String,
     },
@@ -93,10 +109,12 @@ pub enum ManagerError {
         message: String,
     },
     /// What was running did not finish in time and was aborted.
-    #[error("not stopped within {after:?}, aborted")]
+    #[error("{left}: not stopped within {after:?}, aborted")]
     ShutdownTimeout {
         /// How long was waited.
         after: Duration,
+        /// The controllers and tasks that were waited for, or what else.
+        left: String,
     },
     /// A second signal arrived while stopping. The process has a second to end by itself.
     #[error("aborted by a second signal")]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::ManagerError;
@@ -27,6 +27,8 @@ pub(super) struct Leading {
     pub(super) broadcaster: Arc<Broadcaster>,
     pub(super) election: Option<LeaderElection>,
     pub(super) stopping: Stopping,
+    /// What the term runs that is, or was, the last.
+    pub(super) started: Started,
     /// How long what does not end with a term may go on before this replica is of no use.
     pub(super) patience: Duration,
 }
@@ -110,7 +112,8 @@ impl Leading {
     }
 
     fn start(&self, fence: Option<Fence>, shutdown: &CancellationToken) -> Term {
-        let (started, shutdown) = (Started::default(), shutdown.child_token());
+        self.started.forget_gone();
+        let (started, shutdown) = (self.started.clone(), shutdown.child_token());
         let mut term = Term { work: JoinSet::new(), started, shutdown, fence };
         let client = match &term.fence {
             Some(fence) => self.environment.client.fenced(fence),
@@ -145,17 +148,16 @@ impl Term {
         let ended = supervise(&mut self.work, shutdown).await;
         self.note(ended, result);
         self.shutdown.cancel();
-        let failed = Instant::now();
+        let until = Instant::now().checked_add(patience);
         loop {
             let next = self.work.join_next();
-            // Who was told to stop is told when the time is over.
-            let ended = if shutdown.is_cancelled() {
-                next.await
-            } else {
-                match timeout_at(failed + patience, next).await {
+            let ended = match until.filter(|_| !shutdown.is_cancelled()) {
+                // Who is told to stop from outside is told when the time is over, too.
+                None => next.await,
+                Some(until) => match timeout_at(until, next).await {
                     Ok(ended) => ended,
                     Err(_) => return,
-                }
+                },
             };
             let Some(ended) = ended else { return };
             self.note(flatten(ended), result);
@@ -180,21 +182,20 @@ impl Term {
     async fn end(self, time: Duration, lost: bool) -> Result<(), ManagerError> {
         let Self { mut work, started, shutdown, .. } = self;
         shutdown.cancel();
-        let began = Instant::now();
         let gone = async {
             work.shutdown().await;
             started.gone().await;
         };
         tokio::pin!(gone);
         // What waits for something is gone in a moment.
-        if timeout_at(began + ABORT, gone.as_mut()).await.is_ok() {
+        if timeout(ABORT, gone.as_mut()).await.is_ok() {
             return Ok(());
         }
         let (running, who) = started.left();
         if lost {
             tracing::warn!(running, who, "no longer leader, but what was running does not end: waiting for it");
         }
-        timeout_at(began + time, gone).await.map_err(|_| {
+        timeout(time.saturating_sub(ABORT), gone).await.map_err(|_| {
             let (_, name) = started.left();
             ManagerError::Task { name, message: format!("still running {time:?} after its term as leader") }
         })
@@ -213,4 +214,21 @@ fn status_gauge(registry: &Registry, lease: &str) -> Gauge {
         "1 while this replica holds the lease, 0 while it does not, by the lease's name",
         &[("name", lease)],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_patience_is_as_good_as_for_ever() {
+        let started = Started::default();
+        started.part("slow").spawn(tokio::time::sleep(ABORT * 5));
+        let term = Term { work: JoinSet::new(), started, shutdown: CancellationToken::new(), fence: None };
+        let began = Instant::now();
+        assert!(term.end(Duration::MAX, false).await.is_ok());
+        assert_eq!(began.elapsed().as_secs(), (ABORT * 5).as_secs());
+    }
 }

@@ -114,7 +114,8 @@ impl Manager {
         self.ready.send_replace(true);
         let tasks = &mut running.tasks;
         for task in std::mem::take(&mut self.tasks) {
-            tasks.work.spawn(task.run(tasks.shutdown.clone(), running.stopping.clone()));
+            let part = running.own_tasks.part(task.name());
+            tasks.work.spawn(part.track_future(task.run(tasks.shutdown.clone(), running.stopping.clone())));
         }
         let own = (Arc::clone(&self.broadcaster), &self.client);
         let others = self.clusters.iter().map(|cluster| (Arc::clone(&cluster.events), &cluster.client));
@@ -136,7 +137,7 @@ impl Manager {
         let (controllers, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.controllers).into_iter().partition(|controller| controller.needs_leader());
         let Group { work, shutdown, .. } = &mut running.controllers;
-        spawn_controllers(work, &mut running.started, &others, &environment, &self.broadcaster, shutdown);
+        spawn_controllers(work, &running.started, &others, &environment, &self.broadcaster, shutdown);
         let leading = Leading {
             controllers,
             tasks: std::mem::take(&mut self.leader_tasks),
@@ -144,6 +145,7 @@ impl Manager {
             broadcaster: Arc::clone(&self.broadcaster),
             election: self.election.take(),
             stopping: running.stopping.clone(),
+            started: running.led.clone(),
             patience: self.graceful_shutdown,
         };
         let leading = leading.run(running.leading.shutdown.clone(), running.abort_leading.clone());
@@ -183,12 +185,16 @@ struct Running {
     leading: Group,
     /// There is no more time for it: the lease is given back, and that is all.
     abort_leading: CancellationToken,
+    /// What the leader has started.
+    led: Started,
     /// Controllers of every replica.
     controllers: Group,
     /// What those have started.
     started: Started,
     /// Tasks of every replica.
     tasks: Group,
+    /// The same, by their names.
+    own_tasks: Started,
     webhooks: JoinSet<()>,
     webhooks_shutdown: CancellationToken,
     /// Of probes and metrics; and what writes events.
@@ -206,9 +212,11 @@ impl Running {
             stopping: Stopping::new(shutdown),
             leading: Group::new(),
             abort_leading: CancellationToken::new(),
+            led: Started::default(),
             controllers: Group::new(),
             started: Started::default(),
             tasks: Group::new(),
+            own_tasks: Started::default(),
             webhooks: JoinSet::new(),
             webhooks_shutdown: CancellationToken::new(),
             servers: JoinSet::new(),
@@ -249,7 +257,8 @@ impl Running {
         if tokio::time::timeout(time, self.finish(&mut result)).await.is_ok() {
             return result;
         }
-        tracing::warn!(after = ?time, "not stopped in time, aborting");
+        let left = self.left();
+        tracing::warn!(after = ?time, left, "not stopped in time, aborting");
         // It drops what it runs, and gives the lease back.
         self.abort_leading.cancel();
         self.leading.stop(&mut Ok(())).await;
@@ -265,7 +274,31 @@ impl Running {
         };
         let aborted = async { tokio::join!(aborted, stop_caches(&self.caches)) };
         let _ = tokio::time::timeout(ABORT, aborted).await;
-        result.and(Err(ManagerError::ShutdownTimeout { after: time }))
+        result.and(Err(ManagerError::ShutdownTimeout { after: time, left }))
+    }
+
+    /// What the stop waits for. It goes step by step: what comes later has not been told yet.
+    fn left(&self) -> String {
+        let steps = [
+            (&self.leading, &self.led, "leader election"),
+            (&self.controllers, &self.started, "controllers"),
+            (&self.tasks, &self.own_tasks, "tasks"),
+        ];
+        for (group, started, otherwise) in steps {
+            let (running, who) = started.left();
+            if running > 0 {
+                return who;
+            }
+            if !group.work.is_empty() {
+                return otherwise.to_owned();
+            }
+        }
+        let rest = match (self.webhooks_shutdown.is_cancelled(), self.webhooks.is_empty()) {
+            (false, _) => "caches",
+            (true, false) => "webhooks",
+            (true, true) => "probes, metrics or events",
+        };
+        rest.to_owned()
     }
 
     /// Stops what was started last first, and what others rely on after them.
@@ -323,7 +356,7 @@ where
 
 pub(super) fn spawn_controllers(
     work: &mut JoinSet<Result<(), ManagerError>>,
-    started: &mut Started,
+    started: &Started,
     controllers: &[Arc<CompleteController>],
     environment: &Environment,
     broadcaster: &Broadcaster,

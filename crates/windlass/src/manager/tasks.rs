@@ -64,6 +64,10 @@ impl Task {
         Self { name: name.to_owned(), run: Box::new(move |shutdown| erase(task(shutdown))) }
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Runs it; the future belongs to whoever spawns it.
     pub(super) async fn run(self, shutdown: CancellationToken, stopping: Stopping) -> Result<(), ManagerError> {
         let Self { name, run } = self;

@@ -449,7 +449,7 @@ async fn one_manager_looks_after_several_clusters() {
     let (home, away) = (Bench::start().await, Bench::start().await);
     let mut manager = home.manager();
     let edge = manager.add_cluster("edge", away.kube.clone()).expect("added");
-    assert!(matches!(manager.add_cluster("edge", away.kube.clone()), Err(ManagerError::DuplicateName { .. })));
+    assert!(matches!(manager.add_cluster("edge", away.kube.clone()), Err(ManagerError::DuplicateCluster { .. })));
     // Pets of the other cluster are copied home; secrets of the other wake pets at home.
     let copied = crate::bench::Log::default();
     let seen = copied.clone();

@@ -523,3 +523,41 @@ async fn every_reconcile_has_an_id_and_a_span() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_change_on_which_a_predicate_or_a_map_panics_is_not_lost() {
+    let bench = Bench::start().await;
+    let (log, mut manager) = (Log::default(), bench.manager());
+    let predicate = predicate::object(|pet: &Pet| match pet.spec.name.as_str() {
+        "bad" => panic!("scripted"),
+        name => name != "ignored",
+    });
+    let map = |map: &ConfigMap| {
+        let data = map.data.as_ref().expect("scripted");
+        data.keys().map(|name| ObjectKey::new("default", name.clone())).collect()
+    };
+    let watch = Watch::default().predicate(predicate);
+    manager.add(Controller::with_watch("pet", watch).watches(map).complete(noting(&log))).expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::ready(manager).await;
+    for name in ["bad", "ignored", "good"] {
+        bench.create(&pet(name)).await;
+    }
+    wait_for("both seen", async || log.len() == 2).await;
+    assert_eq!(log.entries(), ["default/bad", "default/good"]);
+    let panics = |kind: &str, count: u32| {
+        let (line, text) = (format!("windlass_cache_panics_total{{kind=\"{kind}\"}} {count}\n"), registry.encode());
+        assert!(text.contains(&line), "{text}");
+    };
+    panics("pets.petstore.example.com/v1", 1);
+
+    // What the old state led to is not known; what the new one does, is.
+    let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
+    let empty = ConfigMap { metadata: pet("empty").metadata, ..ConfigMap::default() };
+    maps.create(&PostParams::default(), &empty).await.expect("created");
+    let patch = Patch::Merge(json!({"data": {"thor": ""}}));
+    maps.patch("empty", &PatchParams::default(), &patch).await.expect("patched");
+    wait_for("woken", async || log.contains(&"default/thor".to_owned())).await;
+    panics("configmaps/v1", 2);
+    running.stop().await.expect("stopped");
+}

@@ -1,6 +1,7 @@
 //! The manager: probes, metrics, order, stopping.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -8,6 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PostParams};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use windlass::controller::from_fn;
@@ -94,7 +96,9 @@ async fn what_does_not_finish_is_aborted() {
     let running = Running::start(manager);
     bench.create(&pet("thor")).await;
     wait_for("begun", async || log.contains(&"begin")).await;
-    assert!(matches!(running.stop().await, Err(ManagerError::ShutdownTimeout { .. })));
+    let error = running.stop().await.expect_err("not in time");
+    assert!(matches!(error, ManagerError::ShutdownTimeout { .. }), "{error}");
+    assert_eq!(error.to_string(), "pet: not stopped within 50ms, aborted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,7 +253,8 @@ async fn a_leader_that_does_not_stop_in_time_gives_the_lease_back() {
     wait_for("begun", async || log.contains(&"begin")).await;
     let told = tokio::time::Instant::now();
     let error = running.stop().await.expect_err("not in time");
-    assert!(matches!(error, ManagerError::ShutdownTimeout { after } if after.as_secs() == 30), "{error}");
+    assert!(matches!(error, ManagerError::ShutdownTimeout { .. }), "{error}");
+    assert_eq!(error.to_string(), "pet: not stopped within 30s, aborted");
     let took = told.elapsed();
     assert!((30..32).contains(&took.as_secs()), "half a minute, unless said otherwise: {took:?}");
     let lease = Api::<Lease>::namespaced(bench.kube.clone(), "default").get("lock").await.expect("there");
@@ -370,4 +375,111 @@ async fn what_is_aborted_is_gone_when_the_manager_has_ended() {
         assert!(matches!(running.stop().await, Err(ManagerError::ShutdownTimeout { .. })));
         assert_eq!(log.entries(), ["begin", "end"]);
     }
+}
+
+/// "Never", as one may say it.
+#[tokio::test(start_paused = true)]
+async fn the_longest_durations_are_as_good_as_for_ever() {
+    let bench = Bench::start().await;
+    let mut manager = Manager::builder(bench.kube.clone())
+        .name("it")
+        .resync(Duration::MAX)
+        .sync_timeout(Duration::MAX)
+        .graceful_shutdown(Duration::MAX)
+        .leader_election(LeaderElection::new("default", "it"))
+        .build()
+        .expect("a manager");
+    let seen = Log::default();
+    let log = seen.clone();
+    let controller = Controller::<Pet>::new("pets").reconcile_timeout(Duration::MAX);
+    let wake = controller.enqueuer();
+    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+        log.push(key.name().to_owned());
+        async { Ok(Outcome::RequeueAfter(Duration::MAX)) }
+    });
+    manager.add(controller.complete(reconciler)).expect("added");
+    let registry = manager.registry().clone();
+    let running = Running::ready(manager).await;
+    for name in ["rex", "tom"] {
+        bench.create(&pet(name)).await;
+        wait_for("reconciled", async || seen.contains(&name.to_owned())).await;
+        assert!(wake.enqueue_after(ObjectKey::new("default", name), Duration::MAX));
+    }
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(seen.len(), 2, "not again");
+    let metrics = registry.encode();
+    assert!(metrics.contains("windlass_cache_panics_total{kind=\"pets.petstore.example.com/v1\"} 0"), "{metrics}");
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test]
+async fn names_that_cannot_be_used_are_refused_at_once() {
+    let bench = Bench::start().await;
+    let built = |name: &str| Manager::builder(bench.kube.clone()).name(name).build();
+    let long = "m".repeat(129);
+    for name in ["", &long, "a\nb", "a\u{a0}b"] {
+        let error = built(name).expect_err(name).to_string();
+        assert!(error.contains(&format!("{name:?}")) && error.contains("1 to 128 printable"), "{error}");
+    }
+    let mut manager = built(&long[1..]).expect("long enough");
+    let nothing = || from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    let error = manager.add(Controller::<Pet>::new("").complete(nothing())).expect_err("no name").to_string();
+    assert!(error.contains("name of a controller \"\""), "{error}");
+    manager.add(Controller::<Pet>::new("pets").complete(nothing())).expect("a name");
+    let election = LeaderElection::new("default", "A b");
+    let error =
+        Manager::builder(bench.kube.clone()).leader_election(election).build().expect_err("no lease").to_string();
+    assert!(error.starts_with("name \"A b\" "), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_stop_is_named() {
+    let bench = Bench::start().await;
+    let builder = Manager::builder(bench.kube.clone()).graceful_shutdown(Duration::from_secs(1));
+    let mut manager = builder.build().expect("built");
+    let idle = || from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("pet").complete(idle())).expect("added");
+    let told = async |shutdown: CancellationToken| {
+        shutdown.cancelled().await;
+        Ok::<_, String>(())
+    };
+    manager.add_task("polite", told).expect("added");
+    for name in ["stubborn", "deaf"] {
+        manager.add_task(name, |_| std::future::pending::<Result<(), String>>()).expect("added");
+    }
+    let error = Running::ready(manager).await.stop().await.expect_err("not in time").to_string();
+    assert_eq!(error, "stubborn, deaf: not stopped within 1s, aborted");
+
+    let mut manager = bench.manager();
+    manager.add_cluster("edge", bench.kube.clone()).expect("added");
+    let error = manager.add_cluster("edge", bench.kube.clone()).expect_err("twice").to_string();
+    assert_eq!(error, "a cluster named \"edge\" was added before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_does_not_wait_for_ever_for_what_does_not_end() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let election = LeaderElection::new("default", "it");
+    let builder = Manager::builder(bench.kube.clone()).name("it").leader_election(election);
+    let mut manager = builder.graceful_shutdown(Duration::from_secs(5)).build().expect("built");
+    let begun = Arc::new(Notify::new());
+    let told = Arc::clone(&begun);
+    let stubborn = from_fn(move |_: ObjectKey, _: Context| {
+        told.notify_one();
+        std::future::pending::<windlass::Result>()
+    });
+    manager.add(Controller::<Pet>::new("pet").complete(stubborn)).expect("added");
+    let doomed = move |_, _| {
+        let begun = Arc::clone(&begun);
+        async move {
+            begun.notified().await;
+            Err("scripted")
+        }
+    };
+    manager.add_leader_task("doomed", doomed).expect("added");
+    let running = manager.run_until(CancellationToken::new());
+    let ended = tokio::time::timeout(Duration::from_secs(60), running).await.expect("it ends");
+    let error = ended.expect_err("it failed").to_string();
+    assert!(error.contains("doomed") && error.contains("scripted"), "{error}");
 }

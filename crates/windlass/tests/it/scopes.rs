@@ -346,3 +346,36 @@ async fn a_scope_is_forgotten_in_all_namespaces_of_a_manager() {
     wait_for("what others see", async || other.len() == before + 1).await;
     running.stop().await.expect("stopped");
 }
+
+/// As in controller-runtime, where an empty `WATCH_NAMESPACE` is for all of them.
+#[tokio::test(start_paused = true)]
+async fn the_empty_namespace_means_all() {
+    let bench = Bench::start().await;
+    with_namespaces(&bench).await;
+    for namespaces in [&[""][..], &["default", ""], &[]] {
+        let seen = Log::default();
+        let log = seen.clone();
+        let mut manager = Manager::builder(bench.kube.clone())
+            .name("it")
+            .namespaces(namespaces.iter().copied())
+            .build()
+            .expect("built");
+        let watch = Watch::<ConfigMap>::default().scope(Scope::default().namespace(""));
+        let controller = Controller::with_watch("maps", watch).complete(from_fn(move |key: ObjectKey, _: Context| {
+            log.push(key);
+            async { Ok(Outcome::Done) }
+        }));
+        manager.add(controller).expect("added");
+        assert!(manager.rules().roles("it").is_empty(), "{}", manager.rules());
+        let (client, running) = (manager.client().clone(), Running::ready(manager).await);
+        for namespace in ["a", "b"] {
+            let made = map(namespace, "everywhere");
+            let _ =
+                Api::<ConfigMap>::namespaced(bench.kube.clone(), namespace).create(&PostParams::default(), &made).await;
+            let key = ObjectKey::new(namespace, "everywhere");
+            wait_for("all namespaces are watched", async || seen.contains(&key)).await;
+            assert!(client.get::<ConfigMap>(&key).await.expect("cached").is_some());
+        }
+        running.stop().await.expect("stopped");
+    }
+}
