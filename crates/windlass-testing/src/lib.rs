@@ -35,7 +35,7 @@
 //!   nothing else is to do: an hour's requeue takes a millisecond. [`Env::advance`] moves it, from timer to timer.
 //! - **Events.** [`Env::events`] and [`Env::wait_for_event`] see what the operator reported.
 //! - **Failures.** What the operator warns of, as a reconcile that fails, is in the output of a test
-//!   that fails, unless the test has a `tracing` subscriber of its own; a wait in vain says the last.
+//!   that fails, unless there was a `tracing` subscriber before; a wait in vain says the last.
 //! - **Nothing is left.** When the test function returns, managers and cluster are stopped, and a
 //!   test that leaves tasks behind, or whose manager has failed, fails.
 

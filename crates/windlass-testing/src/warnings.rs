@@ -1,17 +1,17 @@
 //! What the operator warns of: part of the test's output, and the last failure of a reconcile also of what a
-//! wait in vain says. A test that has a subscriber of its own keeps it.
+//! wait in vain says. A subscriber that is there when a test begins is kept; one that is to count in a test must be its
+//! thread's (`tracing::subscriber::set_default`).
 
 use std::cell::RefCell;
 use std::io::{self, Write};
 
-use tracing::dispatcher::{DefaultGuard, get_default};
+use tracing::dispatcher::{DefaultGuard, get_default, set_default};
 use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Level, Metadata};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::TestWriter;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 /// How the span of a reconcile begins.
 const RECONCILE: &str = "reconcile{";
@@ -31,7 +31,9 @@ pub(crate) fn show() -> Option<DefaultGuard> {
     let level = |metadata: &Metadata<'_>| if metadata.is_span() { Level::INFO } else { Level::WARN };
     let filter = filter_fn(move |metadata| *metadata.level() <= level(metadata)).with_max_level_hint(Level::INFO);
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).without_time().with_writer(Noting::default);
-    Some(tracing_subscriber::registry().with(layer.with_filter(filter)).set_default())
+    // Not the subscriber's own way to do so, which takes the process's `log` as well.
+    let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
+    Some(set_default(&Dispatch::new(subscriber)))
 }
 
 /// The last warning about a reconcile.

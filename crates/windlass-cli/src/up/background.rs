@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::Pid;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -186,8 +186,17 @@ impl Process {
 
     /// Lets it go: from here on it runs whether this command does or not.
     async fn recorded(&mut self) -> Result<()> {
+        const STOPPED: &str = "the cluster stopped as soon as it had started";
         let mut leash = self.leash.take().context("the cluster's process has no input")?;
-        leash.write_all(starter::RECORDED).await.context("the cluster stopped as soon as it had started")
+        let mut answer = String::new();
+        let told = async {
+            leash.write_all(starter::RECORDED).await?;
+            // A process that is just dying may take it as well.
+            self.said.read_line(&mut answer).await
+        };
+        let told = tokio::time::timeout(down::PATIENCE, told).await.context("the cluster does not answer")?;
+        ensure!(told.context(STOPPED)? > 0, STOPPED);
+        Ok(())
     }
 
     /// Stops it, and kills it if that takes too long or a signal says so.

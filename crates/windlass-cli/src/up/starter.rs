@@ -2,13 +2,15 @@
 //!
 //! Until the command has recorded the cluster, nobody else can find it, so it must not outlive the command, however
 //! that ends. Standard input is a pipe whose other end only the command has: it writes to it once it has recorded the
-//! cluster, and the system closes it when the command ends.
+//! cluster, and the system closes it when the command ends. A line of output says that this was heard.
 
 use std::io;
 use std::os::fd::AsFd as _;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
+
+use crate::output;
 
 /// Written by the command once the cluster is recorded.
 pub(super) const RECORDED: &[u8] = b"\n";
@@ -30,12 +32,13 @@ impl Starter {
 
     /// Waits until the command has ended without having recorded the cluster, forever if it has. Cancel-safe.
     pub(super) async fn gone(&mut self) {
-        if let Some(pipe) = &mut self.pipe
-            && !matches!(pipe.read(&mut [0]).await, Ok(1))
-        {
-            return;
+        if let Some(pipe) = &mut self.pipe {
+            if !matches!(pipe.read(&mut [0]).await, Ok(1)) {
+                return;
+            }
+            self.pipe = None;
+            output::line("recorded");
         }
-        self.pipe = None;
         std::future::pending::<()>().await;
     }
 }

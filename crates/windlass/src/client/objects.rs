@@ -107,6 +107,7 @@ impl<K: Object> Objects<K> {
 
     /// One page of the objects as the server has them now. See [`Live::page`](super::Live::page).
     pub async fn list_page(&self, namespace: Option<&str>, params: &ListParams) -> Result<ObjectList<K>, ClientError> {
+        let namespace = namespace.filter(|namespace| !namespace.is_empty());
         let place = namespace.unwrap_or("in all namespaces");
         let request = self.request("list", &place, namespace)?;
         let request = if K::metadata_api() { request.list_metadata(params) } else { request.list(params) };

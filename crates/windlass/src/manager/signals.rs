@@ -28,9 +28,8 @@ pub(super) struct Signals {
 
 impl Signals {
     pub(super) async fn install() -> io::Result<Self> {
-        let heard = HEARD.get_or_try_init(listen).await?.clone();
-        let seen = *heard.borrow();
-        Ok(Self { heard, seen })
+        // One that came before counts: whoever sent it wants no other manager to start.
+        Ok(Self { heard: HEARD.get_or_try_init(listen).await?.clone(), seen: 0 })
     }
 
     /// Waits for the next one. Cancel-safe.

@@ -94,19 +94,19 @@ impl Injector {
     /// are none any more: nobody would answer. It stays, for others that are in it, and so that the
     /// earlier version does not make it again.
     async fn withdraw<K: Configuration>(&self, name: &str) -> Result<(), kube::Error> {
+        // Once: while two versions run, the other one may need it.
+        if !self.is_first(name, None) {
+            return Ok(());
+        }
         let api: Api<K> = Api::all(self.client.clone());
         let allowed = |error: &kube::Error| !matches!(error, kube::Error::Api(status) if status.code == 403);
         let found = match api.get_metadata_opt(name).await {
             // What it was never allowed to make is not its own.
-            Err(error) if !allowed(&error) => return Ok(()),
+            Err(error) if !allowed(&error) => None,
             found => found?,
         };
-        let holds = |found: &ManagedFieldsEntry| {
-            found.manager.as_ref() == Some(&self.field_manager)
-                && found.operation.as_deref() == Some("Apply")
-                && found.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:webhooks").is_some())
-        };
-        if !found.is_some_and(|found| found.managed_fields().iter().any(holds)) {
+        if !found.is_some_and(|found| self.holds_webhooks(found.managed_fields())) {
+            self.made(name, None);
             return Ok(());
         }
         tracing::info!(%name, kind = %K::kind(&()), "taking out webhooks that there are no more");
@@ -115,20 +115,34 @@ impl Injector {
         match api.patch(name, &params, &Patch::Apply(nothing)).await {
             Err(error) if !allowed(&error) => {
                 tracing::warn!(%name, %error, "webhooks of an earlier version stay, and nobody answers for them");
-                Ok(())
             }
-            written => written.map(drop),
+            written => drop(written?),
         }
+        self.made(name, None);
+        Ok(())
     }
 
-    /// Makes a configuration; if not for the first time, only if it is gone.
+    /// Whether there are webhooks that an operator of this name has applied.
+    fn holds_webhooks(&self, fields: &[ManagedFieldsEntry]) -> bool {
+        fields.iter().any(|entry| {
+            entry.manager.as_ref() == Some(&self.field_manager)
+                && entry.operation.as_deref() == Some("Apply")
+                && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:webhooks").is_some())
+        })
+    }
+
+    /// Makes a configuration; if not for the first time, only if it is gone, or if another version has
+    /// taken out what this one needs.
     async fn apply<K>(&self, object: &K) -> Result<(), kube::Error>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
     {
         let (api, name): (Api<K>, _) = (Api::all(self.client.clone()), object.name_any());
-        if !self.is_first(&name, None) && api.get_metadata_opt(&name).await?.is_some() {
-            return Ok(());
+        if !self.is_first(&name, None) {
+            let found = api.get_metadata_opt(&name).await?;
+            if found.is_some_and(|found| self.holds_webhooks(found.managed_fields())) {
+                return Ok(());
+            }
         }
         let params = PatchParams::apply(&self.field_manager).force();
         api.patch(&name, &params, &Patch::Apply(object)).await?;

@@ -307,3 +307,21 @@ async fn two_sets_of_webhooks_cannot_be_registered_under_one_name() {
     let another = settings().register("another");
     manager.add_webhooks(webhooks(&Rules::default(), certificates(another))).expect("another name");
 }
+
+/// While a version without validators starts, one that has them runs: it makes them again, and they are
+/// there when the other is gone.
+#[tokio::test]
+async fn a_version_that_has_webhooks_keeps_them_beside_one_that_has_none() {
+    let bench = Bench::start().await;
+    let (with, _) = super::serve(&bench, &Rules::default()).await;
+    let without = Webhooks::new().listen("127.0.0.1:0").defaulter::<Pet>(Rules::default());
+    let without = Running::ready(operator(bench.kube.clone(), without.certificates(certificates(settings())))).await;
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    wait_for("made again", async || {
+        let found = configurations.get("it-validating-webhook-configuration").await.expect("there");
+        found.webhooks.unwrap_or_default().len() == 1
+    })
+    .await;
+    without.stop().await.expect("stopped");
+    with.stop().await.expect("stopped");
+}
