@@ -32,8 +32,8 @@ impl Manager {
     /// does not end a process by a signal that it once listened for.
     pub async fn run(self) -> Result<(), ManagerError> {
         let shutdown = CancellationToken::new();
-        let mut signals = signals::Signals::install().await.map_err(ManagerError::Signals)?;
-        signals::stop_on(async || signals.next().await, self.run_until(shutdown.clone()), &shutdown).await
+        let signals = signals::Signals::install().await.map_err(ManagerError::Signals)?;
+        signals::stop_on(signals, self.run_until(shutdown.clone()), shutdown).await
     }
 
     /// Runs until the token is cancelled, then stops in order.

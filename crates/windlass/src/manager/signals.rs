@@ -43,21 +43,21 @@ impl Signals {
 
 /// Lets something run. At the first signal it is told to stop, at the second it is not waited for.
 pub(super) async fn stop_on(
-    mut signal: impl AsyncFnMut(),
+    mut signals: Signals,
     running: impl Future<Output = Result<(), ManagerError>>,
-    shutdown: &CancellationToken,
+    shutdown: CancellationToken,
 ) -> Result<(), ManagerError> {
     tokio::pin!(running);
     tokio::select! {
         ended = &mut running => return ended,
-        () = signal() => {
+        () = signals.next() => {
             tracing::info!("stopping on signal");
             shutdown.cancel();
         }
     }
     tokio::select! {
         ended = &mut running => ended,
-        () = signal() => Err(ManagerError::Aborted),
+        () = signals.next() => Err(ManagerError::Aborted),
     }
 }
 
@@ -149,14 +149,13 @@ mod tests {
     async fn the_first_signal_tells_to_stop_and_the_second_does_not_wait() {
         let shutdown = CancellationToken::new();
         let (tell, heard) = watch::channel(0);
-        let mut signals = Signals { heard, seen: 0 };
         let stubborn = async {
             tell.send_replace(1);
             shutdown.cancelled().await;
             tell.send_replace(2);
             std::future::pending().await
         };
-        let ended = stop_on(async || signals.next().await, stubborn, &shutdown).await;
+        let ended = stop_on(Signals { heard, seen: 0 }, stubborn, shutdown.clone()).await;
         assert!(matches!(ended, Err(ManagerError::Aborted)), "{ended:?}");
     }
 
