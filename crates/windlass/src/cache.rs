@@ -3,10 +3,11 @@
 //! [`Caches`] holds one informer per kind, namespace and selector, however many controllers,
 //! handlers and readers look at it. [`Lister`] reads one kind without asking the server: by key,
 //! by label, by owner, or by an index of one's own. What a lister returns is shared and never
-//! older than the process's own last write of that object. (There is one exception: a write in
+//! older than the process's own last write of that object. (There are two exceptions. One is a write in
 //! another version of the kind, of which the server would not tell how it looks in this one. Until
 //! the watch has caught up, [`Client::get`](crate::Client::get) and [`list`](crate::Client::list)
-//! ask the server; a lister shows what it has.)
+//! ask the server; a lister shows what it has. The other is a watch that is down while this process
+//! writes more than 32,768 objects: then the oldest of these writes are forgotten, and the log says so.)
 //!
 //! What a reader sees does not depend on what others watch. A cache that a [`Scope`] narrows
 //! answers for what it holds; of the rest it knows nothing, so whoever asks for more is answered by
