@@ -55,7 +55,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use windlass::manager::{ManagerBuilder, ManagerError};
-use windlass::{Client, Manager, Object, ObjectKey};
+use windlass::{CachedClient, Manager, Object, ObjectKey};
 use windlass_cluster::{Cluster, Controllers};
 
 pub use windlass_testing_macros::test;
@@ -162,7 +162,7 @@ pub struct Env {
 struct Inner {
     cluster: Mutex<Option<Cluster>>,
     kube: kube::Client,
-    client: Client,
+    client: CachedClient,
     /// Moves with every write to the cluster.
     revision: tokio::sync::watch::Receiver<u64>,
     managers: Mutex<BTreeMap<u64, Started>>,
@@ -253,7 +253,7 @@ impl Env {
         let cluster = builder.start().await.expect("invariant: a cluster in memory starts");
         let kube = cluster.client();
         let revision = cluster.server().api().store.revision();
-        let client = Client::standalone(kube.clone(), "test");
+        let client = CachedClient::standalone(kube.clone(), "test");
         let (cluster, managers) = (Mutex::new(Some(cluster)), Mutex::default());
         let inner = Inner { cluster, kube, client, revision, managers, next: AtomicU64::new(0) };
         Self { inner: Arc::new(inner) }
@@ -265,7 +265,7 @@ impl Env {
     }
 
     /// The test's own client, with cached reads that show its own writes.
-    pub fn client(&self) -> &Client {
+    pub fn client(&self) -> &CachedClient {
         &self.inner.client
     }
 

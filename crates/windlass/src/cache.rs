@@ -5,7 +5,7 @@
 //! by label, by owner, or by an index of one's own. What a lister returns is shared and never
 //! older than the process's own last write of that object. (There are two exceptions. One is a write in
 //! another version of the kind, of which the server would not tell how it looks in this one. Until
-//! the watch has caught up, [`Client::get`](crate::Client::get) and [`list`](crate::Client::list)
+//! the watch has caught up, [`CachedClient::get`](crate::CachedClient::get) and [`list`](crate::CachedClient::list)
 //! ask the server; a lister shows what it has. The other is a watch that is down while this process
 //! writes more than 32,768 objects: then the oldest of these writes are forgotten, and the log says so.)
 //!

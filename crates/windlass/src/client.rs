@@ -1,10 +1,10 @@
 //! Reading and writing objects.
 //!
 //! Reads come from the cache by default and never show an object older than this process's own
-//! last write of it, nor one that it has seen deleted; [`Client::live`] asks the server. Writes go
+//! last write of it, nor one that it has seen deleted; [`CachedClient::live`] asks the server. Writes go
 //! to the server, and what it answers is visible to cached reads at once: of every type and, where
 //! several versions of a kind are watched, of each of them, for which the object is read once more
-//! (if that fails, [`Client::get`] asks the server until the watch has passed the write). A write
+//! (if that fails, [`CachedClient::get`] asks the server until the watch has passed the write). A write
 //! whose answer nobody waited for, because its future was dropped as a reconcile timeout does it, may
 //! have been carried out or not, or may be yet: like another's it is known when the watch shows it.
 //!
@@ -12,7 +12,7 @@
 //! or `%` in it) is refused with [`ClientError::InvalidName`] before anything is sent, and in a cache there is no
 //! such object. What else may be in them, as in the names of roles, is escaped.
 //!
-//! A [`Client`] wraps a [`kube::Client`]; [`Client::kube`] gives it back for everything else
+//! A [`CachedClient`] wraps a [`kube::Client`]; [`CachedClient::kube`] gives it back for everything else
 //! (logs, exec, discovery). Writes made that way are not visible to cached reads before the watch
 //! shows them.
 
@@ -44,8 +44,8 @@ struct Inner {
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # use windlass::{Client, ObjectKey, client::ClientError};
-/// # async fn example(client: Client) -> Result<(), ClientError> {
+/// # use windlass::{CachedClient, ObjectKey, client::ClientError};
+/// # async fn example(client: CachedClient) -> Result<(), ClientError> {
 /// let key = ObjectKey::new("default", "settings");
 /// let cached = client.get::<ConfigMap>(&key).await?;
 /// let live = client.live().get::<ConfigMap>(&key).await?;
@@ -56,17 +56,17 @@ struct Inner {
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Client {
+pub struct CachedClient {
     inner: Arc<Inner>,
 }
 
-impl Debug for Client {
+impl Debug for CachedClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("field_manager", &self.inner.field_manager).finish_non_exhaustive()
+        f.debug_struct("CachedClient").field("field_manager", &self.inner.field_manager).finish_non_exhaustive()
     }
 }
 
-impl Client {
+impl CachedClient {
     /// A client that reads from `caches`. `field_manager` is the name under which it owns what it
     /// writes.
     pub fn new(kube: kube::Client, caches: Caches, field_manager: impl Into<String>) -> Self {
@@ -241,8 +241,8 @@ impl Client {
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::ConfigMap;
-    /// # use windlass::{Client, ObjectKey, client::ClientError};
-    /// # async fn example(client: Client) -> Result<(), ClientError> {
+    /// # use windlass::{CachedClient, ObjectKey, client::ClientError};
+    /// # async fn example(client: CachedClient) -> Result<(), ClientError> {
     /// let key = ObjectKey::new("default", "counter");
     /// client.modify::<ConfigMap>(&key, |map| {
     ///     map.data.get_or_insert_default().insert("seen".into(), "yes".into());
@@ -289,7 +289,7 @@ impl Client {
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = windlass_server::Server::builder().start().await?;
 /// # let kube = kube::Client::new(server.service(), "default");
-/// # let client = windlass::Client::standalone(kube, "example");
+/// # let client = windlass::CachedClient::standalone(kube, "example");
 /// use k8s_openapi::api::core::v1::Namespace;
 /// use kube::api::ListParams;
 ///
@@ -301,7 +301,7 @@ impl Client {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Live<'a> {
-    client: &'a Client,
+    client: &'a CachedClient,
 }
 
 impl Live<'_> {
@@ -328,7 +328,7 @@ impl Live<'_> {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = windlass_server::Server::builder().start().await?;
     /// # let kube = kube::Client::new(server.service(), "default");
-    /// # let client = windlass::Client::standalone(kube, "example");
+    /// # let client = windlass::CachedClient::standalone(kube, "example");
     /// use k8s_openapi::api::core::v1::Namespace;
     /// use kube::api::ListParams;
     ///

@@ -75,7 +75,7 @@ pub enum ConfigError {
     },
     /// The configuration does not make a client.
     #[error("client: {0}")]
-    Client(#[source] Box<kube::Error>),
+    CachedClient(#[source] Box<kube::Error>),
 }
 
 /// A client for the cluster found first.
@@ -108,7 +108,7 @@ pub fn connect(mut config: kube::Config) -> Result<kube::Client, ConfigError> {
         let host = authority.as_str();
         host.rsplit_once('@').map_or(host, |(_, host)| host).into()
     });
-    let client = kube::Client::try_from(config).map_err(|error| ConfigError::Client(Box::new(error)))?;
+    let client = kube::Client::try_from(config).map_err(|error| ConfigError::CachedClient(Box::new(error)))?;
     Ok(retry::with_retries(client, host.unwrap_or_default(), token))
 }
 

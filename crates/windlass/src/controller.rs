@@ -56,12 +56,12 @@ pub use enqueue::Enqueuer;
 pub use reconcile::{Outcome, Reconcile, ReconcileError, from_fn};
 
 use crate::cache::{Caches, Scope};
-use crate::client::Client;
+use crate::client::CachedClient;
 use crate::events::{Broadcaster, Recorder};
 use crate::informer::{Change, SyncError, Transform};
 use crate::key::ObjectKey;
 use crate::lease::{Fence, InvalidElection};
-use crate::manager::Cluster;
+use crate::manager::RemoteCluster;
 use crate::metrics::Registry;
 use crate::object::{Object, is_cluster_scoped};
 use crate::predicate::Predicate;
@@ -132,13 +132,13 @@ impl<K: Object> Watch<K> {
 
     /// Objects of another cluster than the controller's.
     #[must_use]
-    pub fn cluster(mut self, cluster: &Cluster) -> Self {
+    pub fn cluster(mut self, cluster: &RemoteCluster) -> Self {
         self.caches = Some(cluster.caches().clone());
         self
     }
 
     /// Only objects that a scope selects. The server filters, and nothing else is cached. Others who
-    /// read the kind still see all of it: see [`Client::get`] and [`Client::list`].
+    /// read the kind still see all of it: see [`CachedClient::get`] and [`CachedClient::list`].
     #[must_use]
     pub fn scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
@@ -212,7 +212,7 @@ pub struct Controller<K: Object> {
     sources: Vec<Box<dyn Source>>,
     options: Options,
     enqueuer: Enqueuer,
-    cluster: Option<Cluster>,
+    cluster: Option<RemoteCluster>,
     permits: Permits,
     /// Whether objects of the kind were seen to be in no namespace: kinds known only at run time do
     /// not say. An owner that was not seen yet is reconciled when it is.
@@ -399,7 +399,7 @@ impl<K: Object> Controller<K> {
 
     /// Looks after objects of another cluster than the manager's own: there it watches, reads and
     /// writes, and there its events are. [`Watch::cluster`] brings in single kinds of others.
-    pub fn cluster(mut self, cluster: &Cluster) -> Self {
+    pub fn cluster(mut self, cluster: &RemoteCluster) -> Self {
         self.cluster = Some(cluster.clone());
         self
     }
@@ -474,7 +474,7 @@ pub struct CompleteController {
     options: Options,
     reconciler: Box<dyn worker::AnyReconciler>,
     enqueuer: Enqueuer,
-    cluster: Option<Cluster>,
+    cluster: Option<RemoteCluster>,
     permits: Permits,
 }
 
@@ -490,9 +490,9 @@ impl std::fmt::Debug for CompleteController {
 /// What a controller needs from its manager.
 #[derive(Debug, Clone)]
 pub(crate) struct Environment {
-    pub(crate) client: Client,
+    pub(crate) client: CachedClient,
     /// The other clusters of the manager.
-    pub(crate) clusters: Arc<[Cluster]>,
+    pub(crate) clusters: Arc<[RemoteCluster]>,
     /// What writes must pass.
     pub(crate) fence: Option<Fence>,
     pub(crate) recorder: Recorder,
@@ -527,8 +527,8 @@ impl CompleteController {
 
     /// Makes sure that everything the controller reads is being watched.
     /// The kind whose transform comes too late is the error.
-    pub(crate) fn register(&self, client: &Client) -> Result<(), String> {
-        let client = self.cluster.as_ref().map_or(client, Cluster::client);
+    pub(crate) fn register(&self, client: &CachedClient) -> Result<(), String> {
+        let client = self.cluster.as_ref().map_or(client, RemoteCluster::client);
         for source in &*self.sources {
             source.register(client.caches())?;
         }

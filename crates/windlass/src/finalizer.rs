@@ -58,7 +58,7 @@ use std::sync::Arc;
 use kube::api::Patch;
 use serde_json::json;
 
-use crate::client::{Client, ClientError};
+use crate::client::{CachedClient, ClientError};
 use crate::controller::{Context, Outcome, Reconcile};
 use crate::key::ObjectKey;
 use crate::object::Object;
@@ -194,7 +194,11 @@ pub fn contains<K: Object>(object: &K, finalizer: &str) -> bool {
 
 /// Adds a finalizer unless it is there, and returns the object with it. `None` when the object is
 /// gone or being deleted, when it is too late.
-pub async fn ensure<K: Object>(client: &Client, object: Arc<K>, finalizer: &str) -> Result<Option<Arc<K>>, ClientError>
+pub async fn ensure<K: Object>(
+    client: &CachedClient,
+    object: Arc<K>,
+    finalizer: &str,
+) -> Result<Option<Arc<K>>, ClientError>
 where
     K::DynamicType: Default,
 {
@@ -203,7 +207,7 @@ where
 
 /// [`ensure`] for an object of a kind known only at run time.
 pub async fn ensure_with<K: Object>(
-    client: &Client,
+    client: &CachedClient,
     dt: &K::DynamicType,
     object: Arc<K>,
     finalizer: &str,
@@ -222,7 +226,7 @@ pub async fn ensure_with<K: Object>(
 }
 
 /// Removes a finalizer if it is there. An object that is gone is fine.
-pub async fn remove<K: Object>(client: &Client, object: Arc<K>, finalizer: &str) -> Result<(), ClientError>
+pub async fn remove<K: Object>(client: &CachedClient, object: Arc<K>, finalizer: &str) -> Result<(), ClientError>
 where
     K::DynamicType: Default,
 {
@@ -231,7 +235,7 @@ where
 
 /// [`remove`] for an object of a kind known only at run time.
 pub async fn remove_with<K: Object>(
-    client: &Client,
+    client: &CachedClient,
     dt: &K::DynamicType,
     object: Arc<K>,
     finalizer: &str,
@@ -251,7 +255,7 @@ const ATTEMPTS: usize = 5;
 /// Replaces the list of finalizers by what `wanted` makes of it; `None` leaves it alone. Each
 /// write is for exactly the state `wanted` saw; on a conflict it is asked about the latest one.
 async fn change<K: Object>(
-    client: &Client,
+    client: &CachedClient,
     dt: &K::DynamicType,
     mut object: Arc<K>,
     wanted: impl Fn(&K) -> Option<Vec<String>>,

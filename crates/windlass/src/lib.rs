@@ -113,7 +113,7 @@ mod key;
 mod object;
 mod retry;
 
-pub use client::Client;
+pub use client::CachedClient;
 pub use controller::{Context, Controller, Outcome, Reconcile, ReconcileError};
 pub use key::ObjectKey;
 pub use manager::Manager;

@@ -54,11 +54,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use builder::ManagerBuilder;
-pub use cluster::Cluster;
+pub use cluster::RemoteCluster;
 pub use error::ManagerError;
 
 use crate::cache::{CacheOptions, Caches, Lister};
-use crate::client::Client;
+use crate::client::CachedClient;
 use crate::controller::CompleteController;
 use crate::events::{Broadcaster, EventApi, Recorder};
 use crate::lease::LeaderElection;
@@ -103,7 +103,7 @@ struct Bound {
 /// ```
 #[must_use = "a manager does nothing before it runs"]
 pub struct Manager {
-    client: Client,
+    client: CachedClient,
     metrics: Registry,
     /// The same, for the user's.
     registry: Registry,
@@ -118,7 +118,7 @@ pub struct Manager {
     election: Option<LeaderElection>,
     graceful_shutdown: Duration,
     webhooks: Vec<webhook::Bound>,
-    clusters: Vec<Cluster>,
+    clusters: Vec<RemoteCluster>,
     cache_options: CacheOptions,
     event_api: EventApi,
     metrics_access: bool,
@@ -146,7 +146,7 @@ impl Manager {
     /// leads: it is for tasks and controllers that every replica runs. What only the leader does
     /// is written through [`Context::client`](crate::Context::client), or the client that
     /// [the leader's tasks](Self::add_leader_task) are given.
-    pub fn client(&self) -> &Client {
+    pub fn client(&self) -> &CachedClient {
         &self.client
     }
 
@@ -236,18 +236,18 @@ impl Manager {
 
     /// Adds a cluster besides the manager's own. Its caches start and stop with the manager. To be
     /// called inside a Tokio runtime.
-    pub fn add_cluster(&mut self, name: &str, client: kube::Client) -> Result<Cluster, ManagerError> {
+    pub fn add_cluster(&mut self, name: &str, client: kube::Client) -> Result<RemoteCluster, ManagerError> {
         tokio::runtime::Handle::try_current().map_err(|_| ManagerError::NoRuntime)?;
         if self.clusters.iter().any(|cluster| cluster.name() == name) {
             return Err(ManagerError::DuplicateCluster { name: name.to_owned() });
         }
         let client = requests::counted(client, &self.metrics);
         let caches = Caches::new(client.clone(), self.cache_options.clone());
-        let client = Client::new(client, caches, self.client.field_manager());
-        let cluster = Cluster { name: name.into(), client, events: Arc::new(self.broadcaster.beside()) };
+        let client = CachedClient::new(client, caches, self.client.field_manager());
+        let cluster = RemoteCluster { name: name.into(), client, events: Arc::new(self.broadcaster.beside()) };
         self.clusters.push(cluster.clone());
         let own = std::iter::once(self.client.caches());
-        let caches = own.chain(self.clusters.iter().map(Cluster::caches)).cloned().collect();
+        let caches = own.chain(self.clusters.iter().map(RemoteCluster::caches)).cloned().collect();
         builder::collect_caches(&self.metrics, caches);
         Ok(cluster)
     }
@@ -287,7 +287,7 @@ impl Manager {
     /// ```
     pub fn add_leader_task<F, Fut, E>(&mut self, name: &str, task: F) -> Result<(), ManagerError>
     where
-        F: Fn(Client, CancellationToken) -> Fut + Send + Sync + 'static,
+        F: Fn(CachedClient, CancellationToken) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: std::fmt::Display,
     {

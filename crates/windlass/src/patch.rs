@@ -18,7 +18,7 @@
 //! Where a [transform](crate::cache::Caches::transform) hides parts of what is cached, a draft of a cached object
 //! does not know the whole list that it changes. So the object is read from the server before a list of such a kind
 //! is sent, and if the list is another there, committing fails with [`ClientError::Hidden`]: make the draft of what
-//! [`Client::live`] reads. Conditions are merged by type here, too.
+//! [`CachedClient::live`] reads. Conditions are merged by type here, too.
 
 pub(crate) mod elements;
 
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use kube::api::{ApiResource, DynamicObject, Patch};
 use serde_json::{Map, Value, json};
 
-use crate::client::{Client, ClientError};
+use crate::client::{CachedClient, ClientError};
 use crate::informer::without_values;
 use crate::key::ObjectKey;
 use crate::object::{Object, describe};
@@ -39,8 +39,8 @@ use crate::object::{Object, describe};
 /// ```no_run
 /// # use std::sync::Arc;
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # use windlass::{Client, patch::Draft};
-/// # async fn example(client: &Client, settings: Arc<ConfigMap>) -> windlass::Result<()> {
+/// # use windlass::{CachedClient, patch::Draft};
+/// # async fn example(client: &CachedClient, settings: Arc<ConfigMap>) -> windlass::Result<()> {
 /// let mut draft = Draft::new(settings);
 /// draft.data.get_or_insert_default().insert("mode".into(), "fast".into());
 /// draft.commit(client).await?; // one patch: {"data":{"mode":"fast"}}, for this object's uid
@@ -71,9 +71,9 @@ impl<K> DerefMut for Draft<K> {
 /// What a commit sent.
 ///
 /// ```
-/// # use windlass::{Client, patch::Draft};
+/// # use windlass::{CachedClient, patch::Draft};
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # async fn example(client: &Client, mut draft: Draft<ConfigMap>) -> windlass::Result<()> {
+/// # async fn example(client: &CachedClient, mut draft: Draft<ConfigMap>) -> windlass::Result<()> {
 /// if draft.commit(client).await?.object {
 ///     tracing::info!("there was something to change");
 /// }
@@ -108,7 +108,7 @@ impl<K: Object> Draft<K> {
 
     /// Sends what changed, and starts over from what the server answers. Where the object was patched and
     /// the status was not, committing again sends the status alone.
-    pub async fn commit(&mut self, client: &Client) -> Result<Committed, ClientError>
+    pub async fn commit(&mut self, client: &CachedClient) -> Result<Committed, ClientError>
     where
         K::DynamicType: Default,
     {
@@ -121,7 +121,7 @@ impl<K: Object> Draft<K> {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = windlass_server::Server::builder().start().await?;
     /// # let kube = kube::Client::new(server.service(), "default");
-    /// # let client = windlass::Client::standalone(kube, "example");
+    /// # let client = windlass::CachedClient::standalone(kube, "example");
     /// use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
     /// use windlass::{ObjectKey, patch::Draft};
     ///
@@ -133,7 +133,7 @@ impl<K: Object> Draft<K> {
     /// # client.caches().stop().await;
     /// # Ok(()) }
     /// ```
-    pub async fn commit_with(&mut self, client: &Client, dt: &K::DynamicType) -> Result<Committed, ClientError> {
+    pub async fn commit_with(&mut self, client: &CachedClient, dt: &K::DynamicType) -> Result<Committed, ClientError> {
         let key = ObjectKey::of(&*self.base);
         let (before, mut after) = (encode(&*self.base, dt)?, encode(&self.object, dt)?);
         let mut committed = Committed::default();
@@ -177,7 +177,7 @@ impl<K: Object> Draft<K> {
 
     async fn commit_object(
         &self,
-        client: &Client,
+        client: &CachedClient,
         dt: &K::DynamicType,
         key: &ObjectKey,
         before: &Value,
@@ -223,7 +223,7 @@ impl<K: Object> Draft<K> {
 
     async fn commit_status(
         &self,
-        client: &Client,
+        client: &CachedClient,
         dt: &K::DynamicType,
         key: &ObjectKey,
         before: &Value,
@@ -277,7 +277,7 @@ struct Live {
 
 impl Live {
     async fn look<K: Object>(
-        client: &Client,
+        client: &CachedClient,
         dt: &K::DynamicType,
         key: &ObjectKey,
     ) -> Result<Option<Self>, ClientError> {
@@ -449,7 +449,7 @@ fn other_list<'p>(before: &Value, live: &Value, patch: &'p Value) -> Option<Vec<
 }
 
 /// Whether a merge patch may replace lists that a cached object does not show: it has some, or removes what may.
-fn may_be_hidden<K: Object>(client: &Client, dt: &K::DynamicType, before: &Value, patch: &Value) -> bool {
+fn may_be_hidden<K: Object>(client: &CachedClient, dt: &K::DynamicType, before: &Value, patch: &Value) -> bool {
     fn replaces(before: &Value, patch: &Value) -> bool {
         match patch {
             Value::Array(_) => true,
@@ -547,7 +547,7 @@ mod tests {
         let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
             Err::<http::Response<kube::client::Body>, _>(format!("{} {}", request.method(), request.uri()))
         });
-        let client = Client::standalone(kube::Client::new(service, "default"), "test");
+        let client = CachedClient::standalone(kube::Client::new(service, "default"), "test");
         let mut riddle = Riddle::new("open", RiddleSpec { answers: [].into() });
         riddle.metadata.namespace = Some("default".into());
         let mut draft = Draft::new(Arc::new(riddle));

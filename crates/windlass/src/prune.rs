@@ -36,7 +36,7 @@ use kube::Resource;
 use kube::api::{ApiResource, DeleteParams, Preconditions, PropagationPolicy};
 use parking_lot::Mutex;
 
-use crate::client::{Client, ClientError, Objects, retry_on_conflict};
+use crate::client::{CachedClient, ClientError, Objects, retry_on_conflict};
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::owner::{self, OwnerError};
@@ -70,7 +70,7 @@ pub enum PruneError {
     Owner(#[from] OwnerError),
     /// The server refused, or the cache has no complete state.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    CachedClient(#[from] ClientError),
 }
 
 /// By the resource, not by the type: several types may stand for one kind, as those of its versions
@@ -81,7 +81,8 @@ fn wanted<K: Object>(dt: &K::DynamicType, key: ObjectKey) -> (String, String, Ob
     (K::group(dt).into_owned(), K::plural(dt).into_owned(), key)
 }
 
-type PruneFn<O> = Box<dyn for<'a> Fn(&'a Client, &'a O, Option<&'a str>, &'a Wanted) -> Pruning<'a> + Send + Sync>;
+type PruneFn<O> =
+    Box<dyn for<'a> Fn(&'a CachedClient, &'a O, Option<&'a str>, &'a Wanted) -> Pruning<'a> + Send + Sync>;
 type Pruning<'a> = BoxFuture<'a, Result<Vec<ObjectKey>, ClientError>>;
 
 /// The children of one object. See the [module documentation](self).
@@ -90,7 +91,7 @@ type Pruning<'a> = BoxFuture<'a, Result<Vec<ObjectKey>, ClientError>>;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = windlass_server::Server::builder().start().await?;
 /// # let kube = kube::Client::new(server.service(), "default");
-/// # let client = windlass::Client::standalone(kube, "example");
+/// # let client = windlass::CachedClient::standalone(kube, "example");
 /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 /// use windlass::prune::Children;
 ///
@@ -161,16 +162,20 @@ where
 
     /// Creates or changes a child so that the fields given have the values given, and keeps it. Fields that
     /// the client's field manager applied before and are not given any more are removed, so controllers that
-    /// apply different fields of one child need [clients](Client::with_field_manager) with different ones; and
+    /// apply different fields of one child need [clients](CachedClient::with_field_manager) with different ones; and
     /// the same [set](Self::set), as a child is in one.
-    pub async fn apply<K: Object<DynamicType: Default>>(&mut self, client: &Client, child: K) -> Result<K, PruneError> {
+    pub async fn apply<K: Object<DynamicType: Default>>(
+        &mut self,
+        client: &CachedClient,
+        child: K,
+    ) -> Result<K, PruneError> {
         self.apply_with(client, &K::DynamicType::default(), child).await
     }
 
     /// [`apply`](Self::apply) for a child of a kind known only at run time.
     pub async fn apply_with<K: Object>(
         &mut self,
-        client: &Client,
+        client: &CachedClient,
         dt: &K::DynamicType,
         mut child: K,
     ) -> Result<K, PruneError> {
@@ -200,7 +205,7 @@ where
     }
 
     /// Deletes what the owner controls and nobody asked for, and says what that was.
-    pub async fn prune(self, client: &Client) -> Result<Vec<ObjectKey>, PruneError> {
+    pub async fn prune(self, client: &CachedClient) -> Result<Vec<ObjectKey>, PruneError> {
         let mut gone = Vec::new();
         for (_, _, prune) in &self.kinds {
             gone.extend(prune(client, self.owner, self.set.as_deref(), &self.wanted).await?);
@@ -220,7 +225,7 @@ where
 }
 
 async fn prune_kind<K, O>(
-    client: &Client,
+    client: &CachedClient,
     dt: K::DynamicType,
     owner: &O,
     set: Option<&str>,

@@ -15,7 +15,7 @@
 //!
 //! ```
 //! use std::time::{Duration, Instant};
-//! use windlass::queue::{Priority, Verdict, WorkQueue};
+//! use windlass::queue::{Priority, Completion, WorkQueue};
 //!
 //! let now = Instant::now();
 //! let mut queue = WorkQueue::default();
@@ -24,7 +24,7 @@
 //! let item = queue.pop(now).unwrap();
 //! assert_eq!(item.key, "a");
 //! assert!(queue.pop(now).is_none());
-//! queue.finish(&item.key, Verdict::Retry, now);
+//! queue.finish(&item.key, Completion::Retry, now);
 //! assert_eq!(queue.next_deadline(), Some(now + Duration::from_millis(5)));
 //! ```
 
@@ -124,14 +124,14 @@ impl Default for QueueConfig {
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use windlass::queue::{Priority, Verdict, WorkQueue};
+/// use windlass::queue::{Priority, Completion, WorkQueue};
 ///
 /// let now = Instant::now();
 /// let mut queue = WorkQueue::default();
 /// queue.add("a", Priority::LOW, now);
 /// let item = queue.pop(now + Duration::from_secs(1)).unwrap();
 /// assert_eq!((item.priority, item.waited, item.failures), (Priority::LOW, Duration::from_secs(1), 0));
-/// queue.finish(&item.key, Verdict::Done, now);
+/// queue.finish(&item.key, Completion::Done, now);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item<T> {
@@ -149,18 +149,18 @@ pub struct Item<T> {
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use windlass::queue::{Priority, Verdict, WorkQueue};
+/// use windlass::queue::{Priority, Completion, WorkQueue};
 ///
 /// let now = Instant::now();
 /// let mut queue = WorkQueue::default();
 /// queue.add("a", Priority::NORMAL, now);
 /// let item = queue.pop(now).unwrap();
-/// queue.finish(&item.key, Verdict::RequeueAfter(Duration::from_secs(60)), now);
+/// queue.finish(&item.key, Completion::RequeueAfter(Duration::from_secs(60)), now);
 /// assert!(queue.pop(now).is_none());
 /// assert!(queue.pop(now + Duration::from_secs(60)).is_some());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Completion {
     /// It succeeded: forget its failures.
     Done,
     /// It succeeded; work on it again after this time.
@@ -333,7 +333,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
 
     /// Gives back a key taken with [`pop`](Self::pop). Keys that are not being worked on are
     /// ignored.
-    pub fn finish(&mut self, key: &T, verdict: Verdict, now: Instant) {
+    pub fn finish(&mut self, key: &T, verdict: Completion, now: Instant) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
@@ -344,15 +344,15 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
         self.processing -= 1;
         let priority = entry.priority;
         let own = match verdict {
-            Verdict::Done => {
+            Completion::Done => {
                 (entry.failures, entry.retry_at) = (0, None);
                 None
             }
-            Verdict::RequeueAfter(delay) => {
+            Completion::RequeueAfter(delay) => {
                 (entry.failures, entry.retry_at) = (0, None);
                 Some(later(now, delay))
             }
-            Verdict::Retry => {
+            Completion::Retry => {
                 self.retries += 1;
                 match entry.retry_at {
                     // An event had brought the key forward: that attempt is not one more step.
@@ -389,7 +389,7 @@ impl<T: Hash + Eq + Clone> WorkQueue<T> {
 
     /// Gives back a key that was taken but not worked on: like [`finish`](Self::finish), and the rate limit
     /// does not count it.
-    pub(crate) fn put_back(&mut self, key: &T, verdict: Verdict, now: Instant) {
+    pub(crate) fn put_back(&mut self, key: &T, verdict: Completion, now: Instant) {
         let taken = self.entries.get(key).is_some_and(|entry| matches!(entry.place, Place::Processing { .. }));
         if let Some((limit, paced)) = self.config.rate_limit.zip(self.paced).filter(|_| taken) {
             self.paced = paced.checked_sub(limit.interval);

@@ -101,7 +101,7 @@ pub use registration::Reach;
 pub use response::{Response, Warnings};
 pub(crate) use tls::Tls;
 
-use crate::client::Client;
+use crate::client::CachedClient;
 use crate::object::Object;
 use crate::rbac::Rules;
 use admission::Phase;
@@ -434,7 +434,7 @@ impl Bound {
     /// and requests under way are answered. The future that is returned does the serving.
     pub(crate) async fn start(
         self,
-        client: &Client,
+        client: &CachedClient,
         registry: &crate::metrics::Registry,
         shutdown: CancellationToken,
     ) -> Result<impl Future<Output = ()> + Send + use<>, WebhookError> {

@@ -49,7 +49,7 @@ pub(crate) struct Stage {
 
 /// Watches Pets as any client of the cluster can.
 struct Audience {
-    client: windlass::Client,
+    client: windlass::CachedClient,
     _subscription: Subscription,
 }
 
@@ -114,8 +114,8 @@ impl Stage {
 
     /// Lets `pets` follow what the cluster says about Pets, and `store` about their entries.
     /// Returns the client that watches.
-    pub(crate) async fn watch(&mut self, store: PetStore, pets: watch::Sender<Pets>) -> Result<windlass::Client> {
-        let client = windlass::Client::standalone(self.connect().await?, NAME);
+    pub(crate) async fn watch(&mut self, store: PetStore, pets: watch::Sender<Pets>) -> Result<windlass::CachedClient> {
+        let client = windlass::CachedClient::standalone(self.connect().await?, NAME);
         let lister = client.lister::<Pet>();
         let subscription = lister.subscribe(move |change| {
             let entry =

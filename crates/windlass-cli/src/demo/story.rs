@@ -111,7 +111,7 @@ async fn install_crd(client: kube::Client) -> Result<String> {
 
 /// Those who act once everything runs.
 struct Cast<'a> {
-    client: windlass::Client,
+    client: windlass::CachedClient,
     pets: &'a watch::Sender<Pets>,
     store: PetStore,
 }

@@ -19,8 +19,8 @@ use windlass::cache::Lister;
 use windlass::client::ClientError;
 use windlass::informer::Change;
 use windlass::manager::ManagerError;
-use windlass::queue::{Priority, Queue, QueueConfig, Verdict};
-use windlass::{Client, Manager, ObjectKey, ReconcileError};
+use windlass::queue::{Completion, Priority, Queue, QueueConfig};
+use windlass::{CachedClient, Manager, ObjectKey, ReconcileError};
 
 use super::inventory::Inventory;
 use super::metadata::Metadata;
@@ -75,7 +75,7 @@ fn is_deleting(namespace: &Namespace) -> bool {
 }
 
 async fn run(
-    client: Client,
+    client: CachedClient,
     namespaces: Lister<Namespace>,
     queue: Queue<ObjectKey>,
     shutdown: CancellationToken,
@@ -90,11 +90,11 @@ async fn run(
         let client = client.clone();
         async move {
             match finish(&client, &key).await {
-                Ok(None) => Verdict::Done,
-                Ok(Some(again)) => Verdict::RequeueAfter(again),
+                Ok(None) => Completion::Done,
+                Ok(Some(again)) => Completion::RequeueAfter(again),
                 Err(error) => {
                     tracing::warn!(namespace = key.name(), %error, "a namespace cannot be emptied");
-                    Verdict::Retry
+                    Completion::Retry
                 }
             }
         }
@@ -105,7 +105,7 @@ async fn run(
 
 /// Brings the deletion of a namespace as far as it goes; the time after which to look again if it
 /// is not done.
-async fn finish(client: &Client, key: &ObjectKey) -> Result<Option<Duration>, ReconcileError> {
+async fn finish(client: &CachedClient, key: &ObjectKey) -> Result<Option<Duration>, ReconcileError> {
     // The cache may be behind, and what follows cannot be undone.
     let Some(mut namespace) = client.live().get::<Namespace>(key).await? else { return Ok(None) };
     let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_deref()).unwrap_or_default();
@@ -137,7 +137,7 @@ async fn finish(client: &Client, key: &ObjectKey) -> Result<Option<Duration>, Re
 
 /// Removes the finalizer that stands for this controller. A conflict is an error: the namespace is
 /// looked at again.
-async fn release(client: &Client, namespace: &Namespace) -> Result<(), ReconcileError> {
+async fn release(client: &CachedClient, namespace: &Namespace) -> Result<(), ReconcileError> {
     let mut finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
     finalizers.retain(|finalizer| finalizer != FINALIZER);
     finalizers.sort();

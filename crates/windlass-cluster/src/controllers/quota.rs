@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use windlass::cache::Lister;
 use windlass::informer::Change;
 use windlass::manager::ManagerError;
-use windlass::queue::{Priority, Queue, Verdict};
-use windlass::{Client, Manager, ObjectKey, ReconcileError};
+use windlass::queue::{Completion, Priority, Queue};
+use windlass::{CachedClient, Manager, ObjectKey, ReconcileError};
 
 use super::discovery::Served;
 use super::inventory::Inventory;
@@ -56,7 +56,7 @@ fn concerned<'a>(served: &Served, change: &'a Change<Metadata>) -> Option<&'a st
 }
 
 async fn run(
-    client: Client,
+    client: CachedClient,
     quotas: Lister<ResourceQuota>,
     queue: Queue<ObjectKey>,
     shutdown: CancellationToken,
@@ -71,12 +71,12 @@ async fn run(
         let client = client.clone();
         async move {
             match sync(&client, &key).await {
-                Ok(()) => Verdict::Done,
+                Ok(()) => Completion::Done,
                 Err(error) => {
                     if !error.is_conflict() {
                         tracing::warn!(quota = %key, %error, "the usage of a quota cannot be counted");
                     }
-                    Verdict::Retry
+                    Completion::Retry
                 }
             }
         }
@@ -96,7 +96,7 @@ fn is_reason_to_count(change: &Change<ResourceQuota>) -> bool {
     }
 }
 
-async fn sync(client: &Client, key: &ObjectKey) -> Result<(), ReconcileError> {
+async fn sync(client: &CachedClient, key: &ObjectKey) -> Result<(), ReconcileError> {
     let Some(quota) = client.live().get::<ResourceQuota>(key).await? else { return Ok(()) };
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
     let used: BTreeMap<String, Quantity> = usage::count(client, &quota, &hard).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use windlass::queue::{Queue, Verdict};
+use windlass::queue::{Completion, Queue};
 
 /// Works on what is in the queue until the token is cancelled and what was begun is finished.
 /// Dropping the future aborts.
@@ -13,7 +13,7 @@ pub(super) async fn work<T, F, Fut>(queue: Queue<T>, workers: usize, shutdown: C
 where
     T: Hash + Eq + Clone + Send + Sync + 'static,
     F: Fn(T) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Verdict> + Send,
+    Fut: Future<Output = Completion> + Send,
 {
     let each = Arc::new(each);
     let mut tasks = JoinSet::new();

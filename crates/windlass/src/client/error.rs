@@ -13,7 +13,7 @@ use crate::informer::SyncError;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = windlass_server::Server::builder().start().await?;
 /// # let kube = kube::Client::new(server.service(), "default");
-/// # let client = windlass::Client::standalone(kube, "example");
+/// # let client = windlass::CachedClient::standalone(kube, "example");
 /// use k8s_openapi::api::core::v1::ConfigMap;
 ///
 /// let mut map = ConfigMap::default();
@@ -146,7 +146,7 @@ const CONFLICT_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Durati
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = windlass_server::Server::builder().start().await?;
 /// # let kube = kube::Client::new(server.service(), "default");
-/// # let client = windlass::Client::standalone(kube, "example");
+/// # let client = windlass::CachedClient::standalone(kube, "example");
 /// # let mut map = k8s_openapi::api::core::v1::ConfigMap::default();
 /// # map.metadata.name = Some("settings".into());
 /// # map.metadata.namespace = Some("default".into());

@@ -1,4 +1,4 @@
-//! Everything that can be done with one kind: the requests behind [`Client`].
+//! Everything that can be done with one kind: the requests behind [`CachedClient`].
 
 use std::borrow::Cow;
 use std::fmt::{Debug, Display};
@@ -14,19 +14,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Client, ClientError, segment};
+use super::{CachedClient, ClientError, segment};
 use crate::cache::{Found, Lister};
 use crate::informer::without_values;
 use crate::key::ObjectKey;
 use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill, version_of};
 
-/// Everything that can be done with one kind. [`Client`]'s methods are shorthands for these.
+/// Everything that can be done with one kind. [`CachedClient`]'s methods are shorthands for these.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = windlass_server::Server::builder().start().await?;
 /// # let kube = kube::Client::new(server.service(), "default");
-/// # let client = windlass::Client::standalone(kube, "example");
+/// # let client = windlass::CachedClient::standalone(kube, "example");
 /// use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 /// use windlass::ObjectKey;
 ///
@@ -42,22 +42,22 @@ use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill, 
 /// ```
 #[derive(Debug, Clone)]
 pub struct Objects<K: Object> {
-    client: Client,
+    client: CachedClient,
     dt: K::DynamicType,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K: Object> Objects<K> {
-    pub(super) fn new(client: Client, dt: K::DynamicType) -> Self {
+    pub(super) fn new(client: CachedClient, dt: K::DynamicType) -> Self {
         Self { client, dt, kind: PhantomData }
     }
 
-    /// The lister of the kind. See [`Client::lister`].
+    /// The lister of the kind. See [`CachedClient::lister`].
     pub fn lister(&self) -> Lister<K> {
         self.client.inner.caches.lister_with(&self.dt)
     }
 
-    /// An object from the cache. See [`Client::get`].
+    /// An object from the cache. See [`CachedClient::get`].
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError> {
         let known = self.client.inner.caches.known_with(&self.dt);
         match known.get(key).await? {
@@ -67,7 +67,7 @@ impl<K: Object> Objects<K> {
         }
     }
 
-    /// All objects from the cache. See [`Client::list`].
+    /// All objects from the cache. See [`CachedClient::list`].
     pub async fn list(&self) -> Result<Vec<Arc<K>>, ClientError> {
         let lister = self.lister();
         lister.wait_synced().await?;
@@ -118,7 +118,7 @@ impl<K: Object> Objects<K> {
         Ok(list)
     }
 
-    /// See [`Client::create`].
+    /// See [`CachedClient::create`].
     pub async fn create(&self, object: &K) -> Result<K, ClientError> {
         let key = ObjectKey::of(object);
         self.check_place("create", &key)?;
@@ -128,7 +128,7 @@ impl<K: Object> Objects<K> {
         self.write("create", &key, request).await
     }
 
-    /// See [`Client::update`].
+    /// See [`CachedClient::update`].
     pub async fn update(&self, object: &K) -> Result<K, ClientError> {
         let key = ObjectKey::of(object);
         let (request, name) = self.locate("update", &key)?;
@@ -136,7 +136,7 @@ impl<K: Object> Objects<K> {
         self.write("update", &key, request).await
     }
 
-    /// See [`Client::update_status`].
+    /// See [`CachedClient::update_status`].
     pub async fn update_status(&self, object: &K) -> Result<K, ClientError> {
         let key = ObjectKey::of(object);
         let (request, name) = self.locate("update status of", &key)?;
@@ -144,33 +144,33 @@ impl<K: Object> Objects<K> {
         self.write("update status of", &key, request).await
     }
 
-    /// See [`Client::patch`].
+    /// See [`CachedClient::patch`].
     pub async fn patch(&self, key: &ObjectKey, patch: &Patch<impl Serialize + Debug>) -> Result<K, ClientError> {
         let (request, name) = self.locate("patch", key)?;
         let request = request.patch(&name, &self.patch_params(patch), patch);
         self.write("patch", key, request).await
     }
 
-    /// See [`Client::patch_status`].
+    /// See [`CachedClient::patch_status`].
     pub async fn patch_status(&self, key: &ObjectKey, patch: &Patch<impl Serialize + Debug>) -> Result<K, ClientError> {
         let (request, name) = self.locate("patch status of", key)?;
         let request = request.patch_subresource("status", &name, &self.patch_params(patch), patch);
         self.write("patch status of", key, request).await
     }
 
-    /// See [`Client::apply`].
+    /// See [`CachedClient::apply`].
     pub async fn apply(&self, object: &K) -> Result<K, ClientError> {
         let patch = Patch::Apply(self.applied(object)?);
         self.patch(&ObjectKey::of(object), &patch).await
     }
 
-    /// See [`Client::apply_status`].
+    /// See [`CachedClient::apply_status`].
     pub async fn apply_status(&self, object: &K) -> Result<K, ClientError> {
         let patch = Patch::Apply(self.applied(object)?);
         self.patch_status(&ObjectKey::of(object), &patch).await
     }
 
-    /// See [`Client::delete`].
+    /// See [`CachedClient::delete`].
     pub async fn delete(&self, key: &ObjectKey, params: &DeleteParams) -> Result<bool, ClientError> {
         let (request, name) = self.locate("delete", key)?;
         let request = request.delete(&name, params);
@@ -398,7 +398,7 @@ mod tests {
             }),
             "default",
         );
-        let client = Client::standalone(kube, "test");
+        let client = CachedClient::standalone(kube, "test");
         let mut secret = Secret::default();
         (secret.metadata.namespace, secret.metadata.name) = (Some("d".into()), Some("s".into()));
         let key = ObjectKey::of(&secret);

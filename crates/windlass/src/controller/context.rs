@@ -8,7 +8,7 @@ use kube::api::ApiResource;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Lister;
-use crate::client::{Client, ClientError, Live};
+use crate::client::{CachedClient, ClientError, Live};
 use crate::events::Recorder;
 use crate::key::ObjectKey;
 use crate::lease::Fence;
@@ -39,9 +39,9 @@ pub struct Context {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) controller: Arc<str>,
-    pub(super) client: Client,
+    pub(super) client: CachedClient,
     /// The manager's other clusters, by name.
-    pub(super) clusters: Vec<(Arc<str>, Client)>,
+    pub(super) clusters: Vec<(Arc<str>, CachedClient)>,
     /// The [`Lister`] of what the controller looks after, if that is only a part of its kind.
     pub(super) own: Option<Arc<dyn Any + Send + Sync>>,
     pub(super) recorder: Recorder,
@@ -51,7 +51,7 @@ pub(super) struct Shared {
 impl Shared {
     /// The same, with all writes behind a fence.
     pub(super) fn fenced(&self, fence: &Fence) -> Self {
-        let fenced = |client: &Client| client.fenced(fence);
+        let fenced = |client: &CachedClient| client.fenced(fence);
         Self {
             controller: Arc::clone(&self.controller),
             client: fenced(&self.client),
@@ -69,24 +69,24 @@ impl Context {
     }
 
     /// A context of one's own, to call a reconciler from a test.
-    pub fn new(controller: &str, client: Client, recorder: Recorder) -> Self {
+    pub fn new(controller: &str, client: CachedClient, recorder: Recorder) -> Self {
         let (clusters, shutdown) = (Vec::new(), CancellationToken::new());
         let shared = Shared { controller: controller.into(), client, clusters, own: None, recorder, shutdown };
         Self::of(Arc::new(shared), 0)
     }
 
     /// The client: cached reads, live reads, writes.
-    pub fn client(&self) -> &Client {
+    pub fn client(&self) -> &CachedClient {
         &self.shared.client
     }
 
     /// The client of another cluster of the manager, by the name it was
     /// [added](crate::Manager::add_cluster) under.
-    pub fn cluster(&self, name: &str) -> Option<&Client> {
+    pub fn cluster(&self, name: &str) -> Option<&CachedClient> {
         self.shared.clusters.iter().find(|(known, _)| **known == *name).map(|(_, client)| client)
     }
 
-    /// An object from the cache; `None` when it does not exist. See [`Client::get`].
+    /// An object from the cache; `None` when it does not exist. See [`CachedClient::get`].
     ///
     /// A controller that looks after a part of its kind ([`Watch::scope`](super::Watch::scope) of
     /// [`Controller::for_`](super::Controller::for_)) sees that part of it: an object that has left it
@@ -113,7 +113,7 @@ impl Context {
         self.shared.client.objects_with(dt.clone()).get(key).await
     }
 
-    /// All objects of a kind from the cache. See [`Client::list`]. Of its own kind, a controller sees
+    /// All objects of a kind from the cache. See [`CachedClient::list`]. Of its own kind, a controller sees
     /// those that it looks after.
     pub async fn list<K: Object>(&self) -> Result<Vec<Arc<K>>, ClientError>
     where

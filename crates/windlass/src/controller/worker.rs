@@ -24,12 +24,12 @@ use super::reconcile::{Outcome, Reconcile, ReconcileError};
 use super::source::{Sink, Source};
 use super::{Environment, Options};
 use crate::cache::Caches;
-use crate::client::Client;
+use crate::client::CachedClient;
 use crate::informer::SyncError;
 use crate::key::ObjectKey;
 use crate::metrics::Counter;
 use crate::object::panic_message;
-use crate::queue::{Item, Priority, Queue, Verdict};
+use crate::queue::{Completion, Item, Priority, Queue};
 use crate::shard::{Claim, Coordinator, Keys, Sharding, Slots, shard_of};
 
 /// Everything one run of a controller needs.
@@ -39,7 +39,7 @@ pub(super) struct Run {
     pub(super) options: Options,
     pub(super) enqueuer: Enqueuer,
     /// Of the cluster that the controller works in.
-    pub(super) client: Client,
+    pub(super) client: CachedClient,
     pub(super) environment: Environment,
     pub(super) shutdown: CancellationToken,
 }
@@ -288,9 +288,9 @@ impl Domain {
     }
 
     /// What becomes of a key that could not be entered, or not for long enough.
-    fn refuse(&self, key: &ObjectKey) -> Verdict {
+    fn refuse(&self, key: &ObjectKey) -> Completion {
         let again = self.slots().is_some_and(|slots| slots.refuse(key));
-        if again { Verdict::RequeueAfter(Duration::ZERO) } else { Verdict::Done }
+        if again { Completion::RequeueAfter(Duration::ZERO) } else { Completion::Done }
     }
 }
 
@@ -336,7 +336,7 @@ impl<R: Reconcile> Worker<R> {
         }
     }
 
-    async fn reconcile(&self, item: &Item<ObjectKey>, shared: Arc<Shared>, claim: Option<&Claim>) -> Verdict {
+    async fn reconcile(&self, item: &Item<ObjectKey>, shared: Arc<Shared>, claim: Option<&Claim>) -> Completion {
         let context = Context::of(shared, item.failures);
         let span = tracing::info_span!(
             "reconcile",
@@ -368,21 +368,21 @@ impl<R: Reconcile> Worker<R> {
 
     /// Counts how a call ended and says so; what becomes of the key depends on nothing that the user's
     /// error does meanwhile.
-    fn judge(&self, key: &ObjectKey, ended: Ended) -> Verdict {
+    fn judge(&self, key: &ObjectKey, ended: Ended) -> Completion {
         let metrics = &self.metrics;
         let verdict = match &ended {
             Ended::Returned(Ok(Outcome::Done)) => {
                 metrics.success.inc();
-                return Verdict::Done;
+                return Completion::Done;
             }
             // No time to wait for: what is asked for again and again without one must not keep everything busy.
             Ended::Returned(Ok(Outcome::RequeueAfter(delay))) if delay.is_zero() => {
                 metrics.requeue.inc();
-                return Verdict::Retry;
+                return Completion::Retry;
             }
             Ended::Returned(Ok(Outcome::RequeueAfter(delay))) => {
                 metrics.requeue_after.inc();
-                return Verdict::RequeueAfter(*delay);
+                return Completion::RequeueAfter(*delay);
             }
             Ended::Lost => {
                 tracing::info!("reconcile dropped, its shard was lost");
@@ -390,16 +390,16 @@ impl<R: Reconcile> Worker<R> {
             }
             Ended::Returned(Err(error)) if error.is_terminal() => {
                 metrics.terminal.inc();
-                Verdict::Done
+                Completion::Done
             }
-            Ended::Returned(Err(_)) => Verdict::Retry,
+            Ended::Returned(Err(_)) => Completion::Retry,
             Ended::Panicked(_) => {
                 metrics.panics.inc();
-                Verdict::Retry
+                Completion::Retry
             }
             Ended::TimedOut(_) => {
                 metrics.timeouts.inc();
-                Verdict::Retry
+                Completion::Retry
             }
         };
         metrics.error.inc();

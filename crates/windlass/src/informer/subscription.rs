@@ -24,7 +24,7 @@ pub(super) struct Listening<K> {
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = windlass_server::Server::builder().start().await?;
 /// # let kube = kube::Client::new(server.service(), "default");
-/// # let client = windlass::Client::standalone(kube, "example");
+/// # let client = windlass::CachedClient::standalone(kube, "example");
 /// use k8s_openapi::api::core::v1::Namespace;
 ///
 /// let lister = client.lister::<Namespace>();

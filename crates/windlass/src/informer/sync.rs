@@ -15,7 +15,7 @@ use crate::rbac::{READ, Rules};
 /// # use k8s_openapi::api::core::v1::ConfigMap;
 /// use windlass::informer::SyncError;
 ///
-/// # async fn example(client: windlass::Client) {
+/// # async fn example(client: windlass::CachedClient) {
 /// match client.lister::<ConfigMap>().wait_synced().await {
 ///     Ok(()) => {}
 ///     // Names the kind, and the verb or the definition that is missing.

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::probes::Checks;
 use super::{Bound, Manager, ManagerError, describe, requests};
 use crate::cache::{CacheOptions, Caches, by_kind};
-use crate::client::Client;
+use crate::client::CachedClient;
 use crate::events::{Broadcaster, EventApi};
 use crate::lease::LeaderElection;
 use crate::metrics::{Registry, process};
@@ -206,7 +206,7 @@ impl ManagerBuilder {
             );
         });
         let mut manager = Manager {
-            client: Client::new(client, caches, self.name),
+            client: CachedClient::new(client, caches, self.name),
             metrics,
             registry,
             broadcaster,

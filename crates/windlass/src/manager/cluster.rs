@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::cache::{Caches, Lister};
-use crate::client::Client;
+use crate::client::CachedClient;
 use crate::events::{Broadcaster, Recorder};
 use crate::object::Object;
 
@@ -29,14 +29,14 @@ use crate::object::Object;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Cluster {
+pub struct RemoteCluster {
     pub(crate) name: Arc<str>,
-    pub(crate) client: Client,
+    pub(crate) client: CachedClient,
     /// What writes events about what is in it.
     pub(crate) events: Arc<Broadcaster>,
 }
 
-impl Cluster {
+impl RemoteCluster {
     /// The name it was added under.
     pub fn name(&self) -> &str {
         &self.name
@@ -44,7 +44,7 @@ impl Cluster {
 
     /// The client, with cached reads once the manager runs. Reconcilers should take theirs from
     /// [`Context::cluster`](crate::Context::cluster): its writes stop with the lease.
-    pub fn client(&self) -> &Client {
+    pub fn client(&self) -> &CachedClient {
         &self.client
     }
 

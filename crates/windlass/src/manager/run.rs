@@ -13,7 +13,7 @@ use super::access::Access;
 use super::leading::{ABORT, Leading};
 use super::started::Started;
 use super::tasks::{Stopping, named};
-use super::{Bound, Cluster, Manager, ManagerError, describe, http, signals};
+use super::{Bound, Manager, ManagerError, RemoteCluster, describe, http, signals};
 use crate::cache::Caches;
 use crate::controller::{CompleteController, Environment};
 use crate::events::{Broadcaster, Recorder};
@@ -206,8 +206,9 @@ struct Running {
 }
 
 impl Running {
-    fn new(own: &Caches, clusters: &[Cluster], shutdown: &CancellationToken) -> Self {
-        let caches: Vec<Caches> = std::iter::once(own).chain(clusters.iter().map(Cluster::caches)).cloned().collect();
+    fn new(own: &Caches, clusters: &[RemoteCluster], shutdown: &CancellationToken) -> Self {
+        let caches: Vec<Caches> =
+            std::iter::once(own).chain(clusters.iter().map(RemoteCluster::caches)).cloned().collect();
         Self {
             stopping: Stopping::new(shutdown),
             leading: Group::new(),

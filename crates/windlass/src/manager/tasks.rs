@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::ManagerError;
-use crate::client::Client;
+use crate::client::CachedClient;
 use crate::object::panic_message;
 
 type Ended = Result<(), String>;
@@ -80,13 +80,13 @@ impl Task {
 /// A task of the leader, started in each of its terms.
 pub(super) struct LeaderTask {
     name: String,
-    run: Arc<dyn Fn(Client, CancellationToken) -> BoxFuture<'static, Ended> + Send + Sync>,
+    run: Arc<dyn Fn(CachedClient, CancellationToken) -> BoxFuture<'static, Ended> + Send + Sync>,
 }
 
 impl LeaderTask {
     pub(super) fn new<F, Fut, E>(name: &str, task: F) -> Self
     where
-        F: Fn(Client, CancellationToken) -> Fut + Send + Sync + 'static,
+        F: Fn(CachedClient, CancellationToken) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: std::fmt::Display,
     {
@@ -100,7 +100,7 @@ impl LeaderTask {
     /// One run of it, with a client whose writes stop with the lease.
     pub(super) fn run(
         &self,
-        client: Client,
+        client: CachedClient,
         shutdown: CancellationToken,
         stopping: Stopping,
     ) -> impl Future<Output = Result<(), ManagerError>> + Send + use<> {

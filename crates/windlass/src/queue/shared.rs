@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Item, Priority, QueueConfig, QueueStats, Verdict, WorkQueue};
+use super::{Completion, Item, Priority, QueueConfig, QueueStats, WorkQueue};
 
 /// A [`WorkQueue`] for several tasks; clones share it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// use windlass::queue::{Priority, Queue, Verdict};
+/// use windlass::queue::{Priority, Queue, Completion};
 ///
 /// let queue = Queue::default();
 /// queue.add("a", Priority::NORMAL);
 /// let item = queue.next().await.unwrap();
-/// queue.finish(&item.key, Verdict::Done);
+/// queue.finish(&item.key, Completion::Done);
 /// queue.close();
 /// assert!(queue.next().await.is_none());
 /// # }
@@ -76,12 +76,12 @@ impl<T: Hash + Eq + Clone> Queue<T> {
     }
 
     /// Gives back a key.
-    pub fn finish(&self, key: &T, verdict: Verdict) {
+    pub fn finish(&self, key: &T, verdict: Completion) {
         self.give_back(|queue, now| queue.finish(key, verdict, now));
     }
 
     /// Gives back a key that was not worked on: the rate limit does not count it.
-    pub(crate) fn put_back(&self, key: &T, verdict: Verdict) {
+    pub(crate) fn put_back(&self, key: &T, verdict: Completion) {
         self.give_back(|queue, now| queue.put_back(key, verdict, now));
     }
 

@@ -31,7 +31,7 @@ impl Bench {
         self.queue.pop(now).map(|item| item.key)
     }
 
-    fn finish(&mut self, key: &'static str, verdict: Verdict, at: u64) {
+    fn finish(&mut self, key: &'static str, verdict: Completion, at: u64) {
         let now = self.at(at);
         self.queue.finish(&key, verdict, now);
     }
@@ -57,9 +57,9 @@ fn a_key_is_never_handed_out_twice_at_once() {
     assert_eq!(bench.pop(0), Some("a"));
     bench.add("a", 0, 1);
     assert_eq!(bench.pop(1), None);
-    bench.finish("a", Verdict::Done, 2);
+    bench.finish("a", Completion::Done, 2);
     assert_eq!(bench.pop(2), Some("a"));
-    bench.finish("a", Verdict::Done, 3);
+    bench.finish("a", Completion::Done, 3);
     assert_eq!(bench.pop(3), None);
     assert!(bench.queue.entries.is_empty(), "nothing is remembered");
 }
@@ -125,7 +125,7 @@ fn failures_double_the_delay_up_to_the_maximum() {
     let mut delays = Vec::new();
     for _ in 0..20 {
         let item = bench.queue.pop(now).unwrap();
-        bench.queue.finish(&item.key, Verdict::Retry, now);
+        bench.queue.finish(&item.key, Completion::Retry, now);
         let next = bench.queue.next_deadline().unwrap();
         delays.push(next - now);
         now = next;
@@ -141,12 +141,12 @@ fn success_resets_the_delay() {
     let mut bench = Bench::new();
     bench.add("a", 0, 0);
     bench.pop(0);
-    bench.finish("a", Verdict::Retry, 0);
+    bench.finish("a", Completion::Retry, 0);
     bench.pop(5);
-    bench.finish("a", Verdict::RequeueAfter(ms(1)), 5);
+    bench.finish("a", Completion::RequeueAfter(ms(1)), 5);
     assert_eq!(bench.queue.failures(&"a"), 0);
     bench.pop(6);
-    bench.finish("a", Verdict::Retry, 6);
+    bench.finish("a", Completion::Retry, 6);
     assert_eq!(bench.queue.next_deadline(), Some(bench.at(11)));
 }
 
@@ -156,14 +156,14 @@ fn events_bring_a_failing_key_forward_without_inflating_its_delay() {
     bench.add("a", 0, 0);
     for at in [0, 5, 15] {
         assert_eq!(bench.pop(at), Some("a"));
-        bench.finish("a", Verdict::Retry, at);
+        bench.finish("a", Completion::Retry, at);
     }
     // Three failures: the next attempt is due at 35.
     assert_eq!(bench.queue.next_deadline(), Some(bench.at(35)));
     for at in [16, 17, 18] {
         bench.add("a", 0, at);
         assert_eq!(bench.pop(at), Some("a"), "an event is acted on at once");
-        bench.finish("a", Verdict::Retry, at);
+        bench.finish("a", Completion::Retry, at);
     }
     assert_eq!(bench.queue.failures(&"a"), 3);
     assert_eq!(bench.queue.next_deadline(), Some(bench.at(35)));
@@ -175,7 +175,7 @@ fn an_event_during_a_failing_attempt_is_acted_on_at_once() {
     bench.add("a", 0, 0);
     bench.pop(0);
     bench.add("a", 0, 1);
-    bench.finish("a", Verdict::Retry, 2);
+    bench.finish("a", Completion::Retry, 2);
     assert_eq!(bench.pop(2), Some("a"));
 }
 
@@ -186,7 +186,7 @@ fn the_shorter_of_requeue_and_pending_add_wins() {
     bench.pop(0);
     let start = bench.start;
     bench.queue.add_after("a", ms(30), Priority::NORMAL, start);
-    bench.finish("a", Verdict::RequeueAfter(ms(10)), 1);
+    bench.finish("a", Completion::RequeueAfter(ms(10)), 1);
     assert_eq!(bench.queue.next_deadline(), Some(bench.at(11)));
 }
 
@@ -221,21 +221,21 @@ fn every_time_a_key_becomes_ready_is_one_add() {
     bench.pop(0);
     bench.add("a", 0, 1);
     bench.add("a", 0, 1);
-    bench.finish("a", Verdict::Done, 2);
+    bench.finish("a", Completion::Done, 2);
     assert_eq!(adds(&bench, 2), 2, "an event while it is worked on");
     bench.pop(2);
-    bench.finish("a", Verdict::Retry, 3);
+    bench.finish("a", Completion::Retry, 3);
     assert_eq!(adds(&bench, 3), 2, "not before it is due");
     bench.add("a", 0, 4);
     assert_eq!(adds(&bench, 4), 3, "brought forward");
     bench.pop(4);
-    bench.finish("a", Verdict::RequeueAfter(ms(10)), 5);
+    bench.finish("a", Completion::RequeueAfter(ms(10)), 5);
     assert_eq!(adds(&bench, 15), 4);
 }
 
 #[test]
 fn what_comes_during_a_run_does_not_lower_the_priority_of_its_retry() {
-    for verdict in [Verdict::Retry, Verdict::RequeueAfter(ms(5))] {
+    for verdict in [Completion::Retry, Completion::RequeueAfter(ms(5))] {
         let mut bench = Bench::new();
         bench.add("a", 0, 0);
         bench.pop(0);
@@ -244,14 +244,14 @@ fn what_comes_during_a_run_does_not_lower_the_priority_of_its_retry() {
         let item = bench.queue.pop(bench.at(5)).unwrap();
         assert_eq!(item.priority, Priority::NORMAL, "{verdict:?}");
         // Nor does a low run hold back what is urgent, nor its own end make a reminder urgent.
-        bench.finish("a", Verdict::Done, 5);
+        bench.finish("a", Completion::Done, 5);
         bench.add("b", -100, 5);
         bench.pop(5);
         bench.add("b", 7, 6);
         bench.finish("b", verdict, 7);
         assert_eq!(bench.queue.pop(bench.at(7)).unwrap().priority, Priority(7), "{verdict:?}");
         bench.add("b", -100, 8);
-        bench.finish("b", Verdict::Done, 9);
+        bench.finish("b", Completion::Done, 9);
         assert_eq!(bench.queue.pop(bench.at(9)).unwrap().priority, Priority::LOW);
     }
 }
@@ -265,7 +265,7 @@ async fn workers_wake_up_for_adds_and_deadlines() {
             let mut seen = Vec::new();
             while let Some(item) = queue.next().await {
                 seen.push(item.key);
-                queue.finish(&item.key, Verdict::Done);
+                queue.finish(&item.key, Completion::Done);
                 if item.key == "late" {
                     queue.close();
                 }
@@ -290,7 +290,7 @@ async fn many_workers_share_the_keys_and_all_stop() {
             while let Some(item) = queue.next().await {
                 seen += 1;
                 tokio::time::sleep(ms(1)).await;
-                queue.finish(&item.key, Verdict::Done);
+                queue.finish(&item.key, Completion::Done);
             }
             seen
         });
@@ -312,7 +312,7 @@ async fn many_workers_share_the_keys_and_all_stop() {
 enum Op {
     Add(u8, i32, u64),
     Pop,
-    Finish(usize, Verdict),
+    Finish(usize, Completion),
     Wait(u64),
 }
 
@@ -320,9 +320,9 @@ fn op() -> impl proptest::strategy::Strategy<Value = Op> {
     use proptest::prelude::*;
 
     let verdict = prop_oneof![
-        Just(Verdict::Done),
-        Just(Verdict::Retry),
-        (0u64..50).prop_map(|delay| Verdict::RequeueAfter(ms(delay))),
+        Just(Completion::Done),
+        Just(Completion::Retry),
+        (0u64..50).prop_map(|delay| Completion::RequeueAfter(ms(delay))),
     ];
     prop_oneof![
         3 => (0u8..6, -2i32..3, prop_oneof![Just(0), 0u64..100]).prop_map(|(key, priority, delay)| Op::Add(key, priority, delay)),
@@ -367,9 +367,9 @@ proptest::proptest! {
                         let key = working.swap_remove(index);
                         queue.finish(&key, verdict, now);
                         match verdict {
-                            Verdict::Done => {}
-                            Verdict::RequeueAfter(delay) => expect(&mut due, key, now + delay),
-                            Verdict::Retry => {
+                            Completion::Done => {}
+                            Completion::RequeueAfter(delay) => expect(&mut due, key, now + delay),
+                            Completion::Retry => {
                                 let at = queue.entries[&key].retry_at.unwrap();
                                 proptest::prop_assert!(at > now);
                                 expect(&mut due, key, at);
@@ -381,12 +381,12 @@ proptest::proptest! {
             }
         }
         for key in working.drain(..) {
-            queue.finish(&key, Verdict::Done, now);
+            queue.finish(&key, Completion::Done, now);
         }
         now += Duration::from_secs(2000);
         while let Some(item) = queue.pop(now) {
             due.remove(&item.key);
-            queue.finish(&item.key, Verdict::Done, now);
+            queue.finish(&item.key, Completion::Done, now);
         }
         proptest::prop_assert!(due.is_empty(), "lost: {:?}", due);
         proptest::prop_assert!(queue.entries.is_empty(), "nothing is remembered at rest");
@@ -406,7 +406,7 @@ fn the_overall_limit_lets_a_burst_pass_and_then_a_steady_pace() {
     while now <= start + Duration::from_secs(1) {
         while let Some(item) = queue.pop(now) {
             popped.push(now - start);
-            queue.finish(&item.key, Verdict::Done, now);
+            queue.finish(&item.key, Completion::Done, now);
         }
         now = queue.next_deadline().expect("keys are left");
     }
@@ -432,9 +432,9 @@ fn keys_that_are_put_back_do_not_count_against_the_overall_limit() {
             // Nine of ten are somebody else's.
             if item.key % 10 == 0 {
                 ours.push(now - start);
-                queue.finish(&item.key, Verdict::Done, now);
+                queue.finish(&item.key, Completion::Done, now);
             } else {
-                queue.put_back(&item.key, Verdict::Done, now);
+                queue.put_back(&item.key, Completion::Done, now);
             }
         }
         now = queue.next_deadline().expect("keys are left");
@@ -446,8 +446,8 @@ fn keys_that_are_put_back_do_not_count_against_the_overall_limit() {
     let taken: Vec<_> = std::iter::from_fn(|| queue.pop(late)).collect();
     assert_eq!(taken.len(), 3);
     for item in &taken {
-        queue.put_back(&item.key, Verdict::Done, late + Duration::from_secs(60));
-        queue.put_back(&item.key, Verdict::Done, late + Duration::from_secs(60));
+        queue.put_back(&item.key, Completion::Done, late + Duration::from_secs(60));
+        queue.put_back(&item.key, Completion::Done, late + Duration::from_secs(60));
     }
     assert_eq!(std::iter::from_fn(|| queue.pop(late + Duration::from_secs(60))).count(), 3);
 }
@@ -458,7 +458,7 @@ fn a_delay_without_end_waits_and_breaks_nothing() {
     let config = QueueConfig { base_delay: Duration::MAX, max_delay: Duration::MAX, ..QueueConfig::default() };
     bench.queue = WorkQueue::new(config);
     bench.queue.add_after("a", Duration::MAX, Priority::NORMAL, bench.start);
-    for (key, verdict) in [("b", Verdict::RequeueAfter(Duration::MAX)), ("c", Verdict::Retry)] {
+    for (key, verdict) in [("b", Completion::RequeueAfter(Duration::MAX)), ("c", Completion::Retry)] {
         bench.add(key, 0, 0);
         assert_eq!(bench.pop(0), Some(key));
         bench.finish(key, verdict, 0);

@@ -249,7 +249,7 @@ async fn objects_of_a_version_that_is_no_longer_served_are_not_taken_to_be_gone(
             })
         }
     });
-    let client = windlass::Client::standalone(kube, "it");
+    let client = windlass::CachedClient::standalone(kube, "it");
     let lister = client.lister::<Pet>();
     let count = Arc::clone(&ended);
     let subscription = lister.subscribe(move |change| {
@@ -309,7 +309,7 @@ async fn without_the_right_to_read_definitions_a_kind_that_is_nowhere_served_is_
                 })
             }
         });
-        let client = windlass::Client::standalone(kube, "it");
+        let client = windlass::CachedClient::standalone(kube, "it");
         let (lister, log) = (client.lister::<Pet>(), Log::default());
         let seen = log.clone();
         let subscription = lister.subscribe(move |change| match change {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use windlass::controller::from_fn;
 use windlass::manager::ManagerError;
 use windlass::rbac::Rules;
-use windlass::{Client, Context, Controller, Manager, ObjectKey, Outcome};
+use windlass::{CachedClient, Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
 use windlass_server::pki::Authority;
 
@@ -114,8 +114,8 @@ impl Bench {
     }
 
     /// A client with running caches and no manager.
-    pub fn client(&self) -> Client {
-        Client::standalone(self.kube.clone(), "it")
+    pub fn client(&self) -> CachedClient {
+        CachedClient::standalone(self.kube.clone(), "it")
     }
 }
 

@@ -18,7 +18,7 @@ use kube::api::{
 use serde_json::json;
 use tower::ServiceExt;
 use windlass::controller::{Watch, from_fn};
-use windlass::{Client, Controller, Manager, ObjectKey, Outcome};
+use windlass::{CachedClient, Controller, Manager, ObjectKey, Outcome};
 
 use crate::adversity::{forward, through};
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
@@ -108,7 +108,7 @@ fn cut_off(bench: &Bench, after: Duration, cuts: &Arc<AtomicUsize>) -> kube::Cli
 async fn nothing_is_lost_when_watches_are_cut_every_few_milliseconds() {
     let bench = Bench::start().await;
     let cuts = Arc::new(AtomicUsize::new(0));
-    let client = Client::standalone(cut_off(&bench, Duration::from_millis(4), &cuts), "it");
+    let client = CachedClient::standalone(cut_off(&bench, Duration::from_millis(4), &cuts), "it");
     let lister = client.lister::<Pet>();
     lister.wait_synced().await.expect("synced");
     for n in 0..60 {
@@ -237,7 +237,7 @@ async fn a_server_that_comes_back_without_its_memory_is_followed() {
             service.oneshot(request)
         })
     };
-    let client = Client::standalone(kube::Client::new(routed, "default"), "it");
+    let client = CachedClient::standalone(kube::Client::new(routed, "default"), "it");
     for n in 0..20 {
         old.create(&pet(&format!("old-{n}"))).await;
     }
@@ -362,7 +362,7 @@ async fn metadata_only_is_all_that_is_asked_for() {
         log.push(accept.unwrap_or_default().to_owned());
         forward(request, service)
     });
-    let client = Client::standalone(kube, "it");
+    let client = CachedClient::standalone(kube, "it");
     let form = |kind: &str| format!("application/json;as={kind};g=meta.k8s.io;v=v1");
     type Meta = PartialObjectMeta<Pet>;
     assert!(client.get::<Meta>(&key).await.expect("read").is_some());

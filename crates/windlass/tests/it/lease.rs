@@ -20,7 +20,7 @@ use windlass::config::Loader;
 use windlass::controller::from_fn;
 use windlass::events::Recorder;
 use windlass::lease::{Elector, Fence, FenceClosed, LeaderElection};
-use windlass::{Client, Context, Controller, Manager, ObjectKey, Outcome};
+use windlass::{CachedClient, Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
 use windlass_server::authn::User;
 use windlass_server::pki::Authority;
@@ -244,7 +244,7 @@ async fn a_task_whose_write_is_stopped_with_the_lease_does_not_end_the_manager()
         let builder = Manager::builder(client(&bench, &cut)).name("a").leader_election(uneven());
         let mut manager = builder.build().expect("built");
         let begun = terms.clone();
-        let writing = move |client: Client, _| {
+        let writing = move |client: CachedClient, _| {
             begun.push(());
             async move {
                 loop {
@@ -306,7 +306,7 @@ async fn the_client_of_one_term_does_not_write_in_the_next() {
     let builder = Manager::builder(without_leases(&bench, &cut)).name("a").leader_election(uneven());
     let mut manager = builder.build().expect("built");
     let contexts: Arc<Mutex<Vec<Context>>> = Arc::default();
-    let clients: Arc<Mutex<Vec<Client>>> = Arc::default();
+    let clients: Arc<Mutex<Vec<CachedClient>>> = Arc::default();
     let (kept, len) = (Arc::clone(&contexts), |list: &Mutex<Vec<Context>>| list.lock().expect("not poisoned").len());
     let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
         kept.lock().expect("not poisoned").push(ctx);
@@ -314,7 +314,7 @@ async fn the_client_of_one_term_does_not_write_in_the_next() {
     });
     manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
     let kept = Arc::clone(&clients);
-    let task = move |client: Client, shutdown: CancellationToken| {
+    let task = move |client: CachedClient, shutdown: CancellationToken| {
         kept.lock().expect("not poisoned").push(client);
         async move {
             shutdown.cancelled().await;
@@ -329,7 +329,7 @@ async fn the_client_of_one_term_does_not_write_in_the_next() {
     cut.store(false, Ordering::Relaxed);
     wait_for("a leads again", async || len(&contexts) == 2).await;
     let contexts: Vec<Context> = contexts.lock().expect("not poisoned").clone();
-    let clients: Vec<Client> = clients.lock().expect("not poisoned").clone();
+    let clients: Vec<CachedClient> = clients.lock().expect("not poisoned").clone();
     for (term, (context, client)) in contexts.iter().zip(&clients).enumerate() {
         let name = format!("term-{term}");
         assert_eq!(context.client().create(&map(&name)).await.is_ok(), term == 1, "{name}");
@@ -408,7 +408,7 @@ async fn a_leader_that_was_stopped_and_wakes_up_writes_nothing() {
     // Times long enough for the test to write in, however busy the machine is: the wall clock is not paused.
     let election = LeaderElection { identity: "a".into(), ..LeaderElection::new("default", "lock") };
     let mut elector = Elector::new(bench.kube.clone(), election, fence.clone(), Recorder::discard());
-    let client = Client::standalone(fence.guard(bench.kube.clone()), "a");
+    let client = CachedClient::standalone(fence.guard(bench.kube.clone()), "a");
     let refused = client.create(&map("early")).await.expect_err("not the leader yet");
     let mut cause = std::error::Error::source(&refused);
     let mut causes = Vec::new();
@@ -444,7 +444,7 @@ async fn a_write_that_waits_for_its_connection_does_not_leave_after_the_lease_is
         let kubeconfig = write_kubeconfig(files.path(), address, &authority, "replica");
         let kube = Loader::default().kubeconfig(kubeconfig).client().await.expect("a client");
         let fence = Fence::closed();
-        let client = Client::standalone(fence.guard(kube), "a");
+        let client = CachedClient::standalone(fence.guard(kube), "a");
         fence.open_until(Instant::now() + Duration::from_secs(60));
         let late = tokio::spawn({
             let client = client.clone();

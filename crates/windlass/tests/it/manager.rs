@@ -206,7 +206,7 @@ async fn things_start_in_order_and_stop_in_reverse() {
     });
     manager.add(Controller::<ConfigMap>::new("leader").complete(of_leader)).expect("added");
     let seen = log.clone();
-    let leading = move |client: windlass::Client, shutdown: CancellationToken| {
+    let leading = move |client: windlass::CachedClient, shutdown: CancellationToken| {
         let seen = seen.clone();
         async move {
             let patch = Patch::Merge(json!({"spec": {"tricks": ["lead"]}}));

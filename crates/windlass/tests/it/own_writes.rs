@@ -17,13 +17,13 @@ use tower::ServiceExt;
 use windlass::cache::Scope;
 use windlass::informer::Change;
 use windlass::patch::Draft;
-use windlass::{Client, ObjectKey, finalizer};
+use windlass::{CachedClient, ObjectKey, finalizer};
 
 use crate::adversity::{forward, through};
 use crate::bench::{Bench, Log, Pet, pet, wait_for};
 
 /// A client whose watches say nothing more once they are told to be silent.
-pub fn silenced(bench: &Bench) -> (Client, watch::Sender<bool>) {
+pub fn silenced(bench: &Bench) -> (CachedClient, watch::Sender<bool>) {
     let (silence, told) = watch::channel(false);
     let service = bench.server.service();
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -39,7 +39,7 @@ pub fn silenced(bench: &Bench) -> (Client, watch::Sender<bool>) {
             Ok::<_, Infallible>(http::Response::from_parts(parts, http_body_util::StreamBody::new(frames.boxed())))
         }
     });
-    (Client::standalone(kube::Client::new(service, "default"), "test"), silence)
+    (CachedClient::standalone(kube::Client::new(service, "default"), "test"), silence)
 }
 
 fn kind(name: &str) -> ApiResource {
@@ -284,7 +284,7 @@ async fn a_version_that_cannot_be_told_is_read_live_and_never_older() {
             http::Response::from_parts(parts, http_body_util::StreamBody::new(frames.boxed()).boxed_unsync())
         }
     });
-    let client = Client::standalone(kube, "test");
+    let client = CachedClient::standalone(kube, "test");
     let key = ObjectKey::new("default", "h");
     let mut scaler = client.create(&scaler(3)).await.expect("created");
     let cached = async || client.get::<v1::HorizontalPodAutoscaler>(&key).await;
@@ -306,7 +306,7 @@ async fn a_version_that_cannot_be_told_is_read_live_and_never_older() {
 fn delayed(
     bench: &Bench,
     slow: fn(&http::Request<kube::client::Body>) -> bool,
-) -> (Client, watch::Sender<bool>, Log<()>) {
+) -> (CachedClient, watch::Sender<bool>, Log<()>) {
     let ((allow, allowed), waiting) = (watch::channel(false), Log::default());
     let log = waiting.clone();
     let kube = through(bench, move |request, service| {
@@ -335,7 +335,7 @@ fn delayed(
             http::Response::from_parts(parts, body.boxed_unsync())
         }
     });
-    (Client::standalone(kube, "test"), allow, waiting)
+    (CachedClient::standalone(kube, "test"), allow, waiting)
 }
 
 #[tokio::test]
@@ -392,7 +392,7 @@ async fn what_was_made_and_deleted_during_a_list_is_never_seen_again() {
 async fn an_object_deleted_while_it_is_modified_is_none() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
-    let client = Client::standalone(
+    let client = CachedClient::standalone(
         through(&bench, |request, service| async move {
             if request.method() == http::Method::PUT {
                 let deletion = http::Request::delete(request.uri()).body(kube::client::Body::empty());

@@ -15,7 +15,7 @@ use windlass::controller::{Watch, from_fn};
 use windlass::informer::Change;
 use windlass::owner::OwnerError;
 use windlass::prune::{Children, PruneError};
-use windlass::{Client, Context, Controller, Manager, ObjectKey, Outcome, owner};
+use windlass::{CachedClient, Context, Controller, Manager, ObjectKey, Outcome, owner};
 use windlass_server::authn::User;
 
 use crate::bench::{Bench, Log, Running, wait_for};
@@ -38,7 +38,7 @@ fn key(name: &str) -> ObjectKey {
 }
 
 /// A client that counts its reads of single objects.
-fn counted(bench: &Bench) -> (Client, Arc<AtomicUsize>) {
+fn counted(bench: &Bench) -> (CachedClient, Arc<AtomicUsize>) {
     let (service, gets) = (bench.server.service(), Arc::new(AtomicUsize::new(0)));
     let counter = Arc::clone(&gets);
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -46,7 +46,7 @@ fn counted(bench: &Bench) -> (Client, Arc<AtomicUsize>) {
         counter.fetch_add(usize::from(single), Ordering::Relaxed);
         service.clone().oneshot(request)
     });
-    (Client::standalone(kube::Client::new(service, "default"), "it"), gets)
+    (CachedClient::standalone(kube::Client::new(service, "default"), "it"), gets)
 }
 
 #[tokio::test]

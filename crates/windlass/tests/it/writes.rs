@@ -17,7 +17,7 @@ use windlass::client::ClientError;
 use windlass::events::{Broadcaster, EventApi, Recorder};
 use windlass::patch::{Committed, Draft};
 use windlass::prune::Children;
-use windlass::{Client, Context, Manager, ObjectKey, conditions};
+use windlass::{CachedClient, Context, Manager, ObjectKey, conditions};
 
 use crate::adversity::{forward, through};
 use crate::bench::{Bench, Pet, PetStatus, Running, pet, wait_for};
@@ -320,7 +320,7 @@ async fn a_draft_whose_status_was_refused_goes_on_from_what_was_patched() {
             http::Response::builder().status(403).body(body).expect("a response")
         }
     });
-    let client = Client::standalone(kube, "it");
+    let client = CachedClient::standalone(kube, "it");
     let mut draft = Draft::new(Arc::new(client.create(&pet("thor")).await.expect("created")));
     draft.spec.tricks.push("sit".into());
     draft.status.get_or_insert_default().id = Some("7".into());
@@ -707,7 +707,7 @@ async fn two_field_managers_apply_different_fields_of_one_child() {
         map.data = Some([(field.to_owned(), "1".to_owned())].into());
         map
     };
-    let apply = async |client: &Client, field: &str| {
+    let apply = async |client: &CachedClient, field: &str| {
         let applied = Children::of(&thor).apply(client, map(field)).await.expect("applied");
         (applied.data.unwrap_or_default().into_keys().collect::<Vec<_>>(), applied.metadata.resource_version)
     };

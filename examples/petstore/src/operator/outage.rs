@@ -10,7 +10,7 @@ use std::{
 
 use futures::{Stream, StreamExt, stream};
 use tracing::{info, warn};
-use windlass::{Client, ObjectKey, cache::Lister};
+use windlass::{CachedClient, ObjectKey, cache::Lister};
 
 use crate::{api::v1alpha1::Pet, client::StoreClient};
 
@@ -21,7 +21,7 @@ pub(crate) struct KnownPets(Arc<OnceLock<Lister<Pet>>>);
 
 impl KnownPets {
     /// Finds the Pets where the controller does.
-    pub(crate) fn learn(&self, client: &Client) {
+    pub(crate) fn learn(&self, client: &CachedClient) {
         self.0.get_or_init(|| client.caches().lister());
     }
 

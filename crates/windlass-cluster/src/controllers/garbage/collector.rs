@@ -8,8 +8,8 @@ use kube::api::{DeleteParams, ListParams, Patch, Preconditions, PropagationPolic
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use windlass::client::{ClientError, Objects};
-use windlass::queue::{Priority, Verdict};
-use windlass::{Client, ObjectKey};
+use windlass::queue::{Completion, Priority};
+use windlass::{CachedClient, ObjectKey};
 
 use super::Shared;
 use super::graph::{FOREGROUND, Identity, Kind, Node, ORPHAN};
@@ -36,7 +36,7 @@ enum CollectError {
     Behind,
     /// A request failed.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    CachedClient(#[from] ClientError),
     /// The kinds could not be discovered.
     #[error("the served kinds cannot be discovered: {0}")]
     Discover(#[from] kube::Error),
@@ -63,37 +63,37 @@ struct Owners {
 
 /// See the [module documentation](self).
 pub(super) struct Collector {
-    client: Client,
+    client: CachedClient,
     kinds: watch::Receiver<Kinds>,
     shared: Arc<Shared>,
 }
 
 impl Collector {
-    pub(super) fn new(client: Client, kinds: watch::Receiver<Kinds>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(client: CachedClient, kinds: watch::Receiver<Kinds>, shared: Arc<Shared>) -> Self {
         Self { client, kinds, shared }
     }
 
     /// Deletes an object if nothing holds it any more.
-    pub(super) async fn attempt_to_delete(&self, uid: &str) -> Verdict {
+    pub(super) async fn attempt_to_delete(&self, uid: &str) -> Completion {
         self.complete().await;
-        let Some(node) = self.node(uid) else { return Verdict::Done };
+        let Some(node) = self.node(uid) else { return Completion::Done };
         match self.delete(&node).await {
             Ok(Attempt::Absent) => {
                 let (effects, again) = self.shared.graph.lock().absent(&node.identity);
                 self.shared.carry_out(effects, Priority::NORMAL);
-                if again { Verdict::Retry } else { Verdict::Done }
+                if again { Completion::Retry } else { Completion::Done }
             }
             // It exists, but its informer has not shown it: it may be gone again before it does.
-            Ok(Attempt::Done) if self.node(uid).is_some_and(|node| node.is_virtual) => Verdict::Retry,
-            Ok(Attempt::Done) | Err(CollectError::NamespacedOwner) => Verdict::Done,
+            Ok(Attempt::Done) if self.node(uid).is_some_and(|node| node.is_virtual) => Completion::Retry,
+            Ok(Attempt::Done) | Err(CollectError::NamespacedOwner) => Completion::Done,
             Err(error) => failed(&node, &error),
         }
     }
 
     /// Removes an object from the owners of its dependents, then lets it go.
-    pub(super) async fn attempt_to_orphan(&self, uid: &str) -> Verdict {
+    pub(super) async fn attempt_to_orphan(&self, uid: &str) -> Completion {
         self.complete().await;
-        let Some(node) = self.node(uid) else { return Verdict::Done };
+        let Some(node) = self.node(uid) else { return Completion::Done };
         // One that is overlooked would be deleted, so the graph is not asked: it may be behind.
         let dependents = match self.find_dependents(&node.identity).await {
             Ok(dependents) => dependents,
@@ -103,13 +103,13 @@ impl Collector {
         let orphaned = dependents.iter().map(|(dependent, _)| self.remove_owners(dependent, &owners));
         for result in futures::future::join_all(orphaned).await {
             match result {
-                Err(CollectError::Client(error)) if error.is_not_found() => {}
+                Err(CollectError::CachedClient(error)) if error.is_not_found() => {}
                 Err(error) => return failed(&node, &error),
                 Ok(()) => {}
             }
         }
         match self.remove_finalizer(&node.identity, ORPHAN).await {
-            Ok(()) => Verdict::Done,
+            Ok(()) => Completion::Done,
             Err(error) => failed(&node, &error),
         }
     }
@@ -379,10 +379,10 @@ impl Collector {
 }
 
 /// Reports what went wrong, unless it is in the nature of things, and asks for another try.
-fn failed(node: &Node, error: &CollectError) -> Verdict {
+fn failed(node: &Node, error: &CollectError) -> Completion {
     let expected = match error {
         CollectError::Unmapped(..) | CollectError::Behind => true,
-        CollectError::Client(error) => error.is_conflict(),
+        CollectError::CachedClient(error) => error.is_conflict(),
         CollectError::NamespacedOwner | CollectError::Discover(_) => false,
     };
     if expected {
@@ -390,7 +390,7 @@ fn failed(node: &Node, error: &CollectError) -> Verdict {
     } else {
         tracing::warn!(object = %node.identity, %error, "garbage collection failed");
     }
-    Verdict::Retry
+    Completion::Retry
 }
 
 fn has(object: &Metadata, finalizer: &str) -> bool {

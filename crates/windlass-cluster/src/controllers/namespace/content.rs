@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DeleteParams, ListParams, Request};
 use kube::core::ObjectList;
 use serde::de::IgnoredAny;
-use windlass::Client;
+use windlass::CachedClient;
 
 use super::Counts;
 use crate::controllers::discovery::{Served, discover};
@@ -65,7 +65,7 @@ struct Left {
 }
 
 /// Deletes everything in a namespace, as far as it can be deleted now.
-pub(super) async fn sweep(client: &Client, namespace: &Namespace) -> Swept {
+pub(super) async fn sweep(client: &CachedClient, namespace: &Namespace) -> Swept {
     let mut swept = Swept::default();
     let discovered = match discover(client.kube()).await {
         Ok(discovered) => discovered,
@@ -100,7 +100,7 @@ fn is_pods(resource: &ApiResource) -> bool {
 }
 
 struct Sweeper<'a> {
-    client: &'a Client,
+    client: &'a CachedClient,
     namespace: &'a Namespace,
 }
 

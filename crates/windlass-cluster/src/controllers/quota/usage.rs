@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
-use windlass::{Client, ReconcileError};
+use windlass::{CachedClient, ReconcileError};
 use windlass_server::quota::{Amounts, Evaluator, Scope, add};
 use windlass_server::validation::quantity::Quantity;
 
@@ -15,7 +15,7 @@ use crate::controllers::metadata::Metadata;
 
 /// How much is used of everything in `hard` that can be measured.
 pub(super) async fn count(
-    client: &Client,
+    client: &CachedClient,
     quota: &ResourceQuota,
     hard: &BTreeMap<String, Text>,
 ) -> Result<BTreeMap<String, Text>, ReconcileError> {
