@@ -405,11 +405,11 @@ impl Caches {
     where
         K::DynamicType: Default,
     {
-        self.lister_with(&K::DynamicType::default())
+        self.lister_of(&K::DynamicType::default())
     }
 
     /// [`lister`](Self::lister) for a kind known only at run time.
-    pub fn lister_with<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
+    pub fn lister_of<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
         self.remembered::<K, _>(|made| &mut made.listers, |made| &made.listers, || self.find_lister(dt))
     }
 
@@ -532,7 +532,7 @@ impl Caches {
         // namespace.
         let existing = self.existing::<K>(&ApiResource::erase::<K>(dt));
         match existing.into_iter().find(|informer| informer.is_whole() && informer.namespace().is_none()) {
-            Some(everything) => self.lister_of(vec![everything]),
+            Some(everything) => self.reading(vec![everything]),
             None => self.lister_in(dt, &Scope::default()),
         }
     }
@@ -555,24 +555,24 @@ impl Caches {
         let known = self.known_with::<K>(dt);
         let covering = || known.informers().iter().filter(|informer| informer.covers(Some(namespace)));
         if let Some(whole) = covering().find(|informer| informer.is_whole() && informer.is_synced()) {
-            return self.lister_of(vec![Arc::clone(whole)]);
+            return self.reading(vec![Arc::clone(whole)]);
         }
         match covering().map(|informer| informer.namespace()).max() {
             Some(place) => {
                 let scope = Scope { namespace: place.map(str::to_owned), ..Scope::default() };
-                self.lister_of(vec![self.informer(dt, &scope)])
+                self.reading(vec![self.informer(dt, &scope)])
             }
-            None => self.lister_with(dt),
+            None => self.lister_of(dt),
         }
     }
 
-    fn lister_of<K: Object>(&self, informers: Vec<Arc<Informer<K>>>) -> Lister<K> {
+    fn reading<K: Object>(&self, informers: Vec<Arc<Informer<K>>>) -> Lister<K> {
         Lister::new(informers, self.inner.sync_timeout, self.inner.closing.clone())
     }
 
     /// Reads what a scope selects of a kind.
     pub fn lister_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Lister<K> {
-        self.lister_of(self.spread::<K>(scope).iter().map(|scope| self.informer(dt, scope)).collect())
+        self.reading(self.spread::<K>(scope).iter().map(|scope| self.informer(dt, scope)).collect())
     }
 
     /// A scope as informers have it: each of one of the manager's namespaces, if it was given any.

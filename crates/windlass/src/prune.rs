@@ -239,7 +239,7 @@ where
     let namespace = owner.meta().namespace.as_deref();
     let lister = match namespace {
         Some(namespace) => client.caches().lister_covering::<K>(&dt, namespace),
-        None => client.caches().lister_with::<K>(&dt),
+        None => client.caches().lister_of::<K>(&dt),
     };
     if namespace.is_some() {
         lister.check_covers(namespace)?;

@@ -48,11 +48,11 @@ pub(super) fn candidates<K: Object, O: Object>(lister: &Lister<K>, owner: &O) ->
 
 /// What nobody controls in a namespace.
 fn orphans<K: Object>(lister: &Lister<K>, namespace: &str) -> Vec<Arc<K>> {
-    lister.index(ORPHANS, |object: &K| match owner::controller(object) {
+    lister.add_index(ORPHANS, |object: &K| match owner::controller(object) {
         Some(_) => Vec::new(),
         None => object.meta().namespace.iter().cloned().collect(),
     });
-    lister.find(ORPHANS, namespace)
+    lister.by_index(ORPHANS, namespace)
 }
 
 /// The keys of the owners that may want to adopt an object, if nobody controls it.

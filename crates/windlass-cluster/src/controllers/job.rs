@@ -189,9 +189,9 @@ async fn release_others(
     running: Option<&Job>,
     lister: &Lister<Pod>,
 ) -> Result<(), ReconcileError> {
-    lister.index(TRACKED, |pod: &Pod| tracker(pod).iter().map(ToString::to_string).collect());
+    lister.add_index(TRACKED, |pod: &Pod| tracker(pod).iter().map(ToString::to_string).collect());
     let uid = running.and_then(|job| job.metadata.uid.as_deref());
-    let others = lister.find(TRACKED, &key.to_string()).into_iter().filter(|pod| {
+    let others = lister.by_index(TRACKED, &key.to_string()).into_iter().filter(|pod| {
         // One without a controller may yet be adopted by a job that runs.
         uid.is_none() || owner::controller(&**pod).is_some_and(|controller| Some(&*controller.uid) != uid)
     });

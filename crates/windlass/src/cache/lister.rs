@@ -22,10 +22,10 @@ use crate::object::{Object, describe};
 /// # fn example(pods: Lister<Pod>) {
 /// let one: Option<Arc<Pod>> = pods.get(&ObjectKey::new("default", "web-0"));
 /// let web: Vec<Arc<Pod>> = pods.labelled("app", "web");
-/// pods.index("node", |pod: &Pod| {
+/// pods.add_index("node", |pod: &Pod| {
 ///     pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect()
 /// });
-/// let on_node = pods.find("node", "node-1");
+/// let on_node = pods.by_index("node", "node-1");
 /// # }
 /// ```
 pub struct Lister<K: Object> {
@@ -127,7 +127,7 @@ impl<K: Object> Lister<K> {
             let labels = object.meta().labels.as_ref();
             labels.and_then(|labels| labels.get(&label)).cloned().into_iter().collect()
         });
-        self.by_index(&name, value)
+        self.read_index(&name, value)
     }
 
     /// All objects owned by another (controller or not), through an index made at the first call.
@@ -139,19 +139,19 @@ impl<K: Object> Lister<K> {
             let owners = object.meta().owner_references.iter().flatten();
             owners.map(|owner| owner.uid.clone()).collect()
         });
-        self.by_index("owner", uid)
+        self.read_index("owner", uid)
     }
 
     /// Adds an index: `values` names what an object is filed under. A name that exists is kept.
     /// Indexes may be added at any time; what is known is filed at once.
-    pub fn index(&self, name: &str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
+    pub fn add_index(&self, name: &str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
         self.ensure_index(&format!("user/{name}"), values);
     }
 
-    /// All objects filed under a value of an index added with [`index`](Self::index); none if
+    /// All objects filed under a value of an index added with [`add_index`](Self::add_index); none if
     /// there is no such index.
-    pub fn find(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        self.by_index(&format!("user/{index}"), value)
+    pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+        self.read_index(&format!("user/{index}"), value)
     }
 
     /// Number of objects.
@@ -202,7 +202,7 @@ impl<K: Object> Lister<K> {
         }
     }
 
-    fn by_index(&self, name: &str, value: &str) -> Vec<Arc<K>> {
+    fn read_index(&self, name: &str, value: &str) -> Vec<Arc<K>> {
         self.gather(|store| store.by_index(name, value))
     }
 

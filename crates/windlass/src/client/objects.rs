@@ -54,7 +54,7 @@ impl<K: Object> Objects<K> {
 
     /// The lister of the kind. See [`CachedClient::lister`].
     pub fn lister(&self) -> Lister<K> {
-        self.client.inner.caches.lister_with(&self.dt)
+        self.client.inner.caches.lister_of(&self.dt)
     }
 
     /// An object from the cache. See [`CachedClient::get`].

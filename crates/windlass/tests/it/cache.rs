@@ -51,7 +51,7 @@ async fn listers_find_by_label_owner_and_own_index() {
     let thor = client.create(&pet("thor")).await.expect("created");
     let maps = client.lister::<ConfigMap>();
     maps.wait_synced().await.expect("synced");
-    maps.index("first-key", |map| map.data.iter().filter_map(|data| data.keys().next().cloned()).collect());
+    maps.add_index("first-key", |map| map.data.iter().filter_map(|data| data.keys().next().cloned()).collect());
     for n in 0..3 {
         let mut map = ConfigMap {
             metadata: ObjectMeta {
@@ -71,7 +71,7 @@ async fn listers_find_by_label_owner_and_own_index() {
     // Also before the watch has shown them.
     assert_eq!(maps.labelled("even", "true").len(), 2);
     assert_eq!(maps.owned_by(&thor).len(), 1);
-    assert_eq!(maps.find("first-key", "key-2").len(), 1);
+    assert_eq!(maps.by_index("first-key", "key-2").len(), 1);
     let metadata = client.lister::<PartialObjectMeta<ConfigMap>>();
     metadata.wait_synced().await.expect("synced");
     assert_eq!(metadata.labelled("even", "false").len(), 1);
