@@ -210,3 +210,39 @@ async fn the_making_of_pods_is_told_in_events() {
     assert_eq!(event.message.unwrap(), format!("Created pod: {}", made[0].name_any()));
     cluster.stop().await.unwrap();
 }
+
+/// Makes every pod ready that is not, at a few different seconds of the same hour, some after restarts: such pods are
+/// about equally good to delete.
+async fn make_ready_at_about_the_same_time(pods: &Api<Pod>) {
+    let unready = list(pods).await.into_iter().filter(|pod| {
+        pod.metadata.deletion_timestamp.is_none()
+            && pod.status.as_ref().is_none_or(|status| status.conditions.is_none())
+    });
+    for (at, pod) in unready.enumerate() {
+        let status = json!({"status": {
+            "phase": "Running",
+            "conditions": [{
+                "type": "Ready", "status": "True", "lastTransitionTime": format!("2026-01-01T00:00:0{}Z", at % 4),
+            }],
+            "containerStatuses": [{
+                "name": "c", "image": "img:1", "imageID": "", "ready": true, "restartCount": at % 3,
+            }],
+        }});
+        pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_deployment_is_scaled_up_and_down_in_many_steps() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let deployments: Api<Deployment> = namespaced(&client, "default");
+    let pods: Api<Pod> = namespaced(&client, "default");
+    create(&deployments, workload("x", 25)).await;
+    for replicas in [25, 50, 75, 70, 64, 50, 40, 33, 21, 5] {
+        merge(&deployments, "x", json!({"spec": {"replicas": replicas}})).await;
+        until_pods(&pods, |pods| pods.len() == replicas).await;
+        make_ready_at_about_the_same_time(&pods).await;
+    }
+    cluster.stop().await.unwrap();
+}

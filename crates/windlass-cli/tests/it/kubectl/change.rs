@@ -87,6 +87,17 @@ fn workloads_are_scaled() {
 }
 
 #[test]
+fn a_deployment_is_scaled_in_many_steps() {
+    kubectl!(cluster, k);
+    k.run("create deployment x --image=nginx --replicas=25");
+    for replicas in [25, 50, 75, 70, 64, 50, 40, 33, 21, 5] {
+        k.run(&format!("scale deployment x --replicas={replicas}"));
+        k.run(&format!("wait deployment/x --for=jsonpath={{.status.replicas}}={replicas} --timeout=60s"));
+    }
+    assert_eq!(k.run("get pods -l app=x -o name").lines().count(), 5);
+}
+
+#[test]
 fn what_is_waited_for_comes() {
     kubectl!(cluster, k);
     k.pending_pod("solo");

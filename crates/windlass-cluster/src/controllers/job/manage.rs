@@ -74,7 +74,7 @@ impl Run<'_> {
             let mut seen = HashSet::new();
             // The best of each index stays: the last in the order of deletion.
             let mut order = std::mem::take(&mut left);
-            pods::sort_for_deletion(&mut order, self.now);
+            pods::sort_for_deletion(&mut order);
             for pod in order.into_iter().rev() {
                 let index = index_of(&pod).filter(|index| *index < spec.completions.unwrap_or(0));
                 if index.is_some_and(|index| seen.insert(index)) {
@@ -85,8 +85,9 @@ impl Run<'_> {
             }
         }
         if victims.len() < surplus {
-            let more = surplus - victims.len();
-            victims.extend(pods::preferred_victims(left, &[], more, self.now));
+            pods::sort_for_deletion(&mut left);
+            left.truncate(surplus - victims.len());
+            victims.append(&mut left);
         }
         victims.truncate(BURST);
         victims

@@ -1,8 +1,13 @@
 //! Which pods to give up first: those whose loss costs least.
 //!
-//! Mirrors the order of upstream's `ActivePodsWithRanks` in `pkg/controller/controller_utils.go`.
+//! Every pod gets a [`Place`] once, and places are compared field by field. That makes the order total by
+//! construction. Upstream compares pairs of pods (`ActivePods` and `ActivePodsWithRanks` in
+//! `pkg/controller/controller_utils.go`), and its rules contradict each other in one case: of two pods that became
+//! ready at about the same time, the uid decides if the times differ by a second, but the restarts decide if they are
+//! equal. Three such pods can form a circle. Here pods of about the same age count as equally old, so that the
+//! restarts decide in both cases, and the uid comes last.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,7 +18,7 @@ use super::{is_active, is_ready, phase, ready_since};
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The `count` pods to delete first. `related` are the pods of everything that has the same owner: a
+/// The `count` pods that a ReplicaSet deletes first. `related` are the pods of everything that has the same owner: a
 /// node that has many of them can spare one.
 pub(in crate::controllers) fn preferred_victims(
     mut pods: Vec<Arc<Pod>>,
@@ -26,51 +31,64 @@ pub(in crate::controllers) fn preferred_victims(
         for pod in related.iter().filter(|pod| is_active(pod)) {
             *on_node.entry(node(pod)).or_default() += 1;
         }
-        let rank = |pod: &Pod| on_node.get(node(pod)).copied().unwrap_or(0);
-        pods.sort_by(|a, b| compare(a, rank(a), b, rank(b), now));
+        pods.sort_by_cached_key(|pod| {
+            let colocated = on_node.get(node(pod)).copied().unwrap_or(0);
+            Place::of(pod, deletion_cost(pod), colocated, |time| magnitude(time, now))
+        });
         pods.truncate(count);
     }
     pods
 }
 
-/// Sorts pods, those to delete first in front.
-pub(in crate::controllers) fn sort_for_deletion(pods: &mut [Arc<Pod>], now: Timestamp) {
-    pods.sort_by(|a, b| compare(a, 0, b, 0, now));
+/// Sorts the pods of a job, those to delete first in front. Ages count exactly, deletion costs and nodes not at all.
+pub(in crate::controllers) fn sort_for_deletion(pods: &mut [Arc<Pod>]) {
+    pods.sort_by_cached_key(|pod| Place::of(pod, 0, 0, Reverse));
+}
+
+/// Where a pod stands in the order of deletion. The fields are in the order in which they decide; the lesser goes
+/// first. `Age` is a measure of how long ago something was: the greater, the longer. A time that nobody has set counts
+/// as younger than every other.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place<Age> {
+    assigned: bool,
+    phase: u8,
+    ready: bool,
+    deletion_cost: i32,
+    colocated: Reverse<usize>,
+    ready_for: Option<Age>,
+    restarts: Reverse<i32>,
+    sidecar_restarts: Reverse<i32>,
+    created: Option<Age>,
+    uid: Option<String>,
+}
+
+impl<Age> Place<Age> {
+    fn of(pod: &Pod, deletion_cost: i32, colocated: usize, age: impl Fn(Timestamp) -> Age) -> Self {
+        Self {
+            assigned: !node(pod).is_empty(),
+            phase: phase_rank(pod),
+            ready: is_ready(pod),
+            deletion_cost,
+            colocated: Reverse(colocated),
+            ready_for: ready_since(pod).map(&age),
+            restarts: Reverse(restarts(pod)),
+            sidecar_restarts: Reverse(sidecar_restarts(pod)),
+            created: pod.metadata.creation_timestamp.as_ref().map(|time| age(time.0)),
+            uid: pod.metadata.uid.clone(),
+        }
+    }
+}
+
+/// An age on a logarithmic scale: among pods of about the same age any will do.
+fn magnitude(time: Timestamp, now: Timestamp) -> i64 {
+    match now.duration_since(time).as_nanos() {
+        age @ 1.. => i64::from(age.ilog2()),
+        _ => -1,
+    }
 }
 
 fn node(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
-}
-
-fn compare(a: &Pod, a_rank: usize, b: &Pod, b_rank: usize, now: Timestamp) -> Ordering {
-    let created = |pod: &Pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let restarts = |pod: &Pod| (Reverse(restarts(pod)), Reverse(sidecar_restarts(pod)));
-    // Without a node < with one; pending < unknown < running; not ready < ready; cheap < dear;
-    // crowded < lonely; ready for a short time < for a long one; restarted often < seldom;
-    // young < old.
-    (!node(a).is_empty())
-        .cmp(&!node(b).is_empty())
-        .then_with(|| phase_rank(a).cmp(&phase_rank(b)))
-        .then_with(|| is_ready(a).cmp(&is_ready(b)))
-        .then_with(|| deletion_cost(a).cmp(&deletion_cost(b)))
-        .then_with(|| b_rank.cmp(&a_rank))
-        .then_with(|| compare_age(ready_since(a), a, ready_since(b), b, now))
-        .then_with(|| restarts(a).cmp(&restarts(b)))
-        .then_with(|| compare_age(created(a), a, created(b), b, now))
-}
-
-/// The younger first, on a logarithmic scale: among those of about the same age any will do, and the
-/// uid decides.
-fn compare_age(a: Option<Timestamp>, a_pod: &Pod, b: Option<Timestamp>, b_pod: &Pod, now: Timestamp) -> Ordering {
-    let (Some(a), Some(b)) = (a, b) else { return a.is_some().cmp(&b.is_some()) };
-    if a == b {
-        return Ordering::Equal;
-    }
-    let magnitude = |time: Timestamp| match now.duration_since(time).as_nanos() {
-        age @ 1.. => i64::from(age.ilog2()),
-        _ => -1,
-    };
-    magnitude(a).cmp(&magnitude(b)).then_with(|| a_pod.metadata.uid.cmp(&b_pod.metadata.uid))
 }
 
 fn phase_rank(pod: &Pod) -> u8 {
@@ -81,9 +99,13 @@ fn phase_rank(pod: &Pod) -> u8 {
     }
 }
 
+/// What a pod's annotation says; a number with a plus sign or leading zeros counts for nothing, as upstream has it
+/// (`pkg/apis/core/helper`).
 fn deletion_cost(pod: &Pod) -> i32 {
-    let annotations = pod.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(DELETION_COST)).and_then(|cost| cost.parse().ok()).unwrap_or(0)
+    let cost = pod.metadata.annotations.as_ref().and_then(|all| all.get(DELETION_COST));
+    let written_well =
+        |cost: &&String| *cost == "0" || cost.starts_with(['-', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
+    cost.filter(written_well).and_then(|cost| cost.parse().ok()).unwrap_or(0)
 }
 
 fn restarts(pod: &Pod) -> i32 {
@@ -98,3 +120,6 @@ fn sidecar_restarts(pod: &Pod) -> i32 {
     let statuses = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
     statuses.filter(|status| sidecars.contains(&&*status.name)).map(|status| status.restart_count).max().unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;
