@@ -157,6 +157,7 @@ fn libraries() {
         ("[1, 2, 1].indexOf(1) + [1, 2, 1].lastIndexOf(1)", "2"),
         ("[].max()", "error: max called on empty list"),
         ("[3, 1, 2].sort() + [1, 2].reverse() + [1, 1].distinct() + lists.range(2)", "[1, 2, 3, 2, 1, 1, 0, 1]"),
+        ("[3.0, 1.0, 0.0 / 0.0, 2.0, 1.0].sort()", "[1, 3, NaN, 1, 2]"),
         ("[[1], [2]].flatten() + [dyn([[1]])].flatten(2)", "[1, 2, 1]"),
         ("[1, 2, 3].slice(1, 3)", "[2, 3]"),
         ("[1, 2].first().value() + [1, 2].last().value()", "3"),
@@ -431,6 +432,27 @@ mod properties {
         })
     }
 
+    /// A few numbers, and what is none.
+    fn double() -> impl Strategy<Value = f64> {
+        prop::sample::select(vec![-2.5, -1.0, 0.0, 1.0, 2.5, 1e9, f64::NAN])
+    }
+
+    /// Three values of one type that has an order.
+    fn alike() -> impl Strategy<Value = [Value<'static>; 3]> {
+        let time = (-2..2i64, 0..2u32, -1..2i32);
+        let time = time.prop_map(|(seconds, nanos, offset)| time::Timestamp { seconds, nanos, offset });
+        prop_oneof![
+            prop::array::uniform3(-2..2i64).prop_map(|all| all.map(Value::Int)),
+            prop::array::uniform3(0..3u64).prop_map(|all| all.map(Value::Uint)),
+            prop::array::uniform3(-2..2i64).prop_map(|all| all.map(Value::Duration)),
+            prop::array::uniform3(any::<f64>().prop_filter("a number", |double| !double.is_nan()))
+                .prop_map(|all| all.map(Value::Double)),
+            prop::array::uniform3("[ab]{0,2}")
+                .prop_map(|all| all.map(|text| Value::String(value::Text::Shared(text.into())))),
+            prop::array::uniform3(time).prop_map(|all| all.map(Value::Timestamp)),
+        ]
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -442,6 +464,31 @@ mod properties {
         #[test]
         fn any_tokens_are_compiled_or_refused(text in soup()) {
             let _ = eval(&text, &json!({"a": 1}));
+        }
+
+        #[test]
+        fn any_list_of_doubles_can_be_sorted(list in proptest::collection::vec(double(), 0..100)) {
+            let text: Vec<String> = list.iter().map(|double| format!("double('{double}')")).collect();
+            let sorted = eval(&format!("[{}].sort()", text.join(", ")), &json!({}));
+            prop_assert!(sorted.starts_with('['), "{sorted}");
+            let sorted: Vec<f64> = sorted[1..sorted.len() - 1].split(", ").filter_map(|item| item.parse().ok()).collect();
+            prop_assert_eq!(sorted.len(), list.len());
+            let runs = |list: &[f64]| list.split(|double| double.is_nan()).map(<[f64]>::to_vec).collect::<Vec<_>>();
+            for (mut run, sorted) in runs(&list).into_iter().zip(runs(&sorted)) {
+                run.sort_by(f64::total_cmp);
+                prop_assert_eq!(run, sorted);
+            }
+        }
+
+        #[test]
+        fn values_of_one_type_are_in_a_total_order([a, b, c] in alike()) {
+            let order = |a: &Value<'_>, b: &Value<'_>| equal::compare(a, b).unwrap();
+            prop_assert_eq!(order(&a, &b), order(&b, &a).reverse());
+            if order(&a, &b).is_le() && order(&b, &c).is_le() {
+                prop_assert!(order(&a, &c).is_le());
+                let equal = order(&a, &b).is_eq() && order(&b, &c).is_eq();
+                prop_assert_eq!(order(&a, &c).is_eq(), equal);
+            }
         }
 
         #[test]

@@ -242,7 +242,11 @@ fn sort<'a>(context: &mut Context<'_>, values: &List<'a>, keys: &List<'a>) -> Ou
             return Err(Error::new("list elements must have the same type"));
         }
     }
-    pairs.sort_by(|(a, _), (b, _)| compare(a, b).unwrap_or(Ordering::Equal));
+    // What is not a number comes neither before nor after anything: it stays where it is, and what is on either side of
+    // it is sorted there. That is what cel-go's sort makes of a list of up to twelve elements.
+    for between in pairs.split_mut(|(key, _)| matches!(key, Value::Double(double) if double.is_nan())) {
+        between.sort_by(|(a, _), (b, _)| compare(a, b).unwrap_or(Ordering::Equal));
+    }
     list(context, pairs.into_iter().map(|(_, value)| value).collect())
 }
 

@@ -163,3 +163,45 @@ fn part<'a>(context: &mut Context<'_>, args: &[Value<'a>]) -> Outcome<'a> {
         _ => version.patch,
     } as i64))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn version() -> impl Strategy<Value = Semver> {
+        let text = proptest::string::string_regex("[01]\\.[01]\\.[01](-(0|1|10|a|a1|-)(\\.(0|b)){0,2})?(\\+x)?");
+        text.expect("a pattern").prop_map(|text| Semver::parse(&text).expect("a version"))
+    }
+
+    proptest! {
+        #[test]
+        fn versions_are_in_a_total_order(a in version(), b in version(), c in version()) {
+            prop_assert_eq!(a.compare(&b), b.compare(&a).reverse());
+            if a.compare(&b).is_le() && b.compare(&c).is_le() {
+                prop_assert!(a.compare(&c).is_le());
+                prop_assert_eq!(a.compare(&c).is_eq(), a.compare(&b).is_eq() && b.compare(&c).is_eq());
+            }
+        }
+    }
+
+    /// The example of the specification, semver.org, section 11.
+    #[test]
+    fn versions_before_a_release_are_in_order() {
+        let order = [
+            "1.0.0-alpha",
+            "1.0.0-alpha.1",
+            "1.0.0-alpha.beta",
+            "1.0.0-beta",
+            "1.0.0-beta.2",
+            "1.0.0-beta.11",
+            "1.0.0-rc.1",
+            "1.0.0",
+        ];
+        let parse = |text: &str| Semver::parse(text).expect("a version");
+        for pair in order.windows(2) {
+            assert_eq!(parse(pair[0]).compare(&parse(pair[1])), Ordering::Less, "{pair:?}");
+        }
+    }
+}

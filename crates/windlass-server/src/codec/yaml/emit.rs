@@ -415,3 +415,41 @@ fn natural_order(left: &str, right: &str) -> Ordering {
     let ((an, al), (bn, bl)) = (number(&left[at..]), number(&right[at..]));
     an.cmp(&bn).then(al.cmp(&bl)).then(x.cmp(&y))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Also where go-yaml's order contradicts itself, nothing is lost and nothing panics.
+        #[test]
+        fn sorting_keys_keeps_all_of_them(keys in proptest::collection::vec("[a-c0-2._-]{0,6}", 0..100)) {
+            let mut sorted: Vec<&str> = keys.iter().map(String::as_str).collect();
+            natural_sort(&mut sorted);
+            let mut expected: Vec<&str> = keys.iter().map(String::as_str).collect();
+            sorted.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(sorted, expected);
+        }
+
+        #[test]
+        fn two_keys_are_in_the_same_order_either_way(a in "[a-c0-2._-]{0,6}", b in "[a-c0-2._-]{0,6}") {
+            prop_assert_eq!(natural_order(&a, &b), natural_order(&b, &a).reverse());
+            prop_assert_eq!(natural_order(&a, &b) == Ordering::Equal, a == b);
+        }
+
+        /// Without digits the order is a proper one, and keys come out in it.
+        #[test]
+        fn keys_without_digits_come_out_in_order(keys in proptest::collection::vec("[a-c._-]{0,4}", 0..50)) {
+            let mut sorted: Vec<&str> = keys.iter().map(String::as_str).collect();
+            natural_sort(&mut sorted);
+            for (at, key) in sorted.iter().enumerate() {
+                for later in &sorted[at..] {
+                    prop_assert!(natural_order(key, later).is_le(), "{} and {}", key, later);
+                }
+            }
+        }
+    }
+}
