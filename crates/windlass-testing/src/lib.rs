@@ -8,14 +8,14 @@
 //! #[windlass_testing::test]
 //! async fn settings_are_marked(env: Env) {
 //!     let mut manager = env.manager().build().expect("a manager");
-//!     let mark = controller::from_fn(|key: ObjectKey, ctx: Context| async move {
+//!     let mark = controller::from_key_fn(|key: ObjectKey, ctx: Context| async move {
 //!         let mark = |map: &mut ConfigMap| {
 //!             map.data.get_or_insert_default().insert("seen".into(), "yes".into());
 //!         };
 //!         ctx.client().modify(&key, mark).await?;
 //!         Ok(Outcome::Done)
 //!     });
-//!     manager.add(Controller::<ConfigMap>::new("settings").complete(mark)).expect("added");
+//!     manager.add(Controller::<ConfigMap>::new("settings").complete_keyed(mark)).expect("added");
 //!     env.run(manager);
 //!
 //!     let mut map = ConfigMap::default();

@@ -11,7 +11,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::events::EventApi;
 use windlass::lease::LeaderElection;
 use windlass::prune::Children;
@@ -40,7 +40,7 @@ fn map(name: &str) -> ConfigMap {
 /// An operator that keeps one ConfigMap for each toy of a pet.
 fn toys(env: &Env) -> Manager {
     let mut manager = env.manager().name("toys").build().expect("built");
-    let reconciler = from_fn(|key: ObjectKey, ctx: Context| async move {
+    let reconciler = from_key_fn(|key: ObjectKey, ctx: Context| async move {
         let Some(pet) = ctx.get::<Pet>(&key).await? else {
             return Ok(Outcome::Done);
         };
@@ -54,7 +54,7 @@ fn toys(env: &Env) -> Manager {
         ctx.recorder().normal(&*pet, "Played", "all toys are there");
         Ok(Outcome::Done)
     });
-    manager.add(Controller::<Pet>::new("toys").owns::<ConfigMap>().complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("toys").owns::<ConfigMap>().complete_keyed(reconciler)).expect("added");
     manager
 }
 
@@ -79,11 +79,11 @@ async fn an_hour_passes_in_no_time(env: Env) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     let mut manager = env.manager().build().expect("built");
-    let hourly = from_fn(move |_, _| {
+    let hourly = from_key_fn(move |_, _| {
         counted.fetch_add(1, Ordering::Relaxed);
         async { Ok(Outcome::RequeueAfter(Duration::from_secs(3600))) }
     });
-    manager.add(Controller::<ConfigMap>::new("hourly").complete(hourly)).expect("added");
+    manager.add(Controller::<ConfigMap>::new("hourly").complete_keyed(hourly)).expect("added");
     let running = env.run(manager);
     env.client().create(&map("clock")).await.expect("created");
     env.eventually("the first hour", async || count.load(Ordering::Relaxed) >= 1).await;
@@ -98,11 +98,11 @@ async fn time_passes_by_no_timer(env: Env) {
     let counts: Arc<[AtomicUsize; 2]> = Arc::default();
     let (reconciled, terms) = (Arc::clone(&counts), Arc::clone(&counts));
     let mut manager = env.manager().leader_election(LeaderElection::new("default", "lock")).build().expect("built");
-    let every_minute = from_fn(move |_, _| {
+    let every_minute = from_key_fn(move |_, _| {
         reconciled[0].fetch_add(1, Ordering::Relaxed);
         async { Ok(Outcome::RequeueAfter(Duration::from_secs(60))) }
     });
-    manager.add(Controller::<ConfigMap>::new("minutes").complete(every_minute)).expect("added");
+    manager.add(Controller::<ConfigMap>::new("minutes").complete_keyed(every_minute)).expect("added");
     let lead = move |_, shutdown: CancellationToken| {
         terms[1].fetch_add(1, Ordering::Relaxed);
         async move {
@@ -243,8 +243,8 @@ fn failure(test: impl AsyncFnOnce(Env)) -> String {
 /// Runs a manager that cannot start, because its kind is not installed, until it has failed.
 async fn run_failing(env: &Env) -> Running {
     let mut manager = env.manager().name("doomed").sync_timeout(Duration::from_secs(1)).build().expect("built");
-    let idle = from_fn(|_, _| async { Ok(Outcome::Done) });
-    manager.add(Controller::<Pet>::new("pets").complete(idle)).expect("added");
+    let idle = from_key_fn(|_, _| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("pets").complete_keyed(idle)).expect("added");
     let ready = manager.ready();
     let running = env.run(manager);
     assert!(!ready.await, "there are no pets");
@@ -276,8 +276,8 @@ fn a_manager_that_failed_fails_the_test_and_is_named() {
 fn a_wait_in_vain_says_what_failed_last() {
     let said = failure(async |env: Env| {
         let mut manager = env.manager().build().expect("built");
-        let failing = from_fn(|_, _| async { Err("no food left".into()) });
-        manager.add(Controller::<ConfigMap>::new("maps").complete(failing)).expect("added");
+        let failing = from_key_fn(|_, _| async { Err("no food left".into()) });
+        manager.add(Controller::<ConfigMap>::new("maps").complete_keyed(failing)).expect("added");
         env.run(manager);
         env.client().create(&map("bowl")).await.expect("created");
         env.eventually("what never comes", async || false).await;

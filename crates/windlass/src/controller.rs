@@ -6,26 +6,27 @@
 //! what the object asks for. It runs for different keys at the same time, never twice for one.
 //!
 //! ```no_run
-//! use std::time::Duration;
+//! use std::{sync::Arc, time::Duration};
 //! use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-//! use windlass::controller::{Controller, Watch};
-//! use windlass::predicate;
-//! use windlass::{Context, ObjectKey, Outcome, Reconcile};
+//! use windlass::{Context, Controller, ObjectKey, Outcome, Reconcile, predicate};
 //!
 //! struct Settings;
 //!
-//! impl Reconcile for Settings {
-//!     async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-//!         let Some(settings) = ctx.get::<ConfigMap>(key).await? else {
-//!             return Ok(Outcome::Done); // gone: nothing to look after
-//!         };
-//!         ctx.recorder().normal(&*settings, "Seen", "looked at the settings");
+//! impl Reconcile<ConfigMap> for Settings {
+//!     async fn reconcile(&self, settings: Arc<ConfigMap>, ctx: Context) -> windlass::Result {
+//!         ctx.recorder().normal(&*settings, "Seen", "read the settings");
 //!         Ok(Outcome::RequeueAfter(Duration::from_secs(60)))
+//!     }
+//!
+//!     // Optional: the object does not exist any more.
+//!     async fn gone(&self, key: ObjectKey, _ctx: Context) -> windlass::Result {
+//!         tracing::info!(%key, "deleted");
+//!         Ok(Outcome::Done)
 //!     }
 //! }
 //!
 //! let controller = Controller::<ConfigMap>::new("settings")
-//!     .for_(Watch::default().predicate(predicate::resource_version_changed()))
+//!     .predicate(predicate::resource_version_changed())
 //!     .owns::<Secret>()
 //!     .concurrency(4)
 //!     .complete(Settings);
@@ -53,7 +54,7 @@ use tokio_util::task::TaskTracker;
 
 pub use context::{Context, ReconcileId};
 pub use enqueue::Enqueuer;
-pub use reconcile::{Outcome, Reconcile, ReconcileError, from_fn};
+pub use reconcile::{Outcome, Reconcile, ReconcileError, ReconcileKey, from_fn, from_key_fn};
 
 use crate::cache::{Caches, Scope};
 use crate::client::CachedClient;
@@ -69,20 +70,23 @@ use crate::queue::QueueConfig;
 use crate::rbac::{OWN, READ, Rules, WRITE};
 use crate::shard::Sharding;
 use permits::Permits;
+use reconcile::{AnyReconciler, OfKeys, OfObjects};
 use source::{KindSource, Source, StreamSource};
 
-/// Which objects of a kind a controller watches, and which changes count.
+/// Which objects of another kind wake a controller, and which of their changes count: for
+/// [`Controller::owns_with`] and [`Controller::watches_with`]. For the controller's own kind there are
+/// [`Controller::scope`], [`Controller::predicate`] and [`Controller::transform`].
 ///
 /// ```
-/// use k8s_openapi::api::core::v1::Secret;
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 /// use windlass::cache::Scope;
 /// use windlass::controller::{Controller, Watch};
 /// use windlass::predicate;
 ///
-/// let ours = Watch::<Secret>::default()
+/// let secrets = Watch::<Secret>::default()
 ///     .scope(Scope::default().namespace("petstore").fields("type=Opaque"))
 ///     .predicate(predicate::labels_changed().or(predicate::resource_version_changed()));
-/// let controller = Controller::with_watch("secrets", ours);
+/// let controller = Controller::<ConfigMap>::new("settings").owns_with(secrets);
 /// ```
 #[derive(Debug)]
 pub struct Watch<K: Object> {
@@ -203,20 +207,38 @@ pub(crate) struct Options {
 ///     })
 ///     .concurrency(4)
 ///     .reconcile_timeout(Duration::from_secs(60))
-///     .complete(from_fn(|_key, _ctx| async { Ok(Outcome::Done) }));
+///     .complete(from_fn(|_deployment, _ctx| async { Ok(Outcome::Done) }));
 /// ```
 #[must_use = "a controller does nothing before it is completed and added to a manager"]
 pub struct Controller<K: Object> {
     name: String,
     primary: Watch<K>,
-    sources: Vec<Box<dyn Source>>,
+    /// What depends on the primary kind is settled when the controller is complete, so that the order of the
+    /// builder's methods does not matter.
+    sources: Vec<MakeSource>,
     options: Options,
     enqueuer: Enqueuer,
     cluster: Option<RemoteCluster>,
     permits: Permits,
+}
+
+/// Makes a source once the kind that the controller looks after is settled.
+type MakeSource = Box<dyn FnOnce(&Primary) -> Box<dyn Source> + Send + Sync>;
+
+/// What sources must know of the kind that the controller looks after.
+#[derive(Clone)]
+struct Primary {
+    resource: ApiResource,
+    cluster_scoped: bool,
     /// Whether objects of the kind were seen to be in no namespace: kinds known only at run time do
     /// not say. An owner that was not seen yet is reconciled when it is.
     seen_cluster_scoped: Arc<AtomicBool>,
+}
+
+impl Primary {
+    fn is_cluster_scoped(&self) -> bool {
+        self.cluster_scoped || self.seen_cluster_scoped.load(Ordering::Relaxed)
+    }
 }
 
 impl<K: Object> std::fmt::Debug for Controller<K> {
@@ -232,14 +254,24 @@ impl<K: Object> Controller<K> {
     where
         K::DynamicType: Default,
     {
-        Self::with_watch(name, Watch::default())
+        Self::dynamic(name, K::DynamicType::default())
     }
 
-    /// A controller for what a [`Watch`] selects; the way to name a kind known only at run time.
-    pub fn with_watch(name: impl Into<String>, watch: Watch<K>) -> Self {
+    /// A controller for all objects of a kind known only at run time.
+    ///
+    /// ```
+    /// use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+    /// use windlass::controller::from_fn;
+    /// use windlass::{Controller, Outcome};
+    ///
+    /// let gateways = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "Gateway"));
+    /// let controller = Controller::<DynamicObject>::dynamic("gateway", gateways)
+    ///     .complete(from_fn(|_gateway, _ctx| async { Ok(Outcome::Done) }));
+    /// ```
+    pub fn dynamic(name: impl Into<String>, dt: K::DynamicType) -> Self {
         Self {
             name: name.into(),
-            primary: watch,
+            primary: Watch::dynamic(dt),
             sources: Vec::new(),
             options: Options {
                 concurrency: 1,
@@ -251,13 +283,49 @@ impl<K: Object> Controller<K> {
             enqueuer: Enqueuer::default(),
             cluster: None,
             permits: Permits::default(),
-            seen_cluster_scoped: Arc::default(),
         }
     }
 
-    /// Narrows which objects of kind `K` are looked after, and which changes count.
-    pub fn for_(mut self, watch: Watch<K>) -> Self {
-        self.primary = watch;
+    /// Looks after only those objects of kind `K` that a scope selects (a namespace, labels, fields). The server
+    /// filters, and nothing else is cached. An object that leaves the scope is
+    /// [gone](Reconcile::gone) for the controller. Another scope replaces this one.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Secret;
+    /// use windlass::Controller;
+    /// use windlass::cache::Scope;
+    ///
+    /// let controller = Controller::<Secret>::new("tls").scope(Scope::default().fields("type=kubernetes.io/tls"));
+    /// ```
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.primary = self.primary.scope(scope);
+        self
+    }
+
+    /// Reconciles an object of kind `K` only after changes that a predicate accepts. Deletions always count.
+    /// Several predicates must all accept. See [`predicate`](crate::predicate).
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Secret;
+    /// use windlass::{Controller, predicate};
+    ///
+    /// let controller = Controller::<Secret>::new("secrets").predicate(predicate::labels_changed());
+    /// ```
+    pub fn predicate(mut self, predicate: Predicate<K>) -> Self {
+        self.primary = self.primary.predicate(predicate);
+        self
+    }
+
+    /// Changes objects of kind `K` before they are cached, to save memory. See [`Watch::transform`].
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Secret;
+    /// use windlass::Controller;
+    ///
+    /// let controller = Controller::<Secret>::new("secrets").transform(|secret| secret.data = None);
+    /// ```
+    pub fn transform(mut self, change: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
+        self.primary = self.primary.transform(change);
         self
     }
 
@@ -273,17 +341,17 @@ impl<K: Object> Controller<K> {
 
     /// [`owns`](Self::owns) for what a [`Watch`] selects.
     pub fn owns_with<O: Object>(mut self, watch: Watch<O>) -> Self {
-        let owner = ApiResource::erase::<K>(&self.primary.dt);
-        let cluster_scoped = self.primary.is_cluster_scoped();
         if watch.caches.is_none() {
             let plural = O::plural(&watch.dt);
             self.permits.derived.allow(&watch, &plural, OWN);
             self.permits.owned.allow(&watch, &plural, WRITE);
         }
-        let seen = Arc::clone(&self.seen_cluster_scoped);
-        self.sources.push(Box::new(KindSource::new(watch, move |object: &O| {
-            owner_key(object, &owner, cluster_scoped || seen.load(Ordering::Relaxed)).into_iter().collect()
-        })));
+        self.sources.push(Box::new(|primary| {
+            let primary = primary.clone();
+            Box::new(KindSource::new(watch, move |object: &O| {
+                owner_key(object, &primary.resource, primary.is_cluster_scoped()).into_iter().collect()
+            }))
+        }));
         self
     }
 
@@ -330,7 +398,7 @@ impl<K: Object> Controller<K> {
         O: Object,
         F: Fn(&O) -> Vec<ObjectKey> + Send + Sync + 'static,
     {
-        self.sources.push(Box::new(KindSource::new(watch, map)));
+        self.sources.push(Box::new(|_| Box::new(KindSource::new(watch, map))));
         self
     }
 
@@ -359,7 +427,7 @@ impl<K: Object> Controller<K> {
         F: Fn() -> S + Send + Sync + 'static,
         S: Stream<Item = ObjectKey> + Send + 'static,
     {
-        self.sources.push(Box::new(StreamSource::new(stream)));
+        self.sources.push(Box::new(|_| Box::new(StreamSource::new(stream))));
         self
     }
 
@@ -428,13 +496,30 @@ impl<K: Object> Controller<K> {
         self.enqueuer.clone()
     }
 
-    /// The controller with its reconciler, ready for [`Manager::add`](crate::Manager::add).
-    pub fn complete<R: Reconcile>(mut self, reconciler: R) -> CompleteController {
+    /// The controller with its reconciler, ready for [`Manager::add`](crate::Manager::add). The reconciler must be
+    /// one of kind `K`.
+    pub fn complete<R: Reconcile<K>>(self, reconciler: R) -> CompleteController {
+        let dt = self.primary.dt.clone();
+        self.complete_any(Arc::new(OfObjects { reconciler, dt }))
+    }
+
+    /// The controller with a reconciler that receives keys instead of objects, ready for
+    /// [`Manager::add`](crate::Manager::add).
+    pub fn complete_keyed<R: ReconcileKey>(self, reconciler: R) -> CompleteController {
+        self.complete_any(Arc::new(OfKeys(reconciler)))
+    }
+
+    fn complete_any(mut self, reconciler: Arc<dyn AnyReconciler>) -> CompleteController {
         let (derived, plural) = (&mut self.permits.derived, K::plural(&self.primary.dt));
         derived.allow(&self.primary, &plural, ["get", "list", "watch", "update", "patch"]);
         derived.allow(&self.primary, &format!("{plural}/status"), ["get", "update", "patch"]);
         derived.allow(&self.primary, &format!("{plural}/finalizers"), ["update"]);
-        let seen = self.seen_cluster_scoped;
+        let primary = Primary {
+            resource: ApiResource::erase::<K>(&self.primary.dt),
+            cluster_scoped: self.primary.is_cluster_scoped(),
+            seen_cluster_scoped: Arc::default(),
+        };
+        let seen = Arc::clone(&primary.seen_cluster_scoped);
         let own_key = move |object: &K| {
             if object.meta().namespace.is_none() {
                 seen.store(true, Ordering::Relaxed);
@@ -442,12 +527,12 @@ impl<K: Object> Controller<K> {
             vec![ObjectKey::of(object)]
         };
         let mut sources: Vec<Box<dyn Source>> = vec![Box::new(KindSource::new(self.primary, own_key))];
-        sources.extend(self.sources);
+        sources.extend(self.sources.into_iter().map(|make| make(&primary)));
         CompleteController {
             name: self.name.into(),
             sources: sources.into(),
             options: self.options,
-            reconciler: Box::new(worker::Typed(Arc::new(reconciler))),
+            reconciler,
             enqueuer: self.enqueuer,
             cluster: self.cluster,
             permits: self.permits,
@@ -464,7 +549,7 @@ impl<K: Object> Controller<K> {
 ///
 /// /// What an operator's library offers to whoever puts the manager together.
 /// pub fn controller() -> CompleteController {
-///     Controller::<ConfigMap>::new("settings").complete(from_fn(|_key, _ctx| async { Ok(Outcome::Done) }))
+///     Controller::<ConfigMap>::new("settings").complete(from_fn(|_map, _ctx| async { Ok(Outcome::Done) }))
 /// }
 /// ```
 #[must_use = "a controller does nothing before it is added to a manager"]
@@ -472,7 +557,7 @@ pub struct CompleteController {
     name: Arc<str>,
     sources: Arc<[Box<dyn Source>]>,
     options: Options,
-    reconciler: Box<dyn worker::AnyReconciler>,
+    reconciler: Arc<dyn AnyReconciler>,
     enqueuer: Enqueuer,
     cluster: Option<RemoteCluster>,
     permits: Permits,
@@ -584,15 +669,17 @@ impl CompleteController {
         environment: Environment,
         shutdown: CancellationToken,
     ) -> BoxFuture<'static, Result<(), SyncError>> {
-        self.reconciler.run(worker::Run {
+        let run = worker::Run {
             name: Arc::clone(&self.name),
+            reconciler: Arc::clone(&self.reconciler),
             sources: Arc::clone(&self.sources),
             options: self.options.clone(),
             enqueuer: self.enqueuer.clone(),
             client: self.cluster.as_ref().map_or_else(|| environment.client.clone(), |cluster| cluster.client.clone()),
             environment,
             shutdown,
-        })
+        };
+        Box::pin(run.run())
     }
 }
 

@@ -18,14 +18,14 @@
 //! ```
 //! # use k8s_openapi::api::core::v1::ConfigMap;
 //! # use windlass::finalizer::{Finalize, Finalizer};
-//! use windlass::controller::{Controller, Watch};
-//! use windlass::predicate;
+//! use windlass::{Controller, predicate};
 //!
 //! # fn example<B: Finalize<ConfigMap>>(bucket: B) {
 //! let ours = predicate::object(|map: &ConfigMap| {
 //!     map.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("bucket"))
 //! });
-//! let controller = Controller::with_watch("bucket", Watch::default().predicate(ours))
+//! let controller = Controller::<ConfigMap>::new("bucket")
+//!     .predicate(ours)
 //!     .complete(Finalizer::new("buckets.example.com/cleanup", bucket));
 //! # }
 //! ```
@@ -41,10 +41,10 @@
 //! struct Bucket;
 //!
 //! impl Finalize<ConfigMap> for Bucket {
-//!     async fn reconcile(&self, object: Arc<ConfigMap>, ctx: &Context) -> windlass::Result {
+//!     async fn reconcile(&self, object: Arc<ConfigMap>, ctx: Context) -> windlass::Result {
 //!         Ok(Outcome::Done) // make the bucket
 //!     }
-//!     async fn cleanup(&self, object: Arc<ConfigMap>, ctx: &Context) -> windlass::Result {
+//!     async fn cleanup(&self, object: Arc<ConfigMap>, ctx: Context) -> windlass::Result {
 //!         Ok(Outcome::Done) // remove it; the finalizer goes once this is done
 //!     }
 //! }
@@ -53,13 +53,14 @@
 //!     .complete(Finalizer::new("buckets.example.com/cleanup", Bucket));
 //! ```
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::api::Patch;
 use serde_json::json;
 
-use crate::client::{CachedClient, ClientError};
-use crate::controller::{Context, Outcome, Reconcile};
+use crate::client::{CachedClient, ClientError, Objects};
+use crate::controller::{Context, Outcome, Reconcile, ReconcileError};
 use crate::key::ObjectKey;
 use crate::object::Object;
 
@@ -75,11 +76,11 @@ use crate::object::Object;
 /// struct Bucket;
 ///
 /// impl Finalize<ConfigMap> for Bucket {
-///     async fn reconcile(&self, _map: Arc<ConfigMap>, _ctx: &Context) -> windlass::Result {
+///     async fn reconcile(&self, _map: Arc<ConfigMap>, _ctx: Context) -> windlass::Result {
 ///         Ok(Outcome::Done)
 ///     }
 ///
-///     async fn cleanup(&self, map: Arc<ConfigMap>, _ctx: &Context) -> windlass::Result {
+///     async fn cleanup(&self, map: Arc<ConfigMap>, _ctx: Context) -> windlass::Result {
 ///         let busy = map.data.is_some();
 ///         Ok(if busy { Outcome::RequeueAfter(Duration::from_secs(5)) } else { Outcome::Done })
 ///     }
@@ -87,11 +88,11 @@ use crate::object::Object;
 /// ```
 pub trait Finalize<K: Object>: Send + Sync + 'static {
     /// Brings the world closer to what the object asks for. The finalizer is on the object.
-    fn reconcile(&self, object: Arc<K>, ctx: &Context) -> impl Future<Output = crate::Result> + Send;
+    fn reconcile(&self, object: Arc<K>, ctx: Context) -> impl Future<Output = crate::Result> + Send;
 
     /// Undoes it: the object is being deleted. With [`Outcome::Done`] the finalizer is removed
     /// and the object may go; with [`Outcome::RequeueAfter`] or an error it stays.
-    fn cleanup(&self, object: Arc<K>, ctx: &Context) -> impl Future<Output = crate::Result> + Send;
+    fn cleanup(&self, object: Arc<K>, ctx: Context) -> impl Future<Output = crate::Result> + Send;
 }
 
 /// Makes a [`Reconcile`] of a [`Finalize`]. See the [module documentation](self).
@@ -106,56 +107,69 @@ pub trait Finalize<K: Object>: Send + Sync + 'static {
 ///     .complete(Finalizer::new("buckets.example.com/cleanup", bucket));
 /// # }
 /// ```
-#[derive(Debug, Clone)]
-pub struct Finalizer<K: Object, R> {
+pub struct Finalizer<K, R> {
     name: String,
     inner: R,
-    dt: K::DynamicType,
+    kind: PhantomData<fn(Arc<K>)>,
+}
+
+impl<K, R: Clone> Clone for Finalizer<K, R> {
+    fn clone(&self) -> Self {
+        Self { name: self.name.clone(), inner: self.inner.clone(), kind: PhantomData }
+    }
+}
+
+impl<K, R: std::fmt::Debug> std::fmt::Debug for Finalizer<K, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Finalizer").field("name", &self.name).field("inner", &self.inner).finish()
+    }
 }
 
 impl<K: Object, R: Finalize<K>> Finalizer<K, R> {
-    /// `name` is the finalizer's, as `pets.example.com/cleanup`; it must belong to one controller.
-    pub fn new(name: impl Into<String>, inner: R) -> Self
-    where
-        K::DynamicType: Default,
-    {
-        Self::new_with(name, inner, K::DynamicType::default())
-    }
-
-    /// The same for a kind known only at run time.
+    /// `name` is the finalizer's, as `pets.example.com/cleanup`; it must belong to one controller. The kind is the
+    /// controller's, also one that is known only at run time:
     ///
     /// ```
     /// # use kube::api::{ApiResource, DynamicObject};
+    /// # use windlass::Controller;
     /// # use windlass::finalizer::{Finalize, Finalizer};
-    /// use windlass::controller::{Controller, Watch};
-    ///
     /// # fn example<B: Finalize<DynamicObject>>(kind: ApiResource, bucket: B) {
-    /// let finalizer = Finalizer::new_with("buckets.example.com/cleanup", bucket, kind.clone());
-    /// let controller = Controller::with_watch("bucket", Watch::<DynamicObject>::dynamic(kind)).complete(finalizer);
+    /// let controller = Controller::<DynamicObject>::dynamic("bucket", kind)
+    ///     .complete(Finalizer::new("buckets.example.com/cleanup", bucket));
     /// # }
     /// ```
-    pub fn new_with(name: impl Into<String>, inner: R, dt: K::DynamicType) -> Self {
-        Self { name: name.into(), inner, dt }
+    pub fn new(name: impl Into<String>, inner: R) -> Self {
+        Self { name: name.into(), inner, kind: PhantomData }
     }
 
-    /// An object that the controller selects; or one that it has selected and that still is to be cleaned up.
-    async fn find(&self, key: &ObjectKey, ctx: &Context) -> Result<Option<Arc<K>>, ClientError> {
-        if let Some(object) = ctx.get_with::<K>(&self.dt, key).await? {
-            return Ok(Some(object));
+    async fn clean_up(&self, object: Arc<K>, ctx: Context, objects: Objects<K>) -> crate::Result {
+        let (key, uid) = (ObjectKey::of(&*object), object.meta().uid.clone());
+        let client = ctx.client().clone();
+        let outcome = self.inner.cleanup(object, ctx).await?;
+        if outcome == Outcome::Done {
+            // `cleanup` may have written the object: start from the latest state, also when it is no
+            // longer part of what the controller selects. Another object of the name has not been
+            // cleaned up.
+            let latest = objects.get(&key).await?;
+            if let Some(latest) = latest.filter(|latest| latest.meta().uid == uid) {
+                remove_with(&client, objects.dynamic_type(), latest, &self.name).await?;
+            }
         }
-        // The client sees all.
-        let object = ctx.client().objects_with::<K>(self.dt.clone()).get(key).await?;
-        Ok(object.filter(|object| object.meta().deletion_timestamp.is_some() && contains(&**object, &self.name)))
+        Ok(outcome)
     }
 }
 
-impl<K: Object, R: Finalize<K>> Reconcile for Finalizer<K, R> {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> crate::Result {
-        let Some(object) = self.find(key, ctx).await? else {
-            return Ok(Outcome::Done);
-        };
+/// The kind that the controller looks after.
+fn own<K: Object>(ctx: &Context) -> Result<Objects<K>, ReconcileError> {
+    let unknown = "a finalizer of a kind known only at run time is called by a controller of that kind";
+    ctx.own::<K>().ok_or_else(|| ReconcileError::terminal(unknown))
+}
+
+impl<K: Object, R: Finalize<K>> Reconcile<K> for Finalizer<K, R> {
+    async fn reconcile(&self, object: Arc<K>, ctx: Context) -> crate::Result {
+        let objects = own::<K>(&ctx)?;
         if object.meta().deletion_timestamp.is_none() {
-            let object = ensure_with(ctx.client(), &self.dt, object, &self.name).await?;
+            let object = ensure_with(ctx.client(), objects.dynamic_type(), object, &self.name).await?;
             return match object {
                 Some(object) => self.inner.reconcile(object, ctx).await,
                 None => Ok(Outcome::Done),
@@ -164,18 +178,17 @@ impl<K: Object, R: Finalize<K>> Reconcile for Finalizer<K, R> {
         if !contains(&*object, &self.name) {
             return Ok(Outcome::Done);
         }
-        let uid = object.meta().uid.clone();
-        let outcome = self.inner.cleanup(object, ctx).await?;
-        if outcome == Outcome::Done {
-            // `cleanup` may have written the object: start from the latest state, also when it is no
-            // longer part of what the controller selects. Another object of the name has not been
-            // cleaned up.
-            let latest = ctx.client().objects_with::<K>(self.dt.clone()).get(key).await?;
-            if let Some(latest) = latest.filter(|latest| latest.meta().uid == uid) {
-                remove_with(ctx.client(), &self.dt, latest, &self.name).await?;
-            }
+        self.clean_up(object, ctx, objects).await
+    }
+
+    /// An object may have left the controller's scope while it was being cleaned up: the client still sees it.
+    async fn gone(&self, key: ObjectKey, ctx: Context) -> crate::Result {
+        let objects = own::<K>(&ctx)?;
+        let ours = |object: &Arc<K>| object.meta().deletion_timestamp.is_some() && contains(&**object, &self.name);
+        match objects.get(&key).await?.filter(ours) {
+            Some(object) => self.clean_up(object, ctx, objects).await,
+            None => Ok(Outcome::Done),
         }
-        Ok(outcome)
     }
 }
 

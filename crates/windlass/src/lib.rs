@@ -33,7 +33,7 @@
 //! struct Store; // the outside system
 //!
 //! impl Finalize<Pet> for Store {
-//!     async fn reconcile(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
+//!     async fn reconcile(&self, pet: Arc<Pet>, ctx: Context) -> windlass::Result {
 //!         let generation = pet.metadata.generation;
 //!         let mut draft = Draft::new(pet);
 //!         let status = draft.status.get_or_insert_default();
@@ -46,7 +46,7 @@
 //!         Ok(Outcome::Done)
 //!     }
 //!
-//!     async fn cleanup(&self, _pet: Arc<Pet>, _ctx: &Context) -> windlass::Result {
+//!     async fn cleanup(&self, _pet: Arc<Pet>, _ctx: Context) -> windlass::Result {
 //!         Ok(Outcome::Done) // removed outside: the object may go
 //!     }
 //! }
@@ -114,7 +114,7 @@ mod object;
 mod retry;
 
 pub use client::CachedClient;
-pub use controller::{Context, Controller, Outcome, Reconcile, ReconcileError};
+pub use controller::{Context, Controller, Outcome, Reconcile, ReconcileError, ReconcileKey};
 pub use key::ObjectKey;
 pub use manager::Manager;
 pub use object::Object;

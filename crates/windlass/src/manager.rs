@@ -23,7 +23,7 @@
 //!     .build()?;
 //! manager.add(
 //!     Controller::<ConfigMap>::new("settings")
-//!         .complete(controller::from_fn(|_key, _ctx| async { Ok(Outcome::Done) })),
+//!         .complete(controller::from_fn(|_map, _ctx| async { Ok(Outcome::Done) })),
 //! )?;
 //! manager.run().await?; // until SIGINT or SIGTERM
 //! # Ok(()) }
@@ -87,7 +87,7 @@ struct Bound {
 /// let (stop, seen) = (CancellationToken::new(), CancellationToken::new());
 /// let mut manager = Manager::builder(kube).probes("127.0.0.1:0").build()?;
 /// let told = seen.clone();
-/// manager.add(Controller::<ConfigMap>::new("settings").complete(controller::from_fn(move |_key, _ctx| {
+/// manager.add(Controller::<ConfigMap>::new("settings").complete(controller::from_fn(move |_map, _ctx| {
 ///     told.cancel();
 ///     async { Ok(Outcome::Done) }
 /// })))?;

@@ -63,7 +63,7 @@
 //!
 //! let controller = Controller::<ConfigMap>::new("settings")
 //!     .sharding(16)
-//!     .complete(controller::from_fn(|_key, _ctx| async { Ok(Outcome::Done) }));
+//!     .complete(controller::from_fn(|_map, _ctx| async { Ok(Outcome::Done) }));
 //! ```
 
 mod coordinator;

@@ -23,7 +23,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use windlass::{
     Context, Controller, Outcome, ReconcileError,
-    controller::{CompleteController, Watch},
+    controller::CompleteController,
     finalizer::{Finalize, Finalizer},
     patch::Draft,
     predicate,
@@ -80,7 +80,7 @@ pub fn controller(store: StoreClient, timing: Timing) -> CompleteController {
     Controller::<Pet>::new(NAME)
         // What the operator writes itself, status and finalizer, is no reason to look again, and
         // must not cut the delay after a failure short.
-        .for_(Watch::default().predicate(predicate::generation_changed()))
+        .predicate(predicate::generation_changed())
         .source(outages)
         .concurrency(CONCURRENCY)
         .queue(QueueConfig { base_delay: timing.first_retry, max_delay: timing.last_retry, ..QueueConfig::default() })
@@ -96,17 +96,17 @@ struct PetReconciler {
 }
 
 impl Finalize<Pet> for PetReconciler {
-    async fn reconcile(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
+    async fn reconcile(&self, pet: Arc<Pet>, ctx: Context) -> windlass::Result {
         self.pets.learn(ctx.client());
         let answer = self.ensure(&pet).await;
-        report(&pet, &answer, ctx).await?;
+        report(&pet, &answer, &ctx).await?;
         match answer {
             Ok(_) => Ok(Outcome::RequeueAfter(spread(self.resync))),
             Err(error) => Err(failure(error)),
         }
     }
 
-    async fn cleanup(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
+    async fn cleanup(&self, pet: Arc<Pet>, ctx: Context) -> windlass::Result {
         self.pets.learn(ctx.client());
         let removed = self.store.remove(pet.entry_id(), key(&pet)).await;
         match removed {
@@ -117,7 +117,7 @@ impl Finalize<Pet> for PetReconciler {
                 Ok(Outcome::Done)
             }
             Err(error) => {
-                report(&pet, &Err(error.clone()), ctx).await?;
+                report(&pet, &Err(error.clone()), &ctx).await?;
                 Err(failure(error))
             }
         }

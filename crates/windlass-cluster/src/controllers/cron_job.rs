@@ -34,13 +34,12 @@ pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
 
 struct CronJobs;
 
-impl Reconcile for CronJobs {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(cron) = ctx.get::<CronJob>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<CronJob> for CronJobs {
+    async fn reconcile(&self, cron: Arc<CronJob>, ctx: Context) -> windlass::Result {
         let mut jobs = ctx.client().lister::<Job>().owned_by(&*cron);
         jobs.retain(|job| owner::is_controlled_by(&**job, &*cron));
         let status = cron.status.clone().unwrap_or_default();
-        let mut run = Run { ctx, cron: CronJob::clone(&cron), status, now: Timestamp::now() };
+        let mut run = Run { ctx: &ctx, cron: CronJob::clone(&cron), status, now: Timestamp::now() };
         let cleaned = run.clean_up(&jobs).await;
         let synced = match cleaned {
             Ok(()) => Box::pin(run.sync(&jobs)).await,

@@ -12,6 +12,8 @@ mod scale;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetStatus,
 };
@@ -51,23 +53,22 @@ pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
 
 struct Deployments;
 
-impl Reconcile for Deployments {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(deployment) = ctx.get::<Deployment>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<Deployment> for Deployments {
+    async fn reconcile(&self, deployment: Arc<Deployment>, ctx: Context) -> windlass::Result {
         let mut deployment = Deployment::clone(&deployment);
         if spec(&deployment).selector == LabelSelector::default() {
-            return refuse_to_select_all(ctx, deployment).await;
+            return refuse_to_select_all(&ctx, deployment).await;
         }
         let Some(selector) = claim::selector(&spec(&deployment).selector) else { return Ok(Outcome::Done) };
         let candidates = claim::candidates(&ctx.client().lister::<ReplicaSet>(), &deployment);
-        let sets = claim::claim(ctx, &deployment, &selector, candidates, &[]).await?;
+        let sets = claim::claim(&ctx, &deployment, &selector, candidates, &[]).await?;
         let sets = sets.iter().map(|set| ReplicaSet::clone(set)).collect();
         if deployment.metadata.deletion_timestamp.is_some() {
             let sets = ReplicaSetsOf::split(&deployment, sets);
-            return progress::sync_status(ctx, &sets, deployment).await;
+            return progress::sync_status(&ctx, &sets, deployment).await;
         }
-        progress::check_paused(ctx, &mut deployment).await?;
-        let rolled = Box::pin(Rollout { ctx, deployment }.reconcile(sets)).await;
+        progress::check_paused(&ctx, &mut deployment).await?;
+        let rolled = Box::pin(Rollout { ctx: &ctx, deployment }.reconcile(sets)).await;
         rolled.or_else(|error| match error.get_ref().downcast_ref::<ClientError>() {
             // Nothing can be created any more, and all there is will be deleted.
             Some(refused) if is_terminating(refused) => Ok(Outcome::Done),

@@ -47,26 +47,25 @@ fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
 
 struct Budgets;
 
-impl Reconcile for Budgets {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(budget) = ctx.get::<PodDisruptionBudget>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<PodDisruptionBudget> for Budgets {
+    async fn reconcile(&self, budget: Arc<PodDisruptionBudget>, ctx: Context) -> windlass::Result {
         let lister = ctx.client().lister::<Pod>();
-        let mut covered = lister.in_namespace(key.namespace().unwrap_or_default());
+        let mut covered = lister.in_namespace(budget.metadata.namespace.as_deref().unwrap_or_default());
         covered.retain(|pod| covers(&budget, pod));
         if covered.is_empty() {
             ctx.recorder().normal(&*budget, "NoPods", "No matching pods found");
         }
-        let (expected, desired) = match counts(ctx, &budget, &covered).await {
+        let (expected, desired) = match counts(&ctx, &budget, &covered).await {
             Ok(counts) => counts,
             Err(error) => {
                 let note = format!("Failed to calculate the number of expected pods: {error}");
                 ctx.recorder().warning(&*budget, "CalculateExpectedPodCountFailed", note);
-                fail_safe(ctx, &budget, &error.to_string()).await?;
+                fail_safe(&ctx, &budget, &error.to_string()).await?;
                 return Err(error);
             }
         };
         let now = Timestamp::now();
-        let (disrupted, recheck) = disrupted(ctx, &budget, &covered, now);
+        let (disrupted, recheck) = disrupted(&ctx, &budget, &covered, now);
         let healthy = covered.iter().filter(|pod| {
             let name = pod.metadata.name.as_deref().unwrap_or_default();
             pod.metadata.deletion_timestamp.is_none() && !disrupted.contains_key(name) && pods::is_ready(pod)

@@ -155,30 +155,41 @@ struct Jobs {
     failures: Mutex<HashMap<ObjectKey, Record>>,
 }
 
-impl Reconcile for Jobs {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let lister = ctx.client().lister::<Pod>();
-        let job = ctx.get::<Job>(key).await?;
-        if job.as_ref().is_some_and(|job| spec(job).managed_by.as_deref().is_some_and(|by| by != MANAGER)) {
+impl Reconcile<Job> for Jobs {
+    async fn reconcile(&self, job: Arc<Job>, ctx: Context) -> windlass::Result {
+        let key = ObjectKey::of(&*job);
+        if spec(&job).managed_by.as_deref().is_some_and(|by| by != MANAGER) {
             return Ok(Outcome::Done);
         }
-        let running = job.filter(|job| end(job).is_none());
-        release_others(ctx, key, running.as_deref(), &lister).await?;
-        let Some(job) = running else {
-            self.failures.lock().remove(key);
-            return Ok(Outcome::Done);
-        };
+        if end(&job).is_some() {
+            return self.forget(&key, &ctx).await;
+        }
+        let lister = ctx.client().lister::<Pod>();
+        release_others(&ctx, &key, Some(&job), &lister).await?;
         let Some(selector) = spec(&job).selector.as_ref().and_then(claim::selector) else { return Ok(Outcome::Done) };
         let candidates = claim::candidates(&lister, &*job);
-        let claimed = claim::claim(ctx, &*job, &selector, candidates, &[FINALIZER]).await?;
-        let record = self.failures.lock().get(key).copied().unwrap_or_default();
-        let mut run = Run::new(ctx, Job::clone(&job), claimed, record);
+        let claimed = claim::claim(&ctx, &*job, &selector, candidates, &[FINALIZER]).await?;
+        let record = self.failures.lock().get(&key).copied().unwrap_or_default();
+        let mut run = Run::new(&ctx, Job::clone(&job), claimed, record);
         let managed = Box::pin(run.advance()).await;
         let again = run.again;
         let counted = Box::pin(run.track()).await?;
-        self.failures.lock().insert(key.clone(), counted);
+        self.failures.lock().insert(key, counted);
         managed?;
         Ok(again.map_or(Outcome::Done, Outcome::RequeueAfter))
+    }
+
+    async fn gone(&self, key: ObjectKey, ctx: Context) -> windlass::Result {
+        self.forget(&key, &ctx).await
+    }
+}
+
+impl Jobs {
+    /// A job that does not run, or does not exist, has no pods to count.
+    async fn forget(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
+        release_others(ctx, key, None, &ctx.client().lister::<Pod>()).await?;
+        self.failures.lock().remove(key);
+        Ok(Outcome::Done)
     }
 }
 

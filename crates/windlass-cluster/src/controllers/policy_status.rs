@@ -28,9 +28,9 @@ struct PolicyStatus {
     check: Check,
 }
 
-impl Reconcile for PolicyStatus {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(policy) = ctx.get::<ValidatingAdmissionPolicy>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<ValidatingAdmissionPolicy> for PolicyStatus {
+    async fn reconcile(&self, policy: Arc<ValidatingAdmissionPolicy>, _ctx: Context) -> windlass::Result {
+        let key = ObjectKey::of(&*policy);
         let generation = policy.metadata.generation.unwrap_or_default();
         let seen = policy.status.as_ref().and_then(|status| status.observed_generation).unwrap_or_default();
         if generation <= seen {

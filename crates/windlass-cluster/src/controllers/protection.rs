@@ -4,6 +4,8 @@
 //! object that is being deleted when nothing uses it. Mirrors upstream's
 //! `pkg/controller/volume/pvcprotection` and `pvprotection`.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use kube::Resource;
 use kube::api::{ListParams, PartialObjectMeta, Patch};
@@ -31,11 +33,11 @@ pub(super) fn add_volumes(manager: &mut Manager) -> Result<(), ManagerError> {
 
 struct Claims;
 
-impl Reconcile for Claims {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(claim) = ctx.get::<Claim>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<Claim> for Claims {
+    async fn reconcile(&self, claim: Arc<Claim>, ctx: Context) -> windlass::Result {
+        let key = ObjectKey::of(&*claim);
         if claim.metadata.deletion_timestamp.is_none() {
-            return protect::<PersistentVolumeClaim>(key, &*claim, CLAIM_FINALIZER, ctx).await;
+            return protect::<PersistentVolumeClaim>(&key, &*claim, CLAIM_FINALIZER, &ctx).await;
         }
         if !has(&*claim, CLAIM_FINALIZER) {
             return Ok(Outcome::Done);
@@ -50,23 +52,23 @@ impl Reconcile for Claims {
         if pods.iter().any(|pod| uses(pod, &claim)) {
             return Ok(Outcome::Done);
         }
-        release::<PersistentVolumeClaim>(key, &*claim, CLAIM_FINALIZER, ctx).await
+        release::<PersistentVolumeClaim>(&key, &*claim, CLAIM_FINALIZER, &ctx).await
     }
 }
 
 struct Volumes;
 
-impl Reconcile for Volumes {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(volume) = ctx.get::<PersistentVolume>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<PersistentVolume> for Volumes {
+    async fn reconcile(&self, volume: Arc<PersistentVolume>, ctx: Context) -> windlass::Result {
+        let key = ObjectKey::of(&*volume);
         if volume.metadata.deletion_timestamp.is_none() {
-            return protect::<PersistentVolume>(key, &*volume, VOLUME_FINALIZER, ctx).await;
+            return protect::<PersistentVolume>(&key, &*volume, VOLUME_FINALIZER, &ctx).await;
         }
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         if phase == Some("Bound") || !has(&*volume, VOLUME_FINALIZER) {
             return Ok(Outcome::Done);
         }
-        release::<PersistentVolume>(key, &*volume, VOLUME_FINALIZER, ctx).await
+        release::<PersistentVolume>(&key, &*volume, VOLUME_FINALIZER, &ctx).await
     }
 }
 

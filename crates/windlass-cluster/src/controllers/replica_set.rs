@@ -38,22 +38,21 @@ pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
 
 struct ReplicaSets;
 
-impl Reconcile for ReplicaSets {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(set) = ctx.get::<ReplicaSet>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<ReplicaSet> for ReplicaSets {
+    async fn reconcile(&self, set: Arc<ReplicaSet>, ctx: Context) -> windlass::Result {
         let Some(spec) = &set.spec else { return Ok(Outcome::Done) };
         let Some(selector) = claim::selector(&spec.selector) else { return Ok(Outcome::Done) };
         let lister = ctx.client().lister::<Pod>();
         let (active, others): (Vec<_>, Vec<_>) =
             claim::candidates(&lister, &*set).into_iter().partition(|pod| pods::is_active(pod));
-        let active = claim::claim(ctx, &*set, &selector, active, &[]).await?;
+        let active = claim::claim(&ctx, &*set, &selector, active, &[]).await?;
         let terminating = others.iter().filter(|pod| {
             pods::is_terminating(pod) && owner::is_controlled_by(&***pod, &*set) && claim::selects(&selector, &***pod)
         });
         let terminating = terminating.count();
         let failure = match set.metadata.deletion_timestamp {
             Some(_) => None,
-            None => manage(ctx, &set, spec, &lister, active.clone()).await.err(),
+            None => manage(&ctx, &set, spec, &lister, active.clone()).await.err(),
         };
         let now = Timestamp::now();
         let status = status(&set, spec, &active, terminating, failure.as_ref(), now);

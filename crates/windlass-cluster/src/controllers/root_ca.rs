@@ -4,6 +4,7 @@
 //! Mirrors upstream's `pkg/controller/certificates/rootcacertpublisher/publisher.go`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use windlass::cache::Scope;
@@ -36,9 +37,9 @@ struct RootCa {
     data: BTreeMap<String, String>,
 }
 
-impl Reconcile for RootCa {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(namespace) = ctx.get::<Namespace>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<Namespace> for RootCa {
+    async fn reconcile(&self, namespace: Arc<Namespace>, ctx: Context) -> windlass::Result {
+        let key = ObjectKey::of(&*namespace);
         if !is_active(&namespace) {
             return Ok(Outcome::Done);
         }

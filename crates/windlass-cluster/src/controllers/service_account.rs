@@ -2,6 +2,8 @@
 //!
 //! Mirrors upstream's `pkg/controller/serviceaccount/serviceaccounts_controller.go`.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::PartialObjectMeta;
 use windlass::cache::Scope;
@@ -30,9 +32,9 @@ pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
 
 struct ServiceAccounts;
 
-impl Reconcile for ServiceAccounts {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(namespace) = ctx.get::<Namespace>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<Namespace> for ServiceAccounts {
+    async fn reconcile(&self, namespace: Arc<Namespace>, ctx: Context) -> windlass::Result {
+        let key = ObjectKey::of(&*namespace);
         let account = ObjectKey::new(key.name(), NAME);
         if !is_active(&namespace) || ctx.get::<Account>(&account).await?.is_some() {
             return Ok(Outcome::Done);

@@ -10,7 +10,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::watcher;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
 use crate::{OBJECTS, memory, runtime};
@@ -88,7 +88,7 @@ async fn run_windlass(client: kube::Client) -> Result {
     let controller = Controller::<ConfigMap>::new("bench").concurrency(2);
     // As an event does: the key is put in the queue again while it is worked on.
     let (shared, again) = (Arc::clone(&mode), controller.enqueuer());
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let (mode, again) = (Arc::clone(&shared), again.clone());
         async move {
             mode.count.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +109,7 @@ async fn run_windlass(client: kube::Client) -> Result {
         let all = all.clone();
         signals(waking.subscribe()).flat_map(move |()| futures::stream::iter(all.keys()))
     };
-    manager.add(controller.source(everything).complete(reconciler)).unwrap();
+    manager.add(controller.source(everything).complete_keyed(reconciler)).unwrap();
     let stop = CancellationToken::new();
     let running = tokio::spawn(manager.run_until(stop.clone()));
     synced(async || lister.is_synced()).await;

@@ -15,7 +15,7 @@ use http_body_util::StreamBody;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
 use crate::{DATA, OBJECTS, megabytes, memory, runtime};
@@ -54,14 +54,14 @@ pub(crate) fn run() {
         let lister = manager.lister::<ConfigMap>();
         let reconciled = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&reconciled);
-        let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
             count.fetch_add(1, Ordering::Relaxed);
             async move {
                 assert!(ctx.get::<ConfigMap>(&key).await?.is_some());
                 Ok(Outcome::Done)
             }
         });
-        manager.add(Controller::<ConfigMap>::new("soak").concurrency(2).complete(reconciler)).unwrap();
+        manager.add(Controller::<ConfigMap>::new("soak").concurrency(2).complete_keyed(reconciler)).unwrap();
         let stop = CancellationToken::new();
         let running = tokio::spawn(manager.run_until(stop.clone()));
         lister.wait_synced().await.ok();

@@ -52,6 +52,10 @@ impl<K: Object> Objects<K> {
         Self { client, dt, kind: PhantomData }
     }
 
+    pub(crate) fn dynamic_type(&self) -> &K::DynamicType {
+        &self.dt
+    }
+
     /// The lister of the kind. See [`CachedClient::lister`].
     pub fn lister(&self) -> Lister<K> {
         self.client.inner.caches.lister_of(&self.dt)

@@ -8,7 +8,7 @@ use kube::api::ApiResource;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Lister;
-use crate::client::{CachedClient, ClientError, Live};
+use crate::client::{CachedClient, ClientError, Live, Objects};
 use crate::events::Recorder;
 use crate::key::ObjectKey;
 use crate::lease::Fence;
@@ -19,13 +19,13 @@ use crate::object::Object;
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::Pod;
 /// # use windlass::{Context, ObjectKey, Outcome};
-/// async fn reconcile(key: &ObjectKey, ctx: &Context) -> windlass::Result {
-///     let cached = ctx.get::<Pod>(key).await?;          // from the cache
-///     let fresh = ctx.live().get::<Pod>(key).await?;    // from the server
+/// async fn reconcile(key: ObjectKey, ctx: Context) -> windlass::Result {
+///     let cached = ctx.get::<Pod>(&key).await?;         // from the cache
+///     let fresh = ctx.live().get::<Pod>(&key).await?;   // from the server
 ///     if let Some(pod) = cached {
 ///         ctx.recorder().normal(&*pod, "Seen", "hello");
 ///     }
-///     ctx.client().delete::<Pod>(key).await?;           // writes
+///     ctx.client().delete::<Pod>(&key).await?;          // writes
 ///     Ok(Outcome::Done)
 /// }
 /// ```
@@ -42,10 +42,17 @@ pub(super) struct Shared {
     pub(super) client: CachedClient,
     /// The manager's other clusters, by name.
     pub(super) clusters: Vec<(Arc<str>, CachedClient)>,
-    /// The [`Lister`] of what the controller looks after, if that is only a part of its kind.
+    /// The kind that the controller looks after: an [`Own`].
     pub(super) own: Option<Arc<dyn Any + Send + Sync>>,
     pub(super) recorder: Recorder,
     pub(super) shutdown: CancellationToken,
+}
+
+/// The kind that a controller looks after.
+pub(super) struct Own<K: Object> {
+    pub(super) dt: K::DynamicType,
+    /// What the controller looks after, if that is only a part of the kind.
+    pub(super) part: Option<Lister<K>>,
 }
 
 impl Shared {
@@ -88,9 +95,9 @@ impl Context {
 
     /// An object from the cache; `None` when it does not exist. See [`CachedClient::get`].
     ///
-    /// A controller that looks after a part of its kind ([`Watch::scope`](super::Watch::scope) of
-    /// [`Controller::for_`](super::Controller::for_)) sees that part of it: an object that has left it
-    /// is gone, as far as the controller is concerned. The [client](Self::client) sees all.
+    /// A controller that looks after a part of its kind ([`Controller::scope`](super::Controller::scope))
+    /// sees that part of it: for the controller, an object that has left the scope is gone. The
+    /// [client](Self::client) sees all objects.
     pub async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError>
     where
         K::DynamicType: Default,
@@ -104,11 +111,19 @@ impl Context {
         dt: &K::DynamicType,
         key: &ObjectKey,
     ) -> Result<Option<Arc<K>>, ClientError> {
-        if let Some(own) = self.own::<K>(dt)
-            && own.check_covers(key.namespace()).is_ok()
+        self.find(dt, key).await
+    }
+
+    pub(super) async fn find<K: Object>(
+        &self,
+        dt: &K::DynamicType,
+        key: &ObjectKey,
+    ) -> Result<Option<Arc<K>>, ClientError> {
+        if let Some(part) = self.part::<K>(dt)
+            && part.check_covers(key.namespace()).is_ok()
         {
-            own.wait_synced().await?;
-            return Ok(own.get(key));
+            part.wait_synced().await?;
+            return Ok(part.get(key));
         }
         self.shared.client.objects_with(dt.clone()).get(key).await
     }
@@ -124,16 +139,39 @@ impl Context {
 
     /// [`list`](Self::list) for a kind known only at run time.
     pub async fn list_with<K: Object>(&self, dt: &K::DynamicType) -> Result<Vec<Arc<K>>, ClientError> {
-        let Some(own) = self.own::<K>(dt) else { return self.shared.client.objects_with(dt.clone()).list().await };
-        own.wait_synced().await?;
-        Ok(own.list())
+        let Some(part) = self.part::<K>(dt) else { return self.shared.client.objects_with(dt.clone()).list().await };
+        part.wait_synced().await?;
+        Ok(part.list())
     }
 
     /// What the controller looks after, if that is a part of a kind: of this one.
-    fn own<K: Object>(&self, dt: &K::DynamicType) -> Option<&Lister<K>> {
-        let own = self.shared.own.as_ref()?.downcast_ref::<Lister<K>>()?;
+    fn part<K: Object>(&self, dt: &K::DynamicType) -> Option<&Lister<K>> {
+        let part = self.shared.own.as_ref()?.downcast_ref::<Own<K>>()?.part.as_ref()?;
         // A type that needs nothing at run time stands for one kind.
-        (size_of::<K::DynamicType>() == 0 || own.is_of(&ApiResource::erase::<K>(dt))).then_some(own)
+        (size_of::<K::DynamicType>() == 0 || part.is_of(&ApiResource::erase::<K>(dt))).then_some(part)
+    }
+
+    /// Everything that can be done with the kind that the controller looks after, if `K` is its type. This is how
+    /// a reconciler of a kind known only at run time reaches that kind. Like the [client](Self::client) it sees
+    /// all objects of the kind, also those outside of the controller's scope.
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # use kube::api::DynamicObject;
+    /// # use windlass::{Context, ObjectKey, Outcome};
+    /// async fn reconcile(object: Arc<DynamicObject>, ctx: Context) -> windlass::Result {
+    ///     let objects = ctx.own::<DynamicObject>().ok_or("a controller of another type")?;
+    ///     let live = objects.get_live(&ObjectKey::of(&*object)).await?;
+    ///     Ok(Outcome::Done)
+    /// }
+    /// ```
+    pub fn own<K: Object>(&self) -> Option<Objects<K>> {
+        let dt = match &self.shared.own {
+            Some(own) => &own.downcast_ref::<Own<K>>()?.dt,
+            // A context made for a test: a type that needs nothing at run time stands for one kind.
+            None => (&() as &dyn Any).downcast_ref::<K::DynamicType>()?,
+        };
+        Some(self.shared.client.objects_with(dt.clone()))
     }
 
     /// Reads that ask the server.

@@ -11,6 +11,7 @@ use futures::{Stream, StreamExt};
 use kube::api::ApiResource;
 use parking_lot::Mutex;
 
+use super::context::Own;
 use super::{Watch, keys_of};
 use crate::cache::{Caches, Lister, Scope};
 use crate::informer::{Change, Subscription, SyncError};
@@ -78,9 +79,8 @@ pub(super) trait Source: Send + Sync {
     fn watched(&self) -> Option<Watched> {
         None
     }
-    /// The [`Lister`] of what is watched, if that is only a part of a kind in the controller's own
-    /// cluster.
-    fn part(&self, _caches: &Caches) -> Option<Arc<dyn Any + Send + Sync>> {
+    /// The kind that is watched in the controller's own cluster: an [`Own`].
+    fn own(&self, _caches: &Caches) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
     /// Makes sure that the kind is being watched; the error names a kind that is already watched
@@ -156,9 +156,10 @@ impl<K: Object> Source for KindSource<K> {
         })
     }
 
-    fn part(&self, caches: &Caches) -> Option<Arc<dyn Any + Send + Sync>> {
-        let narrowed = self.watch.caches.is_none() && self.watch.scope != Scope::default();
-        narrowed.then(|| Arc::new(self.lister(caches)) as _)
+    fn own(&self, caches: &Caches) -> Option<Arc<dyn Any + Send + Sync>> {
+        let narrowed = self.watch.scope != Scope::default();
+        let own = Own { dt: self.watch.dt.clone(), part: narrowed.then(|| self.lister(caches)) };
+        self.watch.caches.is_none().then(|| Arc::new(own) as _)
     }
 
     fn register(&self, caches: &Caches) -> Result<(), String> {

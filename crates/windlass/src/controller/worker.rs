@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -20,7 +19,7 @@ use tracing::Instrument;
 use super::context::{Context, Shared};
 use super::enqueue::Enqueuer;
 use super::metrics::{Metrics, QueueMetrics};
-use super::reconcile::{Outcome, Reconcile, ReconcileError};
+use super::reconcile::{AnyReconciler, Outcome, ReconcileError};
 use super::source::{Sink, Source};
 use super::{Environment, Options};
 use crate::cache::Caches;
@@ -35,6 +34,7 @@ use crate::shard::{Claim, Coordinator, Keys, Sharding, Slots, shard_of};
 /// Everything one run of a controller needs.
 pub(super) struct Run {
     pub(super) name: Arc<str>,
+    pub(super) reconciler: Arc<dyn AnyReconciler>,
     pub(super) sources: Arc<[Box<dyn Source>]>,
     pub(super) options: Options,
     pub(super) enqueuer: Enqueuer,
@@ -44,22 +44,8 @@ pub(super) struct Run {
     pub(super) shutdown: CancellationToken,
 }
 
-/// A reconciler of any type. Erased per run, not per call: calls need no allocation.
-pub(super) trait AnyReconciler: Send + Sync {
-    fn run(&self, run: Run) -> BoxFuture<'static, Result<(), SyncError>>;
-}
-
-pub(super) struct Typed<R>(pub(super) Arc<R>);
-
-impl<R: Reconcile> AnyReconciler for Typed<R> {
-    fn run(&self, run: Run) -> BoxFuture<'static, Result<(), SyncError>> {
-        let reconciler = Arc::clone(&self.0);
-        Box::pin(run.run(reconciler))
-    }
-}
-
 impl Run {
-    async fn run<R: Reconcile>(self, reconciler: Arc<R>) -> Result<(), SyncError> {
+    pub(super) async fn run(self) -> Result<(), SyncError> {
         let caches = self.client.caches().clone();
         let queue = Queue::new(self.options.queue);
         let metrics = Metrics::new(&self.environment.metrics, &self.name, &self.options);
@@ -90,7 +76,7 @@ impl Run {
                 .iter()
                 .map(|cluster| (Arc::clone(&cluster.name), cluster.client.clone()))
                 .collect(),
-            own: self.sources.first().and_then(|primary| primary.part(&caches)),
+            own: self.sources.first().and_then(|primary| primary.own(&caches)),
             recorder: self.environment.recorder.clone(),
             shutdown: self.shutdown.clone(),
         };
@@ -110,7 +96,7 @@ impl Run {
             }
         };
         let worker = Arc::new(Worker {
-            reconciler,
+            reconciler: Arc::clone(&self.reconciler),
             queue: queue.clone(),
             domain,
             timeout: self.options.reconcile_timeout,
@@ -294,8 +280,8 @@ impl Domain {
     }
 }
 
-struct Worker<R> {
-    reconciler: Arc<R>,
+struct Worker {
+    reconciler: Arc<dyn AnyReconciler>,
     queue: Queue<ObjectKey>,
     domain: Domain,
     timeout: Option<Duration>,
@@ -311,7 +297,7 @@ enum Ended {
     Lost,
 }
 
-impl<R: Reconcile> Worker<R> {
+impl Worker {
     async fn work(&self, shutdown: &CancellationToken) {
         // Cancel-safe: a key is taken only when it is returned.
         while let Some(Some(item)) = shutdown.run_until_cancelled(self.queue.next()).await {
@@ -347,9 +333,9 @@ impl<R: Reconcile> Worker<R> {
         );
         let called = async {
             let Some(claim) = claim else {
-                return self.call(item, &context).await;
+                return self.call(item, context).await;
             };
-            claim.while_held(self.call(item, &context)).await.unwrap_or(Ended::Lost)
+            claim.while_held(self.call(item, context)).await.unwrap_or(Ended::Lost)
         };
         // Around all of it: what was given up panics, if it does, when it is dropped.
         let caught = AssertUnwindSafe(called.instrument(span.clone())).catch_unwind().await;
@@ -357,8 +343,8 @@ impl<R: Reconcile> Worker<R> {
         span.in_scope(|| self.judge(&item.key, ended))
     }
 
-    async fn call(&self, item: &Item<ObjectKey>, context: &Context) -> Ended {
-        let reconcile = self.reconciler.reconcile(&item.key, context);
+    async fn call(&self, item: &Item<ObjectKey>, context: Context) -> Ended {
+        let reconcile = self.reconciler.call(item.key.clone(), context);
         let Some(limit) = self.timeout else {
             return Ended::Returned(reconcile.await);
         };

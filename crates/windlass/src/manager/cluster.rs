@@ -12,14 +12,14 @@ use crate::object::Object;
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-/// # use windlass::controller::{Controller, Watch, from_fn};
+/// # use windlass::controller::{Controller, Watch, from_key_fn};
 /// # use windlass::{Manager, ObjectKey, Outcome};
 /// # fn example(home: kube::Client, away: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut manager = Manager::builder(home).build()?;
 /// let edge = manager.add_cluster("edge", away)?;
 /// let mirror = Controller::<ConfigMap>::new("mirror")
 ///     .watches_with(Watch::<Secret>::default().cluster(&edge), |secret| vec![ObjectKey::of(secret)])
-///     .complete(from_fn(|key, ctx| async move {
+///     .complete_keyed(from_key_fn(|key, ctx| async move {
 ///         let away = ctx.cluster("edge").ok_or("no such cluster")?;
 ///         let secret = away.get::<Secret>(&key).await?;
 ///         tracing::info!(there = secret.is_some(), "looked");

@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::ServiceExt;
 use windlass::cache::Scope;
-use windlass::controller::{Watch, from_fn};
+use windlass::controller::{Watch, from_fn, from_key_fn};
 use windlass::lease::LeaderElection;
 use windlass::manager::ManagerError;
 use windlass::rbac::Rules;
@@ -117,11 +117,11 @@ async fn a_sharded_controller_of_one_namespace_runs_with_its_rules() {
     let build = || {
         let mut manager = Manager::builder(client.clone()).name("it").namespaces(["default"]).build().expect("built");
         let seen = log.clone();
-        let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+        let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
             seen.push(key.name().to_owned());
             async { Ok(Outcome::Done) }
         });
-        manager.add(Controller::<Pet>::new("pet").sharding(4).complete(reconciler)).expect("added");
+        manager.add(Controller::<Pet>::new("pet").sharding(4).complete_keyed(reconciler)).expect("added");
         manager
     };
     bench.grant("operator", &build().rules()).await;
@@ -206,7 +206,7 @@ async fn the_rules_are_enough_to_lead() {
         let builder = Manager::builder(client.clone()).name("petstore");
         let mut manager = builder.leader_election(LeaderElection::new("default", "lock")).build().expect("built");
         let seen = log.clone();
-        let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
             let seen = seen.clone();
             async move {
                 let patch = Patch::Merge(serde_json::json!({"spec": {"tricks": ["sit"]}}));
@@ -215,7 +215,7 @@ async fn the_rules_are_enough_to_lead() {
                 Ok(Outcome::Done)
             }
         });
-        manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+        manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
         manager
     };
     bench.grant("petstore", &build().rules()).await;
@@ -241,7 +241,7 @@ async fn a_kind_that_was_not_declared_fails_with_the_rule_to_add_and_does_not_ho
     let errors: Log<String> = Log::default();
     let log = errors.clone();
     let mut manager = Manager::builder(client.clone()).name("petstore").build().expect("built");
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let log = log.clone();
         async move {
             let began = tokio::time::Instant::now();
@@ -251,7 +251,7 @@ async fn a_kind_that_was_not_declared_fails_with_the_rule_to_add_and_does_not_ho
             Err(error.into())
         }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let running = Running::start(manager);
     wait_for("the read fails", async || errors.len() > 0).await;
     let error = errors.entries().remove(0);
@@ -275,14 +275,14 @@ async fn a_kind_that_a_reconcile_may_not_read_does_not_make_the_replica_unready(
     let log = errors.clone();
     let mut manager = Manager::builder(client).name("petstore").probes("127.0.0.1:0").build().expect("built");
     let probes = manager.probes_address().expect("bound");
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let log = log.clone();
         async move {
             log.push(ctx.get::<Secret>(&key).await.expect_err("not allowed").to_string());
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let running = Running::ready(manager).await;
     wait_for("the read fails", async || errors.len() > 0).await;
     let answer = crate::manager::fetch(probes, "/readyz?verbose").await;
@@ -307,14 +307,14 @@ async fn a_first_read_without_an_answer_does_not_hold_up_the_stop() {
     let log = began.clone();
     let builder = Manager::builder(kube::Client::new(silent, "default")).name("petstore");
     let mut manager = builder.graceful_shutdown(Duration::from_secs(5)).build().expect("built");
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         log.push(());
         async move {
             ctx.get::<Secret>(&key).await?;
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let running = Running::start(manager);
     wait_for("the read begins", async || began.len() > 0).await;
     running.stop().await.expect("stopped in time");
@@ -454,8 +454,8 @@ async fn one_manager_looks_after_several_clusters() {
     let copied = crate::bench::Log::default();
     let seen = copied.clone();
     let target = home.kube.clone();
-    let mirror =
-        Controller::<Pet>::new("mirror").cluster(&edge).complete(from_fn(move |key, ctx: windlass::Context| {
+    let mirror = Controller::<Pet>::new("mirror").cluster(&edge).complete_keyed(from_key_fn(
+        move |key, ctx: windlass::Context| {
             let (seen, target) = (seen.clone(), target.clone());
             async move {
                 if let Some(found) = ctx.get::<Pet>(&key).await? {
@@ -465,13 +465,14 @@ async fn one_manager_looks_after_several_clusters() {
                 }
                 Ok(Outcome::Done)
             }
-        }));
+        },
+    ));
     manager.add(mirror).expect("added");
     let woken = crate::bench::Log::default();
     let seen = woken.clone();
     let watch = windlass::controller::Watch::<Secret>::default().cluster(&edge);
-    let local = Controller::<Pet>::new("local").watches_with(watch, |secret| vec![secret.into()]).complete(from_fn(
-        move |key: windlass::ObjectKey, ctx: windlass::Context| {
+    let local = Controller::<Pet>::new("local").watches_with(watch, |secret| vec![secret.into()]).complete_keyed(
+        from_key_fn(move |key: windlass::ObjectKey, ctx: windlass::Context| {
             let seen = seen.clone();
             async move {
                 let away = ctx.cluster("edge").ok_or("no such cluster")?;
@@ -480,8 +481,8 @@ async fn one_manager_looks_after_several_clusters() {
                 }
                 Ok(Outcome::Done)
             }
-        },
-    ));
+        }),
+    );
     manager.add(local).expect("added");
     let running = Running::start(manager);
     away.create(&pet("thor")).await;

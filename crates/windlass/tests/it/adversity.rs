@@ -16,7 +16,7 @@ use serde_json::json;
 use tower::ServiceExt;
 use windlass::cache::Scope;
 use windlass::client::ClientError;
-use windlass::controller::{Watch, from_fn};
+use windlass::controller::from_key_fn;
 use windlass::informer::Change;
 use windlass::lease::LeaderElection;
 use windlass::prune::Children;
@@ -53,7 +53,7 @@ pub async fn forward(request: http::Request<kube::client::Body>, service: windla
 /// An operator that keeps a bowl for every pet.
 fn bowls(client: kube::Client) -> Manager {
     let mut manager = Manager::builder(client).name("bowls").build().expect("built");
-    let reconciler = from_fn(|key: ObjectKey, ctx: Context| async move {
+    let reconciler = from_key_fn(|key: ObjectKey, ctx: Context| async move {
         if let Some(pet) = ctx.get::<Pet>(&key).await? {
             let mut bowl = ConfigMap::default();
             bowl.metadata.name = Some(format!("bowl-of-{}", key.name()));
@@ -63,7 +63,7 @@ fn bowls(client: kube::Client) -> Manager {
         }
         Ok(Outcome::Done)
     });
-    manager.add(Controller::<Pet>::new("bowls").owns::<ConfigMap>().complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("bowls").owns::<ConfigMap>().complete_keyed(reconciler)).expect("added");
     manager
 }
 
@@ -179,14 +179,14 @@ async fn gone_in_mid_stream_again_and_again_loses_nothing_and_empties_nothing() 
     let seen = log.clone();
     let mut manager = Manager::builder(client).name("it").build().expect("built");
     let lister = manager.lister::<Pet>();
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let seen = seen.clone();
         async move {
             seen.push(ctx.get::<Pet>(&key).await?.map_or(usize::MAX, |pet| pet.spec.tricks.len()));
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let running = Running::ready(manager).await;
     for tricks in 1..=20 {
         let patch = Patch::Merge(json!({"spec": {"tricks": vec!["sit"; tricks]}}));
@@ -208,7 +208,7 @@ async fn a_kind_that_is_removed_and_comes_back_is_followed() {
     let log: Log<(String, bool)> = Log::default();
     let seen = log.clone();
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let seen = seen.clone();
         async move {
             let there = ctx.get::<Pet>(&key).await?.is_some();
@@ -216,7 +216,7 @@ async fn a_kind_that_is_removed_and_comes_back_is_followed() {
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let lister = manager.lister::<Pet>();
     let running = Running::start(manager);
     wait_for("the pet", async || log.contains(&("thor".into(), true))).await;
@@ -364,7 +364,7 @@ async fn a_reconcile_that_is_drained_still_reads_what_is_cached() {
     bench.create(&thor).await;
     let log: Log<Result<(usize, bool, usize), String>> = Log::default();
     let (seen, (begun, mut begins)) = (log.clone(), tokio::sync::mpsc::unbounded_channel());
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let (seen, begun) = (seen.clone(), begun.clone());
         async move {
             begun.send(()).expect("awaited");
@@ -383,8 +383,8 @@ async fn a_reconcile_that_is_drained_still_reads_what_is_cached() {
     let mut manager = bench.manager();
     manager.lister::<ConfigMap>();
     let big: Selector = [("size", "big")].into_iter().collect();
-    let primary = Watch::<Pet>::default().scope(Scope::default().labels(big));
-    manager.add(Controller::with_watch("pet", primary).complete(reconciler)).expect("added");
+    let pets = Controller::<Pet>::new("pet").scope(Scope::default().labels(big));
+    manager.add(pets.complete_keyed(reconciler)).expect("added");
     let running = Running::ready(manager).await;
     begins.recv().await.expect("a reconcile");
     running.stop().await.expect("stopped");
@@ -455,7 +455,7 @@ async fn a_leader_that_stood_still_in_a_reconcile_wakes_up_and_writes_nothing() 
     let seen = log.clone();
     let builder = Manager::builder(bench.kube.clone()).name("b").leader_election(election("b"));
     let mut manager = builder.build().expect("built");
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let seen = seen.clone();
         async move {
             let patch = Patch::Merge(json!({"spec": {"tricks": ["by b"]}}));
@@ -464,7 +464,7 @@ async fn a_leader_that_stood_still_in_a_reconcile_wakes_up_and_writes_nothing() 
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let second = Running::start(manager);
     wait_for("b leads", async || log.contains(&"b")).await;
     let written = frozen.wake_and_stop().await;

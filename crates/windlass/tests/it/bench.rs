@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::manager::ManagerError;
 use windlass::rbac::Rules;
 use windlass::{CachedClient, Context, Controller, Manager, ObjectKey, Outcome};
@@ -252,7 +252,7 @@ impl Frozen {
         let (told, woken) = (std::sync::Mutex::new(told), Arc::new(std::sync::Mutex::new(woken)));
         let (shutdown, written) = (CancellationToken::new(), Log::default());
         let (until, log, told) = (shutdown.clone(), written.clone(), Arc::new(told));
-        let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+        let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
             let (told, woken, log) = (Arc::clone(&told), Arc::clone(&woken), log.clone());
             async move {
                 let _ = told.lock().expect("not poisoned").send(());
@@ -267,7 +267,7 @@ impl Frozen {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async move {
                 let (mut manager, controller) = configure(kube);
-                manager.add(controller.complete(reconciler)).expect("added");
+                manager.add(controller.complete_keyed(reconciler)).expect("added");
                 manager.run_until(until).await.expect("stopped");
             });
         });

@@ -17,7 +17,7 @@ use kube::api::{
 };
 use serde_json::json;
 use tower::ServiceExt;
-use windlass::controller::{Watch, from_fn};
+use windlass::controller::from_fn;
 use windlass::{CachedClient, Controller, Manager, ObjectKey, Outcome};
 
 use crate::adversity::{forward, through};
@@ -143,8 +143,8 @@ async fn a_kind_that_is_not_served_is_named_and_awaited() {
     let mut manager =
         Manager::builder(bench.kube.clone()).sync_timeout(Duration::from_millis(100)).build().expect("a manager");
     let pets = windlass::Controller::<Pet>::new("pet");
-    let done = windlass::controller::from_fn(|_, _| async { Ok(windlass::Outcome::Done) });
-    manager.add(pets.complete(done)).expect("added");
+    let done = windlass::controller::from_key_fn(|_, _| async { Ok(windlass::Outcome::Done) });
+    manager.add(pets.complete_keyed(done)).expect("added");
     let error = Running::start(manager).ended().await.expect_err("no such kind").to_string();
     assert!(error.contains("pets.petstore.example.com/v1"), "{error}");
     assert!(error.contains("CustomResourceDefinition"), "{error}");
@@ -299,8 +299,8 @@ async fn objects_are_kept_as_a_transform_leaves_them() {
 
     let mut manager = bench.manager();
     manager.lister::<Secret>();
-    let watch = Watch::<Secret>::default().transform(|secret| secret.data = None);
-    let late = Controller::with_watch("late", watch).complete(from_fn(|_, _| async { Ok(Outcome::Done) }));
+    let late = Controller::<Secret>::new("late").transform(|secret| secret.data = None);
+    let late = late.complete(from_fn(|_, _| async { Ok(Outcome::Done) }));
     let error = manager.add(late).expect_err("watched already").to_string();
     assert_eq!(error, "controller \"late\": secrets/v1 are watched already, without this transform");
     client.caches().stop().await;

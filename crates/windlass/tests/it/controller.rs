@@ -11,17 +11,17 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tower::ServiceExt;
-use windlass::controller::{Watch, from_fn};
+use windlass::controller::from_key_fn;
 use windlass::manager::ManagerError;
-use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, ReconcileError, owner, predicate};
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome, ReconcileError, ReconcileKey, owner, predicate};
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 use crate::process::{Process, part};
 
 /// A reconciler that only notes its keys.
-fn noting(log: &Log<String>) -> impl Reconcile {
+fn noting(log: &Log<String>) -> impl ReconcileKey {
     let log = log.clone();
-    from_fn(move |key: ObjectKey, _ctx| {
+    from_key_fn(move |key: ObjectKey, _ctx| {
         log.push(key.to_string());
         async { Ok(Outcome::Done) }
     })
@@ -51,8 +51,8 @@ async fn every_object_is_reconciled_and_every_end_is_seen() {
         .add(
             Controller::<Pet>::new("pet")
                 // A predicate that accepts nothing: ends are seen all the same.
-                .for_(Watch::default().predicate(predicate::change(|_: &Pet, _| false)))
-                .complete(from_fn(move |key: ObjectKey, ctx: Context| {
+                .predicate(predicate::change(|_: &Pet, _| false))
+                .complete_keyed(from_key_fn(move |key: ObjectKey, ctx: Context| {
                     let seen = seen.clone();
                     async move {
                         let there = ctx.get::<Pet>(&key).await?.is_some();
@@ -86,7 +86,7 @@ async fn owned_and_mapped_objects_wake_their_key() {
                     let target = meta.annotations.as_ref().and_then(|a| a.get("pet")).cloned();
                     target.map(|name| ObjectKey::new("default", name)).into_iter().collect()
                 })
-                .complete(noting(&log)),
+                .complete_keyed(noting(&log)),
         )
         .expect("added");
     let running = Running::start(manager);
@@ -125,7 +125,10 @@ async fn a_stream_and_metadata_of_another_kind_wake_keys() {
     let outside = || futures::stream::iter([ObjectKey::new("default", "outside")]);
     manager
         .add(
-            Controller::<Pet>::new("pet").source(outside).owns::<PartialObjectMeta<ConfigMap>>().complete(noting(&log)),
+            Controller::<Pet>::new("pet")
+                .source(outside)
+                .owns::<PartialObjectMeta<ConfigMap>>()
+                .complete_keyed(noting(&log)),
         )
         .expect("added");
     let running = Running::start(manager);
@@ -144,7 +147,7 @@ async fn a_stream_that_panics_starts_over_and_a_delay_without_end_stops_nobody()
     let log: Log<String> = Log::default();
     let seen = log.clone();
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
+    let reconciler = from_key_fn(move |key: ObjectKey, _ctx| {
         seen.push(key.to_string());
         async { Ok(Outcome::RequeueAfter(Duration::MAX)) }
     });
@@ -158,7 +161,7 @@ async fn a_stream_that_panics_starts_over_and_a_delay_without_end_stops_nobody()
             ObjectKey::new("default", name)
         })
     };
-    manager.add(Controller::<Pet>::new("pet").source(outside).complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").source(outside).complete_keyed(reconciler)).expect("added");
     let running = Running::start(manager);
     for name in ["before", "broken", "after"] {
         wait_for(name, async || log.contains(&format!("default/{name}"))).await;
@@ -173,8 +176,8 @@ async fn errors_panics_and_timeouts_are_retried_and_terminal_errors_are_not() {
     let counted = Arc::clone(&attempts);
     let mut manager = bench.manager();
     manager
-        .add(Controller::<Pet>::new("pet").concurrency(4).reconcile_timeout(Duration::from_millis(50)).complete(
-            from_fn(move |key: ObjectKey, ctx: Context| {
+        .add(Controller::<Pet>::new("pet").concurrency(4).reconcile_timeout(Duration::from_millis(50)).complete_keyed(
+            from_key_fn(move |key: ObjectKey, ctx: Context| {
                 let attempt = {
                     let mut counted = counted.lock().expect("not poisoned");
                     let count = counted.entry(key.name().to_owned()).or_default();
@@ -277,7 +280,7 @@ async fn what_panics_when_it_is_dropped_or_shown_stops_no_worker() {
     let attempts: Log<String> = Log::default();
     let log = attempts.clone();
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |key: ObjectKey, _ctx| {
+    let reconciler = from_key_fn(move |key: ObjectKey, _ctx| {
         let first = !log.contains(&key.name().to_owned());
         log.push(key.name().to_owned());
         async move {
@@ -294,7 +297,7 @@ async fn what_panics_when_it_is_dropped_or_shown_stops_no_worker() {
         }
     });
     let controller = Controller::<Pet>::new("pet").reconcile_timeout(Duration::from_millis(50));
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete_keyed(reconciler)).expect("added");
     let registry = manager.registry().clone();
     let running = Running::ready(manager).await;
     let count = |name: &str| attempts.entries().iter().filter(|seen| *seen == name).count();
@@ -324,7 +327,7 @@ async fn a_key_is_never_reconciled_twice_at_once() {
     let (now, most, calls) = (Arc::clone(&active), Arc::clone(&together), Arc::clone(&total));
     let mut manager = bench.manager();
     manager
-        .add(Controller::<Pet>::new("pet").concurrency(8).complete(from_fn(move |key: ObjectKey, _ctx| {
+        .add(Controller::<Pet>::new("pet").concurrency(8).complete_keyed(from_key_fn(move |key: ObjectKey, _ctx| {
             let (now, most, calls) = (Arc::clone(&now), Arc::clone(&most), Arc::clone(&calls));
             async move {
                 {
@@ -369,7 +372,7 @@ async fn a_key_is_enqueued_from_anywhere() {
     let mut manager = bench.manager();
     let controller = Controller::<Pet>::new("pet");
     let wake = controller.enqueuer();
-    manager.add(controller.complete(noting(&log))).expect("added");
+    manager.add(controller.complete_keyed(noting(&log))).expect("added");
     let key = ObjectKey::new("default", "from-outside");
     assert!(!wake.enqueue(key.clone()), "nothing runs yet");
     let running = Running::start(manager);
@@ -392,12 +395,12 @@ async fn quick_reconciles_without_end_leave_others_their_turn() {
     let mut manager = bench.manager();
     let controller = Controller::<Pet>::new("pet");
     let wake = controller.enqueuer();
-    let reconciler = from_fn(move |key, _| {
+    let reconciler = from_key_fn(move |key, _| {
         counted.fetch_add(1, Ordering::Relaxed);
         wake.enqueue(key);
         async { Ok(Outcome::Done) }
     });
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete_keyed(reconciler)).expect("added");
     let running = Running::start(manager);
     wait_for("many reconciles", async || calls.load(Ordering::Relaxed) > 1000).await;
     running.stop().await.expect("stopped");
@@ -409,8 +412,8 @@ async fn a_cluster_scoped_owner_of_a_kind_known_at_run_time_is_woken() {
     let kind = ApiResource::erase::<Namespace>(&());
     let log: Log<String> = Log::default();
     let mut manager = bench.manager();
-    let controller = Controller::with_watch("namespaces", Watch::<DynamicObject>::dynamic(kind)).owns::<ConfigMap>();
-    manager.add(controller.complete(noting(&log))).expect("added");
+    let controller = Controller::<DynamicObject>::dynamic("namespaces", kind).owns::<ConfigMap>();
+    manager.add(controller.complete_keyed(noting(&log))).expect("added");
     let running = Running::start(manager);
     wait_for("the owner", async || log.contains(&"default".into())).await;
     let before = log.len();
@@ -438,13 +441,13 @@ async fn everybody_who_looks_at_a_kind_shares_one_watch() {
     let mut manager = Manager::builder(client.clone()).name("it").build().expect("built");
     let logs = [Log::default(), Log::default(), Log::default()];
     for (log, name) in logs.iter().zip(["a", "b"]) {
-        manager.add(Controller::<Pet>::new(name).complete(noting(log))).expect("added");
+        manager.add(Controller::<Pet>::new(name).complete_keyed(noting(log))).expect("added");
     }
-    let again = manager.add(Controller::<Pet>::new("a").complete(noting(&logs[2])));
+    let again = manager.add(Controller::<Pet>::new("a").complete_keyed(noting(&logs[2])));
     assert!(matches!(again, Err(ManagerError::DuplicateName { name }) if name == "a"));
     // Names are a manager's own: another may have the same.
     let mut other = Manager::builder(bench.kube.clone()).name("other").build().expect("built");
-    other.add(Controller::<Pet>::new("a").complete(noting(&logs[2]))).expect("added");
+    other.add(Controller::<Pet>::new("a").complete_keyed(noting(&logs[2]))).expect("added");
     let (lister, heard) = (manager.lister::<Pet>(), Log::default());
     let log = heard.clone();
     let subscription = lister.subscribe(move |change| log.push(ObjectKey::of(&**change.object()).to_string()));
@@ -501,11 +504,11 @@ async fn every_reconcile_has_an_id_and_a_span() {
     let ids: Log<String> = Log::default();
     let log = ids.clone();
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |_: ObjectKey, ctx: Context| {
         log.push(ctx.reconcile_id().to_string());
         async { Ok(Outcome::Done) }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let running = Running::start(manager);
     for name in ["thor", "tron"] {
         let before = ids.len();
@@ -536,8 +539,8 @@ async fn a_change_on_which_a_predicate_or_a_map_panics_is_not_lost() {
         let data = map.data.as_ref().expect("scripted");
         data.keys().map(|name| ObjectKey::new("default", name.clone())).collect()
     };
-    let watch = Watch::default().predicate(predicate);
-    manager.add(Controller::with_watch("pet", watch).watches(map).complete(noting(&log))).expect("added");
+    let controller = Controller::<Pet>::new("pet").watches(map).predicate(predicate);
+    manager.add(controller.complete_keyed(noting(&log))).expect("added");
     let registry = manager.registry().clone();
     let running = Running::ready(manager).await;
     for name in ["bad", "ignored", "good"] {

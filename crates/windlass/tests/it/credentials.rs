@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::config::Loader;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::rbac::Rules;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::pki::Authority;
@@ -31,14 +31,14 @@ async fn teach(directory: &str) {
     let client = Loader::default().service_account(directory).client().await.expect("a client");
     assert_eq!(client.default_namespace(), "default");
     let mut manager = Manager::builder(client).name("teacher").build().expect("built");
-    let reconciler = from_fn(|key: ObjectKey, ctx: Context| async move {
+    let reconciler = from_key_fn(|key: ObjectKey, ctx: Context| async move {
         if ctx.get::<Pet>(&key).await?.is_some_and(|pet| pet.spec.tricks.is_empty()) {
             let patch = Patch::Merge(json!({"spec": {"tricks": ["sit"]}}));
             ctx.client().patch::<Pet>(&key, &patch).await?;
         }
         Ok(Outcome::Done)
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let registry = manager.registry().clone();
     let variable = |name| std::env::var(name).expect("set");
     let host = format!("{}:{}", variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"));

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams};
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::lease::LeaderElection;
 use windlass::{Context, Controller, Manager, Outcome};
 
@@ -29,7 +29,7 @@ async fn events_of_a_controller_are_in_the_cluster_it_works_in() {
         [("here", Controller::<Pet>::new("here")), ("there", Controller::<Pet>::new("there").cluster(&edge))]
     {
         let seen = seen.clone();
-        let reconciler = from_fn(move |key, ctx: Context| {
+        let reconciler = from_key_fn(move |key, ctx: Context| {
             let seen = seen.clone();
             async move {
                 if let Some(pet) = ctx.get::<Pet>(&key).await? {
@@ -42,7 +42,7 @@ async fn events_of_a_controller_are_in_the_cluster_it_works_in() {
                 Ok(Outcome::Done)
             }
         });
-        manager.add(controller.complete(reconciler)).expect("added");
+        manager.add(controller.complete_keyed(reconciler)).expect("added");
     }
     let metrics = manager.registry().clone();
     let running = Running::ready(manager).await;

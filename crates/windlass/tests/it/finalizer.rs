@@ -9,7 +9,6 @@ use kube::core::Selector;
 use serde_json::json;
 use tokio::sync::Notify;
 use windlass::cache::Scope;
-use windlass::controller::Watch;
 use windlass::events::Recorder;
 use windlass::finalizer::{Finalize, Finalizer};
 use windlass::predicate;
@@ -25,13 +24,13 @@ struct Store {
 }
 
 impl Finalize<Pet> for Store {
-    async fn reconcile(&self, pet: Arc<Pet>, _ctx: &Context) -> windlass::Result {
+    async fn reconcile(&self, pet: Arc<Pet>, _ctx: Context) -> windlass::Result {
         assert!(windlass::finalizer::contains(&*pet, NAME), "added before");
         self.log.push(format!("reconcile {}", pet.spec.name));
         Ok(Outcome::Done)
     }
 
-    async fn cleanup(&self, pet: Arc<Pet>, _ctx: &Context) -> windlass::Result {
+    async fn cleanup(&self, pet: Arc<Pet>, _ctx: Context) -> windlass::Result {
         self.log.push(format!("cleanup {}", pet.spec.name));
         if self.broken.load(Ordering::Relaxed) {
             return Err("the store is closed".into());
@@ -75,11 +74,11 @@ async fn an_object_stays_until_it_is_cleaned_up() {
 struct Slow(Arc<Notify>, Arc<Notify>);
 
 impl Finalize<Pet> for Slow {
-    async fn reconcile(&self, _pet: Arc<Pet>, _ctx: &Context) -> windlass::Result {
+    async fn reconcile(&self, _pet: Arc<Pet>, _ctx: Context) -> windlass::Result {
         Ok(Outcome::Done)
     }
 
-    async fn cleanup(&self, _pet: Arc<Pet>, _ctx: &Context) -> windlass::Result {
+    async fn cleanup(&self, _pet: Arc<Pet>, _ctx: Context) -> windlass::Result {
         self.0.notify_one();
         self.1.notified().await;
         Ok(Outcome::Done)
@@ -100,10 +99,9 @@ async fn an_object_made_anew_during_the_cleanup_keeps_its_finalizer() {
     let finalizer = Finalizer::new(NAME, Slow(Arc::clone(&begun), Arc::clone(&go_on)));
     let context = Context::new("pet", client.clone(), Recorder::discard());
     let key = ObjectKey::new("default", "thor");
-    let cleaning = tokio::spawn({
-        let key = key.clone();
-        async move { finalizer.reconcile(&key, &context).await.map_err(|error| error.to_string()) }
-    });
+    let going = pets.get(&key).expect("cached");
+    let cleaning =
+        tokio::spawn(async move { finalizer.reconcile(going, context).await.map_err(|error| error.to_string()) });
     begun.notified().await;
     // Somebody takes it away by hand and puts it back.
     let none = json!({"metadata": {"finalizers": null}});
@@ -125,11 +123,11 @@ async fn an_object_made_anew_during_the_cleanup_keeps_its_finalizer() {
 struct Unlabels;
 
 impl Finalize<Pet> for Unlabels {
-    async fn reconcile(&self, _pet: Arc<Pet>, _ctx: &Context) -> windlass::Result {
+    async fn reconcile(&self, _pet: Arc<Pet>, _ctx: Context) -> windlass::Result {
         Ok(Outcome::Done)
     }
 
-    async fn cleanup(&self, pet: Arc<Pet>, ctx: &Context) -> windlass::Result {
+    async fn cleanup(&self, pet: Arc<Pet>, ctx: Context) -> windlass::Result {
         let patch = json!({"metadata": {"labels": null}});
         ctx.client().objects::<Pet>().patch(&ObjectKey::of(&*pet), &Patch::Merge(patch)).await?;
         Ok(Outcome::Done)
@@ -141,9 +139,8 @@ async fn an_object_that_the_cleanup_takes_out_of_the_selection_goes_all_the_same
     let bench = Bench::start().await;
     let mut manager = bench.manager();
     let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
-    let watch = Watch::<Pet>::default().scope(scope);
-    let controller = Controller::with_watch("pet", watch).complete(Finalizer::new(NAME, Unlabels));
-    manager.add(controller).expect("added");
+    let controller = Controller::<Pet>::new("pet").scope(scope);
+    manager.add(controller.complete(Finalizer::new(NAME, Unlabels))).expect("added");
     let running = Running::start(manager);
     let mut thor = pet("thor");
     thor.metadata.labels = Some([("own".to_owned(), "true".to_owned())].into());
@@ -158,12 +155,12 @@ async fn an_object_that_the_cleanup_takes_out_of_the_selection_goes_all_the_same
 }
 
 /// A pet that is selected by its label, and that does not go, as the store is closed.
-async fn selected(watch: Watch<Pet>) -> (Bench, Running, Log<String>, Arc<AtomicBool>) {
+async fn selected(controller: Controller<Pet>) -> (Bench, Running, Log<String>, Arc<AtomicBool>) {
     let bench = Bench::start().await;
     let (log, broken) = (Log::default(), Arc::new(AtomicBool::new(true)));
     let store = Store { log: log.clone(), broken: Arc::clone(&broken) };
     let mut manager = bench.manager();
-    manager.add(Controller::with_watch("pet", watch).complete(Finalizer::new(NAME, store))).expect("added");
+    manager.add(controller.complete(Finalizer::new(NAME, store))).expect("added");
     let running = Running::start(manager);
     let mut thor = pet("thor");
     thor.metadata.labels = Some([("own".to_owned(), "true".to_owned())].into());
@@ -180,7 +177,7 @@ async fn unlabel(bench: &Bench) {
 #[tokio::test(start_paused = true)]
 async fn an_object_that_leaves_the_selection_during_the_cleanup_is_cleaned_up() {
     let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
-    let (bench, running, log, broken) = selected(Watch::default().scope(scope)).await;
+    let (bench, running, log, broken) = selected(Controller::new("pet").scope(scope)).await;
     bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
     wait_for("a failure", async || log.contains(&"cleanup thor".into())).await;
     unlabel(&bench).await;
@@ -193,7 +190,7 @@ async fn an_object_that_leaves_the_selection_during_the_cleanup_is_cleaned_up() 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_a_predicate_no_longer_selects_is_cleaned_up() {
     let own = predicate::object(|pet: &Pet| pet.meta().labels.as_ref().is_some_and(|l| l.contains_key("own")));
-    let (bench, running, log, broken) = selected(Watch::default().predicate(own)).await;
+    let (bench, running, log, broken) = selected(Controller::new("pet").predicate(own)).await;
     broken.store(false, Ordering::Relaxed);
     unlabel(&bench).await;
     bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
@@ -206,12 +203,12 @@ async fn an_object_that_a_predicate_no_longer_selects_is_cleaned_up() {
 struct Noted(Log<&'static str>);
 
 impl Finalize<DynamicObject> for Noted {
-    async fn reconcile(&self, _pet: Arc<DynamicObject>, _ctx: &Context) -> windlass::Result {
+    async fn reconcile(&self, _pet: Arc<DynamicObject>, _ctx: Context) -> windlass::Result {
         self.0.push("reconcile");
         Ok(Outcome::Done)
     }
 
-    async fn cleanup(&self, _pet: Arc<DynamicObject>, _ctx: &Context) -> windlass::Result {
+    async fn cleanup(&self, _pet: Arc<DynamicObject>, _ctx: Context) -> windlass::Result {
         self.0.push("cleanup");
         Ok(Outcome::Done)
     }
@@ -222,10 +219,9 @@ async fn a_kind_known_at_run_time_has_finalizers_and_a_selection() {
     let (bench, log) = (Bench::start().await, Log::default());
     let kind = ApiResource::erase::<Pet>(&());
     let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
-    let finalizer = Finalizer::new_with(NAME, Noted(log.clone()), kind.clone());
-    let watch = Watch::<DynamicObject>::dynamic(kind).scope(scope);
+    let controller = Controller::<DynamicObject>::dynamic("pet", kind).scope(scope);
     let mut manager = bench.manager();
-    manager.add(Controller::with_watch("pet", watch).complete(finalizer)).expect("added");
+    manager.add(controller.complete(Finalizer::new(NAME, Noted(log.clone())))).expect("added");
     let running = Running::start(manager);
     let mut thor = pet("thor");
     thor.metadata.labels = Some([("own".to_owned(), "true".to_owned())].into());

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use windlass::client::ClientError;
 use windlass::config::Loader;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::events::Recorder;
 use windlass::lease::{Elector, Fence, FenceClosed, LeaderElection};
 use windlass::{CachedClient, Context, Controller, Manager, ObjectKey, Outcome};
@@ -80,11 +80,11 @@ fn replica(client: kube::Client, identity: &'static str, log: &Log<&'static str>
     let log = log.clone();
     let builder = Manager::builder(client).name(identity).leader_election(patient(identity));
     let mut manager = builder.build().expect("built");
-    let reconciler = from_fn(move |_: ObjectKey, _: Context| {
+    let reconciler = from_key_fn(move |_: ObjectKey, _: Context| {
         log.push(identity);
         async { Ok(Outcome::RequeueAfter(Duration::from_millis(10))) }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     manager
 }
 
@@ -103,7 +103,7 @@ async fn what_a_leader_reported_last_is_written_before_it_gives_the_lease_back()
     let mut manager = builder.build().expect("built");
     let (begun, told) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (begins, tells) = (Arc::clone(&begun), Arc::clone(&told));
-    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |_: ObjectKey, ctx: Context| {
         let (begins, tells) = (Arc::clone(&begins), Arc::clone(&tells));
         async move {
             begins.notify_one();
@@ -115,7 +115,7 @@ async fn what_a_leader_reported_last_is_written_before_it_gives_the_lease_back()
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let running = Running::start(manager);
     bench.create(&pet("thor")).await;
     begun.notified().await;
@@ -179,7 +179,7 @@ async fn what_a_leader_began_when_it_was_cut_off_does_not_leave_when_the_network
     let mut manager = builder.build().expect("built");
     let (outcomes, is_cut) = (Log::default(), Arc::clone(&cut));
     let (told, begun) = (outcomes.clone(), AtomicBool::new(false));
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let begin = is_cut.load(Ordering::Relaxed) && !begun.swap(true, Ordering::Relaxed);
         let told = told.clone();
         async move {
@@ -192,7 +192,7 @@ async fn what_a_leader_began_when_it_was_cut_off_does_not_leave_when_the_network
             Ok(Outcome::RequeueAfter(Duration::from_millis(10)))
         }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let first = Running::ready(manager).await;
     wait_for("a leads", async || holder(&bench).await.as_deref() == Some("a")).await;
     let second = Running::start(replica(bench.kube.clone(), "b", &log));
@@ -308,11 +308,11 @@ async fn the_client_of_one_term_does_not_write_in_the_next() {
     let contexts: Arc<Mutex<Vec<Context>>> = Arc::default();
     let clients: Arc<Mutex<Vec<CachedClient>>> = Arc::default();
     let (kept, len) = (Arc::clone(&contexts), |list: &Mutex<Vec<Context>>| list.lock().expect("not poisoned").len());
-    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |_: ObjectKey, ctx: Context| {
         kept.lock().expect("not poisoned").push(ctx);
         async { Ok(Outcome::Done) }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let kept = Arc::clone(&clients);
     let task = move |client: CachedClient, shutdown: CancellationToken| {
         kept.lock().expect("not poisoned").push(client);
@@ -353,7 +353,7 @@ async fn a_term_begins_when_the_workers_of_the_last_one_are_gone() {
     let builder = Manager::builder(without_leases(&bench, &cut)).name("a").leader_election(quick("a"));
     let mut manager = builder.build().expect("built");
     let (seen, cutting) = (log.clone(), Arc::clone(&cut));
-    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |_: ObjectKey, ctx: Context| {
         if seen.contains(&"begin") {
             seen.push("again");
         } else {
@@ -370,7 +370,7 @@ async fn a_term_begins_when_the_workers_of_the_last_one_are_gone() {
         }
         async { Ok(Outcome::Done) }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let running = Running::start(manager);
     wait_for("the next term", async || log.contains(&"again")).await;
     running.stop().await.expect("stopped");
@@ -387,14 +387,14 @@ async fn a_replica_whose_work_does_not_end_with_its_lease_ends_with_an_error() {
     let mut manager = builder.graceful_shutdown(Duration::from_millis(100)).build().expect("built");
     let (free, freed) = std::sync::mpsc::channel::<()>();
     let freed = Mutex::new(freed);
-    let blocked = from_fn(move |_: ObjectKey, _: Context| {
+    let blocked = from_key_fn(move |_: ObjectKey, _: Context| {
         cut.store(true, Ordering::Relaxed);
         let _ = freed.lock().expect("not poisoned").recv();
         async { Ok(Outcome::Done) }
     });
-    manager.add(Controller::<Pet>::new("stuck").complete(blocked)).expect("added");
-    let idle = from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
-    manager.add(Controller::<Pet>::new("idle").complete(idle)).expect("added");
+    manager.add(Controller::<Pet>::new("stuck").complete_keyed(blocked)).expect("added");
+    let idle = from_key_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("idle").complete_keyed(idle)).expect("added");
     let ended = tokio::time::timeout(Duration::from_secs(20), Running::start(manager).ended()).await;
     let error = ended.expect("it ends").expect_err("it cannot go on").to_string();
     drop(free);

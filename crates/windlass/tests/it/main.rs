@@ -17,6 +17,7 @@ mod metrics;
 mod own_writes;
 mod process;
 mod queue;
+mod reconcile;
 mod scopes;
 mod shard;
 mod shard_handover;

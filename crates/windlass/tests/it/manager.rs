@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::events::Recorder;
 use windlass::lease::{Elector, Fence, LeaderElection};
 use windlass::manager::ManagerError;
@@ -34,8 +34,8 @@ async fn probes_and_metrics_are_served() {
     let bench = Bench::start().await;
     let mut manager =
         Manager::builder(bench.kube.clone()).probes("127.0.0.1:0").metrics("127.0.0.1:0").build().expect("built");
-    let done = from_fn(|_, _| async { Ok(Outcome::Done) });
-    manager.add(Controller::<Pet>::new("pet").complete(done)).expect("added");
+    let done = from_key_fn(|_, _| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(done)).expect("added");
     let (probes, metrics) = (manager.probes_address(), manager.metrics_address());
     let (probes, metrics) = (probes.expect("bound"), metrics.expect("bound"));
     let running = Running::ready(manager).await;
@@ -62,7 +62,7 @@ async fn stopping_lets_a_reconcile_finish() {
     let seen = log.clone();
     let mut manager = bench.manager();
     manager
-        .add(Controller::<Pet>::new("pet").complete(from_fn(move |_: ObjectKey, ctx: Context| {
+        .add(Controller::<Pet>::new("pet").complete_keyed(from_key_fn(move |_: ObjectKey, ctx: Context| {
             let seen = seen.clone();
             async move {
                 seen.push("begin");
@@ -88,7 +88,7 @@ async fn what_does_not_finish_is_aborted() {
     let mut manager =
         Manager::builder(bench.kube.clone()).graceful_shutdown(Duration::from_millis(50)).build().expect("built");
     manager
-        .add(Controller::<Pet>::new("pet").complete(from_fn(move |_, _| {
+        .add(Controller::<Pet>::new("pet").complete_keyed(from_key_fn(move |_, _| {
             seen.push("begin");
             async { std::future::pending().await }
         })))
@@ -185,7 +185,7 @@ async fn things_start_in_order_and_stop_in_reverse() {
     };
     manager.add_task("task", task).expect("added");
     let seen = log.clone();
-    let of_everybody = from_fn(move |_: ObjectKey, ctx: Context| {
+    let of_everybody = from_key_fn(move |_: ObjectKey, ctx: Context| {
         let seen = seen.clone();
         async move {
             seen.push("everybody's reconcile");
@@ -193,10 +193,10 @@ async fn things_start_in_order_and_stop_in_reverse() {
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<Pet>::new("all").needs_leader(false).complete(of_everybody)).expect("added");
+    manager.add(Controller::<Pet>::new("all").needs_leader(false).complete_keyed(of_everybody)).expect("added");
     let seen = log.clone();
     // The leader's alone: nobody else has its kind listed.
-    let of_leader = from_fn(move |key: ObjectKey, ctx: Context| {
+    let of_leader = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let seen = seen.clone();
         async move {
             assert!(ctx.get::<ConfigMap>(&key).await?.is_some(), "warm");
@@ -204,7 +204,7 @@ async fn things_start_in_order_and_stop_in_reverse() {
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<ConfigMap>::new("leader").complete(of_leader)).expect("added");
+    manager.add(Controller::<ConfigMap>::new("leader").complete_keyed(of_leader)).expect("added");
     let seen = log.clone();
     let leading = move |client: windlass::CachedClient, shutdown: CancellationToken| {
         let seen = seen.clone();
@@ -244,11 +244,11 @@ async fn a_leader_that_does_not_stop_in_time_gives_the_lease_back() {
     let builder = Manager::builder(bench.kube.clone()).leader_election(LeaderElection::new("default", "lock"));
     let mut manager = builder.build().expect("built");
     let seen = log.clone();
-    let stuck = from_fn(move |_, _| {
+    let stuck = from_key_fn(move |_, _| {
         seen.push("begin");
         async { std::future::pending().await }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(stuck)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(stuck)).expect("added");
     let running = Running::start(manager);
     wait_for("begun", async || log.contains(&"begin")).await;
     let told = tokio::time::Instant::now();
@@ -346,7 +346,7 @@ async fn what_is_aborted_is_gone_when_the_manager_has_ended() {
         let (free, freed) = std::sync::mpsc::channel();
         let freed = std::sync::Arc::new(std::sync::Mutex::new(freed));
         let seen = log.clone();
-        let blocked = from_fn(move |_, _| {
+        let blocked = from_key_fn(move |_, _| {
             seen.push("begin");
             let _ = freed.lock().expect("not poisoned").recv();
             // The others may get ahead, but not by the second that is waited.
@@ -357,7 +357,7 @@ async fn what_is_aborted_is_gone_when_the_manager_has_ended() {
             std::future::pending()
         });
         let controller = Controller::<Pet>::new("pet").needs_leader(needs_leader);
-        manager.add(controller.complete(blocked)).expect("added");
+        manager.add(controller.complete_keyed(blocked)).expect("added");
         let (frees, ready) = (std::sync::Mutex::new(Some(Frees(free))), CancellationToken::new());
         let readied = ready.clone();
         let freeing = move |_, _| {
@@ -393,11 +393,11 @@ async fn the_longest_durations_are_as_good_as_for_ever() {
     let log = seen.clone();
     let controller = Controller::<Pet>::new("pets").reconcile_timeout(Duration::MAX);
     let wake = controller.enqueuer();
-    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
         log.push(key.name().to_owned());
         async { Ok(Outcome::RequeueAfter(Duration::MAX)) }
     });
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete_keyed(reconciler)).expect("added");
     let registry = manager.registry().clone();
     let running = Running::ready(manager).await;
     for name in ["rex", "tom"] {
@@ -422,10 +422,10 @@ async fn names_that_cannot_be_used_are_refused_at_once() {
         assert!(error.contains(&format!("{name:?}")) && error.contains("1 to 128 printable"), "{error}");
     }
     let mut manager = built(&long[1..]).expect("long enough");
-    let nothing = || from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
-    let error = manager.add(Controller::<Pet>::new("").complete(nothing())).expect_err("no name").to_string();
+    let nothing = || from_key_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    let error = manager.add(Controller::<Pet>::new("").complete_keyed(nothing())).expect_err("no name").to_string();
     assert!(error.contains("name of a controller \"\""), "{error}");
-    manager.add(Controller::<Pet>::new("pets").complete(nothing())).expect("a name");
+    manager.add(Controller::<Pet>::new("pets").complete_keyed(nothing())).expect("a name");
     let election = LeaderElection::new("default", "A b");
     let error =
         Manager::builder(bench.kube.clone()).leader_election(election).build().expect_err("no lease").to_string();
@@ -437,8 +437,8 @@ async fn what_does_not_stop_is_named() {
     let bench = Bench::start().await;
     let builder = Manager::builder(bench.kube.clone()).graceful_shutdown(Duration::from_secs(1));
     let mut manager = builder.build().expect("built");
-    let idle = || from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
-    manager.add(Controller::<Pet>::new("pet").complete(idle())).expect("added");
+    let idle = || from_key_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(idle())).expect("added");
     let told = async |shutdown: CancellationToken| {
         shutdown.cancelled().await;
         Ok::<_, String>(())
@@ -465,11 +465,11 @@ async fn a_failure_does_not_wait_for_ever_for_what_does_not_end() {
     let mut manager = builder.graceful_shutdown(Duration::from_secs(5)).build().expect("built");
     let begun = Arc::new(Notify::new());
     let told = Arc::clone(&begun);
-    let stubborn = from_fn(move |_: ObjectKey, _: Context| {
+    let stubborn = from_key_fn(move |_: ObjectKey, _: Context| {
         told.notify_one();
         std::future::pending::<windlass::Result>()
     });
-    manager.add(Controller::<Pet>::new("pet").complete(stubborn)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(stubborn)).expect("added");
     let doomed = move |_, _| {
         let begun = Arc::clone(&begun);
         async move {

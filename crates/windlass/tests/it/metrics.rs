@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::lease::LeaderElection;
 use windlass::metrics::Registry;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome, ReconcileError};
@@ -38,11 +38,11 @@ async fn a_replica_that_lost_its_lease_shows_no_work() {
     let builder = Manager::builder(switchable(&bench, &cut)).leader_election(election);
     let mut manager = builder.graceful_shutdown(Duration::from_secs(1)).build().expect("built");
     let log = begun.clone();
-    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
         log.push(key.name().to_owned());
         std::future::pending()
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let registry = manager.registry().clone();
     let running = Running::start(manager);
     wait_for("work", async || begun.len() == 1).await;
@@ -100,7 +100,7 @@ async fn controllers_and_queues_are_shown_as_controller_runtime_shows_them() {
     let bench = Bench::start().await;
     let mut manager = bench.manager();
     let seen: Mutex<HashSet<ObjectKey>> = Mutex::default();
-    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
         let first = seen.lock().expect("not poisoned").insert(key.clone());
         async move {
             match key.name() {
@@ -115,7 +115,7 @@ async fn controllers_and_queues_are_shown_as_controller_runtime_shows_them() {
         }
     });
     let controller = Controller::<Pet>::new("pet").concurrency(3).reconcile_timeout(Duration::from_millis(50));
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete_keyed(reconciler)).expect("added");
     let registry = manager.registry().clone();
     let running = Running::ready(manager).await;
     for name in ["done", "later", "again", "error", "panic", "hang", "terminal"] {
@@ -183,7 +183,7 @@ async fn work_that_is_not_finished_is_shown_while_it_lasts() {
     let (begun, told) = (Log::default(), Arc::new(tokio::sync::Notify::new()));
     let (log, tells) = (begun.clone(), Arc::clone(&told));
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
         let (log, tells) = (log.clone(), Arc::clone(&tells));
         async move {
             log.push(key.name().to_owned());
@@ -191,7 +191,7 @@ async fn work_that_is_not_finished_is_shown_while_it_lasts() {
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<Pet>::new("pet").concurrency(2).complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").concurrency(2).complete_keyed(reconciler)).expect("added");
     let registry = manager.registry().clone();
     let running = Running::ready(manager).await;
     for name in ["thor", "tron"] {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use windlass::config::Loader;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::lease::LeaderElection;
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
@@ -126,7 +126,7 @@ async fn run_until_signals(part: String) -> Result<(), ManagerError> {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |_: ObjectKey, ctx: Context| async move {
+    let reconciler = from_key_fn(move |_: ObjectKey, ctx: Context| async move {
         say("reconciling");
         // The only thread of the runtime.
         if blocked {
@@ -141,7 +141,7 @@ async fn run_until_signals(part: String) -> Result<(), ManagerError> {
         }
         Ok(Outcome::Done)
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     manager.run().await
 }
 
@@ -217,7 +217,7 @@ async fn write_names(identity: String) {
         ..LeaderElection::new("default", "lock")
     };
     let mut manager = Manager::builder(client).name(&identity).leader_election(election).build().expect("built");
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let identity = identity.clone();
         async move {
             // Once or twice, in turn: every write is a change.
@@ -227,7 +227,7 @@ async fn write_names(identity: String) {
             Ok(Outcome::RequeueAfter(Duration::from_millis(1)))
         }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let leading = |_, shutdown: tokio_util::sync::CancellationToken| async move {
         let _term = Term;
         shutdown.cancelled().await;

@@ -9,11 +9,11 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::metrics::Registry;
 use windlass::queue::{QueueConfig, RateLimit};
 use windlass::shard::Sharding;
-use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile};
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome, ReconcileKey};
 
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
@@ -42,9 +42,9 @@ impl Gate {
     }
 
     /// A reconciler that notes its keys, and waits here.
-    fn noting(&self, log: &Log<String>) -> impl Reconcile + use<> {
+    fn noting(&self, log: &Log<String>) -> impl ReconcileKey + use<> {
         let (gate, log) = (self.clone(), log.clone());
-        from_fn(move |key: ObjectKey, _: Context| {
+        from_key_fn(move |key: ObjectKey, _: Context| {
             let gate = gate.clone();
             log.push(key.name().to_owned());
             async move {
@@ -72,7 +72,7 @@ async fn what_happens_now_overtakes_the_first_list() {
     let (log, gate) = (Log::default(), Gate::default());
     gate.close();
     let mut manager = bench.manager();
-    manager.add(Controller::<Pet>::new("pet").complete(gate.noting(&log))).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(gate.noting(&log))).expect("added");
     let registry = manager.registry().clone();
     let running = Running::start(manager);
     wait_for("the first", async || log.len() == 1).await;
@@ -94,7 +94,7 @@ async fn everything_is_reconciled_again_periodically_behind_what_happens_now() {
     let (log, gate) = (Log::default(), Gate::default());
     let builder = Manager::builder(bench.kube.clone()).name("it").resync(Duration::from_secs(10));
     let mut manager = builder.build().expect("built");
-    manager.add(Controller::<Pet>::new("pet").complete(gate.noting(&log))).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(gate.noting(&log))).expect("added");
     let registry = manager.registry().clone();
     let began = Instant::now();
     let running = Running::start(manager);
@@ -121,11 +121,11 @@ async fn a_key_that_is_asked_for_again_at_once_waits_longer_each_time() {
     let log: Log<(String, Instant, u32)> = Log::default();
     let seen = log.clone();
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         seen.push((key.name().to_owned(), Instant::now(), ctx.failures()));
         async move { Ok(if key.name() == "spins" { Outcome::RequeueAfter(Duration::ZERO) } else { Outcome::Done }) }
     });
-    manager.add(Controller::<Pet>::new("pet").complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
     let registry = manager.registry().clone();
     let running = Running::ready(manager).await;
     bench.create(&pet("spins")).await;
@@ -166,12 +166,12 @@ async fn keys_of_other_replicas_do_not_count_against_the_limit() {
         let sharding = Sharding { identity: identity.to_owned(), retry_period, ..Sharding::new(8) };
         let config = QueueConfig { rate_limit: Some(RateLimit::new(4.0, 1)), ..QueueConfig::default() };
         let log = log.clone();
-        let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+        let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
             log.push((identity, key.name().to_owned()));
             async { Ok(Outcome::Done) }
         });
         let controller = Controller::<Pet>::new("pet").sharding(sharding).queue(config);
-        manager.add(controller.complete(reconciler)).expect("added");
+        manager.add(controller.complete_keyed(reconciler)).expect("added");
         let registry = manager.registry().clone();
         (Running::start(manager), registry)
     };

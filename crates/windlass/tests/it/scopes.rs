@@ -11,7 +11,7 @@ use kube::core::Selector;
 use serde_json::json;
 use tower::ServiceExt;
 use windlass::cache::Scope;
-use windlass::controller::{Watch, from_fn};
+use windlass::controller::{Watch, from_fn, from_key_fn};
 use windlass::informer::Change;
 use windlass::owner::OwnerError;
 use windlass::prune::{Children, PruneError};
@@ -127,13 +127,11 @@ async fn one_controllers_narrowed_watch_hides_nothing_from_another() {
     let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
     maps.create(&PostParams::default(), &map("default", "owner")).await.expect("created");
     let mut manager = bench.manager();
-    let narrow = Watch::<Secret>::default().scope(labelled("a"));
-    manager
-        .add(Controller::with_watch("narrow", narrow).complete(from_fn(|_, _| async { Ok(Outcome::Done) })))
-        .expect("added");
+    let narrow = Controller::<Secret>::new("narrow").scope(labelled("a"));
+    manager.add(narrow.complete(from_fn(|_, _| async { Ok(Outcome::Done) }))).expect("added");
     let log: Log<Vec<bool>> = Log::default();
     let seen = log.clone();
-    let reader = from_fn(move |owner: ObjectKey, ctx: Context| {
+    let reader = from_key_fn(move |owner: ObjectKey, ctx: Context| {
         let seen = seen.clone();
         async move {
             let owner = ctx.get::<ConfigMap>(&owner).await?.ok_or("gone")?;
@@ -146,7 +144,7 @@ async fn one_controllers_narrowed_watch_hides_nothing_from_another() {
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<ConfigMap>::new("reader").complete(reader)).expect("added");
+    manager.add(Controller::<ConfigMap>::new("reader").complete_keyed(reader)).expect("added");
     let running = Running::start(manager);
     wait_for("the reader", async || log.len() > 0).await;
     assert_eq!(log.entries(), [vec![true, true, true]]);
@@ -165,7 +163,7 @@ async fn a_controller_sees_of_its_own_kind_what_it_looks_after() {
     let log: Log<(String, bool, bool, usize)> = Log::default();
     let seen = log.clone();
     let mut manager = bench.manager();
-    let reconciler = from_fn(move |own: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |own: ObjectKey, ctx: Context| {
         let seen = seen.clone();
         async move {
             let looked_after = ctx.get::<Secret>(&own).await?.is_some();
@@ -174,8 +172,8 @@ async fn a_controller_sees_of_its_own_kind_what_it_looks_after() {
             Ok(Outcome::Done)
         }
     });
-    let watch = Watch::<Secret>::default().scope(labelled("a"));
-    manager.add(Controller::with_watch("narrow", watch).complete(reconciler)).expect("added");
+    let narrow = Controller::<Secret>::new("narrow").scope(labelled("a"));
+    manager.add(narrow.complete_keyed(reconciler)).expect("added");
     let running = Running::start(manager);
     wait_for("both", async || log.contains(&("leaves".into(), true, true, 2)) && log.len() == 2).await;
     let unlabel = Patch::Merge(json!({"metadata": {"labels": null}}));
@@ -195,10 +193,9 @@ async fn reading_past_a_scope_needs_no_more_than_the_scope_did() {
     let log: Log<String> = Log::default();
     let build = || {
         let mut manager = Manager::builder(kube.clone()).name("operator").build().expect("built");
-        let watch = Watch::<ConfigMap>::default().scope(Scope::default().namespace("a"));
         let owned = Watch::<Secret>::default().scope(labelled("a").namespace("a"));
         let seen = log.clone();
-        let reconciler = from_fn(move |owner: ObjectKey, ctx: Context| {
+        let reconciler = from_key_fn(move |owner: ObjectKey, ctx: Context| {
             let seen = seen.clone();
             async move {
                 let owner = ctx.get::<ConfigMap>(&owner).await?.ok_or("gone")?;
@@ -217,7 +214,8 @@ async fn reading_past_a_scope_needs_no_more_than_the_scope_did() {
                 Ok(Outcome::Done)
             }
         });
-        manager.add(Controller::with_watch("maps", watch).owns_with(owned).complete(reconciler)).expect("added");
+        let maps = Controller::<ConfigMap>::new("maps").owns_with(owned).scope(Scope::default().namespace("a"));
+        manager.add(maps.complete_keyed(reconciler)).expect("added");
         manager
     };
     bench.grant("operator", &build().rules()).await;
@@ -360,12 +358,12 @@ async fn the_empty_namespace_means_all() {
             .namespaces(namespaces.iter().copied())
             .build()
             .expect("built");
-        let watch = Watch::<ConfigMap>::default().scope(Scope::default().namespace(""));
-        let controller = Controller::with_watch("maps", watch).complete(from_fn(move |key: ObjectKey, _: Context| {
+        let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
             log.push(key);
             async { Ok(Outcome::Done) }
-        }));
-        manager.add(controller).expect("added");
+        });
+        let maps = Controller::<ConfigMap>::new("maps").scope(Scope::default().namespace(""));
+        manager.add(maps.complete_keyed(reconciler)).expect("added");
         assert!(manager.rules().roles("it").is_empty(), "{}", manager.rules());
         let (client, running) = (manager.client().clone(), Running::ready(manager).await);
         for namespace in ["a", "b"] {

@@ -14,7 +14,7 @@ use kube::client::Body;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::shard::Sharding;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
@@ -95,7 +95,7 @@ fn replica(client: kube::Client, identity: &'static str, watchman: &Watchman) ->
 fn replica_of(client: kube::Client, identity: &'static str, shards: u32, watchman: &Watchman) -> Manager {
     let watchman = watchman.clone();
     let mut manager = Manager::builder(client).name("it").build().expect("built");
-    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
         let active = watchman.enter(identity, &key);
         async move {
             tokio::time::sleep(Duration::from_millis(3)).await;
@@ -104,7 +104,7 @@ fn replica_of(client: kube::Client, identity: &'static str, shards: u32, watchma
         }
     });
     let controller = Controller::<Pet>::new("pet").concurrency(4).sharding(Sharding { shards, ..quick(identity) });
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete_keyed(reconciler)).expect("added");
     manager
 }
 
@@ -212,17 +212,17 @@ async fn a_change_of_the_number_of_shards_is_seen_by_who_takes_one() {
 #[tokio::test(start_paused = true)]
 async fn keys_of_other_replicas_are_not_taken_and_odd_names_are_refused() {
     let bench = with_pets().await;
-    let done = || from_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
+    let done = || from_key_fn(|_: ObjectKey, _: Context| async { Ok(Outcome::Done) });
     let mut managers = Vec::new();
     let mut wakers = Vec::new();
     for identity in ["a", "b"] {
         let controller = Controller::<Pet>::new("pet").sharding(quick(identity));
         wakers.push(controller.enqueuer());
         let mut manager = Manager::builder(bench.kube.clone()).name("it").build().expect("built");
-        let odd = Controller::<Pet>::new("My Pets").sharding(quick(identity)).complete(done());
+        let odd = Controller::<Pet>::new("My Pets").sharding(quick(identity)).complete_keyed(done());
         let error = manager.add(odd).expect_err("no name of a lease").to_string();
         assert!(error.contains("\"My Pets\"") && error.contains("lower-case"), "{error}");
-        manager.add(controller.complete(done())).expect("added");
+        manager.add(controller.complete_keyed(done())).expect("added");
         managers.push(Running::start(manager));
     }
     wait_for("every key is taken by one of them", async || {
@@ -326,7 +326,7 @@ async fn a_replica_that_was_stopped_and_wakes_up_writes_nothing() {
     let log: Log<&str> = Log::default();
     let mut manager = Manager::builder(bench.kube.clone()).name("it").build().expect("built");
     let seen = log.clone();
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let seen = seen.clone();
         async move {
             let patch = kube::api::Patch::Merge(json!({"spec": {"tricks": ["by b"]}}));
@@ -335,7 +335,7 @@ async fn a_replica_that_was_stopped_and_wakes_up_writes_nothing() {
             Ok(Outcome::Done)
         }
     });
-    manager.add(Controller::<Pet>::new("pet").sharding(one("b")).complete(reconciler)).expect("added");
+    manager.add(Controller::<Pet>::new("pet").sharding(one("b")).complete_keyed(reconciler)).expect("added");
     let second = Running::start(manager);
     wait_for("b takes over", async || log.contains(&"b")).await;
     let written = frozen.wake_and_stop().await;
@@ -353,12 +353,12 @@ async fn operators_whose_controllers_have_the_same_name_share_nothing() {
     let log: Log<String> = Log::default();
     let mut manager = Manager::builder(bench.kube.clone()).name("another").build().expect("built");
     let seen = log.clone();
-    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
         seen.push(key.name().to_owned());
         async { Ok(Outcome::Done) }
     });
     let controller = Controller::<ConfigMap>::new("pet").sharding(quick("maps"));
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete_keyed(reconciler)).expect("added");
     let maps = Running::start(manager);
     wait_for("both hold all their shards", async || {
         let held = |lease: &&Lease| {

@@ -14,7 +14,7 @@ use kube::client::Body;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::ServiceExt;
-use windlass::controller::{Enqueuer, from_fn};
+use windlass::controller::{Enqueuer, from_key_fn};
 use windlass::shard::Sharding;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
@@ -46,7 +46,7 @@ fn replica(client: &kube::Client, identity: &'static str, rules: &Rules) -> (Run
 
 fn replica_of(client: &kube::Client, identity: &'static str, shards: u32, rules: &Rules) -> (Running, Enqueuer) {
     let rules = rules.clone();
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let mut rules = rules.clone();
         async move {
             if ctx.get::<Pet>(&key).await?.is_none() {
@@ -71,7 +71,7 @@ fn replica_of(client: &kube::Client, identity: &'static str, shards: u32, rules:
     let controller = Controller::<Pet>::new("pet").concurrency(2 * PETS).sharding(sharding);
     let enqueuer = controller.enqueuer();
     let mut manager = Manager::builder(client.clone()).name("it").build().expect("built");
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete_keyed(reconciler)).expect("added");
     (Running::start(manager), enqueuer)
 }
 

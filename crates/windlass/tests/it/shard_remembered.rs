@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
-use windlass::controller::{Enqueuer, from_fn};
+use windlass::controller::{Enqueuer, from_key_fn};
 use windlass::shard::Sharding;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
@@ -36,7 +36,7 @@ fn sharding(identity: &str) -> Sharding {
 /// A replica that notes which pets it finds gone, and looks at them again after a time if one is given.
 fn replica(client: &kube::Client, identity: &str, again: Option<Duration>, gone: &Log<String>) -> (Manager, Enqueuer) {
     let gone = gone.clone();
-    let reconciler = from_fn(move |key: ObjectKey, ctx: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let gone = gone.clone();
         async move {
             if ctx.get::<Pet>(&key).await?.is_some() {
@@ -49,7 +49,7 @@ fn replica(client: &kube::Client, identity: &str, again: Option<Duration>, gone:
     let controller = Controller::<Pet>::new("pet").concurrency(4).sharding(sharding(identity));
     let enqueuer = controller.enqueuer();
     let mut manager = Manager::builder(client.clone()).name("it").build().expect("built");
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete_keyed(reconciler)).expect("added");
     (manager, enqueuer)
 }
 

@@ -8,7 +8,7 @@ use futures::stream::{self, BoxStream};
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 use tower::ServiceExt;
-use windlass::controller::{Enqueuer, from_fn};
+use windlass::controller::{Enqueuer, from_key_fn};
 use windlass::shard::Sharding;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
@@ -28,7 +28,7 @@ fn replica(
     keys: impl Fn() -> Keys + Send + Sync + 'static,
 ) -> (Running, Enqueuer) {
     let log = log.clone();
-    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
         log.push(key);
         async { Ok(Outcome::Done) }
     });
@@ -42,7 +42,7 @@ fn replica(
     let controller = Controller::<Pet>::new("pet").sharding(sharding).source(keys);
     let enqueuer = controller.enqueuer();
     let mut manager = Manager::builder(client).name("it").build().expect("built");
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete_keyed(reconciler)).expect("added");
     (Running::start(manager), enqueuer)
 }
 

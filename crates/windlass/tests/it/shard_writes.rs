@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::Method;
 use tower::ServiceExt;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::shard::Sharding;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
@@ -52,12 +52,12 @@ fn hanging(bench: &Bench, hangs: impl Fn(&Method, &str) -> bool + Send + Sync + 
 fn replica(client: kube::Client, log: &Log<String>, outcome: Outcome) -> Manager {
     let log = log.clone();
     let mut manager = Manager::builder(client).name("it").build().expect("built");
-    let reconciler = from_fn(move |key: ObjectKey, _: Context| {
+    let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
         log.push(key.name().to_owned());
         async move { Ok(outcome) }
     });
     let controller = Controller::<Pet>::new("pet").concurrency(4).sharding(sharding());
-    manager.add(controller.complete(reconciler)).expect("added");
+    manager.add(controller.complete_keyed(reconciler)).expect("added");
     manager
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -43,19 +44,20 @@ fn is_own(endpoints: &Endpoints) -> bool {
 
 struct Legacy;
 
-impl Reconcile for Legacy {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let known = ctx.client().lister::<Endpoints>().get(key);
-        let Some(service) = ctx.get::<Service>(key).await? else {
-            if known.is_some() {
-                ctx.client().delete::<Endpoints>(key).await?;
-            }
-            return Ok(Outcome::Done);
-        };
+impl Reconcile<Service> for Legacy {
+    async fn gone(&self, key: ObjectKey, ctx: Context) -> windlass::Result {
+        if ctx.client().lister::<Endpoints>().get(&key).is_some() {
+            ctx.client().delete::<Endpoints>(&key).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn reconcile(&self, service: Arc<Service>, ctx: Context) -> windlass::Result {
+        let known = ctx.client().lister::<Endpoints>().get(&ObjectKey::of(&*service));
         if selector(&service).is_none() {
             return Ok(Outcome::Done);
         }
-        let mut subsets = subsets(ctx, &service);
+        let mut subsets = subsets(&ctx, &service);
         let truncated = truncate(&mut subsets);
         let mut labels = service.metadata.labels.clone().unwrap_or_default();
         labels.remove(HEADLESS);

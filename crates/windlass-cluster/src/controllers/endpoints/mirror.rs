@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Ser
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass::manager::ManagerError;
-use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile};
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome, ReconcileKey};
 
 use super::slices::{Group, Plan, add_to};
 use super::spec;
@@ -24,21 +24,21 @@ pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerEr
     manager.add(
         Controller::<Endpoints>::new("endpoint-slice-mirroring-controller")
             .watches::<Service, _>(|service: &Service| vec![ObjectKey::of(service)])
-            .complete(Mirror),
+            .complete_keyed(Mirror),
     )
 }
 
 struct Mirror;
 
-impl Reconcile for Mirror {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let endpoints = ctx.get::<Endpoints>(key).await?;
-        let service = ctx.get::<Service>(key).await?;
+impl ReconcileKey for Mirror {
+    async fn reconcile(&self, key: ObjectKey, ctx: Context) -> windlass::Result {
+        let endpoints = ctx.get::<Endpoints>(&key).await?;
+        let service = ctx.get::<Service>(&key).await?;
         let mirrored = endpoints.filter(|endpoints| {
             is_mirrored(endpoints) && service.is_some_and(|s| spec(&s).is_some_and(|spec| spec.selector.is_none()))
         });
         let plan = match mirrored {
-            Some(endpoints) => plan(key, &endpoints),
+            Some(endpoints) => plan(&key, &endpoints),
             // Slices of Endpoints that are gone are collected with them; those that are there are not.
             None => Plan {
                 controller: CONTROLLER,
@@ -48,7 +48,7 @@ impl Reconcile for Mirror {
                 placeholder: Vec::new(),
             },
         };
-        plan.carry_out(ctx).await?;
+        plan.carry_out(&ctx).await?;
         Ok(Outcome::Done)
     }
 }

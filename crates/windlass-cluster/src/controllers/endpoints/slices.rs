@@ -1,6 +1,7 @@
 //! EndpointSlices of services that select pods.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
@@ -33,9 +34,9 @@ pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerEr
 
 struct Slices;
 
-impl Reconcile for Slices {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(service) = ctx.get::<Service>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<Service> for Slices {
+    async fn reconcile(&self, service: Arc<Service>, ctx: Context) -> windlass::Result {
+        let key = ObjectKey::of(&*service);
         // Slices of a service that goes are collected with it.
         if selector(&service).is_none() || service.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Done);
@@ -58,10 +59,10 @@ impl Reconcile for Slices {
                 ..EndpointSlice::default()
             },
             service: key.clone(),
-            groups: groups(ctx, &service),
+            groups: groups(&ctx, &service),
             placeholder: families(&service),
         };
-        plan.carry_out(ctx).await?;
+        plan.carry_out(&ctx).await?;
         Ok(Outcome::Done)
     }
 }

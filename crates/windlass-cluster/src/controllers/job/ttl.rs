@@ -1,5 +1,6 @@
 //! Deletes finished jobs once their time to live is over.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
@@ -16,22 +17,22 @@ pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerEr
 
 struct TimeToLive;
 
-impl Reconcile for TimeToLive {
-    async fn reconcile(&self, key: &ObjectKey, ctx: &Context) -> windlass::Result {
-        let Some(job) = ctx.get::<Job>(key).await? else { return Ok(Outcome::Done) };
+impl Reconcile<Job> for TimeToLive {
+    async fn reconcile(&self, job: Arc<Job>, ctx: Context) -> windlass::Result {
+        let key = ObjectKey::of(&*job);
         match left(&job) {
             None => return Ok(Outcome::Done),
             Some(left) if !left.is_zero() => return Ok(Outcome::RequeueAfter(left)),
             Some(_) => {}
         }
         // It may have been given more time a moment ago.
-        let Some(job) = ctx.live().get::<Job>(key).await? else { return Ok(Outcome::Done) };
+        let Some(job) = ctx.live().get::<Job>(&key).await? else { return Ok(Outcome::Done) };
         if left(&job) != Some(Duration::ZERO) {
             return Ok(Outcome::Done);
         }
         let preconditions = Preconditions { uid: job.metadata.uid, resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::foreground() };
-        ctx.client().objects::<Job>().delete(key, &params).await?;
+        ctx.client().objects::<Job>().delete(&key, &params).await?;
         Ok(Outcome::Done)
     }
 }

@@ -7,7 +7,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::crd::merge_crds;
 use kube::{CustomResourceExt as _, ResourceExt as _};
 use serde_json::json;
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::webhook::{Conversion, Convert, ConvertError, Webhooks, hub_round_trip, round_trip};
 use windlass::{Controller, Outcome};
 
@@ -96,7 +96,7 @@ async fn objects_are_read_and_written_in_every_version() {
     let log: Log<(String, u16)> = Log::default();
     let seen = log.clone();
     manager
-        .add(Controller::<v2::Host>::new("host").complete(from_fn(move |key, ctx| {
+        .add(Controller::<v2::Host>::new("host").complete_keyed(from_key_fn(move |key, ctx| {
             let seen = seen.clone();
             async move {
                 if let Some(host) = ctx.get::<v2::Host>(&key).await? {

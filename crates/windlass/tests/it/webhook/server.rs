@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::api::PostParams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use windlass::controller::from_fn;
+use windlass::controller::from_key_fn;
 use windlass::manager::ManagerError;
 use windlass::webhook::{Admission, Response, WebhookError, Webhooks};
 use windlass::{Controller, Outcome};
@@ -163,8 +163,8 @@ async fn webhooks_can_be_switched_off() {
     manager.add_webhooks(webhooks(&Rules::default(), certificates(settings())).enabled(false)).expect("ignored");
     manager.add_webhooks(Webhooks::new().listen("0")).expect("ignored");
     assert!(manager.webhook_addresses().is_empty());
-    let done = from_fn(|_, _| async { Ok(Outcome::Done) });
-    manager.add(Controller::<Pet>::new("pet").complete(done)).expect("added");
+    let done = from_key_fn(|_, _| async { Ok(Outcome::Done) });
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(done)).expect("added");
     Running::start(manager).stop().await.expect("stopped");
 }
 
