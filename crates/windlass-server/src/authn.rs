@@ -3,7 +3,8 @@
 mod impersonation;
 mod service_account;
 
-pub(crate) use service_account::{Bound, Grant};
+pub(crate) use impersonation::impersonate;
+pub(crate) use service_account::{Bound, Grant, NODE_NAME};
 pub use service_account::{ISSUER, TokenKey};
 
 use std::collections::HashMap;
@@ -122,21 +123,20 @@ pub(crate) struct Authenticated {
     pub audiences: Vec<String>,
 }
 
-/// Who a request is from. `peer` is what the connection itself proved.
+/// The user that a request comes from, before [impersonation](impersonate). `peer` is what the connection itself proved.
 pub(crate) async fn authenticate(api: &Api, headers: &HeaderMap, peer: Option<&User>) -> Result<User, Status> {
-    let user = match (peer, bearer(headers)) {
-        (Some(peer), _) => peer.clone(),
+    match (peer, bearer(headers)) {
+        (Some(peer), _) => Ok(peer.clone()),
         (None, Some(token)) => match token_user(api, token, &[ISSUER.to_owned()]).await {
-            Ok(authenticated) => authenticated.user,
+            Ok(authenticated) => Ok(authenticated.user),
             Err(why) => {
                 tracing::debug!(%why, "a bearer token was refused");
-                return Err(Status::unauthorized());
+                Err(Status::unauthorized())
             }
         },
-        // Whoever shows something else than a token shows nothing.
-        (None, None) => User::anonymous(),
-    };
-    impersonation::impersonate(api, user, headers)
+        // Credentials of any other sort count as none.
+        (None, None) => Ok(User::anonymous()),
+    }
 }
 
 /// Who a token stands for when it is shown to one of `audiences`; else why it is not accepted.

@@ -8,6 +8,7 @@
 
 mod bootstrap;
 mod escalation;
+mod fields;
 mod follow;
 mod policy;
 mod reconcile;
@@ -17,16 +18,20 @@ mod tests;
 
 pub(crate) use bootstrap::ensure_defaults;
 pub(crate) use escalation::check as check_escalation;
+pub(crate) use fields::check_fields;
 pub use follow::Rbac;
 pub(crate) use policy::{Decision, Policy};
 pub(crate) use rules::{Attributes, ResourceTarget, Rule, Target, go_list};
 
+use std::borrow::Cow;
+
 use crate::api::Api;
-use crate::authn::User;
 use crate::field::quote;
+use crate::registry::Context;
 use crate::request::{Query, ResourcePath, Verb};
 use crate::selector::field;
 use crate::status::{Qualified, Status};
+use crate::validation::names;
 
 /// The group of roles and bindings.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
@@ -47,53 +52,37 @@ pub(crate) fn check(api: &Api, attributes: &Attributes<'_>) -> Result<(), Status
     }
 }
 
-/// Checks a request for something that is not a resource.
-pub(crate) fn path(api: &Api, user: &User, verb: &str, path: &str) -> Result<(), Status> {
-    if user.is_master() {
+/// Refuses what creates an object by another verb, PUT or server-side apply, without the right to create it.
+///
+/// Mirrors `withAuthorization` of upstream's `endpoints/handlers/update.go`: the attributes are those of the request
+/// with another verb, and the check comes after the object is valid and before validating admission.
+pub(crate) fn check_create(context: &Context) -> Result<(), Status> {
+    if context.verb == Verb::Create {
         return Ok(());
     }
-    check(api, &Attributes { user, verb, target: Target::Path(path) })
+    let target = Target::Resource(ResourceTarget::of_path(&context.path, context.name()));
+    check(&context.api, &Attributes { user: &context.user, verb: "create", target })
 }
 
-/// Checks a request for a resource; one whose method says nothing is one without a verb.
-pub(crate) fn resource(
-    api: &Api,
-    user: &User,
-    verb: Option<Verb>,
-    path: &ResourcePath,
-    query: &Query,
-) -> Result<(), Status> {
-    if user.is_master() {
-        return Ok(());
+/// The name that rules see: that of the path, or the only one that a list or watch selects.
+///
+/// Mirrors `NewRequestInfo` of upstream's `endpoints/request/requestinfo.go`: a deletecollection has no name, whatever
+/// it selects, nor has a watch that is asked for in the path.
+pub(crate) fn requested_name<'a>(verb: Option<Verb>, path: &'a ResourcePath, query: &Query) -> Cow<'a, str> {
+    if let Some(name) = &path.name {
+        return name.into();
     }
-    let named = path.name.is_none().then(|| selected_name(verb, query)).flatten();
-    let name = path.name.as_deref().or(named.as_deref()).unwrap_or_default();
-    let namespace = match (&path.namespace, path.resource.as_str()) {
-        (Some(namespace), _) => namespace,
-        (None, "namespaces") if path.group.is_empty() => path.name.as_deref().unwrap_or_default(),
-        (None, _) => "",
-    };
-    let target = ResourceTarget {
-        group: &path.group,
-        resource: &path.resource,
-        subresource: path.subresource.as_deref().unwrap_or_default(),
-        namespace,
-        name,
-    };
-    let verb = verb.map_or("", Verb::as_str);
-    check(api, &Attributes { user, verb, target: Target::Resource(target) })
-}
-
-/// The one name that a collection request selects, which then counts as the request's.
-fn selected_name(verb: Option<Verb>, query: &Query) -> Option<String> {
-    if !matches!(verb, Some(Verb::List | Verb::Watch | Verb::DeleteCollection)) {
-        return None;
+    if path.watch_prefix || !matches!(verb, Some(Verb::List | Verb::Watch)) {
+        return "".into();
     }
-    let selector = field::FieldSelector::parse(query.get("fieldSelector")?).ok()?;
-    selector.requires("metadata.name").map(str::to_owned)
+    let selector = query.get("fieldSelector").and_then(|text| field::FieldSelector::parse(text).ok());
+    let name = selector.as_ref().and_then(|selector| selector.requires("metadata.name"));
+    let name = name.filter(|name| names::path_segment(name, false).is_empty());
+    name.unwrap_or_default().to_owned().into()
 }
 
-fn forbidden(attributes: &Attributes<'_>, reason: &str) -> Status {
+/// 403 for what nothing allows.
+pub(crate) fn forbidden(attributes: &Attributes<'_>, reason: &str) -> Status {
     let user = quote(&attributes.user.name);
     let verb = attributes.verb;
     let (mut why, qualified, name) = match &attributes.target {

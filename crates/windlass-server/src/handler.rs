@@ -24,7 +24,7 @@ use crate::field::quote;
 use crate::metrics::{RequestLabels, Waits};
 use crate::registry::{self, Context};
 use crate::render::{self, RenderContext};
-use crate::request::{Query, ResourcePath, Target, Verb};
+use crate::request::{self, Query, ResourcePath, Target, Verb};
 use crate::status::{Qualified, Status};
 use crate::{authn, authz, documents, health, table};
 
@@ -99,11 +99,12 @@ fn without_body(response: Response<Body>) -> Response<Body> {
 async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Response<Body>, Status> {
     let peer = request.extensions().get::<Peer>().map(|peer| &peer.0);
     let user = authn::authenticate(api, request.headers(), peer).await?;
-    match Target::parse(request.uri().path()) {
+    let path = request::decode_path(request.uri().path());
+    match Target::parse(&path) {
         Target::Resource(path) => resource(api, user, path, request).await,
         target => {
-            let path = request.uri().path();
-            authz::path(api, &user, &request.method().as_str().to_lowercase(), path)?;
+            let (path, verb) = (&*path, request.method().as_str().to_lowercase());
+            authorize(api, user, request.headers(), &verb, authz::Target::Path(path))?;
             let query = Query::parse(request.uri().query());
             if let Some(response) = health::answer(api, path, &query) {
                 return Ok(response);
@@ -113,6 +114,19 @@ async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Resp
             documents::answer(api, &target, request.method(), path, &query, request.headers())
         }
     }
+}
+
+/// Lets a request through if it is allowed. Returns the user that it is carried out for.
+fn authorize(
+    api: &Api,
+    requester: User,
+    headers: &HeaderMap,
+    verb: &str,
+    target: authz::Target<'_>,
+) -> Result<User, Status> {
+    let user = authn::impersonate(api, requester, headers, verb, target)?;
+    authz::check(api, &authz::Attributes { user: &user, verb, target })?;
+    Ok(user)
 }
 
 async fn resource(
@@ -125,7 +139,9 @@ async fn resource(
     let query = Query::parse(request.uri().query());
     let watch = query.flag("watch").unwrap_or(false);
     let verb = path.verb(request.method(), watch);
-    authz::resource(api, &user, verb, &path, &query)?;
+    let name = authz::requested_name(verb, &path, &query);
+    let target = authz::Target::Resource(authz::ResourceTarget::of_path(&path, &name));
+    let user = authorize(api, user, request.headers(), verb.map_or("", Verb::as_str), target)?;
     // What is proxied may be asked about with OPTIONS, which is no verb.
     let verb = match (verb, request.method()) {
         (Some(verb), _) => verb,
@@ -261,7 +277,15 @@ fn find(snapshot: &Snapshot, path: &ResourcePath, verb: Verb, method: &Method) -
             (false, _) => return Err(Missing::Verb),
         }
     }
+    // The path says that it is a watch whatever the method, but only GET is served.
+    if path.watch_prefix && !matches!(*method, Method::GET | Method::HEAD) {
+        return Err(Missing::Verb);
+    }
     if let Some(name) = &path.subresource {
+        // Upstream's handler of custom resources does not look at what follows a subresource.
+        if path.rest.is_some() && name != PROXY && !served.custom {
+            return Err(Missing::Resource);
+        }
         let Some(subresource) = served.subresource(name) else {
             // Upstream looks for the object of a custom resource before it finds no such subresource.
             let object = path.name.as_deref().filter(|_| served.custom && matches!(name.as_str(), "status" | "scale"));

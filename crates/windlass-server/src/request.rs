@@ -2,6 +2,8 @@
 //!
 //! Pure parsing, no lookup: whether the group, version or resource exists is the catalog's business.
 
+use std::borrow::Cow;
+
 use http::Method;
 use percent_encoding::percent_decode_str;
 
@@ -91,10 +93,14 @@ pub enum Target {
     Other,
 }
 
+/// The path that a URL names.
+pub fn decode_path(path: &str) -> Cow<'_, str> {
+    percent_decode_str(path).decode_utf8_lossy()
+}
+
 impl Target {
-    /// Resolves a path. It is decoded first: an encoded slash divides as any other does, as in Go.
+    /// Resolves a decoded path. An encoded slash divides as any other does, as in Go.
     pub fn parse(path: &str) -> Self {
-        let path = percent_decode_str(path).decode_utf8_lossy();
         // Only what is proxied may have empty segments.
         if path.split("/proxy/").next().is_some_and(|own| own.contains("//")) {
             return Self::Other;
@@ -152,11 +158,12 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Target {
 
 impl ResourcePath {
     /// The verb a method means on this path; `None` if it means nothing. HEAD reads what GET does, although few
-    /// routes take it.
+    /// routes take it. What has a name is watched only through the path: elsewhere `watch` is no option of a GET.
     pub fn verb(&self, method: &Method, watch: bool) -> Option<Verb> {
         let named = self.name.is_some();
         Some(match *method {
-            Method::GET | Method::HEAD if self.watch_prefix || (watch && self.subresource.is_none()) => Verb::Watch,
+            _ if self.watch_prefix => Verb::Watch,
+            Method::GET | Method::HEAD if watch && !named => Verb::Watch,
             Method::GET | Method::HEAD if named => Verb::Get,
             Method::GET | Method::HEAD => Verb::List,
             Method::POST => Verb::Create,
@@ -210,7 +217,7 @@ mod tests {
     use super::*;
 
     fn check(path: &str, expect: &str) {
-        let got = match Target::parse(path) {
+        let got = match Target::parse(&decode_path(path)) {
             Target::Resource(r) => format!(
                 "{}|{}|{}|{}|{}|{}",
                 r.group,
@@ -255,8 +262,11 @@ mod tests {
             assert_eq!(verb(method, "/api/v1/pods", false), Some(Verb::List), "{method}");
             assert_eq!(verb(method, "/api/v1/pods", true), Some(Verb::Watch), "{method}");
             assert_eq!(verb(method, "/api/v1/watch/pods", false), Some(Verb::Watch), "{method}");
+            assert_eq!(verb(method, "/api/v1/watch/nodes/a", false), Some(Verb::Watch), "{method}");
             assert_eq!(verb(method, "/api/v1/nodes/a", false), Some(Verb::Get), "{method}");
+            assert_eq!(verb(method, "/api/v1/nodes/a", true), Some(Verb::Get), "{method}");
         }
+        assert_eq!(verb(&Method::POST, "/api/v1/watch/nodes", false), Some(Verb::Watch));
         assert_eq!(verb(&Method::OPTIONS, "/api/v1/nodes/a/proxy", false), None);
         assert_eq!(verb(&Method::DELETE, "/api/v1/nodes", false), Some(Verb::DeleteCollection));
     }

@@ -1,44 +1,59 @@
-//! Acting as somebody else: the `Impersonate-*` headers.
+//! Acting as another user: the `Impersonate-*` headers.
 //!
-//! Each thing to act as (user or service account, groups, extra values, uid) needs the verb
-//! `impersonate`; masters have it, RBAC may give it.
+//! The headers name a user, and a [`Mode`] says what the requester must be allowed to do so. Mirrors upstream's
+//! `endpoints/filters/impersonation`, without its caches: no answer depends on earlier requests.
 
-use std::collections::HashMap;
+mod mode;
+
+use std::collections::BTreeMap;
+use std::fmt;
 
 use http::{HeaderMap, HeaderValue};
 
+use self::mode::Mode;
 use super::User;
 use crate::api::Api;
-use crate::authz::{self, Attributes, ResourceTarget, Target};
+use crate::authz::Target;
+use crate::field::quote;
 use crate::status::Status;
+use crate::validation::names;
 
-const AUTHENTICATION: &str = "authentication.k8s.io";
-
-/// Replaces the user by the one the headers name, if they do and the user may.
-pub(super) fn impersonate(api: &Api, user: User, headers: &HeaderMap) -> Result<User, Status> {
+/// Replaces the user by the one the headers name, if they name one and the user may act as them. `verb` and `target`
+/// are what the request asks for.
+pub(crate) fn impersonate(
+    api: &Api,
+    user: User,
+    headers: &HeaderMap,
+    verb: &str,
+    target: Target<'_>,
+) -> Result<User, Status> {
     if !headers.keys().any(|key| key.as_str().starts_with("impersonate-")) {
         return Ok(user);
     }
     let Some(wanted) = Wanted::read(headers)? else { return Ok(user) };
-    if !user.is_master() {
-        wanted.check(api, &user)?;
+    let mut first_refusal = None;
+    for mode in Mode::ALL.into_iter().filter(|mode| mode.applies(&wanted, &user)) {
+        match mode.check(api, &user, &wanted, verb, target) {
+            Ok(()) => return Ok(wanted.into_user(mode)),
+            Err(status) => first_refusal = first_refusal.or(Some(status)),
+        }
     }
-    Ok(wanted.into_user())
+    Err(first_refusal.unwrap_or_else(|| Status::internal("all impersonation modes failed")))
 }
 
-/// Who to act as.
+/// The user to act as.
 struct Wanted {
     name: String,
-    groups: Vec<String>,
     uid: String,
-    extra: HashMap<String, Vec<String>>,
+    groups: Vec<String>,
+    extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Wanted {
     fn read(headers: &HeaderMap) -> Result<Option<Self>, Status> {
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let first = |header: &str| headers.get(header).map(text).unwrap_or_default();
-        let mut extra: HashMap<String, Vec<String>> = HashMap::new();
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (header, value) in headers {
             if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
                 let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
@@ -46,71 +61,27 @@ impl Wanted {
             }
         }
         let groups = headers.get_all("impersonate-group").iter().map(text).collect();
-        let wanted = Self { name: first("impersonate-user"), groups, uid: first("impersonate-uid"), extra };
-        if !wanted.name.is_empty() {
-            return Ok(Some(wanted));
+        let wanted = Self { name: first("impersonate-user"), uid: first("impersonate-uid"), groups, extra };
+        match (wanted.name.is_empty(), wanted.is_only_a_name()) {
+            (false, _) => Ok(Some(wanted)),
+            (true, true) => Ok(None),
+            (true, false) => Err(Status::bad_request(format!("requested {wanted} without impersonating a user name"))),
         }
-        if wanted.groups.is_empty() && wanted.uid.is_empty() && wanted.extra.is_empty() {
-            return Ok(None);
-        }
-        let asked = wanted.references().join(" ");
-        Err(Status::bad_request(format!("requested [{asked}] without impersonating a user")))
     }
 
-    /// What is asked for besides a user, as Go prints references to it.
-    fn references(&self) -> Vec<String> {
-        let mut out: Vec<String> = self.groups.iter().map(|group| format!("{{Group  {group}    }}")).collect();
-        for (key, values) in &self.extra {
-            let reference = |value| format!("{{UserExtra  {value}  {AUTHENTICATION}/v1  {key}}}");
-            out.extend(values.iter().map(reference));
-        }
-        if !self.uid.is_empty() {
-            out.push(format!("{{UID  {}  {AUTHENTICATION}/v1  }}", self.uid));
-        }
-        out
+    /// Whether nothing but the name of the user is asked for.
+    fn is_only_a_name(&self) -> bool {
+        self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
     }
 
-    /// The namespace and name of the service account to act as.
-    fn service_account(&self) -> Option<(&str, &str)> {
-        let (namespace, name) = self.name.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-        (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    /// The node to act as.
+    fn node(&self) -> Option<&str> {
+        self.name.strip_prefix("system:node:").filter(|node| names::is_subdomain(node))
     }
 
-    fn check(&self, api: &Api, user: &User) -> Result<(), Status> {
-        let may = |target: ResourceTarget<'_>| {
-            authz::check(api, &Attributes { user, verb: "impersonate", target: Target::Resource(target) })
-        };
-        match self.service_account() {
-            Some((namespace, name)) => {
-                may(ResourceTarget { resource: "serviceaccounts", namespace, name, ..ResourceTarget::default() })?;
-            }
-            None => may(ResourceTarget { resource: "users", name: &self.name, ..ResourceTarget::default() })?,
-        }
-        for name in &self.groups {
-            may(ResourceTarget { resource: "groups", name, ..ResourceTarget::default() })?;
-        }
-        for (key, values) in &self.extra {
-            for name in values {
-                let target = ResourceTarget {
-                    group: AUTHENTICATION,
-                    resource: "userextras",
-                    subresource: key,
-                    namespace: "",
-                    name,
-                };
-                may(target)?;
-            }
-        }
-        if !self.uid.is_empty() {
-            let name = self.uid.as_str();
-            may(ResourceTarget { group: AUTHENTICATION, resource: "uids", name, ..ResourceTarget::default() })?;
-        }
-        Ok(())
-    }
-
-    fn into_user(mut self) -> User {
-        if let (Some((namespace, _)), true) = (self.service_account(), self.groups.is_empty()) {
-            self.groups = super::service_account::groups(namespace);
+    fn into_user(mut self, mode: Mode) -> User {
+        if let Some(groups) = mode.groups(&self) {
+            self.groups = groups;
         }
         let anonymous = self.name == "system:anonymous";
         let standard = if anonymous { "system:unauthenticated" } else { "system:authenticated" };
@@ -118,31 +89,74 @@ impl Wanted {
         if !self.groups.iter().any(says) {
             self.groups.push(standard.to_owned());
         }
-        User { name: self.name, uid: self.uid, groups: self.groups, extra: self.extra }
+        User { name: self.name, uid: self.uid, groups: self.groups, extra: self.extra.into_iter().collect() }
     }
+}
+
+/// As Go's `%#v` prints the user.
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |items: &[String]| items.iter().map(|item| quote(item)).collect::<Vec<_>>().join(", ");
+        let groups = match &*self.groups {
+            [] => "[]string(nil)".to_owned(),
+            groups => format!("[]string{{{}}}", list(groups)),
+        };
+        let extra = if self.extra.is_empty() {
+            "map[string][]string(nil)".to_owned()
+        } else {
+            let extra = self.extra.iter().map(|(key, values)| format!("{}:[]string{{{}}}", quote(key), list(values)));
+            format!("map[string][]string{{{}}}", extra.collect::<Vec<_>>().join(", "))
+        };
+        let (name, uid) = (quote(&self.name), quote(&self.uid));
+        write!(f, "&user.DefaultInfo{{Name:{name}, UID:{uid}, Groups:{groups}, Extra:{extra}}}")
+    }
+}
+
+/// The namespace and name of the service account that a user is.
+fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    (names::is_label(namespace) && names::is_subdomain(name)).then_some((namespace, name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(headers: &[(&'static str, &'static str)]) -> Result<Option<User>, String> {
+    fn read(headers: &[(&'static str, &'static str)], mode: Mode) -> Result<Option<User>, String> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(*name, HeaderValue::from_static(value));
         }
-        Wanted::read(&map).map(|wanted| wanted.map(Wanted::into_user)).map_err(|status| status.message)
+        Wanted::read(&map).map(|wanted| wanted.map(|wanted| wanted.into_user(mode))).map_err(|status| status.message)
+    }
+
+    #[track_caller]
+    fn groups(user: &'static str, mode: Mode) -> Vec<String> {
+        read(&[("impersonate-user", user)], mode).expect("read").expect("there").groups
     }
 
     #[test]
     fn headers_name_somebody_else() {
-        let jane =
-            read(&[("impersonate-user", "jane"), ("impersonate-extra-a%2fb", "1")]).expect("read").expect("there");
+        let headers = [("impersonate-user", "jane"), ("impersonate-extra-a%2fb", "1")];
+        let jane = read(&headers, Mode::Legacy).expect("read").expect("there");
         assert_eq!((jane.name.as_str(), jane.groups), ("jane", vec!["system:authenticated".to_owned()]));
         assert_eq!(jane.extra["a/b"], ["1"]);
-        let robot = read(&[("impersonate-user", "system:serviceaccount:n:r")]).expect("read").expect("there");
-        assert_eq!(robot.groups, ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]);
-        let error = read(&[("impersonate-group", "g")]).expect_err("refused");
-        assert_eq!(error, "requested [{Group  g    }] without impersonating a user");
+        let error = read(&[("impersonate-group", "g")], Mode::Legacy).expect_err("refused");
+        assert_eq!(
+            error,
+            "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"g\"}, Extra:map[string][]string(nil)} \
+             without impersonating a user name"
+        );
+    }
+
+    #[test]
+    fn groups_follow_from_the_user_and_the_mode() {
+        let robot = "system:serviceaccount:n:r";
+        let expected = ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"];
+        assert_eq!(groups(robot, Mode::Legacy), expected);
+        assert_eq!(groups(robot, Mode::ServiceAccount), expected);
+        assert_eq!(groups("system:node:n", Mode::Legacy), ["system:authenticated"]);
+        assert_eq!(groups("system:node:n", Mode::ArbitraryNode), ["system:nodes", "system:authenticated"]);
+        assert_eq!(groups("system:anonymous", Mode::UserInfo), ["system:unauthenticated"]);
     }
 }

@@ -24,6 +24,8 @@ use crate::pki::{self, PkiError};
 use crate::status::Status;
 use crate::validation::access::Access as _;
 
+/// The extra value in which the token of a pod names the pod's node.
+pub(crate) const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// Who issues tokens, and the audience that this server is.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::authn::User;
 use crate::field::quote;
+use crate::request::ResourcePath;
 use crate::validation::access::Access as _;
 
 /// What somebody wants to do.
@@ -39,6 +40,19 @@ pub(crate) struct ResourceTarget<'a> {
     pub namespace: &'a str,
     /// The object's name.
     pub name: &'a str,
+}
+
+impl<'a> ResourceTarget<'a> {
+    /// What a path leads to. A namespace is in itself.
+    pub(crate) fn of_path(path: &'a ResourcePath, name: &'a str) -> Self {
+        let namespace = match (&path.namespace, path.resource.as_str()) {
+            (Some(namespace), _) => namespace,
+            (None, "namespaces") if path.group.is_empty() => path.name.as_deref().unwrap_or_default(),
+            (None, _) => "",
+        };
+        let subresource = path.subresource.as_deref().unwrap_or_default();
+        Self { group: &path.group, resource: &path.resource, subresource, namespace, name }
+    }
 }
 
 /// One rule of a role.

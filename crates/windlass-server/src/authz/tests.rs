@@ -103,7 +103,9 @@ async fn impersonation_needs_a_grant() {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let (code, answer) = jane.send("POST", path, &review).await;
-    let why = r#"users "bob" is forbidden: User "jane" cannot impersonate resource "users" in API group "" at the cluster scope"#;
+    let why = "selfsubjectreviews.authentication.k8s.io is forbidden: User \"jane\" cannot \
+               impersonate-on:user-info:create resource \"selfsubjectreviews\" in API group \"authentication.k8s.io\" \
+               at the cluster scope";
     assert_eq!((code, answer["message"].as_str()), (403, Some(why)));
     let mut grant = role(
         "r",

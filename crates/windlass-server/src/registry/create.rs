@@ -90,6 +90,7 @@ pub(super) async fn store_new(
     let mut claims = Claims::of(context, &mut object, None)?;
     let warnings = context.served.strategy().warnings(&object, None);
     context.warnings.extend(warnings);
+    crate::authz::check_create(context)?;
     let act = Act::Create(options);
     let (mut attempt, mut charges, mut admitted) = (0, 0, false);
     loop {
@@ -209,8 +210,9 @@ async fn validate(context: &Context, object: &mut Value) -> Result<(), Status> {
         let errors = find_errors(served.strategy(), metadata_rules, &checked);
         (checked, errors)
     };
-    let (checked, errors) = context.api.sidings.run(context.qualified(), long, work).await?;
+    let (checked, mut errors) = context.api.sidings.run(context.qualified(), long, work).await?;
     *object = checked;
+    crate::authz::check_fields(context, object, None, &mut errors).await?;
     if errors.is_empty() {
         return Ok(());
     }

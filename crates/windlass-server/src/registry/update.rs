@@ -411,8 +411,9 @@ async fn validate(context: &Context, live: &mut Value, object: &mut Value) -> Re
         compile_expressions(strategy, &new, Some(&old), &mut errors);
         (old, new, errors, warnings)
     };
-    let (old, new, errors, warnings) = context.api.sidings.run(context.qualified(), long, work).await?;
+    let (old, new, mut errors, warnings) = context.api.sidings.run(context.qualified(), long, work).await?;
     (*live, *object) = (old, new);
+    crate::authz::check_fields(context, object, Some(live), &mut errors).await?;
     if errors.is_empty() {
         return Ok(warnings);
     }

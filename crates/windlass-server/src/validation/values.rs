@@ -88,6 +88,25 @@ pub fn optional_one_of(owner: &Value, field: &str, supported: &[&str], path: &Pa
     }
 }
 
+/// Checks a path with a domain before it, e.g. `acme.io/foo`.
+pub fn domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut FieldErrors) {
+    match text.split_once('/') {
+        _ if text.is_empty() => errors.push(FieldError::required(path, "")),
+        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
+            invalid_for_each(path, domain, names::subdomain(domain), errors);
+            let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+            if !rest.bytes().all(allowed) {
+                let detail = names::pattern("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]);
+                errors.push(FieldError::invalid(path, rest, detail));
+            }
+        }
+        _ => {
+            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            errors.push(FieldError::invalid(path, text, detail));
+        }
+    }
+}
+
 /// A field that must stay as it is.
 pub fn immutable(new: &Value, old: &Value, field: &str, path: &Path<'_>, errors: &mut FieldErrors) {
     if !semantically_equal(new.at(field), old.at(field)) {

@@ -24,6 +24,7 @@ mod kubernetes_service;
 mod metrics;
 mod nesting;
 mod patches;
+mod permissions;
 mod policies;
 mod quotas;
 mod resizes;

@@ -3,7 +3,6 @@
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::networking::domain_prefixed_path;
 use super::{Strategy, pod, workload};
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::validation::access::{Access, AccessMut, semantically_equal};
@@ -298,7 +297,7 @@ fn job_spec(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut FieldErrors
 }
 
 fn managed_by(manager: &str, path: &Path<'_>, errors: &mut FieldErrors) {
-    domain_prefixed_path(manager, path, errors);
+    values::domain_prefixed_path(manager, path, errors);
     if manager.len() > 63 {
         errors.push(FieldError::too_long(path, 63));
     }

@@ -114,7 +114,7 @@ impl Strategy for IngressClass {
         if spec.text("controller").len() > CLASS_FIELD_MAX {
             errors.push(FieldError::too_long(&controller_path, CLASS_FIELD_MAX));
         }
-        domain_prefixed_path(spec.text("controller"), &controller_path, errors);
+        values::domain_prefixed_path(spec.text("controller"), &controller_path, errors);
         let parameters = spec.at("parameters");
         if !parameters.is_null() {
             class_parameters(parameters, &path.child("parameters"), errors);
@@ -278,25 +278,6 @@ fn class_parameters(parameters: &Value, path: &Path<'_>, errors: &mut FieldError
         }
         (Some("Cluster"), None) => {}
         (Some(_), _) => values::one_of(parameters, "scope", &["Cluster", "Namespace"], path, errors),
-    }
-}
-
-/// Checks a path with a domain before it, e.g. `acme.io/foo`.
-pub(super) fn domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut FieldErrors) {
-    match text.split_once('/') {
-        _ if text.is_empty() => errors.push(FieldError::required(path, "")),
-        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
-            values::invalid_for_each(path, domain, names::subdomain(domain), errors);
-            let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
-            if !rest.bytes().all(allowed) {
-                let detail = names::pattern("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]);
-                errors.push(FieldError::invalid(path, rest, detail));
-            }
-        }
-        _ => {
-            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-            errors.push(FieldError::invalid(path, text, detail));
-        }
     }
 }
 
