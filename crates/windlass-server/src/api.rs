@@ -18,6 +18,7 @@ use crate::crd::controller::Progress;
 use crate::effort::Sidings;
 use crate::metrics::Metrics;
 use crate::registry::contention::Contention;
+use crate::render::RenderCache;
 use crate::watch::Hub;
 use crate::webhook::Clients;
 
@@ -56,6 +57,8 @@ pub struct Api {
     pub(crate) webhook_clients: Clients,
     /// Where work is done that may take long.
     pub(crate) sidings: Sidings,
+    /// What watchers share.
+    pub(crate) render_cache: RenderCache,
     /// Who writes an object next when several have met.
     pub(crate) contention: Contention,
     /// What requests are dated with and tokens judged by.

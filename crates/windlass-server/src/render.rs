@@ -4,6 +4,10 @@
 //! buffer, a list is a stream of its items' buffers, metadata alone is a slice of them. Everything else
 //! (Tables, YAML, protobuf, another version) decodes each object and encodes it anew.
 
+mod cache;
+mod events;
+mod rows;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,11 +26,15 @@ use crate::registry::{Answer, Context, Stored};
 use crate::resource::internal_package;
 use crate::status::Status;
 use crate::table::{self, IncludeObject, MetaVersion};
-use crate::versions;
-use crate::watch::Change;
+use crate::{effort, versions};
+
+pub(crate) use cache::{ByAddress, Form, RenderCache, Shape};
+pub(crate) use events::{EventWriter, Pieces};
 
 /// Lists up to this size are sent in one piece.
 const WHOLE: usize = 64 * 1024;
+/// What cutting the metadata out of an object takes, in bytes of objects that are decoded.
+const SLICED: usize = 64;
 /// Characters of all warnings together, above which each of them is cut to [`WARNING`].
 const WARNINGS: usize = 4 * 1024;
 const WARNING: usize = 256;
@@ -77,8 +85,10 @@ pub(crate) async fn list(context: &Context, entries: Vec<Entry>, meta: &ListMeta
         context.accepted.target.is_none() && context.accepted.format == Format::Json && !context.accepted.pretty;
     let body = if plain {
         plain_list(context, entries, meta).await?
-    } else if let Some(body) = metadata_list(context, &entries, meta) {
+    } else if let Some(body) = metadata_list(context, &entries, meta).await {
         body.into()
+    } else if let Some(options) = rows::streams(context)? {
+        rows::list(context, entries, meta, options).await?
     } else {
         built_list(context, &entries, meta).await?.into()
     };
@@ -146,8 +156,10 @@ async fn plain_list(context: &Context, mut entries: Vec<Entry>, meta: &ListMeta)
 }
 
 /// The metadata of stored objects, where it can be cut out of them.
-fn metadata_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Option<Bytes> {
+async fn metadata_list(context: &Context, entries: &[Entry], meta: &ListMeta) -> Option<Bytes> {
     let api_version = sliced_metadata(&context.accepted)?.api_version();
+    let is_long = effort::is_large_read(entries.len() * SLICED);
+    context.api.sidings.aside(context.served.qualified(), is_long).await;
     let mut out = Vec::with_capacity(256 + entries.len() * 512);
     write_head("PartialObjectMetadataList", api_version, &mut out);
     write::write_value(&meta.to_value(), &mut out);
@@ -395,94 +407,4 @@ pub(crate) fn raw(code: StatusCode, content_type: &'static str, body: Body) -> R
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
-}
-
-/// Writes watch events in the form the client asked for.
-pub(crate) struct EventWriter {
-    api: Arc<Api>,
-    served: Arc<Served>,
-    accepted: Accepted,
-    table: table::Options,
-}
-
-impl EventWriter {
-    /// Fails if the query asks for a table that cannot be made.
-    pub(crate) fn new(context: &Context) -> Result<Self, Status> {
-        let RenderContext { api, served, accepted, table } = RenderContext::new(context)?;
-        let accepted = Accepted { pretty: false, ..accepted };
-        Ok(Self { api, served, accepted, table })
-    }
-
-    /// Whether an object last written at `revision` is sent as it is stored.
-    pub(crate) fn sends_as_is(&self, revision: u64) -> bool {
-        self.accepted.target.is_none()
-            && self.accepted.format == Format::Json
-            && versions::as_is(&self.served, revision)
-    }
-
-    /// Writes one event. Returns whether the watch goes on: an object that cannot be shown ends it with an
-    /// error.
-    pub(crate) async fn write(&mut self, change: Change, stored: &Stored, out: &mut Vec<u8>) -> bool {
-        // Ages in a table are those at the moment of the event, not of the watch.
-        self.table.now = self.api.now();
-        match object(&self.api, &self.served, &self.accepted, stored, &self.table).await {
-            Ok(object) => {
-                self.frame(change.as_str(), &object, out);
-                // Column definitions are sent once a watch.
-                self.table.headers = false;
-                true
-            }
-            Err(status) => {
-                out.extend_from_slice(&self.error(&status));
-                false
-            }
-        }
-    }
-
-    /// A bookmark: everything up to `revision` has been sent. The one that ends the initial state says so.
-    pub(crate) fn bookmark(&self, revision: u64, ends_initial_state: bool) -> Bytes {
-        let mut metadata = json!({"resourceVersion": revision.to_string()});
-        if ends_initial_state {
-            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-        }
-        let object = match self.accepted.transform() {
-            Some((Transform::Table, _)) => json!({
-                "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-                "columnDefinitions": null, "rows": [],
-            }),
-            Some(_) => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
-            None => json!({
-                "kind": &*self.served.kind, "apiVersion": self.served.api_version(), "metadata": metadata,
-            }),
-        };
-        self.event("BOOKMARK", &object)
-    }
-
-    /// The event that ends a watch with a failure.
-    pub(crate) fn error(&self, status: &Status) -> Bytes {
-        self.event("ERROR", &status.to_value())
-    }
-
-    fn event(&self, kind: &str, object: &Value) -> Bytes {
-        let mut out = Vec::new();
-        let plain = Accepted { target: None, ..self.accepted.clone() };
-        match encode(object, &plain) {
-            Ok(object) => self.frame(kind, &object, &mut out),
-            Err(_) => self.frame(kind, &write::to_vec(object), &mut out),
-        }
-        out.into()
-    }
-
-    fn frame(&self, kind: &str, object: &[u8], out: &mut Vec<u8>) {
-        if self.accepted.format == Format::Protobuf {
-            codec::protobuf::write_watch_frame(kind, object, out);
-            return;
-        }
-        let object = object.strip_suffix(b"\n").unwrap_or(object);
-        out.extend_from_slice(b"{\"type\":\"");
-        out.extend_from_slice(kind.as_bytes());
-        out.extend_from_slice(b"\",\"object\":");
-        out.extend_from_slice(object);
-        out.extend_from_slice(b"}\n");
-    }
 }

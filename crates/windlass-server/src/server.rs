@@ -39,6 +39,7 @@ use crate::handler::{Peer, handle, payload};
 use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
 use crate::registry::contention::Contention;
+use crate::render::RenderCache;
 use crate::watch::Hub;
 use crate::webhook::Clients;
 use crate::{admission, bootstrap, kubernetes_service, status};
@@ -136,6 +137,7 @@ impl ServerBuilder {
             restrictions: Restrictions::new(),
             sidings: Sidings::new(),
             contention: Contention::new(),
+            render_cache: RenderCache::default(),
             store,
             hub: Arc::clone(&hub),
             catalog: Catalog::new(),
@@ -157,6 +159,7 @@ impl ServerBuilder {
         api.restrictions.open(&api).await?;
         let registrar = Registrar::open(Arc::clone(&api)).await?;
         let policed = Arc::clone(&api);
+        let cached = Arc::clone(&api);
         let tasks = vec![
             tokio::spawn(async move { hub.run().await }),
             tokio::spawn(async move { controller.run().await }),
@@ -165,6 +168,7 @@ impl ServerBuilder {
             tokio::spawn(admission::policy::follow(Arc::clone(&api))),
             tokio::spawn(admission::marks::follow(Arc::clone(&api))),
             tokio::spawn(async move { policed.rbac.run(&policed).await }),
+            tokio::spawn(async move { cached.render_cache.run().await }),
         ];
         Ok(Server { api, tasks })
     }

@@ -22,7 +22,7 @@ use crate::status::Status;
 use access::View;
 
 /// Which version of `meta.k8s.io` the client asked for; the shapes are the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `v1`.
     #[default]
@@ -41,7 +41,7 @@ impl MetaVersion {
 }
 
 /// The query parameter `includeObject`: what comes along with each row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IncludeObject {
     /// Nothing.
     None,
@@ -86,7 +86,7 @@ impl<'a> ListMeta<'a> {
         Self { resource_version: resource_version.into(), ..Self::default() }
     }
 
-    fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let mut map = Map::new();
         if !self.resource_version.is_empty() {
             map.insert("resourceVersion".into(), self.resource_version.as_ref().into());
@@ -146,6 +146,53 @@ pub fn not_acceptable(resource: &Resource) -> Status {
     Status::new(http::StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
 }
 
+/// Makes the rows of a Table, one by one.
+pub struct Rows<'r> {
+    resource: &'r Resource,
+    columns: Option<custom::Columns<'r>>,
+    options: Options,
+}
+
+impl<'r> Rows<'r> {
+    /// Fails for a resource that has no tables.
+    pub fn new(resource: &'r Resource, options: &Options) -> Result<Self, Status> {
+        if !supports(resource) {
+            return Err(not_acceptable(resource));
+        }
+        let columns = resource.custom.then(|| custom::Columns::new(&resource.columns));
+        Ok(Self { resource, columns, options: *options })
+    }
+
+    /// The row of an object.
+    pub fn row(&self, object: &Value) -> Value {
+        let view = View::new(object, self.options.now);
+        let row = match &self.columns {
+            Some(columns) => columns.cells(&view).into(),
+            None => printers::row(self.resource, &view),
+        };
+        finish_row(row, object, self.resource, &self.options)
+    }
+
+    /// `columnDefinitions`.
+    pub fn definitions(&self) -> Value {
+        match (&self.columns, self.options.headers) {
+            (_, false) => Value::Null,
+            (Some(columns), true) => columns.definitions(),
+            (None, true) => self.resource.columns.iter().map(|column| definition(self.resource, column)).collect(),
+        }
+    }
+}
+
+/// Whether the rows of a list come in the order of its objects.
+pub(crate) fn keeps_order(resource: &Resource) -> bool {
+    !printers::sorts(resource)
+}
+
+/// `rows` of a Table without any. Upstream's default convertor never makes an empty list.
+pub(crate) fn no_rows(resource: &Resource) -> Value {
+    if has_default_columns(resource) { Value::Null } else { json!([]) }
+}
+
 /// The objects as a Table. A single object is a table of one row with [`ListMeta::of_object`].
 pub fn table<'a>(
     resource: &Resource,
@@ -153,36 +200,16 @@ pub fn table<'a>(
     meta: &ListMeta<'_>,
     options: &Options,
 ) -> Result<Value, Status> {
-    if !supports(resource) {
-        return Err(not_acceptable(resource));
-    }
+    let rows = Rows::new(resource, options)?;
     let mut objects: Vec<&Value> = objects.into_iter().collect();
     printers::sort(resource, &mut objects);
-    let columns = resource.custom.then(|| custom::Columns::new(&resource.columns));
-    let rows: Vec<Value> = objects
-        .into_iter()
-        .map(|object| {
-            let view = View::new(object, options.now);
-            let row = match &columns {
-                Some(columns) => columns.cells(&view).into(),
-                None => printers::row(resource, &view),
-            };
-            finish_row(row, object, resource, options)
-        })
-        .collect();
-    let definitions = match (&columns, options.headers) {
-        (_, false) => Value::Null,
-        (Some(columns), true) => columns.definitions(),
-        (None, true) => resource.columns.iter().map(|column| definition(resource, column)).collect(),
-    };
-    // Upstream's default convertor never makes an empty list.
-    let rows = if rows.is_empty() && has_default_columns(resource) { Value::Null } else { rows.into() };
+    let shown: Vec<Value> = objects.into_iter().map(|object| rows.row(object)).collect();
     Ok(json!({
         "kind": "Table",
         "apiVersion": options.version.api_version(),
         "metadata": meta.to_value(),
-        "columnDefinitions": definitions,
-        "rows": rows,
+        "columnDefinitions": rows.definitions(),
+        "rows": if shown.is_empty() { no_rows(resource) } else { shown.into() },
     }))
 }
 

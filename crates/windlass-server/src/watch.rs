@@ -26,7 +26,7 @@ const RING_BYTES: usize = 24 << 20;
 const BATCH: usize = 1024;
 
 /// What happened to an object, as a watcher sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// It came into view.
     Added,
@@ -45,6 +45,15 @@ impl Change {
             Self::Deleted => "DELETED",
         }
     }
+
+    /// What comes before the object in a JSON watch line.
+    pub(crate) const fn line_start(self) -> &'static str {
+        match self {
+            Self::Added => "{\"type\":\"ADDED\",\"object\":",
+            Self::Modified => "{\"type\":\"MODIFIED\",\"object\":",
+            Self::Deleted => "{\"type\":\"DELETED\",\"object\":",
+        }
+    }
 }
 
 /// One event of a channel.
@@ -60,20 +69,23 @@ impl WatchEvent {
         Self { event, encoded: Default::default() }
     }
 
-    /// The event as a JSON watch line, `{"type":…,"object":…}\n`; encoded once, shared by all.
+    /// The event as a JSON watch line, `{"type":…,"object":…}\n`; encoded once, shared by all. Kept as long as the
+    /// event is, so it is for events of small objects.
     pub fn line(&self, change: Change) -> Bytes {
-        self.encoded[change as usize].get_or_init(|| line(change.as_str(), &self.event.entry.value)).clone()
+        self.encoded[change as usize].get_or_init(|| line(change, &self.event.entry.value)).clone()
     }
 }
 
+/// What comes after the object in a JSON watch line.
+pub(crate) const LINE_END: &str = "}\n";
+
 /// A JSON watch line.
-fn line(kind: &str, object: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(object.len() + kind.len() + 24);
-    out.extend_from_slice(b"{\"type\":\"");
-    out.extend_from_slice(kind.as_bytes());
-    out.extend_from_slice(b"\",\"object\":");
+fn line(change: Change, object: &[u8]) -> Bytes {
+    let start = change.line_start();
+    let mut out = Vec::with_capacity(start.len() + object.len() + LINE_END.len());
+    out.extend_from_slice(start.as_bytes());
     out.extend_from_slice(object);
-    out.extend_from_slice(b"}\n");
+    out.extend_from_slice(LINE_END.as_bytes());
     out.into()
 }
 
@@ -113,16 +125,25 @@ impl Channel {
     /// Events with a revision above `after`, at most `limit` but never part of a transaction; or the
     /// oldest revision a watcher can start from, when events after `after` have been dropped.
     pub fn read(&self, after: Revision, limit: usize) -> Result<Vec<Arc<WatchEvent>>, Revision> {
+        self.read_some(after, limit, usize::MAX)
+    }
+
+    /// [`read`](Self::read), but no further than the event with which the objects have `bytes` together: a watcher
+    /// that waits for its client holds on to no more.
+    pub fn read_some(&self, after: Revision, limit: usize, bytes: usize) -> Result<Vec<Arc<WatchEvent>>, Revision> {
         let ring = self.ring.read();
         if after < ring.complete_after {
             return Err(ring.complete_after);
         }
         let start = ring.events.partition_point(|e| e.event.revision <= after);
         let mut out: Vec<Arc<WatchEvent>> = Vec::new();
+        let mut read = 0;
         for event in ring.events.range(start..) {
-            if out.len() >= limit && out.last().is_some_and(|last| last.event.revision != event.event.revision) {
+            let is_enough = out.len() >= limit || read >= bytes;
+            if is_enough && out.last().is_some_and(|last| last.event.revision != event.event.revision) {
                 break;
             }
+            read += event.event.entry.value.len();
             out.push(Arc::clone(event));
         }
         Ok(out)
@@ -330,6 +351,8 @@ mod tests {
         let events = channel.read(2, 10).expect("complete");
         assert_eq!(events.len(), 1);
         assert_eq!(&events[0].line(Change::Modified)[..], b"{\"type\":\"MODIFIED\",\"object\":3}\n");
+        assert_eq!(channel.read_some(1, 10, 1).expect("complete").len(), 1);
+        assert_eq!(channel.read_some(1, 10, 2).expect("complete").len(), 2);
         task.abort();
     }
 }

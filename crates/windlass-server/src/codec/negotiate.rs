@@ -50,7 +50,7 @@ pub struct Target {
 }
 
 /// What the answer should look like instead of the object itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transform {
     /// `as=Table`
     Table,

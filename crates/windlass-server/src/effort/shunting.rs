@@ -94,6 +94,21 @@ impl Sidings {
     }
 }
 
+impl Sidings {
+    /// Carries out a future about a `resource` elsewhere, for work that belongs to no request, as writing to a watcher
+    /// does. It comes to `late` if there is never a turn for it.
+    pub(crate) async fn run_future<T: Send + 'static>(
+        &self,
+        resource: Qualified<'_>,
+        future: BoxFuture<'static, T>,
+        late: fn() -> T,
+    ) -> T {
+        let (group, plural) = (resource.group.into(), resource.name.into());
+        let turnout = Turnout { turns: Arc::clone(&self.steps), group, plural };
+        elsewhere(future, turnout).await.unwrap_or_else(late)
+    }
+}
+
 /// A future that is carried out where it is polled, until it goes [aside](Sidings::aside).
 #[must_use = "nothing happens unless it is polled"]
 pub struct Shunting<T> {
@@ -190,6 +205,17 @@ mod tests {
 
     fn run(future: impl Future<Output = Threads> + Send + 'static) -> Shunting<Threads> {
         Shunting::new(Box::pin(future), Vec::new)
+    }
+
+    #[tokio::test]
+    async fn work_of_no_request_is_done_elsewhere() {
+        let sidings = Sidings::new();
+        let future = async {
+            tokio::task::yield_now().await;
+            vec![current().id()]
+        };
+        let threads = sidings.run_future(PODS, future.boxed(), Vec::new).await;
+        assert!(threads.len() == 1 && threads[0] != current().id());
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Which objects of a collection a request is about: namespace, label selector, field selector.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -27,6 +27,8 @@ pub(super) struct Matcher {
     served: Arc<Served>,
     labels: LabelSelector,
     fields: FieldSelector,
+    /// See [`Matcher::text`].
+    text: OnceLock<Arc<str>>,
     /// Whether a field beyond the metadata is asked for, so that the object must be decoded.
     decodes: bool,
     /// Whether stored objects may have to be converted before they are looked at.
@@ -51,7 +53,13 @@ impl Matcher {
         let converts = served
             .custom()
             .is_some_and(|kind| decodes || (matches!(kind.conversion, Conversion::Webhook(_)) && !labels.is_empty()));
-        Ok(Self { served: Arc::clone(served), labels, fields, decodes, converts })
+        Ok(Self { served: Arc::clone(served), labels, fields, text: OnceLock::new(), decodes, converts })
+    }
+
+    /// The selector, written out: the same for those that select the same in the same way.
+    pub(super) fn text(&self) -> Arc<str> {
+        let write = || format!("{:?} {:?}", self.labels, self.fields).into();
+        Arc::clone(self.text.get_or_init(write))
     }
 
     /// Whether everything matches.

@@ -21,11 +21,13 @@ use super::matcher::Matcher;
 use super::{Answer, Context, Stored};
 use crate::api::Api;
 use crate::body::Body;
+use crate::catalog::Served;
 use crate::codec::negotiate::Format;
 use crate::codec::peek;
+use crate::effort;
 use crate::field::quote;
 use crate::options::{ListOptions, parse_revision};
-use crate::render::EventWriter;
+use crate::render::{ByAddress, EventWriter, Form, Pieces, Shape};
 use crate::status::Status;
 use crate::watch::{Change, Channel, Hub, WatchEvent};
 
@@ -33,9 +35,12 @@ use crate::watch::{Change, Channel, Hub, WatchEvent};
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1800);
 /// How often a watcher that understands bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How much is sent in one piece.
+/// How much is gathered before it is sent.
 const CHUNK: usize = 64 * 1024;
+/// How many events are read at once.
 const BATCH: usize = 256;
+/// How many objects are looked at before other tasks have their turn.
+const LOOKS: usize = 256;
 
 /// Answers a watch.
 pub(super) async fn watch(context: &Context) -> Result<Answer, Status> {
@@ -66,9 +71,12 @@ struct Watcher {
     channel: Arc<Channel>,
     newest: Receiver<Revision>,
     hub: Arc<Hub>,
-    matcher: Matcher,
+    matcher: Arc<Matcher>,
+    served: Arc<Served>,
     prefix: String,
     writer: EventWriter,
+    /// What is still to be sent.
+    pieces: Pieces,
     /// Everything up to this revision has been sent.
     after: Revision,
     initial: std::vec::IntoIter<Entry>,
@@ -117,9 +125,11 @@ impl Watcher {
             channel,
             newest,
             hub,
-            matcher,
+            matcher: Arc::new(matcher),
+            served: Arc::clone(&context.served),
             prefix,
             writer: EventWriter::new(context)?,
+            pieces: Pieces::default(),
             after,
             initial: initial.into_iter(),
             announce: options.send_initial_events == Some(true) && options.bookmarks,
@@ -135,12 +145,17 @@ impl Watcher {
 
     /// The next piece of the stream; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
+        if let Some(piece) = self.pieces.next() {
+            return Some(piece);
+        }
         if self.ended {
             return None;
         }
-        if let Some(bytes) = self.initial_state().await {
-            return Some(bytes);
+        self.initial_state().await;
+        if let Some(piece) = self.pieces.next() {
+            return Some(piece);
         }
+        let mut looks = 0;
         loop {
             // Read before the ring is, so that a bookmark never promises more than was sent.
             let progress = *self.hub.progress().borrow();
@@ -151,7 +166,7 @@ impl Watcher {
             if self.until.is_some_and(|until| self.after >= until) {
                 return None;
             }
-            match self.channel.read(self.after, BATCH).and_then(|events| self.since(events)) {
+            match self.channel.read_some(self.after, BATCH, CHUNK).and_then(|events| self.since(events)) {
                 Err(oldest) => {
                     self.ended = true;
                     let message = format!("too old resource version: {} ({oldest})", self.after);
@@ -164,10 +179,15 @@ impl Watcher {
                     }
                 }
                 Ok(events) => {
-                    let bytes = self.changes(&events).await;
+                    self.changes(&events).await;
                     self.after = events.last().map_or(self.after, |last| last.event.revision);
-                    if !bytes.is_empty() {
-                        return Some(bytes);
+                    if let Some(piece) = self.pieces.next() {
+                        return Some(piece);
+                    }
+                    looks += events.len();
+                    if looks >= LOOKS {
+                        looks = 0;
+                        tokio::task::yield_now().await;
                     }
                     continue;
                 }
@@ -193,68 +213,57 @@ impl Watcher {
         if self.after < self.since { Err(self.since) } else { Ok(events) }
     }
 
-    async fn initial_state(&mut self) -> Option<Bytes> {
-        let mut out = Vec::new();
-        for entry in self.initial.by_ref() {
-            let matches = match self.matcher.matches(&self.api, &entry.value, entry.modified).await {
-                Ok(matches) => matches,
-                Err(status) => {
-                    self.ended = true;
-                    out.extend_from_slice(&self.writer.error(&status));
-                    return Some(out.into());
+    /// Writes what is left of the initial state, up to about [`CHUNK`].
+    async fn initial_state(&mut self) {
+        let mut looks = 0;
+        while let Some(entry) = self.initial.next() {
+            match self.matches(&entry.value, entry.modified).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.ended = !self.writer.write(Change::Added, &entry.into(), &mut self.pieces).await;
+                    if self.ended || self.pieces.len() >= CHUNK {
+                        return;
+                    }
                 }
-            };
-            if matches {
-                self.ended = !self.writer.write(Change::Added, &entry.into(), &mut out).await;
-                if self.ended || out.len() >= CHUNK {
-                    return Some(out.into());
-                }
+                Err(status) => return self.fail(&status),
+            }
+            looks += 1;
+            if looks % LOOKS == 0 {
+                tokio::task::yield_now().await;
             }
         }
         if std::mem::take(&mut self.announce) {
-            out.extend_from_slice(&self.writer.bookmark(self.after, true));
+            self.pieces.push(self.writer.bookmark(self.after, true));
         }
-        (!out.is_empty()).then(|| out.into())
     }
 
-    /// The changes of the selected set that `events` amount to.
-    async fn changes(&mut self, events: &[Arc<WatchEvent>]) -> Bytes {
-        let mut only: Option<Bytes> = None;
-        let mut out = Vec::new();
+    /// Writes the changes of the selected set that `events` amount to.
+    async fn changes(&mut self, events: &[Arc<WatchEvent>]) {
         for event in events {
             let (change, object) = match self.change(event).await {
                 Ok(None) => continue,
                 Ok(Some(change)) => change,
-                Err(status) => {
-                    self.ended = true;
-                    out.extend_from_slice(&only.take().unwrap_or_default());
-                    out.extend_from_slice(&self.writer.error(&status));
-                    break;
-                }
+                Err(status) => return self.fail(&status),
             };
-            match object {
+            let (bytes, revision) = (&event.event.entry.value, event.event.revision);
+            let is_shared = object.is_none() && !effort::is_large_read(bytes.len());
+            if is_shared && self.writer.sends_as_is(revision) {
                 // The object as stored: one encoded line serves every watcher.
-                None if self.writer.sends_as_is(event.event.revision) => {
-                    let line = event.line(change);
-                    if only.is_none() && out.is_empty() {
-                        only = Some(line);
-                    } else {
-                        out.extend_from_slice(&only.take().unwrap_or_default());
-                        out.extend_from_slice(&line);
-                    }
-                }
-                object => {
-                    out.extend_from_slice(&only.take().unwrap_or_default());
-                    let bytes = object.unwrap_or_else(|| event.event.entry.value.clone());
-                    let stored = Stored { bytes, revision: event.event.revision };
-                    self.ended = !self.writer.write(change, &stored, &mut out).await;
-                    if self.ended {
-                        break;
-                    }
-                }
+                self.pieces.push(event.line(change));
+                continue;
+            }
+            let stored = Stored { bytes: object.unwrap_or_else(|| bytes.clone()), revision };
+            self.ended = !self.writer.write(change, &stored, &mut self.pieces).await;
+            if self.ended {
+                return;
             }
         }
-        only.unwrap_or_else(|| out.into())
+    }
+
+    /// Ends the watch with an error.
+    fn fail(&mut self, status: &Status) {
+        self.ended = true;
+        self.pieces.push(self.writer.error(status));
     }
 
     /// What an event means for the selected set, and the object to show where it is not the stored one.
@@ -264,17 +273,60 @@ impl Watcher {
             return Ok(None);
         }
         let before = match &event.previous {
-            Some(old) if self.matcher.matches(&self.api, &old.value, old.modified).await? => Some(old),
+            Some(old) if self.matches(&old.value, old.modified).await? => Some(old),
             _ => None,
         };
-        let after = !event.deleted && self.matcher.matches(&self.api, &event.entry.value, event.revision).await?;
+        let after = !event.deleted && self.matches(&event.entry.value, event.revision).await?;
         Ok(match (before, after) {
             (None, true) => Some((Change::Added, None)),
             (Some(_), true) => Some((Change::Modified, None)),
             (Some(_), false) if event.deleted => Some((Change::Deleted, None)),
-            (Some(previous), false) => Some((Change::Deleted, Some(at_revision(&previous.value, event.revision)))),
+            (Some(previous), false) => Some((Change::Deleted, Some(self.left(previous, event.revision).await?))),
             (None, false) => None,
         })
+    }
+
+    /// Whether an object is selected. Watchers with the same selector look at a large object once for all, away from
+    /// the threads that serve requests.
+    async fn matches(&self, object: &Bytes, written: Revision) -> Result<bool, Status> {
+        if self.matcher.is_empty() {
+            return Ok(true);
+        }
+        if !effort::is_large_read(object.len()) {
+            return self.matcher.matches(&self.api, object, written).await;
+        }
+        let (api, matcher, looked_at) = (Arc::clone(&self.api), Arc::clone(&self.matcher), object.clone());
+        let look = async move {
+            let matches = matcher.matches(&api, &looked_at, written).await?;
+            Ok(Bytes::from_static(if matches { b"1" } else { b"" }))
+        };
+        let shape = Shape::Match(self.matcher.text());
+        Ok(!self.shared(object, written, shape, look).await?.is_empty())
+    }
+
+    /// How an object looks that was selected until a change at `revision`.
+    async fn left(&self, previous: &Entry, revision: Revision) -> Result<Bytes, Status> {
+        if !effort::is_large_read(previous.value.len()) {
+            return Ok(at_revision(&previous.value, revision));
+        }
+        let object = previous.value.clone();
+        let shape = Shape::AtRevision(revision);
+        self.shared(&previous.value, previous.modified, shape, async move { Ok(at_revision(&object, revision)) }).await
+    }
+
+    /// What is made of a large object, once for all watchers and away from the threads that serve requests.
+    async fn shared(
+        &self,
+        object: &Bytes,
+        written: Revision,
+        shape: Shape,
+        make: impl Future<Output = Result<Bytes, Status>> + Send + 'static,
+    ) -> Result<Bytes, Status> {
+        let form = Form { served: ByAddress(Arc::clone(&self.served)), revision: written, shape };
+        let qualified = self.served.qualified();
+        let make = self.api.sidings.run_future(qualified, Box::pin(make), || Err(Status::timed_out()));
+        // Boxed: most watches never come here, and all would be as large as one that does.
+        Box::pin(self.api.render_cache.get(object, form, Duration::MAX, make)).await
     }
 }
 

@@ -21,9 +21,14 @@ pub(super) fn row(resource: &Resource, view: &View<'_>) -> Row {
     cells(&resource.group, &resource.kind, view).unwrap_or_else(|| default(view)).into()
 }
 
+/// Whether the rows of a list have an order of their own.
+pub(super) fn sorts(resource: &Resource) -> bool {
+    &*resource.kind == "FlowSchema" && !resource.custom
+}
+
 /// The order of a list's rows, where it is not the list's own.
 pub(super) fn sort(resource: &Resource, objects: &mut [&Value]) {
-    if &*resource.kind == "FlowSchema" && !resource.custom {
+    if sorts(resource) {
         let key = |object: &&Value| {
             let name = access::text(object, "/metadata/name").to_owned();
             (access::int(object, "/spec/matchingPrecedence"), name)

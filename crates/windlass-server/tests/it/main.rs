@@ -21,6 +21,7 @@ mod hook;
 mod hostile;
 mod kube_client;
 mod kubernetes_service;
+mod large_watches;
 mod metrics;
 mod nesting;
 mod patches;
