@@ -43,7 +43,7 @@ pub(crate) use token::TokenFile;
 /// assert!(matches!(error, Some(ConfigError::Kubeconfig { origin, .. }) if origin == "/nowhere"));
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A kubeconfig cannot be used.
@@ -68,7 +68,11 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// There is nothing anywhere.
-    #[error("no cluster configured: no --kubeconfig, no $KUBECONFIG, not in a pod, no {}", path.display())]
+    #[error(
+        "no cluster is configured: no kubeconfig was named, $KUBECONFIG is not set, this is no pod, and there is no {}; \
+         start a cluster with `windlass up`, or set $KUBECONFIG",
+        path.display()
+    )]
     Nothing {
         /// Where it was looked for last.
         path: PathBuf,
@@ -77,6 +81,8 @@ pub enum ConfigError {
     #[error("client: {0}")]
     CachedClient(#[source] Box<kube::Error>),
 }
+
+crate::report::debug_as_message!(ConfigError);
 
 /// A client for the cluster found first.
 ///

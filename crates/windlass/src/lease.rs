@@ -57,7 +57,8 @@ impl LeaderElection {
     /// Election on the lease of this name, with client-go's times and an identity made of the
     /// host's name and a random number.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "windlass".to_owned());
+        let host = Some(crate::host::name()).filter(|host| !host.is_empty());
+        let host = host.unwrap_or_else(|| "windlass".to_owned());
         Self {
             namespace: namespace.into(),
             name: name.into(),
@@ -80,7 +81,7 @@ impl LeaderElection {
 /// let error = hasty.validate().unwrap_err();
 /// assert_eq!(error.field, "renew_deadline");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
 #[non_exhaustive]
 pub struct InvalidElection {
@@ -89,6 +90,8 @@ pub struct InvalidElection {
     /// What is wrong with it.
     pub problem: String,
 }
+
+crate::report::debug_as_message!(InvalidElection);
 
 impl InvalidElection {
     pub(crate) fn new(field: &'static str, problem: impl Into<String>) -> Self {

@@ -108,9 +108,12 @@ pub mod metrics;
 pub mod rbac;
 pub mod webhook;
 
+mod host;
 mod http_server;
 mod key;
 mod object;
+mod outage;
+mod report;
 mod retry;
 
 pub use client::CachedClient;

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use crate::config::TokenFile;
+use crate::outage::Outage;
 
 /// Tries of one request: the first and, as client-go, ten more.
 const TRIES: u32 = 11;
@@ -82,12 +83,14 @@ pub(crate) fn with_retries(client: kube::Client, host: Arc<str>, token: Option<T
     let token = token.map(Arc::new);
     let namespace = client.default_namespace().to_owned();
     let valid_until = *client.valid_until();
+    let outage = Outage::new(Arc::clone(&host));
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, token, host) = (client.clone(), token.clone(), Arc::clone(&host));
+        let outage = outage.clone();
         async move {
             let account = request.extensions().get::<Account>().cloned().unwrap_or_default();
             account.0.lock().host = host;
-            send(client, token, request, &account).await
+            send(client, token, request, &account, &outage).await
         }
     });
     kube::Client::new(service, namespace).with_valid_until(valid_until)
@@ -105,6 +108,7 @@ async fn send(
     token: Option<Arc<TokenFile>>,
     mut request: Request<Body>,
     account: &Account,
+    outage: &Outage,
 ) -> Result<Response<Body>, BoxError> {
     for tried in 1..=TRIES {
         let again = if tried < TRIES { copy(&request) } else { None };
@@ -113,7 +117,7 @@ async fn send(
         if let Some((_, header)) = &sent {
             request.headers_mut().insert(header::AUTHORIZATION, header.clone());
         }
-        let response = client.send(request).await?;
+        let response = outage.note(client.send(request).await)?;
         let Some(next) = again else {
             return Ok(response);
         };

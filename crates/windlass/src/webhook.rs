@@ -129,7 +129,7 @@ const CONVERSION_LIMIT: usize = 128 << 20;
 /// }
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum WebhookError {
     /// A path that is not letters, digits, `-` and `_` between slashes.
@@ -179,6 +179,8 @@ pub enum WebhookError {
     #[error("serve webhooks: {0}")]
     Serve(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
+
+crate::report::debug_as_message!(WebhookError);
 
 /// The webhooks of an operator and how they are served: described here, added to a manager with
 /// [`Manager::add_webhooks`](crate::Manager::add_webhooks). See the [module documentation](self).

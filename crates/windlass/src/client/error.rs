@@ -6,6 +6,7 @@ use kube::core::Status;
 use tokio::time::Instant;
 
 use crate::informer::SyncError;
+use crate::outage::cause;
 
 /// Why a read or write failed.
 ///
@@ -26,11 +27,11 @@ use crate::informer::SyncError;
 /// # client.caches().stop().await;
 /// # Ok(()) }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The server refused, or could not be reached.
-    #[error("{verb} {kind} {key}: {}", message(source))]
+    #[error("{verb} {kind} {key}: {}", cause(source))]
     Request {
         /// What was attempted.
         verb: &'static str,
@@ -93,13 +94,7 @@ pub enum ClientError {
     },
 }
 
-/// The server's own words when there are any; kube's rendering repeats the whole status.
-fn message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}
+crate::report::debug_as_message!(ClientError);
 
 impl ClientError {
     /// What the server answered, if it did.

@@ -106,7 +106,7 @@ impl Broadcaster {
             client,
             clients,
             api: self.api,
-            instance: instance(),
+            instance: crate::host::name(),
             correlator,
             complaints: Complaints::default(),
             started: (Timestamp::now(), Instant::now()),
@@ -149,13 +149,6 @@ impl Broadcaster {
             }
         }
     }
-}
-
-/// Where this process runs, as the reporting instance.
-fn instance() -> String {
-    let host =
-        std::env::var("HOSTNAME").ok().or_else(|| std::fs::read_to_string("/etc/hostname").ok()).unwrap_or_default();
-    host.trim().to_owned()
 }
 
 struct Writer {

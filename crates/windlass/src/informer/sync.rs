@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Informer;
 use crate::object::Object;
+use crate::outage::{cause, is_unreachable};
 use crate::rbac::{READ, Rules};
 
 /// Why an informer has no complete state.
@@ -24,7 +25,7 @@ use crate::rbac::{READ, Rules};
 /// }
 /// # }
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
     /// The first list did not complete in time.
@@ -74,6 +75,8 @@ pub enum SyncError {
         kind: String,
     },
 }
+
+crate::report::debug_as_message!(SyncError);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct SyncState {
@@ -165,7 +168,12 @@ impl<K: Object> Informer<K> {
     pub(super) fn report(&self, error: &kube::Error) {
         let kind = self.describe();
         let reason = explain(error);
-        tracing::warn!(%kind, %reason, "watch failed");
+        // An outage concerns all kinds, and was logged as such.
+        if is_unreachable(error) {
+            tracing::debug!(%kind, %reason, "watch failed");
+        } else {
+            tracing::warn!(%kind, %reason, "watch failed");
+        }
         let refused = matches!(error, kube::Error::Api(status) if status.code == 403);
         self.sync.send_if_modified(|state| {
             (state.last_error, state.refused) = (Some(reason), refused);
@@ -186,6 +194,6 @@ fn explain(error: &kube::Error) -> String {
             };
             format!("{}{hint}", status.message)
         }
-        other => other.to_string(),
+        other => cause(other),
     }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong with a manager.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,11 +24,15 @@ use crate::webhook::WebhookError;
 /// }
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
     /// A server's address cannot be listened on.
-    #[error("listen on {address} for {purpose}: {source}")]
+    #[error("listen on {address} for {purpose}: {source}{}", if source.kind() == ErrorKind::AddrInUse {
+        "; another program listens there: stop it, or use another port"
+    } else {
+        ""
+    })]
     Bind {
         /// The address asked for.
         address: String,
@@ -132,3 +137,5 @@ pub enum ManagerError {
         source: std::io::Error,
     },
 }
+
+crate::report::debug_as_message!(ManagerError);

@@ -3,24 +3,26 @@
 
 use http::{Method, Request};
 use kube::client::Body;
-use tower::BoxError;
 
 use crate::metrics::{Registry, WeakRegistry};
+use crate::outage::Outage;
 use crate::retry::{Account, Attempts};
 
 /// A client whose requests are counted.
 pub(super) fn counted(client: kube::Client, registry: &Registry) -> kube::Client {
     let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
     let registry = registry.downgrade();
+    // For clients that do not know their server by name.
+    let outage = Outage::new("the API server".into());
     let service = tower::service_fn(move |mut request: Request<Body>| {
-        let (client, registry) = (client.clone(), registry.clone());
+        let (client, registry, outage) = (client.clone(), registry.clone(), outage.clone());
         async move {
             let account = Account::default();
             request.extensions_mut().insert(account.clone());
             let mut counting = Counting { registry, method: request.method().clone(), account, code: None };
             let answer = client.send(request).await;
             counting.code = answer.as_ref().ok().map(|answer| answer.status().as_str().to_owned());
-            answer.map_err(BoxError::from)
+            outage.note(answer)
         }
     });
     kube::Client::new(service, namespace).with_valid_until(valid_until)
@@ -65,6 +67,7 @@ mod tests {
     use std::time::Duration;
 
     use http::Response;
+    use tower::BoxError;
 
     use super::*;
     use crate::retry::with_retries;

@@ -16,6 +16,10 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long the log may take to be told why it did not.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
+/// How soon after the first signal the same one again still counts as the first: `timeout` signals a process and
+/// then its group, so that the process gets the signal twice.
+const REPEATED: Duration = Duration::from_millis(500);
+
 /// How many signals this process has got since it listens.
 static HEARD: OnceCell<watch::Receiver<u32>> = OnceCell::const_new();
 
@@ -82,10 +86,11 @@ async fn hear(installed: oneshot::Sender<io::Result<()>>, tell: watch::Sender<u3
         Err(error) => return drop(installed.send(Err(error))),
     };
     let _ = installed.send(Ok(()));
-    for count in 1..=2 {
-        source.next().await;
-        tell.send_replace(count);
-    }
+    let first = source.next().await;
+    tell.send_replace(1);
+    let repeated = tokio::time::Instant::now() + REPEATED;
+    while source.next().await == first && tokio::time::Instant::now() < repeated {}
+    tell.send_replace(2);
     tokio::time::sleep(GRACE).await;
     say_so().await;
     std::process::exit(1);
@@ -103,6 +108,14 @@ async fn say_so() {
     }
 }
 
+/// Which signal it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Interrupt,
+    #[cfg(unix)]
+    Terminate,
+}
+
 #[cfg(unix)]
 struct Source {
     interrupt: tokio::signal::unix::Signal,
@@ -116,10 +129,10 @@ impl Source {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Kind {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => Kind::Interrupt,
+            _ = self.terminate.recv() => Kind::Terminate,
         }
     }
 }
@@ -134,10 +147,11 @@ impl Source {
         Ok(Self)
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Kind {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
+        Kind::Interrupt
     }
 }
 

@@ -26,7 +26,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 /// manager.add_webhooks(Webhooks::new().certificates(Certificates::directory("/none")))?;
 /// # Ok(()) }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
     /// It cannot be made.
@@ -45,6 +45,8 @@ pub enum CertificateError {
     #[error("not a certificate with its key: {0}")]
     Unusable(String),
 }
+
+crate::report::debug_as_message!(CertificateError);
 
 /// A certificate and its key, both as PEM.
 pub(super) struct Identity {

@@ -171,6 +171,14 @@ async fn a_signal_drains_and_a_second_one_aborts() {
         willing.says("drained").await;
         willing.ended_well().await;
     }
+    // As `timeout` does it: the process and its group.
+    let mut signalled_twice = Process::start(SELF, "willing", &[]);
+    signalled_twice.says("reconciling").await;
+    signalled_twice.signal(Signal::TERM);
+    signalled_twice.says("stopping").await;
+    signalled_twice.signal(Signal::TERM);
+    signalled_twice.says("drained").await;
+    signalled_twice.ended_well().await;
     let mut stubborn = Process::start(SELF, "stubborn", &[]);
     stubborn.says("reconciling").await;
     stubborn.signal(Signal::TERM);
@@ -191,7 +199,7 @@ async fn a_signal_drains_and_a_second_one_aborts() {
     lingering.says("reconciling").await;
     lingering.signal(Signal::TERM);
     lingering.says("drained").await;
-    lingering.signal(Signal::TERM);
+    lingering.signal(Signal::INT);
     let ended = tokio::time::timeout(Duration::from_secs(20), lingering.ended()).await;
     assert_eq!(ended, Ok(Some(1)), "after `run` has returned, too");
 }
