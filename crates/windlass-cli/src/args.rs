@@ -159,6 +159,10 @@ pub(crate) struct Manifests {
     /// The name of the roles [default: the manager's name]
     #[arg(long)]
     pub name: Option<String>,
+    /// The namespace that the operator runs in, for roles of what it keeps there, such as the leases of shards
+    /// [default: such roles name no namespace, so that `kubectl apply -n` decides]
+    #[arg(short, long)]
+    pub namespace: Option<String>,
     /// How many seconds the program may take to answer
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     pub timeout: u64,

@@ -20,13 +20,18 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How much of what a failed program said is shown.
 const SHOWN: usize = 4000;
 
-/// A cluster nobody serves: port 9 discards.
-const NOWHERE: &str = r#"{
-    "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
-    "clusters": [{"name": "nowhere", "cluster": {"server": "http://127.0.0.1:9"}}],
-    "users": [{"name": "nobody", "user": {}}],
-    "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}]
-}"#;
+/// Stands for the namespace that the operator runs in, where that was not said.
+const HOME: &str = "windlass-operator-namespace";
+
+/// A cluster that nothing serves (port 9 discards), with the operator's namespace as the default one.
+fn kubeconfig(namespace: &str) -> Value {
+    serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
+        "clusters": [{"name": "nowhere", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "nobody", "user": {}}],
+        "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody", "namespace": namespace}}],
+    })
+}
 
 pub(crate) fn run(args: &Manifests) -> anyhow::Result<ExitCode> {
     let program = match &args.program {
@@ -34,6 +39,14 @@ pub(crate) fn run(args: &Manifests) -> anyhow::Result<ExitCode> {
         None => build(args)?,
     };
     let mut manifests = ask(&program, args)?;
+    for manifest in &mut manifests {
+        // It goes where it is applied: into the namespace of the operator.
+        if manifest["metadata"]["namespace"] == HOME
+            && let Some(metadata) = manifest["metadata"].as_object_mut()
+        {
+            metadata.remove("namespace");
+        }
+    }
     if let Some(name) = &args.name {
         for manifest in &mut manifests {
             manifest["metadata"]["name"] = name.as_str().into();
@@ -93,12 +106,13 @@ fn executables(messages: &str) -> Vec<(String, PathBuf)> {
 fn ask(program: &Path, args: &Manifests) -> anyhow::Result<Vec<Value>> {
     let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
     let (answer, said) = (dir.path().join("manifests"), dir.path().join("said"));
-    let kubeconfig = dir.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, NOWHERE).context("cannot write a kubeconfig")?;
+    let file = dir.path().join("kubeconfig");
+    let home = args.namespace.as_deref().unwrap_or(HOME);
+    std::fs::write(&file, kubeconfig(home).to_string()).context("cannot write a kubeconfig")?;
     let log = std::fs::File::create(&said).context("cannot write the operator's output")?;
     let mut command = Command::new(program);
     command.args(&args.arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    command.env("WINDLASS_MANIFESTS", &answer).env("KUBECONFIG", &kubeconfig);
+    command.env("WINDLASS_MANIFESTS", &answer).env("KUBECONFIG", &file);
     // Neither a pod that this may run in nor a developer's settings are the operator's needs.
     command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("ENABLE_WEBHOOKS");
     let name = program.display();

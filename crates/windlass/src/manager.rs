@@ -118,6 +118,8 @@ pub struct Manager {
     election: Option<LeaderElection>,
     graceful_shutdown: Duration,
     webhooks: Vec<webhook::Bound>,
+    /// Not served, but perhaps registered.
+    disabled_webhooks: Vec<Webhooks>,
     clusters: Vec<RemoteCluster>,
     cache_options: CacheOptions,
     event_api: EventApi,
@@ -200,11 +202,13 @@ impl Manager {
         async move { ready.wait_for(|ready| *ready).await.is_ok() }
     }
 
-    /// Serves webhooks, before the caches are filled until after everything else has stopped. Does
-    /// nothing if they are [disabled](Webhooks::enabled), as with `ENABLE_WEBHOOKS=false`.
+    /// Serves webhooks, before the caches are filled until after everything else has stopped. If they are
+    /// [disabled](Webhooks::enabled), as with `ENABLE_WEBHOOKS=false`, none are served, and the log warns of
+    /// configurations that still have API servers call them.
     pub fn add_webhooks(&mut self, webhooks: Webhooks) -> Result<(), ManagerError> {
         if !webhooks.is_enabled() {
             tracing::info!("webhooks are disabled");
+            self.disabled_webhooks.push(webhooks);
             return Ok(());
         }
         let address = Some(webhooks.address().to_owned());

@@ -68,6 +68,7 @@ mod certificates;
 mod convert;
 mod denied;
 mod diff;
+mod disabled;
 mod files;
 mod inject;
 mod keeper;
@@ -456,13 +457,19 @@ impl Bound {
         tracing::info!(%address, "serving webhooks");
         let mut clock = Clock(Arc::new(Timestamp::now));
         let mut tasks = JoinSet::new();
-        // Served from the start: who is told to trust us may ask at once.
-        tasks.spawn(server::serve(listener, acceptor, routes, shutdown.clone()));
+        // Served from the start: an API server that trusts the certificate may call at once. And until the end: it
+        // may call as long as a configuration leads here.
+        let serves = CancellationToken::new();
+        tasks.spawn(server::serve(listener, acceptor, routes, serves.clone()));
+        let serves = serves.drop_guard();
         match webhooks.certificates.0 {
             Source::Files { certificate, key, every } => {
                 let mut files = Files::new(certificate, key, every, Arc::clone(&serving), registry);
                 files.load().await?;
-                tasks.spawn(files.follow(shutdown));
+                tasks.spawn(async move {
+                    files.follow(shutdown).await;
+                    drop(serves);
+                });
             }
             Source::SelfManaged(settings) => {
                 clock = settings.clock.clone();
@@ -476,12 +483,16 @@ impl Bound {
                     admissions: webhooks.admissions,
                     definitions,
                     register: settings.register.clone(),
+                    direct: settings.reach.is_none(),
                     registered: parking_lot::Mutex::default(),
                 };
                 let keeper = Keeper::new(client.kube().clone(), *settings, injector, Arc::clone(&serving));
                 // Boxed: what it awaits is large, and whoever runs a manager would carry it about.
                 Box::pin(keeper.start()).await?;
-                tasks.spawn(keeper.run(shutdown));
+                tasks.spawn(async move {
+                    keeper.run(shutdown).await;
+                    drop(serves);
+                });
             }
         }
         *ready.write() = Some((serving, clock));

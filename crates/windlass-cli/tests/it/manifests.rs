@@ -86,6 +86,21 @@ fn a_program_is_asked_away_from_every_cluster_and_with_its_arguments() {
 }
 
 #[test]
+fn roles_of_the_operators_own_namespace_are_where_it_runs() {
+    let sandbox = Sandbox::new();
+    let role =
+        r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"r","namespace":"%s"}}"#;
+    let namespace = r#"$(sed 's/.*"namespace":"\([^"]*\)".*/\1/' $KUBECONFIG)"#;
+    let program = script(&sandbox, &format!("printf '{role}\n' {namespace} >> $WINDLASS_MANIFESTS"));
+    for (option, expected) in [("", serde_json::Value::Null), ("-n petstore-system", "petstore-system".into())] {
+        let (success, stdout, stderr) = windlass(&sandbox, &format!("manifests {option} --program {program} -o json"));
+        assert!(success, "{stderr}");
+        let list: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(list["items"][0]["metadata"]["namespace"], expected, "{stdout}");
+    }
+}
+
+#[test]
 fn a_program_that_does_not_answer_is_quoted() {
     let sandbox = Sandbox::new();
     for (body, says) in [

@@ -228,6 +228,7 @@ impl ManagerBuilder {
             describe: self.describe,
             ready: watch::Sender::new(false),
             webhooks: Vec::new(),
+            disabled_webhooks: Vec::new(),
         };
         for webhooks in self.webhooks {
             manager.add_webhooks(webhooks)?;

@@ -105,6 +105,12 @@ impl Manager {
                 running.webhooks.spawn(started?);
             }
         }
+        for webhooks in std::mem::take(&mut self.disabled_webhooks) {
+            let (kube, shutdown) = (self.client.kube().clone(), running.webhooks_shutdown.clone());
+            running.webhooks.spawn(async move {
+                shutdown.run_until_cancelled(webhooks.warn_if_registered(kube)).await;
+            });
+        }
         Ok(())
     }
 

@@ -157,6 +157,10 @@ impl SelfManaged {
 
     /// Reached at the very address that is listened on: for operators that run beside their API
     /// server, in development and tests.
+    ///
+    /// The address is that of one replica. With [`register`](Self::register), a replica that stops takes its
+    /// webhooks out of the configurations, so that nothing waits for it; of several replicas, another one then makes
+    /// them lead to itself, at once or, after a crash, within seconds.
     pub fn directly(mut self) -> Self {
         self.reach = None;
         self

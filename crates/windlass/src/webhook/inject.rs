@@ -6,6 +6,7 @@
 //! operator would undo each other's work for as long as both run.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -41,6 +42,9 @@ pub(super) struct Injector {
     pub(super) definitions: Vec<String>,
     /// The name under which configurations are made, if they are.
     pub(super) register: Option<String>,
+    /// Whether API servers are led to this very process rather than to all replicas: then the configurations
+    /// follow the replicas that run.
+    pub(super) direct: bool,
     /// What this process has made, each by itself: one that is refused has the others not made again. Of
     /// definitions, which are others' to make, with their uid: one that was made anew leads anywhere.
     pub(super) registered: Mutex<HashMap<String, Option<String>>>,
@@ -131,16 +135,49 @@ impl Injector {
         })
     }
 
-    /// Makes a configuration; if not for the first time, only if it is gone, or if another version has
-    /// taken out what this one needs.
-    async fn apply<K>(&self, object: &K) -> Result<(), kube::Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
-    {
+    /// Takes the webhooks that lead to this process out of the configurations that it has made: it stops, and
+    /// nothing else answers there. Another replica then makes them lead to itself.
+    pub(super) async fn leave(&self) -> Result<(), kube::Error> {
+        let Some(name) = self.register.as_ref().filter(|_| self.direct) else { return Ok(()) };
+        let mutating = self.leave_one::<MutatingWebhookConfiguration>(&Phase::Mutating.configuration(name)).await;
+        let validating = self.leave_one::<ValidatingWebhookConfiguration>(&Phase::Validating.configuration(name)).await;
+        mutating.and(validating)
+    }
+
+    async fn leave_one<K: Configuration>(&self, name: &str) -> Result<(), kube::Error> {
+        let api: Api<K> = Api::all(self.client.clone());
+        let Some(found) = api.get_opt(name).await? else { return Ok(()) };
+        let leads_here =
+            |(_, client): &(&str, &WebhookClientConfig)| self.reach.leads_here(None, client.url.as_deref());
+        if !found.webhooks().iter().any(leads_here) {
+            return Ok(());
+        }
+        tracing::info!(%name, kind = %K::kind(&()), "taking out webhooks that lead to this process");
+        let nothing = json!({"apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": {"name": name}});
+        let params = PatchParams::apply(&self.field_manager).force();
+        api.patch(name, &params, &Patch::Apply(nothing)).await.map(drop)
+    }
+
+    /// Whether one of these URLs leads to another replica that does not run any more.
+    async fn is_orphaned(&self, urls: Vec<String>) -> bool {
+        for url in urls.iter().filter(|_| self.direct) {
+            if !self.reach.leads_here(None, Some(url)) && !is_listening(url).await {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Makes a configuration; if not for the first time, only if it is gone, if another version has taken out
+    /// what this one needs, or if it leads to a replica that is gone.
+    async fn apply<K: Configuration>(&self, object: &K) -> Result<(), kube::Error> {
         let (api, name): (Api<K>, _) = (Api::all(self.client.clone()), object.name_any());
-        if !self.is_first(&name, None) {
-            let found = api.get_metadata_opt(&name).await?;
-            if found.is_some_and(|found| self.holds_webhooks(found.managed_fields())) {
+        if !self.is_first(&name, None)
+            && let Some(found) = api.get_opt(&name).await?
+            && self.holds_webhooks(found.managed_fields())
+        {
+            let urls = found.webhooks().into_iter().filter_map(|(_, client)| client.url.clone()).collect();
+            if !self.is_orphaned(urls).await {
                 return Ok(());
             }
         }
@@ -217,7 +254,10 @@ impl Injector {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         // Not there yet: its creation will be seen.
         let Some(definition) = api.get_opt(name).await? else { return Ok(()) };
-        let first = self.is_first(name, definition.metadata.uid.as_deref());
+        let conversion = definition.spec.conversion.as_ref().and_then(|conversion| conversion.webhook.as_ref());
+        let client = conversion.and_then(|webhook| webhook.client_config.as_ref());
+        let urls = client.and_then(|client| client.url.clone()).into_iter().collect();
+        let first = self.is_first(name, definition.metadata.uid.as_deref()) || self.is_orphaned(urls).await;
         if let Some(patch) = self.patch_definition(&definition, bundle, first)? {
             tracing::info!(%name, kind = "CustomResourceDefinition", "injecting the certificate authority");
             api.patch(name, &self.params(), &Patch::Merge(patch)).await?;
@@ -260,6 +300,18 @@ impl Injector {
     }
 }
 
+/// How long a replica may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Whether anything accepts connections where a URL leads. A URL that cannot be read is taken to be served.
+async fn is_listening(url: &str) -> bool {
+    let Ok(url) = url.parse::<http::Uri>() else { return true };
+    let Some(host) = url.host() else { return true };
+    let address = (host.trim_matches(['[', ']']).to_owned(), url.port_u16().unwrap_or(443));
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, tokio::net::TcpStream::connect(address)).await;
+    matches!(connected, Ok(Ok(_)))
+}
+
 /// Whether a merge of `wanted` would change nothing.
 fn is_like(current: &Value, wanted: &Value) -> bool {
     match wanted {
@@ -273,7 +325,9 @@ fn is_bundle(current: Option<&ByteString>, bundle: &str) -> bool {
 }
 
 /// A webhook configuration of either kind.
-trait Configuration: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned {
+pub(super) trait Configuration:
+    Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned
+{
     /// Name and `clientConfig` of each webhook, in order.
     fn webhooks(&self) -> Vec<(&str, &WebhookClientConfig)>;
 }

@@ -33,6 +33,11 @@ const CHECK: Duration = Duration::from_secs(30);
 /// How long to wait for more changes after one: they come in groups, often from ourselves.
 const GATHER: Duration = Duration::from_millis(20);
 
+/// How often a replica that is reached directly looks whether the one that API servers are led to still runs.
+const DIRECT_CHECK: Duration = Duration::from_secs(5);
+/// How long a process that stops may take to have API servers not call it any more.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+
 pub(super) struct Keeper {
     client: kube::Client,
     secrets: Api<Secret>,
@@ -92,6 +97,7 @@ impl Keeper {
         let mut failures: u32 = 0;
         loop {
             let pause = match failures {
+                0 if self.injector.direct => self.settings.every.min(DIRECT_CHECK),
                 0 => self.settings.every,
                 failures => (RETRY * 2_u32.pow(failures.min(10))).min(self.settings.every),
             };
@@ -117,6 +123,11 @@ impl Keeper {
             }
         }
         watches.shutdown().await;
+        match tokio::time::timeout(LEAVE_TIMEOUT, self.injector.leave()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "webhook configurations still lead to this process"),
+            Err(_) => tracing::warn!(after = ?LEAVE_TIMEOUT, "webhook configurations still lead to this process"),
+        }
     }
 
     async fn check(&self) -> Result<(), WebhookError> {

@@ -161,6 +161,12 @@ impl Running {
         self.task.await.expect("the manager does not panic")
     }
 
+    /// Ends it as a crash does: nothing is given back.
+    pub async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+
     pub fn is_finished(&self) -> bool {
         self.task.is_finished()
     }

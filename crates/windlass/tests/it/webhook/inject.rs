@@ -325,3 +325,41 @@ async fn a_version_that_has_webhooks_keeps_them_beside_one_that_has_none() {
     without.stop().await.expect("stopped");
     with.stop().await.expect("stopped");
 }
+
+#[tokio::test]
+async fn configurations_lead_to_a_replica_that_still_runs() {
+    const NAME: &str = "it-validating-webhook-configuration";
+    let bench = Bench::start().await;
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    let url = async || {
+        let webhooks = api.get(NAME).await.expect("there").webhooks.unwrap_or_default();
+        webhooks.first().and_then(|webhook| webhook.client_config.url.clone()).unwrap_or_default()
+    };
+    let replica = || {
+        let hooks = webhooks(&Rules::default(), certificates(settings())).conversion(Conversion::<Pet>::new());
+        let manager = operator(bench.kube.clone(), hooks);
+        let address = manager.webhook_addresses()[0];
+        (manager, address)
+    };
+    let (first, first_address) = replica();
+    let first = Running::ready(first).await;
+    for crashes in [false, true] {
+        let (second, address) = replica();
+        let second = Running::ready(second).await;
+        assert_eq!(url().await, format!("https://{address}{VALIDATE}"), "the newer one has registered itself");
+        if crashes {
+            second.kill().await;
+        } else {
+            second.stop().await.expect("stopped");
+        }
+        let left = format!("https://{first_address}");
+        wait_for("the first replica is called", async || {
+            url().await == format!("{left}{VALIDATE}") && conversion(&bench).await["url"] == format!("{left}/convert")
+        })
+        .await;
+        bench.create(&pet(if crashes { "loki" } else { "thor" })).await;
+    }
+    first.stop().await.expect("stopped");
+    assert_eq!(url().await, "", "API servers call nothing that does not run");
+    bench.create(&pet("odin")).await;
+}
