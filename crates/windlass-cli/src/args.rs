@@ -55,7 +55,7 @@ pub(crate) struct Up {
     /// Serve in this process until SIGINT, SIGTERM or SIGHUP instead of in the background
     #[arg(long)]
     pub foreground: bool,
-    /// Stop if standard input ends before anything is read from it: whoever started this is gone
+    /// Stop if standard input ends before anything is read from it: the process that started this one has ended
     #[arg(long, hide = true, requires = "foreground")]
     pub watched: bool,
     /// Keep everything in memory; nothing is left when the cluster stops

@@ -19,7 +19,7 @@ use crate::object::Object;
 ///     }
 /// }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RoundTripError {
     /// The sample itself cannot be converted.
@@ -45,6 +45,8 @@ pub enum RoundTripError {
     #[error("cannot be encoded: {0}")]
     Encode(#[from] serde_json::Error),
 }
+
+crate::report::debug_as_message!(RoundTripError);
 
 /// Checks that a spoke survives the way to the hub and back: for the sample, and for every
 /// variation of it with one value changed, emptied or left out that still fits the type. Returns
