@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use windlass::controller::from_key_fn;
 use windlass::events::EventApi;
 use windlass::lease::LeaderElection;
-use windlass::prune::Children;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_testing::{Env, Options, Running, run};
 
@@ -44,14 +43,15 @@ fn toys(env: &Env) -> Manager {
         let Some(pet) = ctx.get::<Pet>(&key).await? else {
             return Ok(Outcome::Done);
         };
-        let mut children = Children::of(&*pet).kind::<ConfigMap>();
+        let mut children = ctx.children(&pet);
+        children.kind::<ConfigMap>();
         for toy in 0..pet.spec.toys {
             let mut map = ConfigMap::default();
             map.metadata.name = Some(format!("{}-toy-{toy}", key.name()));
-            children.apply(ctx.client(), map).await?;
+            children.apply(map).await?;
         }
-        children.prune(ctx.client()).await?;
-        ctx.recorder().normal(&*pet, "Played", "all toys are there");
+        children.prune().await?;
+        ctx.recorder().normal(&pet, "Played", "all toys are there");
         Ok(Outcome::Done)
     });
     manager.add(Controller::<Pet>::new("toys").owns::<ConfigMap>().complete_keyed(reconciler)).expect("added");

@@ -449,7 +449,7 @@ impl Caches {
     /// Has every object of a kind changed before it is kept: what nobody reads need not be in
     /// memory. Handlers, predicates and cached reads, of one's own writes too, see what is left.
     /// Name, namespace, uid and resource version stay; do not write such objects back as a whole.
-    /// A [`Draft`](crate::patch::Draft) of one is fine; where it changes a list that is not as the server has
+    /// A [`Draft`](crate::Draft) of one is fine; where it changes a list that is not as the server has
     /// it, committing fails and says which.
     ///
     /// It must be said before the kind is watched, once: later calls change nothing and return

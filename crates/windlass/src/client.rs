@@ -19,15 +19,17 @@
 mod error;
 mod objects;
 mod segment;
+pub(crate) mod target;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use kube::api::{DeleteParams, ListParams, ObjectList, Patch};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectList, Patch};
 use serde::Serialize;
 
 pub use error::{ClientError, retry_on_conflict};
 pub use objects::Objects;
+pub use target::Target;
 
 use crate::cache::{CacheOptions, Caches, Lister};
 use crate::key::ObjectKey;
@@ -63,6 +65,12 @@ pub struct CachedClient {
 impl Debug for CachedClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CachedClient").field("field_manager", &self.inner.field_manager).finish_non_exhaustive()
+    }
+}
+
+impl AsRef<Self> for CachedClient {
+    fn as_ref(&self) -> &Self {
+        self
     }
 }
 
@@ -122,12 +130,32 @@ impl CachedClient {
     where
         K::DynamicType: Default,
     {
-        self.objects_with(K::DynamicType::default())
+        self.objects_of(K::DynamicType::default())
+    }
+
+    /// Everything that can be done with one kind known only at run time, as a type of the caller's choice, such as
+    /// `PartialObjectMeta<DynamicObject>`. [`dynamic`](Self::dynamic) is the short form for whole objects.
+    pub fn objects_of<K: Object>(&self, dt: K::DynamicType) -> Objects<K> {
+        Objects::new(self.clone(), dt)
     }
 
     /// Everything that can be done with one kind known only at run time.
-    pub fn objects_with<K: Object>(&self, dt: K::DynamicType) -> Objects<K> {
-        Objects::new(self.clone(), dt)
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = windlass_server::Server::builder().start().await?;
+    /// # let kube = kube::Client::new(server.service(), "default");
+    /// # let client = windlass::CachedClient::standalone(kube, "example");
+    /// use kube::api::{ApiResource, GroupVersionKind};
+    ///
+    /// let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
+    /// let namespaces = client.dynamic(&kind);
+    /// assert!(!namespaces.list().await?.is_empty());
+    /// # client.caches().stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn dynamic(&self, resource: &ApiResource) -> Objects<DynamicObject> {
+        self.objects_of(resource.clone())
     }
 
     /// The lister of a kind, for reads that need no waiting: of all its objects (in the manager's

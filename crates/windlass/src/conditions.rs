@@ -76,7 +76,7 @@ pub fn unknown(type_: impl Into<String>, reason: impl Into<String>, message: imp
 /// transition time moves only when the status does, so that setting the same again is no change.
 /// What is set last counts, as in Kubernetes' own libraries, even if it observed an older generation than
 /// what is there: an object that was restored from a backup starts over at generation 1, with the status
-/// of the one before. A [`Draft`](crate::patch::Draft) does not write over a condition that has changed since
+/// of the one before. A [`Draft`](crate::Draft) does not write over a condition that has changed since
 /// its object was read: committing it is a conflict then.
 ///
 /// ```

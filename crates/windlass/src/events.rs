@@ -22,12 +22,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource;
 use tokio::sync::{mpsc, oneshot};
 
 pub use writer::{Broadcaster, EventApi};
 
+use crate::key::ObjectKey;
 use crate::lease::{Fence, Fences};
+use crate::object::{AsObject, Object, types_of};
 
 /// Whether an event is worth somebody's attention.
 ///
@@ -177,20 +178,16 @@ impl Recorder {
         Self::capture("").0
     }
 
-    /// Reports something ordinary. The action is the reason.
-    pub fn normal<K: Resource>(&self, object: &K, reason: &str, note: impl Into<String>)
-    where
-        K::DynamicType: Default,
-    {
-        self.event(object, EventType::Normal, reason, note.into());
+    /// Reports something ordinary. The action is the reason. The object may be of a kind known only at run time: then
+    /// it says itself what it is, as what was read does. An event about an object that does not is dropped, counted
+    /// and logged.
+    pub fn normal<Form>(&self, object: &impl AsObject<Form, Object: Object>, reason: &str, note: impl Into<String>) {
+        self.event(object.as_object(), EventType::Normal, reason, note.into());
     }
 
-    /// Reports something that may need attention. The action is the reason.
-    pub fn warning<K: Resource>(&self, object: &K, reason: &str, note: impl Into<String>)
-    where
-        K::DynamicType: Default,
-    {
-        self.event(object, EventType::Warning, reason, note.into());
+    /// Reports something that may need attention. The action is the reason. See [`normal`](Self::normal).
+    pub fn warning<Form>(&self, object: &impl AsObject<Form, Object: Object>, reason: &str, note: impl Into<String>) {
+        self.event(object.as_object(), EventType::Warning, reason, note.into());
     }
 
     /// Reports an event in full.
@@ -208,12 +205,22 @@ impl Recorder {
         }
     }
 
-    fn event<K: Resource>(&self, object: &K, event_type: EventType, reason: &str, note: String)
-    where
-        K::DynamicType: Default,
-    {
-        let mut regarding = object.object_ref(&K::DynamicType::default());
-        regarding.resource_version.clone_from(&object.meta().resource_version);
+    fn event<K: Object>(&self, object: &K, event_type: EventType, reason: &str, note: String) {
+        let Some(types) = types_of(object) else {
+            tracing::warn!(object = %ObjectKey::of(object), reason, "an event about an object of no known kind is dropped");
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let meta = object.meta();
+        let regarding = ObjectReference {
+            api_version: Some(types.api_version),
+            kind: Some(types.kind),
+            name: meta.name.clone(),
+            namespace: meta.namespace.clone(),
+            uid: meta.uid.clone(),
+            resource_version: meta.resource_version.clone(),
+            field_path: None,
+        };
         self.publish(
             regarding,
             Event { event_type, reason: reason.to_owned(), action: reason.to_owned(), note, related: None },

@@ -56,13 +56,14 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use kube::Resource;
 use kube::api::Patch;
 use serde_json::json;
 
-use crate::client::{CachedClient, ClientError, Objects};
+use crate::client::{ClientError, Objects, Target};
 use crate::controller::{Context, Outcome, Reconcile, ReconcileError};
 use crate::key::ObjectKey;
-use crate::object::Object;
+use crate::object::{AsObject, Object};
 
 /// A reconciler in two halves. Both must be idempotent, and `cleanup` must tolerate that
 /// `reconcile` never ran or did not finish.
@@ -144,7 +145,6 @@ impl<K: Object, R: Finalize<K>> Finalizer<K, R> {
 
     async fn clean_up(&self, object: Arc<K>, ctx: Context, objects: Objects<K>) -> crate::Result {
         let (key, uid) = (ObjectKey::of(&*object), object.meta().uid.clone());
-        let client = ctx.client().clone();
         let outcome = self.inner.cleanup(object, ctx).await?;
         if outcome == Outcome::Done {
             // `cleanup` may have written the object: start from the latest state, also when it is no
@@ -152,7 +152,7 @@ impl<K: Object, R: Finalize<K>> Finalizer<K, R> {
             // cleaned up.
             let latest = objects.get(&key).await?;
             if let Some(latest) = latest.filter(|latest| latest.meta().uid == uid) {
-                remove_with(&client, objects.dynamic_type(), latest, &self.name).await?;
+                remove(&objects, latest, &self.name).await?;
             }
         }
         Ok(outcome)
@@ -169,7 +169,7 @@ impl<K: Object, R: Finalize<K>> Reconcile<K> for Finalizer<K, R> {
     async fn reconcile(&self, object: Arc<K>, ctx: Context) -> crate::Result {
         let objects = own::<K>(&ctx)?;
         if object.meta().deletion_timestamp.is_none() {
-            let object = ensure_with(ctx.client(), objects.dynamic_type(), object, &self.name).await?;
+            let object = ensure(&objects, object, &self.name).await?;
             return match object {
                 Some(object) => self.inner.reconcile(object, ctx).await,
                 None => Ok(Outcome::Done),
@@ -200,32 +200,22 @@ impl<K: Object, R: Finalize<K>> Reconcile<K> for Finalizer<K, R> {
 /// map.metadata.finalizers = Some(vec!["buckets.example.com/cleanup".into()]);
 /// assert!(windlass::finalizer::contains(&map, "buckets.example.com/cleanup"));
 /// ```
-pub fn contains<K: Object>(object: &K, finalizer: &str) -> bool {
-    let finalizers = object.meta().finalizers.as_ref();
+pub fn contains<Form>(object: &impl AsObject<Form>, finalizer: &str) -> bool {
+    let finalizers = object.as_object().meta().finalizers.as_ref();
     finalizers.is_some_and(|list| list.iter().any(|name| name == finalizer))
 }
 
 /// Adds a finalizer unless it is there, and returns the object with it. `None` when the object is
 /// gone or being deleted, when it is too late.
+///
+/// The target is a [`Context`], a [`CachedClient`](crate::CachedClient) or, for a kind known only at run time, the
+/// [`Objects`] of it.
 pub async fn ensure<K: Object>(
-    client: &CachedClient,
-    object: Arc<K>,
-    finalizer: &str,
-) -> Result<Option<Arc<K>>, ClientError>
-where
-    K::DynamicType: Default,
-{
-    ensure_with(client, &K::DynamicType::default(), object, finalizer).await
-}
-
-/// [`ensure`] for an object of a kind known only at run time.
-pub async fn ensure_with<K: Object>(
-    client: &CachedClient,
-    dt: &K::DynamicType,
+    target: &impl Target<K>,
     object: Arc<K>,
     finalizer: &str,
 ) -> Result<Option<Arc<K>>, ClientError> {
-    change(client, dt, object, |object| {
+    change(&target.target(), object, |object| {
         let meta = object.meta();
         if meta.deletion_timestamp.is_some() || contains(object, finalizer) {
             return None;
@@ -238,22 +228,9 @@ pub async fn ensure_with<K: Object>(
     .map(|object| object.filter(|object| object.meta().deletion_timestamp.is_none()))
 }
 
-/// Removes a finalizer if it is there. An object that is gone is fine.
-pub async fn remove<K: Object>(client: &CachedClient, object: Arc<K>, finalizer: &str) -> Result<(), ClientError>
-where
-    K::DynamicType: Default,
-{
-    remove_with(client, &K::DynamicType::default(), object, finalizer).await
-}
-
-/// [`remove`] for an object of a kind known only at run time.
-pub async fn remove_with<K: Object>(
-    client: &CachedClient,
-    dt: &K::DynamicType,
-    object: Arc<K>,
-    finalizer: &str,
-) -> Result<(), ClientError> {
-    change(client, dt, object, |object| {
+/// Removes a finalizer if it is there. An object that is gone is fine. The target is as for [`ensure`].
+pub async fn remove<K: Object>(target: &impl Target<K>, object: Arc<K>, finalizer: &str) -> Result<(), ClientError> {
+    change(&target.target(), object, |object| {
         let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
         let others = finalizers.iter().filter(|name| *name != finalizer);
         contains(object, finalizer).then(|| others.cloned().collect())
@@ -268,12 +245,10 @@ const ATTEMPTS: usize = 5;
 /// Replaces the list of finalizers by what `wanted` makes of it; `None` leaves it alone. Each
 /// write is for exactly the state `wanted` saw; on a conflict it is asked about the latest one.
 async fn change<K: Object>(
-    client: &CachedClient,
-    dt: &K::DynamicType,
+    objects: &Objects<K>,
     mut object: Arc<K>,
     wanted: impl Fn(&K) -> Option<Vec<String>>,
 ) -> Result<Option<Arc<K>>, ClientError> {
-    let objects = client.objects_with::<K>(dt.clone());
     let key = ObjectKey::of(&*object);
     let uid = object.meta().uid.clone();
     for attempt in 1.. {

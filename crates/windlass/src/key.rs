@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use kube::Resource;
 
+use crate::object::AsObject;
+
 /// Namespace and name of an object; the namespace is absent for cluster-scoped kinds.
 ///
 /// ```
@@ -43,8 +45,9 @@ impl ObjectKey {
     }
 
     /// The key of an object, from its metadata.
-    pub fn of<K: Resource>(object: &K) -> Self {
-        let meta = object.meta();
+    /// The object may be shared (`&Arc<K>`) or a [draft](crate::Draft).
+    pub fn of<Form>(object: &impl AsObject<Form>) -> Self {
+        let meta = object.as_object().meta();
         Self::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
     }
 
@@ -77,7 +80,7 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
-impl<K: Resource> From<&K> for ObjectKey {
+impl<K: Resource + 'static> From<&K> for ObjectKey {
     fn from(object: &K) -> Self {
         Self::of(object)
     }

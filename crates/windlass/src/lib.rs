@@ -14,8 +14,7 @@
 //! use schemars::JsonSchema;
 //! use serde::{Deserialize, Serialize};
 //! use windlass::finalizer::{Finalize, Finalizer};
-//! use windlass::patch::Draft;
-//! use windlass::{Context, Controller, Manager, Outcome, conditions};
+//! use windlass::{Context, Controller, Draft, Manager, Outcome, conditions};
 //!
 //! #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 //! #[kube(group = "petstore.example.com", version = "v1", kind = "Pet", namespaced, status = "PetStatus")]
@@ -72,8 +71,8 @@
 //! 3. [`client`] and [`cache`]: cached reads that never show less than one's own writes, live
 //!    reads, writes.
 //! 4. [`informer`] and [`queue`]: the machinery underneath, usable on its own.
-//! 5. Helpers for reconcilers: [`finalizer`] (clean up before an object goes), [`patch`] (send
-//!    only what changed), [`prune`] (children, and no more of them than wanted), [`conditions`],
+//! 5. Helpers for reconcilers: [`finalizer`] (clean up before an object goes), [`draft`] (send
+//!    only what changed), [`children`] (children, and no more of them than wanted), [`conditions`],
 //!    [`owner`], [`events`], [`quantity`].
 //! 6. [`lease`]: of all replicas one works, and no write leaves the others.
 //! 7. [`shard`]: all replicas work, each on its part of the keys.
@@ -92,12 +91,12 @@ pub mod client;
 pub mod informer;
 pub mod queue;
 
+pub mod children;
 pub mod conditions;
+pub mod draft;
 pub mod events;
 pub mod finalizer;
 pub mod owner;
-pub mod patch;
-pub mod prune;
 pub mod quantity;
 
 pub mod lease;
@@ -118,9 +117,10 @@ mod retry;
 
 pub use client::CachedClient;
 pub use controller::{Context, Controller, Outcome, Reconcile, ReconcileError, ReconcileKey};
+pub use draft::Draft;
 pub use key::ObjectKey;
 pub use manager::Manager;
-pub use object::Object;
+pub use object::{AsObject, Object};
 
 /// What a reconciler returns: an [`Outcome`], or an error that `?` makes of any other.
 ///

@@ -1,10 +1,11 @@
-//! What a type must offer to be watched, cached and written.
+//! What a type must offer to be watched, cached and written, and the forms in which functions take an object.
 
 use std::any::{Any, TypeId};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use kube::Resource;
-use kube::api::{ApiResource, DynamicObject, TypeMeta};
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta, TypeMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -36,6 +37,96 @@ impl<K> Object for K where
         + Sync
         + 'static
 {
+}
+
+/// An object by reference: `&K`, `&Arc<K>` and `&Draft<K>` all work wherever a function takes `&impl AsObject`.
+///
+/// `Form` tells the three apart for the compiler, which infers it. The trait is sealed: there is nothing to implement.
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::{Draft, ObjectKey};
+///
+/// let mut map = ConfigMap::default();
+/// map.metadata.name = Some("settings".into());
+/// let key = ObjectKey::of(&map);
+/// let shared = Arc::new(map);
+/// assert_eq!(ObjectKey::of(&shared), key);
+/// assert_eq!(ObjectKey::of(&Draft::new(shared)), key);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a Kubernetes object",
+    label = "expected a reference to an object, to an `Arc` of one or to a `Draft` of one",
+    note = "`&K`, `&Arc<K>` and `&Draft<K>` work, where `K` is a type of `k8s_openapi`, one with \
+            `#[derive(CustomResource)]`, `PartialObjectMeta` or `DynamicObject`",
+    note = "a reference to a reference needs `*`: `&*object`"
+)]
+pub trait AsObject<Form>: form::Sealed<Form> {
+    /// The type of the object.
+    type Object: Resource + 'static;
+
+    /// The object.
+    fn as_object(&self) -> &Self::Object;
+}
+
+/// The forms in which an object is given: markers, so that the implementations of [`AsObject`] do not overlap.
+pub(crate) mod form {
+    use std::sync::Arc;
+
+    use kube::Resource;
+
+    /// `&K`.
+    #[derive(Debug)]
+    pub struct Plain;
+    /// `&Arc<K>`.
+    #[derive(Debug)]
+    pub struct Shared;
+    /// `&Draft<K>`.
+    #[derive(Debug)]
+    pub struct Drafted;
+
+    pub trait Sealed<Form> {}
+    impl<K: Resource + 'static> Sealed<Plain> for K {}
+    impl<K: Resource + 'static> Sealed<Shared> for Arc<K> {}
+}
+
+impl<K: Resource + 'static> AsObject<form::Plain> for K {
+    type Object = K;
+
+    fn as_object(&self) -> &K {
+        self
+    }
+}
+
+impl<K: Resource + 'static> AsObject<form::Shared> for Arc<K> {
+    type Object = K;
+
+    fn as_object(&self) -> &K {
+        self
+    }
+}
+
+/// The kind of an object: a type that stands for one kind says it, and of others the object does, if the server or
+/// its maker said it. `None` if nothing does.
+pub(crate) fn types_of<K: Resource + Serialize + 'static>(object: &K) -> Option<TypeMeta> {
+    if let Some(dt) = (&() as &dyn Any).downcast_ref::<K::DynamicType>() {
+        return Some(TypeMeta { api_version: K::api_version(dt).into_owned(), kind: K::kind(dt).into_owned() });
+    }
+    let any = object as &dyn Any;
+    let types = if let Some(object) = any.downcast_ref::<DynamicObject>() {
+        object.types.clone()
+    } else if let Some(object) = any.downcast_ref::<PartialObjectMeta<DynamicObject>>() {
+        object.types.clone()
+    } else {
+        serde_json::to_value(object).ok().and_then(|object| {
+            let text = |field: &str| object.get(field)?.as_str().map(str::to_owned);
+            Some(TypeMeta { api_version: text("apiVersion")?, kind: text("kind")? })
+        })
+    };
+    // Of metadata alone, the server says no more than that it is metadata.
+    let tells = |types: &TypeMeta| !types.kind.is_empty() && !types.api_version.is_empty();
+    types.filter(|types| tells(types) && types.kind != "PartialObjectMetadata")
 }
 
 /// `pets.petstore.example.com/v1alpha1`: how errors and logs name a kind, in the words that RBAC

@@ -14,8 +14,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
+use kube::api::TypeMeta;
 
-use crate::object::{is_cluster_scoped, is_namespaced};
+use crate::object::{AsObject, Object, is_cluster_scoped, is_namespaced, types_of};
 
 /// Why an object cannot be given an owner.
 ///
@@ -65,19 +66,20 @@ pub enum OwnerError {
         /// The object.
         object: String,
     },
+    /// The owner is of a kind known only at run time and does not say which: its `types` are missing.
+    #[error("owner {name:?} does not say what kind it is: its apiVersion and kind are missing")]
+    UnknownKind {
+        /// The name of the owner.
+        name: String,
+    },
 }
 
 /// Makes `owner` the controller of `object`: the one owner that looks after it. Fails when
 /// another one does, and when the owner is in another namespace, or in one while the object is in
 /// none.
-pub fn set_controller<K: Resource<Scope: 'static>, O: Resource>(object: &mut K, owner: &O) -> Result<(), OwnerError>
-where
-    O::DynamicType: Default,
-{
-    set_controller_with(object, owner, &O::DynamicType::default())
-}
-
-/// [`set_controller`] for an owner of a kind known only at run time.
+///
+/// A `DynamicObject` says itself what kind it is, if the server or [`DynamicObject::new`](kube::api::DynamicObject::new)
+/// has told it; otherwise this is [`OwnerError::UnknownKind`].
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Secret;
@@ -88,46 +90,23 @@ where
 /// let mut pet = DynamicObject::new("thor", &kind);
 /// pet.metadata.uid = Some("1".into());
 /// let mut child = Secret::default();
-/// owner::set_controller_with(&mut child, &pet, &kind).unwrap();
+/// owner::set_controller(&mut child, &pet).unwrap();
 /// assert!(owner::is_controlled_by(&child, &pet));
 /// ```
-pub fn set_controller_with<K: Resource<Scope: 'static>, O: Resource>(
-    object: &mut K,
-    owner: &O,
-    dt: &O::DynamicType,
-) -> Result<(), OwnerError> {
-    let mut reference = reference(object, owner, dt)?;
-    reference.controller = Some(true);
-    reference.block_owner_deletion = Some(true);
-    let others = object.meta().owner_references.iter().flatten();
-    if let Some(other) = others.filter(|known| known.controller == Some(true)).find(|known| known.uid != reference.uid)
-    {
-        return Err(OwnerError::AlreadyControlled {
-            object: object.meta().name.clone().unwrap_or_default(),
-            kind: other.kind.clone(),
-            name: other.name.clone(),
-        });
-    }
-    upsert(object, reference);
-    Ok(())
+pub fn set_controller<K, Form>(object: &mut K, owner: &impl AsObject<Form, Object: Object>) -> Result<(), OwnerError>
+where
+    K: Resource<Scope: 'static>,
+{
+    Owner::of(owner).control(object)
 }
 
 /// Makes `owner` one of the owners of `object`. Fails when the owner is in another namespace, or in
-/// one while the object is in none.
-pub fn add<K: Resource<Scope: 'static>, O: Resource>(object: &mut K, owner: &O) -> Result<(), OwnerError>
+/// one while the object is in none, or does not say what [kind](set_controller) it is.
+pub fn add<K, Form>(object: &mut K, owner: &impl AsObject<Form, Object: Object>) -> Result<(), OwnerError>
 where
-    O::DynamicType: Default,
+    K: Resource<Scope: 'static>,
 {
-    add_with(object, owner, &O::DynamicType::default())
-}
-
-/// [`add`] for an owner of a kind known only at run time.
-pub fn add_with<K: Resource<Scope: 'static>, O: Resource>(
-    object: &mut K,
-    owner: &O,
-    dt: &O::DynamicType,
-) -> Result<(), OwnerError> {
-    let mut reference = reference(object, owner, dt)?;
+    let mut reference = Owner::of(owner).reference(object)?;
     let known = object.meta().owner_references.iter().flatten();
     if let Some(known) = known.clone().find(|known| known.uid == reference.uid) {
         reference.controller = known.controller;
@@ -138,8 +117,8 @@ pub fn add_with<K: Resource<Scope: 'static>, O: Resource>(
 }
 
 /// Removes `owner` from the owners of `object`, and says whether it was one.
-pub fn remove<K: Resource, O: Resource>(object: &mut K, owner: &O) -> bool {
-    let uid = owner.meta().uid.as_deref();
+pub fn remove<K: Resource, Form>(object: &mut K, owner: &impl AsObject<Form>) -> bool {
+    let uid = owner.as_object().meta().uid.as_deref();
     let Some(references) = object.meta_mut().owner_references.as_mut() else {
         return false;
     };
@@ -149,41 +128,91 @@ pub fn remove<K: Resource, O: Resource>(object: &mut K, owner: &O) -> bool {
 }
 
 /// Whether `owner` controls `object`.
-pub fn is_controlled_by<K: Resource, O: Resource>(object: &K, owner: &O) -> bool {
-    let uid = owner.meta().uid.as_deref();
+pub fn is_controlled_by<Form, OwnerForm>(object: &impl AsObject<Form>, owner: &impl AsObject<OwnerForm>) -> bool {
+    let uid = owner.as_object().meta().uid.as_deref();
     controller(object).is_some_and(|reference| Some(reference.uid.as_str()) == uid)
 }
 
 /// The reference to what controls an object.
-pub fn controller<K: Resource>(object: &K) -> Option<&OwnerReference> {
-    let references = object.meta().owner_references.as_ref()?;
+pub fn controller<Form>(object: &impl AsObject<Form>) -> Option<&OwnerReference> {
+    let references = object.as_object().meta().owner_references.as_ref()?;
     references.iter().find(|reference| reference.controller == Some(true))
 }
 
-fn reference<K: Resource<Scope: 'static>, O: Resource>(
-    object: &K,
-    owner: &O,
-    dt: &O::DynamicType,
-) -> Result<OwnerReference, OwnerError> {
-    let (own, child) = (owner.meta(), object.meta());
-    if let Some(namespace) = &own.namespace
-        && child.namespace.as_ref().is_some_and(|other| other != namespace)
-    {
-        return Err(OwnerError::OtherNamespace {
-            owner: namespace.clone(),
-            object: child.namespace.clone().unwrap_or_default(),
-        });
+/// What references to an owner say, of whatever type it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Owner {
+    types: Option<TypeMeta>,
+    name: Option<String>,
+    uid: Option<String>,
+    pub(crate) namespace: Option<String>,
+}
+
+impl Owner {
+    pub(crate) fn of<Form>(owner: &impl AsObject<Form, Object: Object>) -> Self {
+        let owner = owner.as_object();
+        let meta = owner.meta();
+        Self {
+            types: types_of(owner),
+            name: meta.name.clone(),
+            uid: meta.uid.clone(),
+            namespace: meta.namespace.clone(),
+        }
     }
-    // Types known only at run time do not say where their objects are; these do.
-    let nowhere = is_cluster_scoped::<K>() || (!is_namespaced::<K>() && child.namespace.is_none());
-    if let Some(namespace) = own.namespace.as_ref().filter(|_| nowhere) {
-        let object = child.name.clone().unwrap_or_default();
-        return Err(OwnerError::NoNamespace { owner: namespace.clone(), object });
+
+    pub(crate) fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
     }
-    owner.owner_ref(dt).ok_or_else(|| OwnerError::NotStored {
-        kind: O::kind(dt).into_owned(),
-        name: own.name.clone().unwrap_or_default(),
-    })
+
+    /// Whether it controls an object.
+    pub(crate) fn controls(&self, object: &(impl Resource + 'static)) -> bool {
+        controller(object).is_some_and(|reference| Some(reference.uid.as_str()) == self.uid())
+    }
+
+    /// Makes it the controller of an object.
+    pub(crate) fn control<K: Resource<Scope: 'static>>(&self, object: &mut K) -> Result<(), OwnerError> {
+        let mut reference = self.reference(object)?;
+        reference.controller = Some(true);
+        reference.block_owner_deletion = Some(true);
+        let mut others = object.meta().owner_references.iter().flatten();
+        if let Some(other) = others.find(|known| known.controller == Some(true) && known.uid != reference.uid) {
+            return Err(OwnerError::AlreadyControlled {
+                object: object.meta().name.clone().unwrap_or_default(),
+                kind: other.kind.clone(),
+                name: other.name.clone(),
+            });
+        }
+        upsert(object, reference);
+        Ok(())
+    }
+
+    fn reference<K: Resource<Scope: 'static>>(&self, object: &K) -> Result<OwnerReference, OwnerError> {
+        let child = object.meta();
+        if let Some(namespace) = &self.namespace
+            && child.namespace.as_ref().is_some_and(|other| other != namespace)
+        {
+            return Err(OwnerError::OtherNamespace {
+                owner: namespace.clone(),
+                object: child.namespace.clone().unwrap_or_default(),
+            });
+        }
+        // Types known only at run time do not say where their objects are; these do.
+        let nowhere = is_cluster_scoped::<K>() || (!is_namespaced::<K>() && child.namespace.is_none());
+        if let Some(namespace) = self.namespace.as_ref().filter(|_| nowhere) {
+            let object = child.name.clone().unwrap_or_default();
+            return Err(OwnerError::NoNamespace { owner: namespace.clone(), object });
+        }
+        let name = self.name.clone().unwrap_or_default();
+        let Some(types) = self.types.clone() else {
+            return Err(OwnerError::UnknownKind { name });
+        };
+        match self.uid.clone() {
+            Some(uid) if self.name.is_some() => {
+                Ok(OwnerReference { api_version: types.api_version, kind: types.kind, name, uid, ..Default::default() })
+            }
+            _ => Err(OwnerError::NotStored { kind: types.kind, name }),
+        }
+    }
 }
 
 fn upsert<K: Resource>(object: &mut K, reference: OwnerReference) {
@@ -196,9 +225,12 @@ fn upsert<K: Resource>(object: &mut K, reference: OwnerReference) {
 
 #[cfg(test)]
 mod tests {
+    use std::marker::PhantomData;
+    use std::sync::Arc;
+
     use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
     use k8s_openapi::api::rbac::v1::ClusterRole;
-    use kube::api::{ApiResource, DynamicObject};
+    use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 
     use super::*;
 
@@ -254,5 +286,40 @@ mod tests {
         assert!(matches!(add(&mut dynamic, &parent("x")), Err(OwnerError::NoNamespace { .. })));
         dynamic.metadata.namespace = Some("a".into());
         add(&mut dynamic, &parent("x")).expect("in the same namespace");
+    }
+
+    #[test]
+    fn a_dynamic_owner_says_its_kind_itself() {
+        let kind = ApiResource::erase::<ConfigMap>(&());
+        let mut owner = DynamicObject::new("x", &kind).within("a");
+        owner.metadata.uid = Some("uid-x".into());
+        let (mut child, mut same) = (Secret::default(), Secret::default());
+        set_controller(&mut child, &Arc::new(owner.clone())).expect("it says so");
+        set_controller(&mut same, &parent("x")).expect("a type says so");
+        assert_eq!(child, same);
+        owner.types = None;
+        let refused = OwnerError::UnknownKind { name: "x".into() };
+        assert_eq!(set_controller(&mut child, &owner), Err(refused.clone()));
+        assert_eq!(add(&mut child, &owner), Err(refused));
+        assert!(is_controlled_by(&child, &owner), "no kind is needed to look");
+    }
+
+    #[test]
+    fn metadata_and_other_types_tell_their_kind_where_they_know_it() {
+        type Map = kube::core::Object<kube::core::NotUsed, kube::core::NotUsed>;
+        let meta = || parent("x").metadata;
+        let own: PartialObjectMeta<ConfigMap> = PartialObjectMeta { metadata: meta(), ..Default::default() };
+        set_controller(&mut Secret::default(), &own).expect("the type of what it is of");
+        let types = |kind: &str| Some(TypeMeta { api_version: "v1".into(), kind: kind.into() });
+        let of =
+            |kind| PartialObjectMeta::<DynamicObject> { types: types(kind), metadata: meta(), _phantom: PhantomData };
+        set_controller(&mut Secret::default(), &of("ConfigMap")).expect("it says so");
+        let error = set_controller(&mut Secret::default(), &of("PartialObjectMetadata"));
+        assert!(matches!(error, Err(OwnerError::UnknownKind { .. })), "{error:?}");
+        let mut map = Map::new("x", &ApiResource::erase::<ConfigMap>(&()), kube::core::NotUsed {});
+        map.metadata = meta();
+        let mut child = Secret::default();
+        set_controller(&mut child, &map).expect("its JSON says so");
+        assert_eq!(controller(&child).map(|owner| owner.kind.as_str()), Some("ConfigMap"));
     }
 }

@@ -22,10 +22,9 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use windlass::{
-    Context, Controller, Outcome, ReconcileError,
+    Context, Controller, Draft, Outcome, ReconcileError,
     controller::CompleteController,
     finalizer::{Finalize, Finalizer},
-    patch::Draft,
     predicate,
     queue::QueueConfig,
 };

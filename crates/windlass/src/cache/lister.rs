@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::informer::{Change, Informer, Store, Subscription, SyncError};
 use crate::key::ObjectKey;
-use crate::object::{Object, describe};
+use crate::object::{AsObject, Object, describe};
 
 /// Reads objects of one kind from the cache. Clones share the cache.
 ///
@@ -131,10 +131,12 @@ impl<K: Object> Lister<K> {
     }
 
     /// All objects owned by another (controller or not), through an index made at the first call.
-    pub fn owned_by<O: Resource>(&self, owner: &O) -> Vec<Arc<K>> {
-        let Some(uid) = owner.meta().uid.as_deref() else {
-            return Vec::new();
-        };
+    pub fn owned_by<Form>(&self, owner: &impl AsObject<Form>) -> Vec<Arc<K>> {
+        let uid = owner.as_object().meta().uid.as_deref();
+        uid.map(|uid| self.owned_by_uid(uid)).unwrap_or_default()
+    }
+
+    pub(crate) fn owned_by_uid(&self, uid: &str) -> Vec<Arc<K>> {
         self.ensure_index("owner", |object: &K| {
             let owners = object.meta().owner_references.iter().flatten();
             owners.map(|owner| owner.uid.clone()).collect()

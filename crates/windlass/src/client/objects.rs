@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt::{Debug, Display};
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::Resource;
@@ -32,7 +31,7 @@ use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill, 
 ///
 /// // A kind that is known only at run time.
 /// let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
-/// let maps = client.objects_with::<DynamicObject>(kind.clone());
+/// let maps = client.dynamic(&kind);
 /// let map = DynamicObject::new("settings", &kind).within("default").data(serde_json::json!({"data": {"mode": "fast"}}));
 /// maps.apply(&map).await?;
 /// let found = maps.get(&ObjectKey::new("default", "settings")).await?.ok_or("gone")?;
@@ -40,29 +39,56 @@ use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill, 
 /// # client.caches().stop().await;
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Objects<K: Object> {
     client: CachedClient,
     dt: K::DynamicType,
-    kind: PhantomData<fn() -> K>,
+    /// What cached reads show, if that is not all.
+    part: Option<Lister<K>>,
+}
+
+impl<K: Object> Debug for Objects<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Objects").field("kind", &self.describe()).field("client", &self.client).finish_non_exhaustive()
+    }
 }
 
 impl<K: Object> Objects<K> {
     pub(super) fn new(client: CachedClient, dt: K::DynamicType) -> Self {
-        Self { client, dt, kind: PhantomData }
+        Self { client, dt, part: None }
     }
 
+    /// The same with cached reads that show a part of the kind alone: what a controller looks after.
+    pub(crate) fn showing(self, part: Option<Lister<K>>) -> Self {
+        Self { part, ..self }
+    }
+
+    /// The client behind it.
+    pub fn client(&self) -> &CachedClient {
+        &self.client
+    }
+
+    /// What must be known at run time to name the kind.
     pub(crate) fn dynamic_type(&self) -> &K::DynamicType {
         &self.dt
     }
 
     /// The lister of the kind. See [`CachedClient::lister`].
     pub fn lister(&self) -> Lister<K> {
+        if let Some(part) = &self.part {
+            return part.clone();
+        }
         self.client.inner.caches.lister_of(&self.dt)
     }
 
     /// An object from the cache. See [`CachedClient::get`].
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClientError> {
+        if let Some(part) = &self.part
+            && part.check_covers(key.namespace()).is_ok()
+        {
+            part.wait_synced().await?;
+            return Ok(part.get(key));
+        }
         let known = self.client.inner.caches.known_with(&self.dt);
         match known.get(key).await? {
             Found::Told(object) => Ok(object),
@@ -73,6 +99,10 @@ impl<K: Object> Objects<K> {
 
     /// All objects from the cache. See [`CachedClient::list`].
     pub async fn list(&self) -> Result<Vec<Arc<K>>, ClientError> {
+        if let Some(part) = &self.part {
+            part.wait_synced().await?;
+            return Ok(part.list());
+        }
         let lister = self.lister();
         lister.wait_synced().await?;
         let behind = lister.behind();

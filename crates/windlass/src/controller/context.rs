@@ -4,15 +4,17 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use kube::api::ApiResource;
+use kube::api::{ApiResource, DynamicObject};
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Lister;
-use crate::client::{CachedClient, ClientError, Live, Objects};
+use crate::children::Children;
+use crate::client::{CachedClient, ClientError, Live, Objects, Target, target};
+use crate::draft::Draft;
 use crate::events::Recorder;
 use crate::key::ObjectKey;
 use crate::lease::Fence;
-use crate::object::Object;
+use crate::object::{AsObject, Object};
 
 /// One reconcile's view of the world: client, caches, events, shutdown. Cheap to clone.
 ///
@@ -23,7 +25,7 @@ use crate::object::Object;
 ///     let cached = ctx.get::<Pod>(&key).await?;         // from the cache
 ///     let fresh = ctx.live().get::<Pod>(&key).await?;   // from the server
 ///     if let Some(pod) = cached {
-///         ctx.recorder().normal(&*pod, "Seen", "hello");
+///         ctx.recorder().normal(&pod, "Seen", "hello");
 ///     }
 ///     ctx.client().delete::<Pod>(&key).await?;          // writes
 ///     Ok(Outcome::Done)
@@ -102,30 +104,7 @@ impl Context {
     where
         K::DynamicType: Default,
     {
-        self.get_with(&K::DynamicType::default(), key).await
-    }
-
-    /// [`get`](Self::get) for a kind known only at run time.
-    pub async fn get_with<K: Object>(
-        &self,
-        dt: &K::DynamicType,
-        key: &ObjectKey,
-    ) -> Result<Option<Arc<K>>, ClientError> {
-        self.find(dt, key).await
-    }
-
-    pub(super) async fn find<K: Object>(
-        &self,
-        dt: &K::DynamicType,
-        key: &ObjectKey,
-    ) -> Result<Option<Arc<K>>, ClientError> {
-        if let Some(part) = self.part::<K>(dt)
-            && part.check_covers(key.namespace()).is_ok()
-        {
-            part.wait_synced().await?;
-            return Ok(part.get(key));
-        }
-        self.shared.client.objects_with(dt.clone()).get(key).await
+        self.objects().get(key).await
     }
 
     /// All objects of a kind from the cache. See [`CachedClient::list`]. Of its own kind, a controller sees
@@ -134,21 +113,73 @@ impl Context {
     where
         K::DynamicType: Default,
     {
-        self.list_with(&K::DynamicType::default()).await
+        self.objects().list().await
     }
 
-    /// [`list`](Self::list) for a kind known only at run time.
-    pub async fn list_with<K: Object>(&self, dt: &K::DynamicType) -> Result<Vec<Arc<K>>, ClientError> {
-        let Some(part) = self.part::<K>(dt) else { return self.shared.client.objects_with(dt.clone()).list().await };
-        part.wait_synced().await?;
-        Ok(part.list())
+    /// Everything that can be done with one kind. Cached reads of the controller's own kind show what
+    /// [`get`](Self::get) shows: the part that it looks after.
+    pub fn objects<K: Object>(&self) -> Objects<K>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects_of(K::DynamicType::default())
     }
 
-    /// What the controller looks after, if that is a part of a kind: of this one.
-    fn part<K: Object>(&self, dt: &K::DynamicType) -> Option<&Lister<K>> {
-        let part = self.shared.own.as_ref()?.downcast_ref::<Own<K>>()?.part.as_ref()?;
-        // A type that needs nothing at run time stands for one kind.
-        (size_of::<K::DynamicType>() == 0 || part.is_of(&ApiResource::erase::<K>(dt))).then_some(part)
+    /// [`objects`](Self::objects) for a kind known only at run time, as a type of the caller's choice.
+    pub fn objects_of<K: Object>(&self, dt: K::DynamicType) -> Objects<K> {
+        let part = self.part::<K>(&dt);
+        self.shared.client.objects_of(dt).showing(part)
+    }
+
+    /// [`objects`](Self::objects) for a kind known only at run time.
+    ///
+    /// ```
+    /// # use kube::api::{ApiResource, DynamicObject};
+    /// # use windlass::{Context, ObjectKey, Outcome};
+    /// async fn reconcile(gateways: &ApiResource, key: ObjectKey, ctx: Context) -> windlass::Result {
+    ///     let gateways = ctx.dynamic(gateways);
+    ///     if let Some(gateway) = gateways.get(&key).await? {
+    ///         ctx.recorder().normal(&gateway, "Seen", "hello");
+    ///     }
+    ///     Ok(Outcome::Done)
+    /// }
+    /// ```
+    pub fn dynamic(&self, resource: &ApiResource) -> Objects<DynamicObject> {
+        self.objects_of(resource.clone())
+    }
+
+    /// The children of an object: [applied](Children::apply), and [pruned](Children::prune) when no longer wanted.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    /// # use windlass::{Context, Outcome};
+    /// async fn reconcile(shop: Arc<ConfigMap>, key: Secret, ctx: Context) -> windlass::Result {
+    ///     let mut children = ctx.children(&shop);
+    ///     children.apply(key).await?;
+    ///     children.prune().await?;
+    ///     Ok(Outcome::Done)
+    /// }
+    /// ```
+    pub fn children<Form>(&self, owner: &impl AsObject<Form, Object: Object>) -> Children {
+        Children::of(self, owner)
+    }
+
+    /// A [`Draft`] of an object: change it, then [commit](Draft::commit) what changed.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::{Context, Outcome};
+    /// async fn reconcile(settings: Arc<ConfigMap>, ctx: Context) -> windlass::Result {
+    ///     let mut draft = ctx.draft(&settings);
+    ///     draft.immutable = Some(true);
+    ///     draft.commit(&ctx).await?;
+    ///     Ok(Outcome::Done)
+    /// }
+    /// ```
+    pub fn draft<K: Object>(&self, object: &Arc<K>) -> Draft<K> {
+        Draft::new(Arc::clone(object))
     }
 
     /// Everything that can be done with the kind that the controller looks after, if `K` is its type. This is how
@@ -161,7 +192,7 @@ impl Context {
     /// # use windlass::{Context, ObjectKey, Outcome};
     /// async fn reconcile(object: Arc<DynamicObject>, ctx: Context) -> windlass::Result {
     ///     let objects = ctx.own::<DynamicObject>().ok_or("a controller of another type")?;
-    ///     let live = objects.get_live(&ObjectKey::of(&*object)).await?;
+    ///     let live = objects.get_live(&ObjectKey::of(&object)).await?;
     ///     Ok(Outcome::Done)
     /// }
     /// ```
@@ -171,7 +202,14 @@ impl Context {
             // A context made for a test: a type that needs nothing at run time stands for one kind.
             None => (&() as &dyn Any).downcast_ref::<K::DynamicType>()?,
         };
-        Some(self.shared.client.objects_with(dt.clone()))
+        Some(self.shared.client.objects_of(dt.clone()))
+    }
+
+    /// What the controller looks after, if that is a part of a kind: of this one.
+    fn part<K: Object>(&self, dt: &K::DynamicType) -> Option<Lister<K>> {
+        let part = self.shared.own.as_ref()?.downcast_ref::<Own<K>>()?.part.as_ref()?;
+        // A type that needs nothing at run time stands for one kind.
+        (size_of::<K::DynamicType>() == 0 || part.is_of(&ApiResource::erase::<K>(dt))).then(|| part.clone())
     }
 
     /// Reads that ask the server.
@@ -203,6 +241,20 @@ impl Context {
     /// [reconciled again](super::Outcome::RequeueAfter) at once count, too.
     pub fn failures(&self) -> u32 {
         self.failures
+    }
+}
+
+impl AsRef<CachedClient> for Context {
+    fn as_ref(&self) -> &CachedClient {
+        self.client()
+    }
+}
+
+impl<K: Object<DynamicType: Default>> target::Sealed<K> for Context {}
+
+impl<K: Object<DynamicType: Default>> Target<K> for Context {
+    fn target(&self) -> Objects<K> {
+        self.objects()
     }
 }
 

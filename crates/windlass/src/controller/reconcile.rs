@@ -113,7 +113,7 @@ pub(super) struct OfObjects<K: Object, R> {
 impl<K: Object, R: Reconcile<K>> AnyReconciler for OfObjects<K, R> {
     fn call(&self, key: ObjectKey, ctx: Context) -> BoxFuture<'_, crate::Result> {
         Box::pin(async move {
-            match ctx.find::<K>(&self.dt, &key).await? {
+            match ctx.objects_of::<K>(self.dt.clone()).get(&key).await? {
                 Some(object) => self.reconciler.reconcile(object, ctx).await,
                 None => self.reconciler.gone(key, ctx).await,
             }

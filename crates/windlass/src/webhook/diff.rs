@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use json_patch::Patch;
 use serde_json::{Map, Value};
 
-use crate::patch::elements::{by, sources};
+use crate::draft::elements::{by, sources};
 
 /// The patch that makes of `sent` what changed from `before` to `after`, which are both what the
 /// type makes of it.

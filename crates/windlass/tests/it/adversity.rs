@@ -19,7 +19,6 @@ use windlass::client::ClientError;
 use windlass::controller::from_key_fn;
 use windlass::informer::Change;
 use windlass::lease::LeaderElection;
-use windlass::prune::Children;
 use windlass::rbac::Rules;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_server::Server;
@@ -57,9 +56,9 @@ fn bowls(client: kube::Client) -> Manager {
         if let Some(pet) = ctx.get::<Pet>(&key).await? {
             let mut bowl = ConfigMap::default();
             bowl.metadata.name = Some(format!("bowl-of-{}", key.name()));
-            let mut children = Children::of(&*pet);
-            children.apply(ctx.client(), bowl).await?;
-            children.prune(ctx.client()).await?;
+            let mut children = ctx.children(&pet);
+            children.apply(bowl).await?;
+            children.prune().await?;
         }
         Ok(Outcome::Done)
     });

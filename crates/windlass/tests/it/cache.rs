@@ -184,9 +184,9 @@ async fn a_kind_known_at_run_time_is_watched_and_forgotten() {
     let client = bench.client();
     bench.create(&pet("thor")).await;
     let resource = ApiResource::erase::<Pet>(&());
-    let pets = client.objects_with::<DynamicObject>(resource.clone());
+    let pets = client.dynamic(&resource);
     assert_eq!(pets.list().await.expect("read").len(), 1);
-    let metadata = client.objects_with::<PartialObjectMeta<DynamicObject>>(resource.clone());
+    let metadata = client.objects_of::<PartialObjectMeta<DynamicObject>>(resource.clone());
     assert_eq!(metadata.list().await.expect("read").len(), 1);
     let old = pets.lister();
     client.caches().forget::<DynamicObject>(&resource);

@@ -14,9 +14,9 @@ use kube::core::Selector;
 use serde_json::json;
 use tokio::sync::watch;
 use tower::ServiceExt;
+use windlass::Draft;
 use windlass::cache::Scope;
 use windlass::informer::Change;
-use windlass::patch::Draft;
 use windlass::{CachedClient, ObjectKey, finalizer};
 
 use crate::adversity::{forward, through};
@@ -57,8 +57,8 @@ pub fn map(namespace: &str, name: &str) -> ConfigMap {
 async fn a_write_of_one_kind_is_not_seen_in_another_of_the_same_type() {
     let bench = Bench::start().await;
     let (client, silence) = silenced(&bench);
-    let maps = client.objects_with::<DynamicObject>(kind("ConfigMap"));
-    let secrets = client.objects_with::<DynamicObject>(kind("Secret"));
+    let maps = client.dynamic(&kind("ConfigMap"));
+    let secrets = client.dynamic(&kind("Secret"));
     let key = ObjectKey::new("default", "x");
     assert!(maps.get(&key).await.expect("read").is_none() && secrets.get(&key).await.expect("read").is_none());
     silence.send_replace(true);
@@ -79,7 +79,7 @@ async fn a_write_is_seen_in_every_form_of_its_kind() {
     let bench = Bench::start().await;
     let (client, silence) = silenced(&bench);
     let (typed, key) = (client.objects::<ConfigMap>(), ObjectKey::new("default", "x"));
-    let dynamic = client.objects_with::<DynamicObject>(kind("ConfigMap"));
+    let dynamic = client.dynamic(&kind("ConfigMap"));
     let metadata = client.objects::<PartialObjectMeta<ConfigMap>>();
     typed.list().await.expect("listed");
     dynamic.list().await.expect("listed");
@@ -170,7 +170,7 @@ async fn an_object_of_a_kind_known_at_run_time_says_what_it_is_wherever_it_comes
     let bench = Bench::start().await;
     let client = bench.client();
     client.create(&map("default", "m")).await.expect("created");
-    let maps = client.objects_with::<DynamicObject>(kind("ConfigMap"));
+    let maps = client.dynamic(&kind("ConfigMap"));
     let listed = maps.list_live(Some("default"), &ListParams::default()).await.expect("listed");
     let found = maps.get_live(&ObjectKey::new("default", "m")).await.expect("read");
     let cached = maps.get(&ObjectKey::new("default", "m")).await.expect("read").expect("there");

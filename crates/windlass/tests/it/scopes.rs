@@ -11,10 +11,10 @@ use kube::core::Selector;
 use serde_json::json;
 use tower::ServiceExt;
 use windlass::cache::Scope;
+use windlass::children::{ChildError, Children, Pruned};
 use windlass::controller::{Watch, from_fn, from_key_fn};
 use windlass::informer::Change;
 use windlass::owner::OwnerError;
-use windlass::prune::{Children, PruneError};
 use windlass::{CachedClient, Context, Controller, Manager, ObjectKey, Outcome, owner};
 use windlass_server::authn::User;
 
@@ -35,6 +35,10 @@ fn secret(name: &str, labels: &[&str]) -> Secret {
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
+}
+
+fn keys(pruned: &[Pruned]) -> Vec<ObjectKey> {
+    pruned.iter().map(|child| child.key.clone()).collect()
 }
 
 /// A client that counts its reads of single objects.
@@ -138,9 +142,9 @@ async fn one_controllers_narrowed_watch_hides_nothing_from_another() {
             let plain = ctx.get::<Secret>(&key("plain")).await?.is_some();
             ctx.client().create(&secret("made", &[])).await?;
             let made = ctx.get::<Secret>(&key("made")).await?.is_some();
-            Children::of(&*owner).apply(ctx.client(), secret("child", &[])).await?;
-            let gone = Children::of(&*owner).kind::<Secret>().prune(ctx.client()).await?;
-            seen.push(vec![plain, made, gone == [key("child")]]);
+            ctx.children(&owner).apply(secret("child", &[])).await?;
+            let gone = ctx.children(&owner).kind::<Secret>().prune().await?;
+            seen.push(vec![plain, made, keys(&gone) == [key("child")]]);
             Ok(Outcome::Done)
         }
     });
@@ -201,15 +205,15 @@ async fn reading_past_a_scope_needs_no_more_than_the_scope_did() {
                 let owner = ctx.get::<ConfigMap>(&owner).await?.ok_or("gone")?;
                 let mut child = secret("child", &[]);
                 child.metadata.namespace = Some("a".into());
-                Children::of(&*owner).apply(ctx.client(), child).await?;
+                ctx.children(&owner).apply(child).await?;
                 assert!(ctx.get::<Secret>(&ObjectKey::new("a", "child")).await?.is_some());
-                let gone = Children::of(&*owner).kind::<Secret>().prune(ctx.client()).await?;
-                assert_eq!(gone, [ObjectKey::new("a", "child")]);
+                let gone = ctx.children(&owner).kind::<Secret>().prune().await?;
+                assert_eq!(keys(&gone), [ObjectKey::new("a", "child")]);
                 assert!(ctx.get::<Secret>(&ObjectKey::new("a", "child")).await?.is_none());
                 seen.push(ctx.list::<Secret>().await.expect_err("not allowed").to_string());
                 // What failed for one reader is in nobody else's way.
                 assert!(ctx.get::<Secret>(&ObjectKey::new("a", "child")).await?.is_none());
-                assert!(Children::of(&*owner).kind::<Secret>().prune(ctx.client()).await?.is_empty());
+                assert!(ctx.children(&owner).kind::<Secret>().prune().await?.is_empty());
                 seen.push("done".to_owned());
                 Ok(Outcome::Done)
             }
@@ -269,10 +273,10 @@ async fn a_child_that_another_controls_by_now_is_not_pruned() {
     lister.wait_synced().await.expect("synced");
     for name in ["adopted", "changed", "made anew"] {
         let name = name.replace(' ', "-");
-        Children::of(&first).apply(&client, secret(&name, &[])).await.expect("applied");
+        Children::of(&client, &first).apply(secret(&name, &[])).await.expect("applied");
     }
-    let cluster_scoped = Children::of(&first).apply(&client, ClusterRole::default()).await;
-    assert!(matches!(cluster_scoped, Err(PruneError::Owner(OwnerError::NoNamespace { .. }))));
+    let cluster_scoped = Children::of(&client, &first).apply(ClusterRole::default()).await;
+    assert!(matches!(cluster_scoped, Err(ChildError::Owner(OwnerError::NoNamespace { .. }))));
     wait_for("the watch", async || lister.owned_by(&first).len() == 3).await;
     silence.send_replace(true);
     // Somebody else's doing, of which the cache does not hear.
@@ -288,8 +292,8 @@ async fn a_child_that_another_controls_by_now_is_not_pruned() {
     owner::set_controller(&mut anew, &first).expect("nobody else's");
     secrets.create(&PostParams::default(), &anew).await.expect("created");
 
-    let gone = Children::of(&first).kind::<Secret>().prune(&client).await.expect("pruned");
-    assert_eq!(gone, [key("changed")]);
+    let gone = Children::of(&client, &first).kind::<Secret>().prune().await.expect("pruned");
+    assert_eq!(keys(&gone), [key("changed")]);
     assert!(secrets.get_opt("adopted").await.expect("read").is_some());
     assert!(secrets.get_opt("made-anew").await.expect("read").is_some(), "looked at with the next change");
     client.caches().stop().await;
@@ -301,20 +305,25 @@ async fn a_child_that_is_wanted_as_another_type_is_not_pruned() {
     let bench = Bench::start().await;
     let client = bench.client();
     let owner = client.create(&map("default", "owner")).await.expect("created");
-    let mut children = Children::of(&owner).kind::<PartialObjectMeta<Secret>>();
-    children.apply(&client, secret("child", &[])).await.expect("applied");
-    assert_eq!(children.prune(&client).await.expect("pruned"), []);
+    let mut children = Children::of(&client, &owner);
+    children.kind::<PartialObjectMeta<Secret>>();
+    children.apply(secret("child", &[])).await.expect("applied");
+    assert_eq!(children.prune().await.expect("pruned"), []);
 
     let scaler = json!({
         "metadata": {"name": "child"},
         "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
     });
     let scaler: autoscaling::v2::HorizontalPodAutoscaler = serde_json::from_value(scaler).expect("a scaler");
-    let named = || Children::of(&owner).kind::<autoscaling::v1::HorizontalPodAutoscaler>();
+    let named = || {
+        let mut children = Children::of(&client, &owner);
+        children.kind::<autoscaling::v1::HorizontalPodAutoscaler>();
+        children
+    };
     let mut children = named();
-    children.apply(&client, scaler).await.expect("applied");
-    assert_eq!(children.prune(&client).await.expect("pruned"), []);
-    assert_eq!(named().prune(&client).await.expect("pruned"), [key("child")], "not wanted any more");
+    children.apply(scaler).await.expect("applied");
+    assert_eq!(children.prune().await.expect("pruned"), []);
+    assert_eq!(keys(&named().prune().await.expect("pruned")), [key("child")], "not wanted any more");
     client.caches().stop().await;
 }
 

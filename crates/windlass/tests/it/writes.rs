@@ -13,10 +13,10 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Objec
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use windlass::children::{Children, Pruned};
 use windlass::client::ClientError;
+use windlass::draft::{Committed, Draft};
 use windlass::events::{Broadcaster, EventApi, Recorder};
-use windlass::patch::{Committed, Draft};
-use windlass::prune::Children;
 use windlass::{CachedClient, Context, Manager, ObjectKey, conditions};
 
 use crate::adversity::{forward, through};
@@ -377,12 +377,12 @@ async fn applying_what_the_server_completes_writes_once() {
     let service: Service = serde_json::from_value(service).expect("a Service");
     let mut versions = Vec::new();
     for _ in 0..3 {
-        let mut children = Children::of(&thor);
-        let deployment = children.apply(&client, deployment.clone()).await.expect("applied");
-        let service = children.apply(&client, service.clone()).await.expect("applied");
+        let mut children = Children::of(&client, &thor);
+        let deployment = children.apply(deployment.clone()).await.expect("applied");
+        let service = children.apply(service.clone()).await.expect("applied");
         assert!(deployment.spec.expect("a spec").revision_history_limit.is_some(), "defaults are filled in");
         versions.push((deployment.metadata.resource_version, service.metadata.resource_version));
-        assert!(children.prune(&client).await.expect("pruned").is_empty());
+        assert!(children.prune().await.expect("pruned").is_empty());
     }
     assert_eq!(versions[1..], [versions[0].clone(), versions[0].clone()], "{versions:?}");
     client.caches().stop().await;
@@ -542,15 +542,16 @@ async fn children_no_longer_wanted_are_pruned() {
     foreign.metadata.namespace = Some("default".into());
     client.create(&foreign).await.expect("created");
     let reconcile = async |names: &[&str], set: Option<&str>| {
-        let mut children = Children::of(&thor).kind::<ConfigMap>();
+        let mut children = Children::of(&client, &thor);
+        children.kind::<ConfigMap>();
         if let Some(set) = set {
-            children = children.set(set);
+            children.set(set);
         }
         for name in names {
-            children.apply(&client, map(name)).await.expect("applied");
+            children.apply(map(name)).await.expect("applied");
         }
         let mut gone: Vec<String> =
-            children.prune(&client).await.expect("pruned").iter().map(|key| key.name().to_owned()).collect();
+            children.prune().await.expect("pruned").iter().map(|child| child.key.name().to_owned()).collect();
         gone.sort();
         gone
     };
@@ -708,7 +709,7 @@ async fn two_field_managers_apply_different_fields_of_one_child() {
         map
     };
     let apply = async |client: &CachedClient, field: &str| {
-        let applied = Children::of(&thor).apply(client, map(field)).await.expect("applied");
+        let applied = Children::of(client, &thor).apply(map(field)).await.expect("applied");
         (applied.data.unwrap_or_default().into_keys().collect::<Vec<_>>(), applied.metadata.resource_version)
     };
     // One field manager has one mind.
@@ -730,30 +731,36 @@ async fn kinds_known_at_run_time_are_drafted_and_have_children() {
     client.create(&pet("thor")).await.expect("created");
     let key = ObjectKey::new("default", "thor");
     let context = Context::new("pet", client.clone(), Recorder::discard());
-    let thor = context.get_with::<DynamicObject>(&pets, &key).await.expect("read").expect("there");
-    assert_eq!(context.list_with::<DynamicObject>(&pets).await.expect("listed").len(), 1);
+    let (pets, maps) = (context.dynamic(&pets), context.dynamic(&maps));
+    let thor = pets.get(&key).await.expect("read").expect("there");
+    assert_eq!(pets.list().await.expect("listed").len(), 1);
 
     let mut draft = Draft::new(Arc::clone(&thor));
     draft.data["spec"]["tricks"] = json!(["sit"]);
     draft.data["status"] = json!({"id": "7"});
     let both = Committed { object: true, status: true };
-    assert_eq!(draft.commit_with(&client, &pets).await.expect("both"), both);
-    assert_eq!(draft.commit_with(&client, &pets).await.expect("nothing"), Committed::default());
+    assert_eq!(draft.commit(&pets).await.expect("both"), both);
+    assert_eq!(draft.commit(&pets).await.expect("nothing"), Committed::default());
     assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit"]);
 
-    let mut children = Children::of_with(&*thor, pets.clone());
+    let mut children = context.children(&thor);
     for name in ["a", "b"] {
-        let applied = children.apply_with(&client, &maps, DynamicObject::new(name, &maps)).await.expect("applied");
+        let map = DynamicObject::new(name, &ApiResource::erase::<ConfigMap>(&()));
+        let applied = children.with(&maps).apply(map).await.expect("applied");
         assert_eq!(applied.metadata.namespace.as_deref(), Some("default"));
     }
-    assert!(children.prune(&client).await.expect("pruned").is_empty());
-    let mut children = Children::of_with(&*thor, pets.clone());
-    children.keep_with::<DynamicObject>(&maps, ObjectKey::new("default", "a"));
-    assert_eq!(children.prune(&client).await.expect("pruned"), [ObjectKey::new("default", "b")]);
+    let told = |gone: Vec<Pruned>| gone.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(children.prune().await.expect("pruned").is_empty());
+    let mut children = context.children(&thor);
+    children.with(&maps).keep(ObjectKey::new("default", "a"));
+    let gone = children.prune().await.expect("pruned");
+    assert_eq!((gone[0].kind.as_str(), gone[0].api_version.as_str()), ("ConfigMap", "v1"));
+    assert_eq!(told(gone), ["ConfigMap default/b"]);
     // Another kind of the same type is another kind.
-    let children = Children::of_with(&*thor, pets.clone()).kind_with::<DynamicObject>(&pets);
-    assert!(children.prune(&client).await.expect("pruned").is_empty());
-    let children = Children::of_with(&*thor, pets).kind::<ConfigMap>();
-    assert_eq!(children.prune(&client).await.expect("pruned"), [ObjectKey::new("default", "a")]);
+    let mut children = context.children(&thor);
+    children.with(&pets).kind();
+    assert!(children.prune().await.expect("pruned").is_empty());
+    let gone = context.children(&thor).kind::<ConfigMap>().prune().await.expect("pruned");
+    assert_eq!(told(gone), ["ConfigMap default/a"]);
     client.caches().stop().await;
 }

@@ -266,7 +266,7 @@ impl Collector {
         let kinds = discover(self.client.kube()).await?.preferred.into_iter();
         let kinds = kinds.filter(|served| is_watched(served) && (served.namespaced || namespace.is_none()));
         let found = kinds.map(async |served| {
-            let objects = self.client.objects_with::<Metadata>(served.resource.clone());
+            let objects = self.client.objects_of::<Metadata>(served.resource.clone());
             let listed = objects.list_live(namespace, &ListParams::default()).await;
             (served, listed)
         });
@@ -311,7 +311,7 @@ impl Collector {
             true => ObjectKey::new(namespace, name),
             false => ObjectKey::cluster(name),
         };
-        Ok((self.client.objects_with(served.resource.clone()), key))
+        Ok((self.client.objects_of(served.resource.clone()), key))
     }
 
     /// Takes owners off an object.

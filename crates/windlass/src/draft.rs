@@ -18,7 +18,7 @@
 //! Where a [transform](crate::cache::Caches::transform) hides parts of what is cached, a draft of a cached object
 //! does not know the whole list that it changes. So the object is read from the server before a list of such a kind
 //! is sent, and if the list is another there, committing fails with [`ClientError::Hidden`]: make the draft of what
-//! [`CachedClient::live`] reads. Conditions are merged by type here, too.
+//! [`CachedClient::live`](crate::CachedClient::live) reads. Conditions are merged by type here, too.
 
 pub(crate) mod elements;
 
@@ -26,20 +26,21 @@ use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use kube::api::{ApiResource, DynamicObject, Patch};
+use kube::Resource;
+use kube::api::{ApiResource, Patch};
 use serde_json::{Map, Value, json};
 
-use crate::client::{CachedClient, ClientError};
+use crate::client::{ClientError, Objects, Target};
 use crate::informer::without_values;
 use crate::key::ObjectKey;
-use crate::object::{Object, describe};
+use crate::object::{AsObject, Object, describe, form};
 
 /// An object being changed. See the [module documentation](self).
 ///
 /// ```no_run
 /// # use std::sync::Arc;
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # use windlass::{CachedClient, patch::Draft};
+/// # use windlass::{CachedClient, Draft};
 /// # async fn example(client: &CachedClient, settings: Arc<ConfigMap>) -> windlass::Result<()> {
 /// let mut draft = Draft::new(settings);
 /// draft.data.get_or_insert_default().insert("mode".into(), "fast".into());
@@ -68,10 +69,20 @@ impl<K> DerefMut for Draft<K> {
     }
 }
 
+impl<K: Resource + 'static> form::Sealed<form::Drafted> for Draft<K> {}
+
+impl<K: Resource + 'static> AsObject<form::Drafted> for Draft<K> {
+    type Object = K;
+
+    fn as_object(&self) -> &K {
+        self
+    }
+}
+
 /// What a commit sent.
 ///
 /// ```
-/// # use windlass::{CachedClient, patch::Draft};
+/// # use windlass::{CachedClient, Draft};
 /// # use k8s_openapi::api::core::v1::ConfigMap;
 /// # async fn example(client: &CachedClient, mut draft: Draft<ConfigMap>) -> windlass::Result<()> {
 /// if draft.commit(client).await?.object {
@@ -108,32 +119,29 @@ impl<K: Object> Draft<K> {
 
     /// Sends what changed, and starts over from what the server answers. Where the object was patched and
     /// the status was not, committing again sends the status alone.
-    pub async fn commit(&mut self, client: &CachedClient) -> Result<Committed, ClientError>
-    where
-        K::DynamicType: Default,
-    {
-        self.commit_with(client, &K::DynamicType::default()).await
-    }
-
-    /// [`commit`](Self::commit) for an object of a kind known only at run time.
+    ///
+    /// The target is a [`Context`](crate::Context), a [`CachedClient`](crate::CachedClient) or, for a kind known only at run time,
+    /// the [`Objects`] of it:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = windlass_server::Server::builder().start().await?;
     /// # let kube = kube::Client::new(server.service(), "default");
     /// # let client = windlass::CachedClient::standalone(kube, "example");
-    /// use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-    /// use windlass::{ObjectKey, patch::Draft};
+    /// use kube::api::{ApiResource, GroupVersionKind};
+    /// use windlass::{Draft, ObjectKey};
     ///
     /// let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
-    /// let namespaces = client.objects_with::<DynamicObject>(kind.clone());
+    /// let namespaces = client.dynamic(&kind);
     /// let mut draft = Draft::new(namespaces.get(&ObjectKey::cluster("default")).await?.ok_or("gone")?);
     /// draft.metadata.labels.get_or_insert_default().insert("seen".into(), "yes".into());
-    /// assert!(draft.commit_with(&client, &kind).await?.object);
+    /// assert!(draft.commit(&namespaces).await?.object);
     /// # client.caches().stop().await;
     /// # Ok(()) }
     /// ```
-    pub async fn commit_with(&mut self, client: &CachedClient, dt: &K::DynamicType) -> Result<Committed, ClientError> {
+    pub async fn commit(&mut self, target: &impl Target<K>) -> Result<Committed, ClientError> {
+        let objects = &target.target();
+        let dt = objects.dynamic_type();
         let key = ObjectKey::of(&*self.base);
         let (before, mut after) = (encode(&*self.base, dt)?, encode(&self.object, dt)?);
         let mut committed = Committed::default();
@@ -141,7 +149,7 @@ impl<K: Object> Draft<K> {
         let object_diff = object_diff(&before, &after);
         let mut latest: Option<K> = None;
         if let Some(patch) = object_diff {
-            let mut patched = self.commit_object(client, dt, &key, &before, patch).await?;
+            let mut patched = self.commit_object(objects, &key, &before, patch).await?;
             patched.meta_mut().managed_fields = None;
             let mut answer = encode(&patched, dt)?;
             // A status that others changed meanwhile must still be noticed as a conflict.
@@ -157,7 +165,7 @@ impl<K: Object> Draft<K> {
             committed.object = true;
         }
         if let Some(diff) = status_diff {
-            match self.commit_status(client, dt, &key, &before, &after, diff).await {
+            match self.commit_status(objects, &key, &before, &after, diff).await {
                 Ok(patched) => {
                     latest = Some(patched);
                     committed.status = true;
@@ -177,19 +185,18 @@ impl<K: Object> Draft<K> {
 
     async fn commit_object(
         &self,
-        client: &CachedClient,
-        dt: &K::DynamicType,
+        objects: &Objects<K>,
         key: &ObjectKey,
         before: &Value,
         patch: Value,
     ) -> Result<K, ClientError> {
-        let objects = client.objects_with::<K>(dt.clone());
+        let dt = objects.dynamic_type();
         let mut guarded = replaces_list(before, &patch);
         let mut sent = patch.clone();
-        let transformed = may_be_hidden::<K>(client, dt, before, &patch);
+        let transformed = may_be_hidden(objects, before, &patch);
         guarded |= transformed;
         if (transformed || elements::loses(before, &patch))
-            && let Some(live) = Live::look::<K>(client, dt, key).await?
+            && let Some(live) = Live::look(objects, key).await?
         {
             match live.object_patch(before, &patch) {
                 Some(patch) => sent = patch,
@@ -212,7 +219,7 @@ impl<K: Object> Draft<K> {
                     guarded = true;
                 }
                 Err(error) if guarded && error.is_conflict() && attempt < ATTEMPTS => {
-                    let live = Live::look::<K>(client, dt, key).await?;
+                    let live = Live::look(objects, key).await?;
                     sent = live.and_then(|live| live.object_patch(before, &patch)).ok_or(error)?;
                 }
                 done => return done,
@@ -223,19 +230,18 @@ impl<K: Object> Draft<K> {
 
     async fn commit_status(
         &self,
-        client: &CachedClient,
-        dt: &K::DynamicType,
+        objects: &Objects<K>,
         key: &ObjectKey,
         before: &Value,
         after: &Value,
         diff: Value,
     ) -> Result<K, ClientError> {
-        let objects = client.objects_with::<K>(dt.clone());
+        let dt = objects.dynamic_type();
         let mut sent = diff.clone();
         let mut version = after["metadata"]["resourceVersion"].clone();
-        let transformed = may_be_hidden::<K>(client, dt, &before["status"], &diff);
+        let transformed = may_be_hidden(objects, &before["status"], &diff);
         if (transformed || elements::loses(&before["status"], &diff))
-            && let Some(live) = Live::look::<K>(client, dt, key).await?
+            && let Some(live) = Live::look(objects, key).await?
         {
             match live.status_patch(before, after, &diff) {
                 Some(patch) => (sent, version) = (patch, live.version()),
@@ -251,7 +257,7 @@ impl<K: Object> Draft<K> {
             let patch = json!({ "status": sent, "metadata": { "resourceVersion": version } });
             match objects.patch_status(key, &Patch::Merge(patch)).await {
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
-                    let Some(live) = Live::look::<K>(client, dt, key).await? else { return Err(error) };
+                    let Some(live) = Live::look(objects, key).await? else { return Err(error) };
                     sent = live.status_patch(before, after, &diff).ok_or(error)?;
                     version = live.version();
                 }
@@ -276,18 +282,15 @@ struct Live {
 }
 
 impl Live {
-    async fn look<K: Object>(
-        client: &CachedClient,
-        dt: &K::DynamicType,
-        key: &ObjectKey,
-    ) -> Result<Option<Self>, ClientError> {
+    async fn look<K: Object>(objects: &Objects<K>, key: &ObjectKey) -> Result<Option<Self>, ClientError> {
+        let dt = objects.dynamic_type();
         if K::metadata_api() {
-            let live = client.objects_with::<K>(dt.clone()).get_live(key).await?;
+            let live = objects.get_live(key).await?;
             let known = live.as_ref().map(|live| encode(live, dt)).transpose()?;
             return Ok(known.map(|known| Self { raw: known.clone(), known }));
         }
-        let resource = ApiResource::erase::<K>(dt);
-        let Some(live) = client.objects_with::<DynamicObject>(resource).get_live(key).await? else { return Ok(None) };
+        let whole = objects.client().dynamic(&ApiResource::erase::<K>(dt));
+        let Some(live) = whole.get_live(key).await? else { return Ok(None) };
         let raw = serde_json::to_value(&live).map_err(|source| unencodable::<K>(dt, source))?;
         let known = encode(&decode::<K>("get", key, raw.clone(), dt)?, dt)?;
         Ok(Some(Self { raw, known }))
@@ -379,7 +382,7 @@ fn diff_of(field: &str, before: &Value, after: &Value) -> Option<Value> {
 ///
 /// ```
 /// use serde_json::json;
-/// use windlass::patch::merge_diff;
+/// use windlass::draft::merge_diff;
 ///
 /// let before = json!({"a": 1, "b": {"c": [1], "d": true}});
 /// let after = json!({"a": 1, "b": {"c": [2]}});
@@ -449,7 +452,7 @@ fn other_list<'p>(before: &Value, live: &Value, patch: &'p Value) -> Option<Vec<
 }
 
 /// Whether a merge patch may replace lists that a cached object does not show: it has some, or removes what may.
-fn may_be_hidden<K: Object>(client: &CachedClient, dt: &K::DynamicType, before: &Value, patch: &Value) -> bool {
+fn may_be_hidden<K: Object>(objects: &Objects<K>, before: &Value, patch: &Value) -> bool {
     fn replaces(before: &Value, patch: &Value) -> bool {
         match patch {
             Value::Array(_) => true,
@@ -457,7 +460,7 @@ fn may_be_hidden<K: Object>(client: &CachedClient, dt: &K::DynamicType, before: 
             _ => before.is_object() || before.is_array(),
         }
     }
-    client.caches().has_transform::<K>(dt) && replaces(before, patch)
+    objects.client().caches().has_transform::<K>(objects.dynamic_type()) && replaces(before, patch)
 }
 
 /// The error for a list that the cache does not show as it is.
@@ -534,6 +537,7 @@ fn merge_conditions(before: &Value, ours: &Value, theirs: &Value) -> Option<Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CachedClient;
 
     /// A kind of which some objects cannot be written as JSON.
     #[derive(kube::CustomResource, Clone, Debug, serde::Serialize, serde::Deserialize)]
