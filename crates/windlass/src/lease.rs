@@ -1,18 +1,15 @@
-//! Leader election on a `Lease`: of all replicas one works, the others wait.
+//! Leader election on a `Lease`: one replica works, the others wait.
 //!
-//! [`Election`] is pure: it is told what the server has and what time it is, and says what to
-//! write. [`Elector`] makes the requests. [`Fence`] stands between the leader and the server: it
-//! lets no write pass once the lease may have been taken by another, even when the process was
-//! stopped in between and never noticed.
+//! [`Election`] contains the rules, without I/O: from the lease and the time it computes what to write. [`Elector`]
+//! makes the requests. [`Fence`] stands between the leader and the API server: it lets no write pass once another
+//! replica may have taken the lease, even if the process was suspended in between and did not notice.
 //!
-//! What always holds, with the default times: a leader renews every 2 seconds; 10 seconds after
-//! *sending* its last successful renewal its fence closes; not before 15 seconds after *seeing*
-//! that renewal does another replica take the lease. Clocks of different machines are never
-//! compared, only their rates matter.
+//! With the default times, a leader renews every 2 seconds. Its fence closes 10 seconds after it *sent* its last
+//! successful renewal. Another replica takes the lease no earlier than 15 seconds after it *saw* that renewal. Clocks of
+//! different machines are never compared; only their rates matter.
 //!
-//! A leader that loses its lease stops its controllers and stands for election again; the process
-//! goes on, unless something of the term does not end: then the manager ends with an error, since it
-//! cannot lead again.
+//! A leader that loses its lease stops its controllers and joins the election again, without a restart of the process.
+//! If a controller or task does not stop, the manager ends with an error, because it cannot lead again.
 
 mod elector;
 mod fence;
@@ -41,15 +38,15 @@ pub struct LeaderElection {
     pub namespace: String,
     /// The name of the lease.
     pub name: String,
-    /// Who this replica is; must be unique.
+    /// The name of this replica; must be unique.
     pub identity: String,
-    /// How long others wait after a renewal before they take the lease.
+    /// How long other replicas wait after a renewal before they take the lease.
     pub lease_duration: Duration,
-    /// How long after its last renewal a leader goes on. Must be shorter than the duration.
+    /// How long after its last renewal a leader goes on working. Must be shorter than `lease_duration`.
     pub renew_deadline: Duration,
-    /// How often a leader renews, and others look.
+    /// How often the leader renews the lease, and the other replicas look at it.
     pub retry_period: Duration,
-    /// Whether a leader that stops gives the lease back, so that others need not wait.
+    /// Whether a leader that stops releases the lease, so that another replica need not wait.
     pub release_on_exit: bool,
 }
 
@@ -243,9 +240,9 @@ impl Election {
         Self { config: config.countable(), observed: None, missing_since: None, valid_until: None }
     }
 
-    /// Looks at the lease as the server has it (`None`: there is none) and says what to do. One that
-    /// was seen, and is deleted, counts as held for a whole lease duration, by nobody knows whom;
-    /// its holder makes it again. One that was deleted before this replica saw it leaves no trace.
+    /// Takes the lease as the server has it (`None` if there is none) and returns what to do. A lease that this
+    /// replica has seen and that was deleted since counts as held for a whole lease duration; its holder creates it
+    /// again. A lease that was deleted before this replica saw it leaves no trace.
     pub fn look(&mut self, current: Option<&LeaseSpec>, now: Instant, wall: Timestamp) -> Intent {
         let Some(current) = current else {
             return self.look_for_missing(now, wall);

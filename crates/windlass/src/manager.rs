@@ -1,15 +1,18 @@
 //! The manager: everything an operator runs, started and stopped in order.
 //!
-//! It starts the probes and metrics servers, then [webhooks](Manager::add_webhooks), then the caches,
-//! waits until they are complete, then starts [tasks](Manager::add_task) and controllers; with
+//! A manager starts the servers for probes and metrics, then [webhooks](Manager::add_webhooks), then the caches. Once
+//! the caches are complete, it starts [tasks](Manager::add_task) and controllers. With
 //! [leader election](ManagerBuilder::leader_election), controllers that need to lead and
-//! [the leader's tasks](Manager::add_leader_task) wait for the lease, with everything that they read
-//! in the cache already. It stops in the reverse order, each only when what came after it has
-//! finished: what the leader runs, whose lease is given back; other controllers; tasks; caches;
-//! webhooks; metrics and probes. All of it together has [30
-//! seconds](ManagerBuilder::graceful_shutdown); what is left is aborted then, and the lease given back
-//! even so. Every task belongs to the manager: once [`run`](Manager::run) has returned, or its future
-//! was dropped, nothing is left behind but code that blocks its thread, which cannot be aborted.
+//! [leader tasks](Manager::add_leader_task) wait for the lease; what they read is in the cache by then.
+//!
+//! It stops in the reverse order, each group after the one before has finished: leader tasks and the leader's
+//! controllers, whose lease is then released; other controllers; tasks; caches; webhooks; metrics and probes. All of
+//! this has [30 seconds](ManagerBuilder::graceful_shutdown); then the rest is aborted, and the lease is released all the
+//! same. Every task belongs to the manager: once [`run`](Manager::run) has returned, or its future was dropped, no task
+//! is left except code that blocks its thread, which cannot be aborted.
+//!
+//! The first SIGINT or SIGTERM stops the manager, a second one ends the process. The same signal again within half a
+//! second counts as the first.
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -144,10 +147,10 @@ impl Manager {
         ManagerBuilder::new(client)
     }
 
-    /// The client, with cached reads once the manager runs. Its writes pass no fence, whoever
-    /// leads: it is for tasks and controllers that every replica runs. What only the leader does
-    /// is written through [`Context::client`](crate::Context::client), or the client that
-    /// [the leader's tasks](Self::add_leader_task) are given.
+    /// The client, with cached reads once the manager runs. Its writes pass no [fence](crate::lease::Fence), whether
+    /// or not this replica leads: use it in tasks and controllers that every replica runs. For what only the leader
+    /// does, use [`Context::client`](crate::Context::client), or the client that
+    /// [leader tasks](Self::add_leader_task) receive.
     pub fn client(&self) -> &CachedClient {
         &self.client
     }
@@ -161,8 +164,8 @@ impl Manager {
         self.client.lister()
     }
 
-    /// Reports events about objects of the manager's own cluster in a component's name, whoever leads.
-    /// [`Context::recorder`](crate::Context::recorder) stops with the lease.
+    /// Reports events about objects of the manager's own cluster in the name of a component, whether or not this
+    /// replica leads. [`Context::recorder`](crate::Context::recorder) stops with the lease.
     pub fn recorder(&self, component: &str) -> Recorder {
         self.broadcaster.recorder(component)
     }

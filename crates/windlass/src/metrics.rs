@@ -1,14 +1,12 @@
 //! Metrics in Prometheus' text format, under controller-runtime's names, so that existing
 //! dashboards and alerts work.
 //!
-//! A [`Registry`] belongs to a manager, not to the process. Numbers that are cheap to keep are
-//! kept ([`Counter`], [`Gauge`], [`Histogram`]); those that are cheap to look up when somebody
-//! asks are looked up ([`Registry::collect`]). A manager's registry also shows the process, as
-//! `process_cpu_seconds_total` and the like, on Linux.
+//! A [`Registry`] belongs to a manager, not to the process. A [`Counter`], [`Gauge`] or [`Histogram`] keeps its value;
+//! a function given to [`Registry::collect`] computes values when the metrics are scraped. On Linux, a manager's
+//! registry also has the metrics of the process, such as `process_cpu_seconds_total`.
 //!
-//! Whoever scrapes throws away everything if there is a line that cannot be read. So what has a name or
-//! labels that Prometheus does not know, or the name of something of another type, is not shown, and the
-//! log says so once. The library's own metrics are shown in any case.
+//! Prometheus rejects a whole scrape if one line is invalid. A metric whose name or labels are invalid, or whose name
+//! belongs to a metric of another type, is therefore left out and logged once. The library's own metrics always appear.
 
 pub(crate) mod process;
 mod text;

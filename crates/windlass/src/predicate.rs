@@ -1,13 +1,12 @@
-//! Predicates: which changes are worth a reconcile.
+//! Predicates: which changes cause a reconcile.
 //!
-//! A predicate is asked about additions and updates only. It can never swallow the end of an
-//! object: deletions, everything about an object that is marked for deletion (also one that was
-//! marked while the operator was down), and an object that was replaced by another of the same
-//! name always pass, whatever the predicate says.
+//! A predicate filters additions and updates. It cannot filter the end of an object: deletions, every change of an
+//! object that is marked for deletion (also one that was marked while the operator was down), and the replacement of an
+//! object by another of the same name always pass.
 //!
-//! Predicates about a *change* (such as [`generation_changed`]) have nothing to compare with when an
-//! object is added, seen for the first time, or reminded of: it may have changed while nobody looked.
-//! They accept those, as does their opposite; so `generation_changed().or(f)` does, and
+//! Predicates about a *change*, such as [`generation_changed`], have nothing to compare with when an object is added,
+//! listed for the first time, or resynced. The object may have changed while the operator was not watching, so these
+//! predicates accept it, and so do their negations. `generation_changed().or(f)` therefore accepts additions, and
 //! `generation_changed().and(f)` leaves them to `f`.
 //!
 //! ```

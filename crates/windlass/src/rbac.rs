@@ -1,16 +1,15 @@
 //! Permissions from code: what an operator needs follows from what its controllers declare.
 //!
-//! A controller that [watches](crate::Controller::watches) a kind must read it; one that
-//! [owns](crate::Controller::owns) a kind writes it too; its own kind it reads, updates, and
-//! writes the status and finalizers of. What else a reconciler does it
-//! [says](crate::Controller::permits). The manager adds events, leases, reviews, and what webhooks
-//! need to keep [certificates of their own](crate::webhook::SelfManaged). Where names are known, as
-//! those of leases and of the Secret with the certificates, rules are for these names only, apart
-//! from `create`, which no rule can limit so.
+//! A controller that [watches](crate::Controller::watches) a kind needs to read it; one that
+//! [owns](crate::Controller::owns) a kind needs to write it too. A controller reads and updates its own kind, its status
+//! and its finalizers. Other requests of a reconciler are declared with [`permits`](crate::Controller::permits). The
+//! manager adds events, leases, access reviews, and what webhooks need for
+//! [self-managed certificates](crate::webhook::SelfManaged). Where a name is known, such as that of a lease or of the
+//! Secret with the certificates, the rule is limited to it, except for `create`, which RBAC cannot limit by name.
 //!
-//! [`Manager::rules`](crate::Manager::rules) puts it all together, and `windlass manifests` prints it.
-//! When the manager starts it asks the server whether it may do what it cannot do without, and fails
-//! with the rules to add if not.
+//! [`Manager::rules`](crate::Manager::rules) returns all of it, and `windlass manifests` prints it. When the manager
+//! starts, it checks with the API server that it has the permissions that it cannot work without, and otherwise fails
+//! with the rules to add.
 //!
 //! ```
 //! use windlass::rbac::Rules;

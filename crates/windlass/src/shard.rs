@@ -1,61 +1,63 @@
-//! Sharded controllers: the keys of one controller spread over all live replicas.
+//! Sharded controllers: the keys of one controller are divided among all running replicas.
 //!
-//! Every key belongs to one of a fixed number of shards, by a hash that is the same everywhere.
-//! Every shard is a `Lease` named after the manager and the controller, so that operators share
-//! nothing unless both names are the same: replicas of one operator give their managers one name,
-//! different operators in one namespace different ones. A replica reconciles only keys of shards
-//! that it holds, and every write made for a key passes the [fence](crate::lease::Fence) of its shard. Replicas find each
-//! other through a `Lease` of their own each, and divide the shards evenly:
+//! Each key belongs to one of a fixed number of shards, by a hash that is the same in every replica. Each shard is a
+//! `Lease` named after the manager and the controller. Replicas of one operator must therefore give their managers the
+//! same name, and different operators in one namespace different names. A replica reconciles only the keys of shards
+//! that it holds, and every write for a key passes the [fence](crate::lease::Fence) of its shard. Each replica also has
+//! a `Lease` of its own, through which the replicas find each other. They divide the shards evenly:
 //!
-//! - A replica that has more than its share gives the surplus back: it takes up no more keys of
-//!   the shard, finishes those it is working on, closes the fence, then writes the release.
-//! - A replica that has less takes shards that are free: released, never held, or whose holder
-//!   has not renewed for the whole lease duration.
-//! - A replica that stops gives back everything, each shard as soon as nothing runs in it, and what
-//!   was reported of it is written. One that crashed or was cut off drops its work
-//!   when its fence closes, which is before anybody may take its shards.
+//! - A replica with more than its share releases shards: it starts no more keys of the shard, finishes the running
+//!   ones, closes the fence, then writes the release.
+//! - A replica with less than its share takes free shards: shards that were released, that were never held, or whose
+//!   holder has not renewed for a whole lease duration.
+//! - A replica that stops releases each shard as soon as no reconcile runs in it and its events are written. A replica
+//!   that crashed or lost its connection drops its work when its fence closes, which happens before another replica may
+//!   take its shards.
 //!
-//! So a key is never reconciled by two replicas at once, and none writes after its time. (The one
-//! exception is made by hand: who deletes the lease of a shard before others have seen who took it
-//! makes it free.) A replica that takes a shard reconciles all its keys:
+//! So a key is never reconciled by two replicas at once, and no replica writes after its lease has run out. (The one
+//! exception is manual: deleting the lease of a shard before the other replicas have seen its holder frees the shard.)
 //!
-//! - those of everything that exists;
-//! - those of what it has seen deleted in the last two lease durations (or, if longer, since nobody
-//!   held the shard), and those that came meanwhile from [streams](crate::Controller::source) and
-//!   [enqueuers](crate::controller::Enqueuer); 100,000 deletions and as many of the others at most,
-//!   of each shard the latest of its equal part;
-//! - those of what is gone that the former holder had not done with when it gave the shard back: it
-//!   leaves them in an annotation of the lease, 200 KiB of them at most. A release that cannot be
-//!   written is tried again until the lease runs out, and by a replica that stops for the time of
-//!   `renew_deadline` if it leaves any;
-//! - those that any other replica remembers in the same way and had heard of when it saw that the
-//!   shard was taken: the deletions that nobody but the others heard of while the shard was nobody's,
-//!   and what a replica had not done with when its shards ran out. They are left in the other's own
-//!   lease, 100 KiB at a time, where the holder finds and removes them. A replica that stops leaves
-//!   its lease there until that is done; if it has more to leave, it waits for the time of
-//!   `renew_deadline` for others to take out what is there, and says so in the log if that is too short.
+//! # What a new holder reconciles
 //!
-//! Some of these have been seen to before, so a key may be reconciled once more than needed.
+//! A replica that takes a shard reconciles all keys of the shard:
 //!
-//! Three deletions are known to nobody:
+//! - the keys of all objects that exist;
+//! - the keys of deletions that this replica has seen in the last two lease durations (longer, if the shard had no
+//!   holder for longer), and the keys that arrived in that time from [streams](crate::Controller::source) and
+//!   [enqueuers](crate::controller::Enqueuer): at most 100,000 of either sort, divided evenly among the shards, the
+//!   latest of each;
+//! - the keys of deleted objects that the former holder had not finished when it released the shard. It stores them in
+//!   an annotation of the lease, up to 200 KiB. A release that cannot be written is retried until the lease runs out; a
+//!   replica that stops with such keys retries for `renew_deadline`;
+//! - the keys that other replicas remember in the same way, of what they heard before they saw that the shard was
+//!   taken: deletions that happened while the shard had no holder, and work that a replica had not finished when its
+//!   shards ran out. A replica stores such keys in its own lease, 100 KiB at a time, and the holder of the shard removes
+//!   them from there. The lease of a replica that stops stays until that has happened. If the replica has more keys to
+//!   hand over, it waits up to `renew_deadline`, and logs a warning if that is too short.
 //!
-//! - of what was deleted longer ago and kept failing in a replica that crashed;
-//! - of what was deleted while no replica ran, or by the time that the holder of the shard and all
-//!   others that heard of it had crashed or, while the holder seemed to be well, stopped;
-//! - of what was deleted while the watch of the holder was behind by more than two lease durations
-//!   (30 seconds unless set), if the shard is given away before the holder hears of it. The holder
-//!   still has the object in its cache and nothing to leave, and whoever takes the shard heard of
-//!   the deletion so long ago that it counted on the holder. If it is the one who takes the shard
-//!   whose watch is behind, nothing is missed: it hears of the deletion later, as the holder.
+//! A key may therefore be reconciled once more than necessary.
 //!
-//! As for an operator that is restarted, what must not be missed needs a
-//! [finalizer](crate::finalizer): an object that is there until it was seen to is in every cache.
+//! # Deletions that can be missed
 //!
-//! All replicas must run with the same number of shards. One that finds others with another number
-//! says so and waits until they are gone, as in an update that changes it. A `Lease` of all of them
-//! says which number is in force, so that there are never two at a time. Keys that the others left
-//! are found all the same: whoever holds their shard by the new number takes them out of whichever
-//! lease they are in.
+//! In three cases no replica knows of a deletion:
+//!
+//! - the object was deleted longer ago than the times above, and its key kept failing in a replica that crashed;
+//! - the object was deleted while no replica ran, or every replica that heard of the deletion crashed, or stopped while
+//!   the holder of the shard seemed to be alive;
+//! - the watch of the holder was behind by more than two lease durations (30 seconds by default) and the shard was
+//!   released before the holder heard of the deletion. The holder still has the object in its cache, and the replica that
+//!   takes the shard heard of the deletion so long ago that it relied on the holder. If the watch of the new holder is
+//!   the one that is behind, nothing is missed: it hears of the deletion later.
+//!
+//! As with a restarted operator, cleanup that must not be missed needs a [finalizer](crate::finalizer): the object then
+//! stays in every cache until the cleanup is done.
+//!
+//! # Changing the number of shards
+//!
+//! All replicas must use the same number of shards. A replica that finds others with a different number logs that and
+//! waits until they are gone, as in a rolling update that changes the number. One further `Lease` says which number is in
+//! force, so that two numbers are never in use at once. Keys that were handed over under the old number are found by the
+//! holder of their shard under the new one.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -97,7 +99,7 @@ pub struct Sharding {
     pub shards: u32,
     /// The namespace of the leases; the client's default namespace unless set.
     pub namespace: Option<String>,
-    /// Who this replica is; must be unique.
+    /// The name of this replica; must be unique.
     pub identity: String,
     /// How long others wait after a renewal before they take a shard.
     pub lease_duration: Duration,

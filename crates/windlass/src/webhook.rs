@@ -1,5 +1,5 @@
-//! Webhooks: API servers ask the operator before they store an object, and have it convert
-//! objects from one version to another.
+//! Webhooks: API servers call the operator before they store an object, and to convert objects from one version to
+//! another.
 //!
 //! ```no_run
 //! use kube::CustomResource;
@@ -57,10 +57,10 @@
 //!   [`round_trip`] tests that nothing is lost.
 //! - [`Certificates`] come from files or are [`SelfManaged`].
 //!
-//! Paths are controller-runtime's, so that manifests made for it work. They are served until the
-//! manager has stopped everything that might write, requests under way are answered first, and a
-//! handler that panics answers with 500 and harms nobody else. With `ENABLE_WEBHOOKS=false` in the
-//! environment nothing is served: for running an operator on one's own machine.
+//! Paths are those of controller-runtime, so that manifests made for it work. Webhooks are served until the manager has
+//! stopped everything that might write, and running requests are answered first. A handler that panics answers with 500;
+//! other requests are not affected. With `ENABLE_WEBHOOKS=false` in the environment nothing is served, for running an
+//! operator on a developer's machine.
 
 mod admission;
 mod authority;

@@ -104,10 +104,9 @@ impl ManagerBuilder {
     }
 
     /// Serves metrics only to callers with a bearer token whose owner may `get` the path
-    /// (`nonResourceURLs: ["/metrics"]`), as the API server says. Tokens are not for everybody on the
-    /// way to read: the metrics are served over HTTPS then, as controller-runtime does, with
-    /// [certificates](Self::metrics_certificates) from files, or with one made when the manager starts.
-    /// The latter nobody can check: a scraper needs `scheme: https` and
+    /// (`nonResourceURLs: ["/metrics"]`), according to the API server. To protect the tokens, the metrics are then
+    /// served over HTTPS, as in controller-runtime, with [certificates](Self::metrics_certificates) from files or with
+    /// a self-signed one that is made when the manager starts. For the latter a scraper needs `scheme: https` and
     /// `insecure_skip_verify: true` (`insecureSkipVerify` in a `ServiceMonitor`).
     pub fn authenticate_metrics(mut self) -> Self {
         self.metrics_access = true;
@@ -122,8 +121,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Whether to ask at the start if the operator may do what it declares, and to fail with the
-    /// rules to add if not. True unless set.
+    /// Whether to check at startup that the operator has the permissions that its controllers declare, and to fail
+    /// with the missing rules otherwise. True by default.
     pub fn check_permissions(mut self, check: bool) -> Self {
         self.check_permissions = check;
         self
@@ -159,10 +158,10 @@ impl ManagerBuilder {
         self
     }
 
-    /// Lets only the replica that holds a lease run the controllers that need it. Their writes
-    /// pass a [fence](crate::lease::Fence): none leaves once the lease may be another's. A replica
-    /// that loses the lease stands for election again, once what it was running has ended; if that takes
-    /// longer than a [graceful shutdown](Self::graceful_shutdown) may, the manager ends with an error.
+    /// Runs the controllers that need to lead only in the replica that holds the lease. Their writes pass a
+    /// [fence](crate::lease::Fence): none is sent once another replica may hold the lease. A replica that loses the lease
+    /// stops them and joins the election again; if stopping takes longer than a
+    /// [graceful shutdown](Self::graceful_shutdown) may, the manager ends with an error.
     pub fn leader_election(mut self, election: LeaderElection) -> Self {
         self.election = Some(election);
         self

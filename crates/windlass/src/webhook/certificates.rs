@@ -82,12 +82,11 @@ impl std::fmt::Debug for Clock {
 }
 
 /// Certificates that the operator makes itself, keeps in a Secret that all its replicas share, and
-/// renews before they expire. API servers are told whom to trust: `caBundle` is kept right in
-/// every webhook configuration, and in the definition of every kind converted here, that leads to
-/// the operator's Service.
+/// renews before they expire. The operator keeps `caBundle` up to date in every webhook configuration that points to its
+/// Service, and in the CRD of every kind that it converts, so that API servers trust the certificates.
 ///
-/// An authority is replaced without a gap: the new one is announced beside the old one, and used
-/// only once every API server had time to learn of it.
+/// An authority is replaced without a gap: the new one is added beside the old one, and used only once every API server
+/// has had time to read it.
 ///
 /// The operator needs to `get`, `create`, `update`, `list` and `watch` Secrets in the namespace;
 /// to `list`, `watch` and `patch` webhook configurations, and to `get` and `create` those that it
@@ -172,11 +171,11 @@ impl SelfManaged {
         self
     }
 
-    /// Makes `<name>-mutating-webhook-configuration` and `<name>-validating-webhook-configuration`
-    /// of what is registered, and points the definitions of converted kinds here: when the operator
-    /// starts, and when they are gone. What an earlier version of the operator registered under the
-    /// name is replaced, and taken out if there is nothing of its phase any more. By default these are
-    /// somebody else's, and only their `caBundle` is written.
+    /// Creates `<name>-mutating-webhook-configuration` and `<name>-validating-webhook-configuration` for the webhooks
+    /// that were added, and points the CRDs of converted kinds to this operator: when it starts, and when they were
+    /// deleted. Webhooks that an earlier version of the operator registered under the name are replaced or removed. By
+    /// default the configurations come from elsewhere, for example from `kubectl apply`, and only their `caBundle` is
+    /// written.
     pub fn register(mut self, name: impl Into<String>) -> Self {
         self.register = Some(name.into());
         self
