@@ -32,7 +32,8 @@ use tokio_util::task::TaskTracker;
 pub(crate) use known::{Found, Known};
 pub use lister::Lister;
 
-use crate::informer::{ApiSource, Informer, ListWatch, Selection, SyncError, Transform};
+use crate::decode;
+use crate::informer::{ApiSource, DecodeFailure, Informer, ListWatch, OnDecodeError, Selection, SyncError, Transform};
 use crate::key::ObjectKey;
 use crate::object::{Object, is_cluster_scoped};
 
@@ -165,7 +166,7 @@ impl<K: Object> AnyInformer for Registered<K> {
 
     fn note_write(&self, object: &dyn Any, json: &[u8]) {
         // A type may know only a part of the kind: another's view comes from what the server said.
-        let object = object.downcast_ref::<K>().cloned().or_else(|| serde_json::from_slice(json).ok());
+        let object = object.downcast_ref::<K>().cloned().or_else(|| decode::from_slice(json).ok());
         if let Some(mut object) = object {
             object.meta_mut().managed_fields = None;
             self.informer.note_write(object);
@@ -217,6 +218,7 @@ struct CachesInner {
     namespaces: Arc<[String]>,
     resync: Option<Duration>,
     sync_timeout: Duration,
+    on_decode_error: Option<OnDecodeError>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
     /// Cancelled before that, when readers are no longer to wait for a first list.
@@ -279,25 +281,60 @@ impl std::fmt::Debug for Caches {
 /// use std::time::Duration;
 /// use windlass::cache::CacheOptions;
 ///
-/// let options = CacheOptions {
-///     namespaces: vec!["petstore".into()],
-///     resync: Some(Duration::from_secs(36_000)),
-///     ..CacheOptions::default()
-/// };
+/// let options = CacheOptions::default().namespaces(["petstore"]).resync(Duration::from_secs(36_000));
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CacheOptions {
-    /// Watch these namespaces only. Without any, or if one of them is empty, all.
-    pub namespaces: Vec<String>,
-    /// Remind handlers of every object this often, give or take a tenth.
-    pub resync: Option<Duration>,
-    /// How long to wait for the first list of a kind.
-    pub sync_timeout: Duration,
+    pub(crate) namespaces: Vec<String>,
+    pub(crate) resync: Option<Duration>,
+    pub(crate) sync_timeout: Duration,
+    pub(crate) on_decode_error: Option<OnDecodeError>,
 }
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self { namespaces: Vec::new(), resync: None, sync_timeout: Duration::from_secs(120) }
+        Self { namespaces: Vec::new(), resync: None, sync_timeout: Duration::from_secs(120), on_decode_error: None }
+    }
+}
+
+impl std::fmt::Debug for CacheOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CacheOptions")
+            .field("namespaces", &self.namespaces)
+            .field("resync", &self.resync)
+            .field("sync_timeout", &self.sync_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CacheOptions {
+    /// Watches these namespaces only. Without any, or if one of them is empty, all.
+    #[must_use]
+    pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.namespaces = namespaces.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Reminds handlers of every object this often, give or take a tenth. Never by default.
+    #[must_use]
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.resync = Some(period);
+        self
+    }
+
+    /// How long to wait for the first list of a kind; two minutes by default.
+    #[must_use]
+    pub fn sync_timeout(mut self, timeout: Duration) -> Self {
+        self.sync_timeout = timeout;
+        self
+    }
+
+    /// Calls a function for every object that does not fit its type: once, and again when it does not fit in another
+    /// way. A manager reports a Warning event on the object. The function must not block.
+    #[must_use]
+    pub fn on_decode_error(mut self, tell: impl Fn(&DecodeFailure) + Send + Sync + 'static) -> Self {
+        self.on_decode_error = Some(Arc::new(tell));
+        self
     }
 }
 
@@ -323,6 +360,7 @@ impl Caches {
                 namespaces: options.namespaces.into(),
                 resync: options.resync,
                 sync_timeout: options.sync_timeout,
+                on_decode_error: options.on_decode_error,
                 tasks: TaskTracker::new(),
                 shutdown: CancellationToken::new(),
                 closing: CancellationToken::new(),
@@ -600,7 +638,14 @@ impl Caches {
         let transform = transform.and_then(|any| any.downcast_ref::<Transform<K>>().cloned());
         let source = ApiSource::new(self.inner.client.clone(), dt, selection.clone());
         let registered = Arc::new(Registered {
-            informer: Informer::new(resource, selection, scope.labels.clone(), self.inner.resync, transform),
+            informer: Informer::new(
+                resource,
+                selection,
+                scope.labels.clone(),
+                self.inner.resync,
+                transform,
+                self.inner.on_decode_error.clone(),
+            ),
             source: Arc::new(source),
             shutdown: self.inner.shutdown.child_token(),
         });

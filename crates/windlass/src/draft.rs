@@ -31,7 +31,7 @@ use kube::api::{ApiResource, Patch};
 use serde_json::{Map, Value, json};
 
 use crate::client::{ClientError, Objects, Target};
-use crate::informer::without_values;
+use crate::decode::from_ref;
 use crate::key::ObjectKey;
 use crate::object::{AsObject, Object, describe, form};
 
@@ -158,8 +158,8 @@ impl<K: Object> Draft<K> {
             }
             if status_diff.is_some() {
                 answer["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();
-                self.base = Arc::new(decode("patch", &key, with_status(&answer, &before), dt)?);
-                self.object = decode("patch", &key, with_status(&answer, &after), dt)?;
+                self.base = Arc::new(decode("patch", &key, &with_status(&answer, &before), dt)?);
+                self.object = decode("patch", &key, &with_status(&answer, &after), dt)?;
             }
             latest = Some(patched);
             committed.object = true;
@@ -292,7 +292,7 @@ impl Live {
         let whole = objects.client().dynamic(&ApiResource::erase::<K>(dt));
         let Some(live) = whole.get_live(key).await? else { return Ok(None) };
         let raw = serde_json::to_value(&live).map_err(|source| unencodable::<K>(dt, source))?;
-        let known = encode(&decode::<K>("get", key, raw.clone(), dt)?, dt)?;
+        let known = encode(&decode::<K>("get", key, &raw, dt)?, dt)?;
         Ok(Some(Self { raw, known }))
     }
 
@@ -330,11 +330,15 @@ fn encode<K: Object>(object: &K, dt: &K::DynamicType) -> Result<Value, ClientErr
 
 /// An object that came from the server, or from [`encode`] in parts. What does not fit is told of as it is
 /// where objects are read.
-fn decode<K: Object>(verb: &'static str, key: &ObjectKey, value: Value, dt: &K::DynamicType) -> Result<K, ClientError> {
-    serde_json::from_value(value).map_err(|error: serde_json::Error| {
+fn decode<K: Object>(
+    verb: &'static str,
+    key: &ObjectKey,
+    value: &Value,
+    dt: &K::DynamicType,
+) -> Result<K, ClientError> {
+    from_ref(value).map_err(|error| {
         let kind = describe(&ApiResource::erase::<K>(dt));
-        let told = serde::de::Error::custom(without_values(&error.to_string()));
-        let source = Box::new(kube::Error::SerdeError(told));
+        let source = Box::new(kube::Error::SerdeError(error.into()));
         ClientError::Request { verb, kind, key: key.to_string(), source }
     })
 }
@@ -565,9 +569,10 @@ mod tests {
     #[test]
     fn what_cannot_be_decoded_is_named() {
         let key = ObjectKey::new("default", "open");
-        let error = decode::<Riddle>("get", &key, json!({"metadata": {}}), &()).expect_err("no spec");
+        let error = decode::<Riddle>("get", &key, &json!({"metadata": {}, "spec": 1}), &()).expect_err("no spec");
         assert!(matches!(&error, ClientError::Request { .. }), "{error}");
         assert!(error.to_string().starts_with("get riddles.example.com/v1 default/open: "), "{error}");
+        assert!(format!("{error:?}").contains("spec: invalid type: integer, expected struct RiddleSpec"), "{error:?}");
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod decode;
 mod fields;
 mod json;
 mod machine;
+mod misfit;
 mod source;
 mod store;
 mod task;
@@ -46,15 +47,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use change::Change;
+pub use misfit::DecodeFailure;
 pub use subscription::Subscription;
 pub use sync::SyncError;
 
-pub(crate) use decode::without_values;
+pub(crate) use misfit::OnDecodeError;
 pub(crate) use source::{ApiSource, ListWatch, Selection};
 pub(crate) use store::{IndexFn, Store};
 
 use crate::key::ObjectKey;
 use crate::object::{Object, describe, panic_message, parse_version};
+use misfit::Misfits;
 use subscription::Listening;
 use sync::SyncState;
 
@@ -80,7 +83,7 @@ pub(crate) struct Informer<K: Object> {
     /// When the last list was complete.
     listed: Mutex<Option<Instant>>,
     started: AtomicBool,
-    decode_errors: AtomicU64,
+    misfits: Misfits,
     /// How often the code of others panicked.
     panics: Arc<AtomicU64>,
     /// How often in a row the server said that there is no such kind.
@@ -98,6 +101,7 @@ impl<K: Object> Informer<K> {
         labels: Option<Selector>,
         resync: Option<Duration>,
         transform: Option<Transform<K>>,
+        on_decode_error: Option<OnDecodeError>,
     ) -> Arc<Self> {
         let panics = Arc::<AtomicU64>::default();
         Arc::new(Self {
@@ -110,7 +114,7 @@ impl<K: Object> Informer<K> {
             sync: watch::Sender::new(SyncState::default()),
             listed: Mutex::default(),
             started: AtomicBool::new(false),
-            decode_errors: AtomicU64::new(0),
+            misfits: Misfits::new(on_decode_error),
             missing: AtomicU32::new(0),
             resync,
             transform,
@@ -168,7 +172,7 @@ impl<K: Object> Informer<K> {
     }
 
     pub(crate) fn decode_errors(&self) -> u64 {
-        self.decode_errors.load(Ordering::Relaxed)
+        self.misfits.count()
     }
 
     /// How often an index, a handler or a decoder panicked.

@@ -107,6 +107,7 @@ pub mod metrics;
 pub mod rbac;
 pub mod webhook;
 
+mod decode;
 mod host;
 mod http_server;
 mod key;

@@ -249,9 +249,10 @@ impl Manager {
             return Err(ManagerError::DuplicateCluster { name: name.to_owned() });
         }
         let client = requests::counted(client, &self.metrics);
-        let caches = Caches::new(client.clone(), self.cache_options.clone());
-        let client = CachedClient::new(client, caches, self.client.field_manager());
-        let cluster = RemoteCluster { name: name.into(), client, events: Arc::new(self.broadcaster.beside()) };
+        let (events, operator) = (Arc::new(self.broadcaster.beside()), self.client.field_manager());
+        let options = builder::reporting(self.cache_options.clone(), events.recorder(operator));
+        let client = CachedClient::new(client.clone(), Caches::new(client, options), operator);
+        let cluster = RemoteCluster { name: name.into(), client, events };
         self.clusters.push(cluster.clone());
         let own = std::iter::once(self.client.caches());
         let caches = own.chain(self.clusters.iter().map(RemoteCluster::caches)).cloned().collect();

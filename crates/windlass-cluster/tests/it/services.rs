@@ -75,6 +75,28 @@ async fn slices_and_endpoints_follow_the_pods() {
 }
 
 #[tokio::test]
+async fn a_service_condition_without_a_time_does_not_hide_the_service() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (services, pods): (Api<Service>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    let slices: Api<EndpointSlice> = namespaced(&client, "default");
+    let condition = json!({"type": "A", "status": "True", "reason": "R", "message": "", "lastTransitionTime": null});
+    let service =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    let status = json!({"status": {"conditions": [condition]}});
+    create(&services, service).await;
+    // The answer cannot be read as a Service.
+    let as_sent: Api<kube::api::DynamicObject> =
+        Api::namespaced_with(client.clone(), "default", &kube::api::ApiResource::erase::<Service>(&()));
+    as_sent.patch_status("s", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let selector = json!({"spec": {"selector": {"a": "b"}}});
+    as_sent.patch("s", &PatchParams::default(), &Patch::Merge(selector)).await.unwrap();
+    run(&pods, "one", "10.1.0.1", true).await;
+    until_slices(&slices, |slices| endpoints(slices).len() == 1).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn endpoints_written_by_hand_are_mirrored() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.client();

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{CachedClient, ClientError, segment};
 use crate::cache::{Found, Lister};
-use crate::informer::without_values;
+use crate::decode;
 use crate::key::ObjectKey;
 use crate::object::{Object, describe, fill_types, is_namespaced, types_to_fill, version_of};
 
@@ -222,7 +222,7 @@ impl<K: Object> Objects<K> {
         if answer.get("kind").and_then(Value::as_str) == Some("Status") {
             let uid = answer.pointer("/details/uid").and_then(Value::as_str);
             caches.note_delete(&resource, key, uid);
-        } else if let Ok(object) = serde_json::from_value::<K>(answer) {
+        } else if let Ok(object) = decode::from_slice::<K>(text.as_bytes()) {
             if is_held(&resource, &object, &text) {
                 self.note_write(&resource, key, &object, &text).await;
             } else {
@@ -364,12 +364,8 @@ impl<K: Object> Objects<K> {
         key: &impl Display,
         text: &str,
     ) -> Result<T, ClientError> {
-        let decoded = serde_json::from_str(text);
-        decoded.map_err(|error: serde_json::Error| {
-            // Whoever handles it may print it and all that it comes from.
-            let told = serde::de::Error::custom(without_values(&error.to_string()));
-            self.request_error(verb, key, kube::Error::SerdeError(told))
-        })
+        let decoded = decode::from_slice(text.as_bytes());
+        decoded.map_err(|error| self.request_error(verb, key, kube::Error::SerdeError(error.into())))
     }
 
     fn request_error(&self, verb: &'static str, key: &impl Display, source: kube::Error) -> ClientError {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use tokio::time::Instant;
 
-use super::decode::{Broken, Decoded, Event, Fresh};
+use super::decode::{Decoded, Event, Fresh};
 use super::machine::{Failure, Machine, Phase, Signal, Step};
 use super::source::{EventStream, ListWatch, Part};
 use super::{Informer, Store};
+use crate::key::ObjectKey;
 use crate::object::{Object, parse_version};
 
 /// How much longer than the server's own limit a silent stream is believed to be alive.
@@ -272,11 +273,12 @@ async fn fail<K: Object>(
 fn apply<K: Object>(informer: &Informer<K>, item: Decoded<K>, initial: bool) {
     match item {
         Decoded::Object(fresh) => {
+            informer.misfits.forget(&ObjectKey::of(&fresh.object));
             let fresh = transform(informer, fresh);
             informer.change(|store| store.upsert(fresh, initial).into_iter().flatten());
         }
         Decoded::Broken(broken) => {
-            complain(informer, &broken);
+            informer.misfits.note(&informer.resource, &broken);
             informer.store.write().keep(&broken.key);
         }
     }
@@ -292,7 +294,7 @@ pub(super) fn transform<K: Object>(informer: &Informer<K>, fresh: Fresh<K>) -> F
     }
     let written = serde_json::to_vec(&object).and_then(|json| serde_json::from_slice::<K>(&json).map(|_| json));
     if written.is_err() && !informer.unwritable.swap(true, Ordering::Relaxed) {
-        let (kind, key) = (informer.describe(), crate::ObjectKey::of(&object));
+        let (kind, key) = (informer.describe(), ObjectKey::of(&object));
         tracing::warn!(%kind, object = %key, "what the transform leaves cannot be read again, kept in memory as it is");
     }
     Fresh { object, json: written.ok().map(Into::into) }
@@ -303,22 +305,13 @@ fn delete<K: Object>(informer: &Informer<K>, item: Decoded<K>) {
     let (key, last) = match item {
         Decoded::Object(fresh) => {
             let last = informer.transformed(fresh.object).0;
-            (crate::ObjectKey::of(&last), Some(last))
+            (ObjectKey::of(&last), Some(last))
         }
         Decoded::Broken(broken) => {
-            complain(informer, &broken);
+            informer.misfits.note(&informer.resource, &broken);
             (broken.key, None)
         }
     };
+    informer.misfits.forget(&key);
     informer.change(|store| store.remove(&key, last, &version));
-}
-
-fn complain<K: Object>(informer: &Informer<K>, broken: &Broken) {
-    informer.decode_errors.fetch_add(1, Ordering::Relaxed);
-    tracing::warn!(
-        kind = %informer.describe(),
-        object = %broken.key,
-        error = %broken.error,
-        "object does not fit its type",
-    );
 }

@@ -125,7 +125,12 @@ fn deleted(name: &str, version: u64) -> Event<ConfigMap> {
 }
 
 fn broken(name: &str, version: u64) -> Broken {
-    Broken { key: ObjectKey::new("d", name), resource_version: version.to_string(), error: "scripted".into() }
+    Broken {
+        key: ObjectKey::new("d", name),
+        uid: name.into(),
+        resource_version: version.to_string(),
+        error: "scripted".into(),
+    }
 }
 
 fn end(version: u64) -> Event<ConfigMap> {
@@ -170,7 +175,7 @@ impl Bench {
     }
 
     fn of(resource: ApiResource, script: Arc<Script>, resync: Option<Duration>) -> Self {
-        let informer = Informer::new(resource, Selection::default(), None, resync, None);
+        let informer = Informer::new(resource, Selection::default(), None, resync, None, None);
         let log = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&log);
         informer.subscribe(move |change| sink.lock().push(describe_change(change))).forever();
@@ -428,7 +433,7 @@ async fn a_source_that_panics_starts_over() {
         }
     }
     let script = Script::new([watch(None, vec![applied("a", 1), end(5)], true)]);
-    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None);
+    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
     let shutdown = CancellationToken::new();
     let source = Arc::new(Panics(AtomicBool::new(false), script));
     let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
@@ -442,7 +447,7 @@ async fn a_source_that_panics_starts_over() {
 fn what_a_transform_makes_unreadable_is_kept_in_memory() {
     let resource = ApiResource::erase::<ConfigMap>(&());
     let spoil: Transform<DynamicObject> = Arc::new(|object| object.data["metadata"] = "twice".into());
-    let informer = Informer::new(resource.clone(), Selection::default(), None, None, Some(spoil));
+    let informer = Informer::new(resource.clone(), Selection::default(), None, None, Some(spoil), None);
     let mut map = DynamicObject::new("a", &resource).within("d").data(serde_json::json!({}));
     map.metadata.resource_version = Some("1".into());
     let json = serde_json::to_vec(&map).unwrap();
@@ -463,7 +468,7 @@ async fn an_own_write_is_selected_by_the_labels_it_was_written_with() {
     let selection = Selection { labels: Some(selector.to_string()), ..Selection::default() };
     let bare: Transform<ConfigMap> = Arc::new(|map| map.metadata.labels = None);
     let resource = ApiResource::erase::<ConfigMap>(&());
-    let informer = Informer::new(resource, selection, Some(selector), None, Some(bare));
+    let informer = Informer::new(resource, selection, Some(selector), None, Some(bare), None);
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(Arc::clone(&informer).run(script, shutdown.clone()));
     informer.wait_synced(Duration::from_secs(60)).await.unwrap();
@@ -516,7 +521,7 @@ async fn changes_do_not_pass_for_the_initial_state() {
         }
     }
     let source = Arc::new(Busy(Script::new([page(&[("a", 40)], "40", None)])));
-    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None);
+    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
     informer.wait_synced(Duration::from_secs(60)).await.unwrap();
@@ -528,7 +533,7 @@ async fn changes_do_not_pass_for_the_initial_state() {
 #[tokio::test(start_paused = true)]
 async fn what_is_created_does_not_pass_for_the_initial_state() {
     let source = Arc::new(Slow { script: Script::new([page(&[("a", 1040)], "1040", None)]), first: 1001, ends: false });
-    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None);
+    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
     informer.wait_synced(Duration::from_secs(90)).await.unwrap();
@@ -540,7 +545,7 @@ async fn what_is_created_does_not_pass_for_the_initial_state() {
 #[tokio::test(start_paused = true)]
 async fn an_initial_state_may_take_its_time_while_it_comes() {
     let source = Arc::new(Slow { script: Script::new([]), first: 100, ends: true });
-    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None);
+    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
     informer.wait_synced(Duration::from_secs(600)).await.unwrap();
@@ -595,4 +600,27 @@ async fn own_writes_go_with_their_kind() {
         assert!(!bench.informer.read(|store| store.is_behind(&elsewhere)));
         bench.stop().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_fit_is_told_of_once() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&told);
+    let tell: OnDecodeError = Arc::new(move |failure| sink.lock().push(format!("{} {}", failure.key, failure.error)));
+    let informer =
+        Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, Some(tell));
+    let bad = |version| Event::Applied(Decoded::Broken(broken("a", version)));
+    let other = Broken { error: "in another way".into(), ..broken("a", 8) };
+    let events = vec![bad(1), end(5), bad(6), bad(7), Event::Applied(Decoded::Broken(other)), applied("a", 9), bad(10)];
+    let script = Script::new([watch(None, events, true)]);
+    let shutdown = CancellationToken::new();
+    let source = Arc::clone(&script) as Arc<dyn ListWatch<_>>;
+    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
+    informer.wait_synced(Duration::from_secs(1)).await.unwrap();
+    while informer.decode_errors() < 5 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(*told.lock(), ["d/a scripted", "d/a in another way", "d/a scripted"], "once it fitted");
+    shutdown.cancel();
+    task.await.unwrap();
 }

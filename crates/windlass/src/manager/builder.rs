@@ -15,7 +15,7 @@ use super::probes::Checks;
 use super::{Bound, Manager, ManagerError, describe, requests};
 use crate::cache::{CacheOptions, Caches, by_kind};
 use crate::client::CachedClient;
-use crate::events::{Broadcaster, EventApi};
+use crate::events::{Broadcaster, Event, EventApi, EventType, Recorder};
 use crate::lease::LeaderElection;
 use crate::metrics::{Registry, process};
 use crate::webhook::Webhooks;
@@ -192,8 +192,8 @@ impl ManagerBuilder {
         let metrics = registry.for_library();
         process::register(&metrics);
         let client = requests::counted(self.client, &metrics);
-        let caches = Caches::new(client.clone(), self.caches.clone());
         let broadcaster = Arc::new(Broadcaster::new(self.events));
+        let caches = Caches::new(client.clone(), reporting(self.caches.clone(), broadcaster.recorder(&self.name)));
         collect_caches(&metrics, vec![caches.clone()]);
         let events = Arc::clone(&broadcaster);
         metrics.collect(move |scrape| {
@@ -241,6 +241,20 @@ impl ManagerBuilder {
 fn is_field_manager(name: &str) -> bool {
     let printable = |letter: char| letter == ' ' || !(letter.is_control() || letter.is_whitespace());
     (1..=128).contains(&name.len()) && name.chars().all(printable)
+}
+
+/// Options of caches that report objects that do not fit their type in events on these objects.
+pub(super) fn reporting(options: CacheOptions, recorder: Recorder) -> CacheOptions {
+    options.on_decode_error(move |failure| {
+        let event = Event {
+            event_type: EventType::Warning,
+            reason: "FailedDecoding".to_owned(),
+            action: "Decode".to_owned(),
+            note: failure.error.clone(),
+            related: None,
+        };
+        recorder.publish(failure.reference.clone(), event);
+    })
 }
 
 /// Has what goes wrong in caches counted: one number for a kind, whatever parts of it and clusters are

@@ -8,10 +8,10 @@ use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::DynamicObject;
 use kube::core::admission::AdmissionRequest;
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{Denied, Response, Warnings, diff};
+use crate::decode::{DecodeError, from_ref};
 use crate::object::Object;
 
 pub use kube::core::admission::Operation;
@@ -286,7 +286,7 @@ impl Admission {
         let respond: Respond = Arc::new(move |request| {
             let handler = Arc::clone(&handler);
             Box::pin(async move {
-                match serde_json::from_value(request) {
+                match from_ref(&request) {
                     Ok(request) => handler.handle(request).await,
                     Err(error) => bad_request(format!("cannot decode the request: {error}")).into(),
                 }
@@ -481,23 +481,23 @@ where
         let [group, version, kind] = &expected;
         return Err(bad_request(format!("expected {kind} of {group}/{version}, not {asked}")));
     }
-    let error = match Request::deserialize(sent) {
+    let error = match from_ref(sent) {
         Ok(request) => return Ok(Decoded::Fits(request)),
         Err(error) => error,
     };
     let misfit = |field: &str| {
         let object = sent.get(field).filter(|object| !object.is_null())?;
-        let error = K::deserialize(object).err()?;
+        let error = from_ref::<K>(object).err()?;
         Some(format!("{field} does not fit {}: {error}", expected[2]))
     };
     if let Some(misfit) = misfit("object") {
         return if leaves(sent) { Ok(Decoded::Leaves(misfit)) } else { Err(bad_request(misfit)) };
     }
-    let undecodable = |error: serde_json::Error| bad_request(format!("cannot decode the request: {error}"));
+    let undecodable = |error: DecodeError| bad_request(format!("cannot decode the request: {error}"));
     let Some(misfit) = misfit("oldObject") else { return Err(undecodable(error)) };
     let mut rest = sent.clone();
     rest["oldObject"] = Value::Null;
-    Request::deserialize(&rest).map(|request| Decoded::NewFits(request, misfit)).map_err(undecodable)
+    from_ref(&rest).map(|request| Decoded::NewFits(request, misfit)).map_err(undecodable)
 }
 
 /// Whether a request changes nothing but the metadata of an object that is being deleted.

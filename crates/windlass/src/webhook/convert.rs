@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 
 use serde_json::Value;
 
+use crate::decode;
 use crate::object::Object;
 
 pub use round_trip::{RoundTripError, hub_round_trip, round_trip};
@@ -153,8 +154,10 @@ where
             kind: H::kind(&dynamic).into_owned(),
             plural: H::plural(&dynamic).into_owned(),
         };
-        let hub =
-            Version { decode: |value| Ok(H::deserialize(value)?), encode: |hub: H| Ok(serde_json::to_value(hub)?) };
+        let hub = Version {
+            decode: |value| Ok(decode::from_ref::<H>(value)?),
+            encode: |hub: H| Ok(serde_json::to_value(hub)?),
+        };
         let versions = [(H::api_version(&dynamic).into_owned(), hub)].into();
         Self { subject, versions, hub: PhantomData }
     }
@@ -165,7 +168,7 @@ where
         S::DynamicType: Default,
     {
         let spoke = Version {
-            decode: |value| S::deserialize(value)?.into_hub(),
+            decode: |value| decode::from_ref::<S>(value)?.into_hub(),
             encode: |hub: H| Ok(serde_json::to_value(S::from_hub(hub)?)?),
         };
         self.versions.insert(S::api_version(&S::DynamicType::default()).into_owned(), spoke);
@@ -240,4 +243,55 @@ pub(super) fn convert_all<'a>(
         converted.push(result.map_err(|error| format!("{kind} {name:?} to {desired}: {error}"))?);
     }
     Ok(converted)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    mod v1 {
+        #[derive(kube::CustomResource, Clone, Debug, serde::Serialize, serde::Deserialize)]
+        #[kube(group = "example.com", version = "v1", kind = "Host", namespaced, schema = "disabled")]
+        pub(super) struct HostSpec {
+            pub(super) names: Vec<String>,
+        }
+    }
+
+    mod v2 {
+        #[derive(kube::CustomResource, Clone, Debug, serde::Serialize, serde::Deserialize)]
+        #[kube(group = "example.com", version = "v2", kind = "Host", namespaced, schema = "disabled")]
+        pub(super) struct HostSpec {
+            pub(super) names: Vec<String>,
+            pub(super) port: u16,
+        }
+    }
+
+    impl Convert<v2::Host> for v1::Host {
+        fn into_hub(self) -> Result<v2::Host, ConvertError> {
+            Ok(v2::Host { metadata: self.metadata, spec: v2::HostSpec { names: self.spec.names, port: 80 } })
+        }
+
+        fn from_hub(hub: v2::Host) -> Result<Self, ConvertError> {
+            Ok(v1::Host { metadata: hub.metadata, spec: v1::HostSpec { names: hub.spec.names } })
+        }
+    }
+
+    #[test]
+    fn nulls_and_missing_fields_are_converted_as_zero_values() {
+        let conversion = Conversion::<v2::Host>::new().spoke::<v1::Host>();
+        let host = |version: &str, spec: Value| {
+            json!({"apiVersion": format!("example.com/{version}"), "kind": "Host",
+                "metadata": {"name": "a", "creationTimestamp": null}, "spec": spec})
+        };
+        let old = conversion.convert(&host("v1", json!({"names": null})), "example.com/v2").unwrap();
+        assert_eq!(old["spec"], json!({"names": [], "port": 80}));
+        let new = conversion.convert(&host("v2", json!({"names": [null]})), "example.com/v1").unwrap();
+        assert_eq!(new["spec"], json!({"names": [""]}));
+        let error = conversion.convert(&host("v2", json!({"port": "hunter2"})), "example.com/v1").unwrap_err();
+        assert_eq!(error.to_string(), "spec.port: invalid type: string, expected u16");
+    }
 }

@@ -9,6 +9,7 @@ mod adversity;
 mod cache;
 mod controller;
 mod credentials;
+mod decoding;
 mod events;
 mod finalizer;
 mod lease;

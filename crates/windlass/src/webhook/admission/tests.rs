@@ -57,7 +57,55 @@ async fn judge(operation: &str, old: &Value, new: &Value) -> Vec<String> {
     }
 }
 
-const MISFIT: &str = "oldObject does not fit ConfigMap: invalid type: integer `4`, expected a string";
+/// Wants all that a type of its own requires.
+struct Pets;
+
+#[derive(kube::CustomResource, Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[kube(group = "example.com", version = "v1", kind = "Pet", namespaced, schema = "disabled")]
+struct PetSpec {
+    name: String,
+    born: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
+    legs: Vec<Leg>,
+}
+
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Leg {
+    length: i32,
+}
+
+impl Defaulter<Pet> for Pets {
+    async fn set_defaults(&self, pet: &mut Pet, _: &Request<Pet>) -> Result<(), Denied> {
+        if pet.spec.name.is_empty() {
+            pet.spec.name = "thor".into();
+        }
+        Ok(())
+    }
+}
+
+impl Validate<Pet> for Pets {
+    async fn validate_create(&self, pet: &Pet, _: &Request<Pet>) -> Verdict {
+        Ok(format!("{:?} {:?} {:?}", pet.spec.name, pet.spec.born.0, pet.spec.legs).into())
+    }
+}
+
+#[tokio::test]
+async fn nulls_and_missing_fields_of_reviewed_objects_are_zero_values() {
+    let pet = json!({
+        "apiVersion": "example.com/v1", "kind": "Pet", "metadata": {"name": "a", "creationTimestamp": null},
+        "spec": {"name": null, "legs": [null, {"length": 3}]},
+    });
+    let mut review = request("CREATE", &Value::Null, &pet);
+    review["kind"] = json!({"group": "example.com", "version": "v1", "kind": "Pet"});
+    let warnings: Vec<String> = validate::<Pet>(&Pets, &review).await.unwrap().into_iter().collect();
+    assert_eq!(warnings, ["\"\" 0001-01-01T00:00:00Z [Leg { length: 0 }, Leg { length: 3 }]"]);
+    // Only what the webhook changed is changed.
+    let response = set_defaults::<Pet>(&Pets, review).await.unwrap();
+    let patch = serde_json::to_value(response.patch().unwrap()).unwrap();
+    assert_eq!(patch.as_array().unwrap().len(), 1, "{patch}");
+    assert_eq!((&patch[0]["path"], &patch[0]["value"]), (&json!("/spec/name"), &json!("thor")));
+}
+
+const MISFIT: &str = "oldObject does not fit ConfigMap: data.legs: invalid type: integer, expected a string";
 
 #[tokio::test]
 async fn what_is_stored_and_no_longer_fits_can_be_repaired() {

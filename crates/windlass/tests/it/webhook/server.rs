@@ -41,7 +41,13 @@ async fn garbage_is_refused_and_harms_nobody() {
         (VALIDATE, json, " ".repeat(20_001), 413, "limit is 20000 bytes"),
         ("/nowhere", json, "{}".to_owned(), 404, "not found"),
         (VALIDATE, json, wrong_kind.to_string(), 200, "expected Pet of petstore.example.com/v1"),
-        (VALIDATE, json, wrong_shape.to_string(), 200, "object does not fit Pet: invalid type: integer `7`"),
+        (
+            VALIDATE,
+            json,
+            wrong_shape.to_string(),
+            200,
+            "object does not fit Pet: spec.tricks: invalid type: integer, expected",
+        ),
         (DEFAULT, json, nothing.to_string(), 200, "no object in the request"),
     ] {
         let (status, answer) = caller.send(path, content_type, body).await;
