@@ -79,6 +79,18 @@
 //! 8. [`webhook`]: defaulting, validating and converting, with certificates of one's own.
 //! 9. [`metrics`]: under controller-runtime's names.
 //! 10. [`config`]: which cluster, and as whom; [`rbac`]: what the operator must be allowed.
+//!
+//! # Features
+//!
+//! | | |
+//! |---|---|
+//! | `webhook` | the module [`webhook`], and metrics over HTTPS; on by default, needs `ring` or `aws-lc-rs` |
+//! | `rustls-tls`, `openssl-tls` | what the client speaks TLS with; rustls by default |
+//! | `ring`, `aws-lc-rs` | rustls' cryptography; ring by default |
+//! | `v1_33` to `v1_37`, `earliest`, `latest` | the Kubernetes version of [`k8s_openapi`]'s types: a binary enables one |
+//!
+//! [`kube`], [`k8s_openapi`], [`schemars`], [`serde`] and [`serde_json`] are re-exported in the versions that this
+//! crate uses.
 
 pub mod manager;
 
@@ -105,6 +117,7 @@ pub mod shard;
 pub mod config;
 pub mod metrics;
 pub mod rbac;
+#[cfg(feature = "webhook")]
 pub mod webhook;
 
 mod decode;
@@ -115,6 +128,13 @@ mod object;
 mod outage;
 mod report;
 mod retry;
+
+pub use k8s_openapi;
+pub use kube;
+pub use schemars;
+pub use serde;
+pub use serde_json::{self, json};
+pub use tokio_util::sync::CancellationToken;
 
 pub use client::CachedClient;
 pub use controller::{Context, Controller, Outcome, Reconcile, ReconcileError, ReconcileKey};

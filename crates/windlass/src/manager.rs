@@ -67,6 +67,7 @@ use crate::events::{Broadcaster, EventApi, Recorder};
 use crate::lease::LeaderElection;
 use crate::metrics::Registry;
 use crate::object::Object;
+#[cfg(feature = "webhook")]
 use crate::webhook::{self, WebhookError, Webhooks};
 use probes::Checks;
 use tasks::{LeaderTask, Task};
@@ -120,14 +121,17 @@ pub struct Manager {
     names: HashSet<String>,
     election: Option<LeaderElection>,
     graceful_shutdown: Duration,
+    #[cfg(feature = "webhook")]
     webhooks: Vec<webhook::Bound>,
     /// Not served, but perhaps registered.
+    #[cfg(feature = "webhook")]
     disabled_webhooks: Vec<Webhooks>,
     clusters: Vec<RemoteCluster>,
     cache_options: CacheOptions,
     event_api: EventApi,
     metrics_access: bool,
     /// Where the certificate of the metrics is.
+    #[cfg(feature = "webhook")]
     metrics_certificates: Option<PathBuf>,
     check_permissions: bool,
     /// Where to say what is needed, instead of running.
@@ -186,6 +190,7 @@ impl Manager {
     }
 
     /// Where webhooks are served, in the order in which they were added.
+    #[cfg(feature = "webhook")]
     pub fn webhook_addresses(&self) -> Vec<SocketAddr> {
         self.webhooks.iter().map(webhook::Bound::address).collect()
     }
@@ -208,6 +213,7 @@ impl Manager {
     /// Serves webhooks, before the caches are filled until after everything else has stopped. If they are
     /// [disabled](Webhooks::enabled), as with `ENABLE_WEBHOOKS=false`, none are served, and the log warns of
     /// configurations that still have API servers call them.
+    #[cfg(feature = "webhook")]
     pub fn add_webhooks(&mut self, webhooks: Webhooks) -> Result<(), ManagerError> {
         if !webhooks.is_enabled() {
             tracing::info!("webhooks are disabled");

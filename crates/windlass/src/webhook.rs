@@ -62,6 +62,9 @@
 //! other requests are not affected. With `ENABLE_WEBHOOKS=false` in the environment nothing is served, for running an
 //! operator on a developer's machine.
 
+#[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
+compile_error!("feature `webhook` of windlass needs a cryptography provider: also enable `ring` or `aws-lc-rs`");
+
 mod admission;
 mod authority;
 mod certificates;
@@ -85,6 +88,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+#[cfg(all(feature = "aws-lc-rs", not(feature = "ring")))]
+use rustls::crypto::aws_lc_rs::default_provider;
+#[cfg(feature = "ring")]
+use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::server::WebPkiClientVerifier;
@@ -509,7 +516,7 @@ impl Bound {
 
 fn acceptor(serving: &Arc<Serving>, client_authorities: Option<&str>) -> Result<TlsAcceptor, WebhookError> {
     let failed = |error: rustls::Error| WebhookError::Serve(error.into());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_safe_default_protocol_versions().map_err(failed)?;
     let builder = match client_authorities {

@@ -4,9 +4,9 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use futures::TryStreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PostParams};
-use kube::runtime::wait::{await_condition, conditions};
+use kube::api::{Patch, PostParams, WatchEvent, WatchParams};
 use kube::{Api, CustomResourceExt as _, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::watch;
@@ -105,8 +105,20 @@ async fn install_crd(client: kube::Client) -> Result<String> {
     let crds: Api<CustomResourceDefinition> = Api::all(client);
     let created = crds.create(&PostParams::default(), &Pet::crd()).await?;
     let name = created.name_any();
-    await_condition(crds, &name, conditions::is_crd_established()).await?;
-    Ok(name)
+    let this = WatchParams::default().fields(&format!("metadata.name={name}"));
+    let mut events = std::pin::pin!(crds.watch(&this, "0").await?);
+    while let Some(event) = events.try_next().await? {
+        match event {
+            WatchEvent::Added(crd) | WatchEvent::Modified(crd) if is_established(&crd) => return Ok(name),
+            _ => {}
+        }
+    }
+    bail!("the watch of the definition ended before it was served")
+}
+
+fn is_established(crd: &CustomResourceDefinition) -> bool {
+    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
 /// Those who act once everything runs.

@@ -98,7 +98,9 @@ impl Access {
     }
 
     async fn user(&self, token: &str) -> Result<Option<UserInfo>, kube::Error> {
-        let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
+        // Optional in some versions of Kubernetes.
+        #[allow(clippy::useless_conversion)]
+        let spec = TokenReviewSpec { token: token.to_owned().into(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let answer = Api::<TokenReview>::all(self.client.clone()).create(&PostParams::default(), &review).await?;
         let status = answer.status.unwrap_or_default();

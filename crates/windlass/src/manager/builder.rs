@@ -18,6 +18,7 @@ use crate::client::CachedClient;
 use crate::events::{Broadcaster, Event, EventApi, EventType, Recorder};
 use crate::lease::LeaderElection;
 use crate::metrics::{Registry, process};
+#[cfg(feature = "webhook")]
 use crate::webhook::Webhooks;
 
 /// Describes a [`Manager`]. Made by [`Manager::builder`].
@@ -47,8 +48,10 @@ pub struct ManagerBuilder {
     events: EventApi,
     election: Option<LeaderElection>,
     graceful_shutdown: Duration,
+    #[cfg(feature = "webhook")]
     webhooks: Vec<Webhooks>,
     metrics_access: bool,
+    #[cfg(feature = "webhook")]
     metrics_certificates: Option<PathBuf>,
     check_permissions: bool,
     describe: Option<PathBuf>,
@@ -71,8 +74,10 @@ impl ManagerBuilder {
             events: EventApi::default(),
             election: None,
             graceful_shutdown: Duration::from_secs(30),
+            #[cfg(feature = "webhook")]
             webhooks: Vec::new(),
             metrics_access: false,
+            #[cfg(feature = "webhook")]
             metrics_certificates: None,
             check_permissions: true,
             describe: describe::asked(),
@@ -108,6 +113,7 @@ impl ManagerBuilder {
     /// served over HTTPS, as in controller-runtime, with [certificates](Self::metrics_certificates) from files or with
     /// a self-signed one that is made when the manager starts. For the latter a scraper needs `scheme: https` and
     /// `insecure_skip_verify: true` (`insecureSkipVerify` in a `ServiceMonitor`).
+    #[cfg(feature = "webhook")]
     pub fn authenticate_metrics(mut self) -> Self {
         self.metrics_access = true;
         self
@@ -116,6 +122,7 @@ impl ManagerBuilder {
     /// Serves metrics over HTTPS with `tls.crt` and `tls.key` in a directory, as cert-manager and
     /// Kubernetes mount them, read again within seconds when they change. That they are not there
     /// is an error when the manager starts.
+    #[cfg(feature = "webhook")]
     pub fn metrics_certificates(mut self, directory: impl Into<PathBuf>) -> Self {
         self.metrics_certificates = Some(directory.into());
         self
@@ -175,6 +182,7 @@ impl ManagerBuilder {
 
     /// Serves webhooks; [`Manager::add_webhooks`] does the same once there is a manager, whose
     /// client they may want.
+    #[cfg(feature = "webhook")]
     pub fn webhooks(mut self, webhooks: Webhooks) -> Self {
         self.webhooks.push(webhooks);
         self
@@ -204,6 +212,7 @@ impl ManagerBuilder {
                 events.dropped() as f64,
             );
         });
+        #[cfg_attr(not(feature = "webhook"), expect(unused_mut))]
         let mut manager = Manager {
             client: CachedClient::new(client, caches, self.name),
             metrics,
@@ -222,13 +231,17 @@ impl ManagerBuilder {
             cache_options: self.caches,
             event_api: self.events,
             metrics_access: self.metrics_access,
+            #[cfg(feature = "webhook")]
             metrics_certificates: self.metrics_certificates,
             check_permissions: self.check_permissions,
             describe: self.describe,
             ready: watch::Sender::new(false),
+            #[cfg(feature = "webhook")]
             webhooks: Vec::new(),
+            #[cfg(feature = "webhook")]
             disabled_webhooks: Vec::new(),
         };
+        #[cfg(feature = "webhook")]
         for webhooks in self.webhooks {
             manager.add_webhooks(webhooks)?;
         }

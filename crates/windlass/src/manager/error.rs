@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::informer::SyncError;
 use crate::lease::InvalidElection;
 use crate::rbac::Rules;
+#[cfg(feature = "webhook")]
 use crate::webhook::WebhookError;
 
 /// Why a manager could not be built, or stopped other than on request.
@@ -91,9 +92,11 @@ pub enum ManagerError {
         kind: String,
     },
     /// Webhooks cannot be served.
+    #[cfg(feature = "webhook")]
     #[error(transparent)]
     Webhooks(#[from] WebhookError),
     /// Metrics cannot be served over HTTPS.
+    #[cfg(feature = "webhook")]
     #[error("metrics over HTTPS: {0}")]
     MetricsCertificate(#[source] WebhookError),
     /// The operator may not do what it cannot do without.

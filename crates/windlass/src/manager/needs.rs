@@ -54,6 +54,7 @@ impl Manager {
             needed.allow(None, "authentication.k8s.io", ["tokenreviews"], ["create"]);
             needed.allow(None, "authorization.k8s.io", ["subjectaccessreviews"], ["create"]);
         }
+        #[cfg(feature = "webhook")]
         for webhooks in &self.webhooks {
             needed.extend(&webhooks.rules());
             all.extend(&webhooks.rules_of_the_past());

@@ -18,6 +18,7 @@ use crate::cache::Caches;
 use crate::controller::{CompleteController, Environment};
 use crate::events::{Broadcaster, Recorder};
 use crate::informer::SyncError;
+#[cfg(feature = "webhook")]
 use crate::webhook::Tls;
 
 /// How long the server may take to say what the operator may do; it is taken to allow what it has not said.
@@ -51,8 +52,13 @@ impl Manager {
             }
         }
         let mut running = Running::new(self.client.caches(), &self.clusters, &shutdown);
-        self.serve_http(&mut running).await?;
+        #[cfg(feature = "webhook")]
+        let tls = self.metrics_tls(&mut running).await?;
+        #[cfg(not(feature = "webhook"))]
+        let tls = None;
+        self.serve_http(&mut running, tls)?;
         // Before the caches: what they list may have to be converted here.
+        #[cfg(feature = "webhook")]
         self.start_webhooks(&mut running, &shutdown).await?;
         running.caches.iter().for_each(Caches::start);
         let result = match shutdown.run_until_cancelled(running.synced()).await {
@@ -66,8 +72,8 @@ impl Manager {
         running.stop(result, self.graceful_shutdown).await
     }
 
-    /// Answers probes and serves metrics.
-    async fn serve_http(&mut self, running: &mut Running) -> Result<(), ManagerError> {
+    /// Answers probes and serves metrics, over HTTPS if there is `tls`.
+    fn serve_http(&mut self, running: &mut Running, tls: Option<TlsAcceptor>) -> Result<(), ManagerError> {
         // What a reconcile reads for the first time later on may not be there, or not be allowed: that is
         // its own failure, and not that of the replica.
         let synced: Vec<_> = running.caches.iter().map(Caches::synced_so_far).collect();
@@ -79,21 +85,28 @@ impl Manager {
         serve(servers, self.probes.take(), "probes", shutdown, Guard::default(), answer)?;
         let registry = self.metrics.clone();
         let access = self.metrics_access.then(|| Arc::new(Access::new(self.client.kube().clone())));
-        let mut guard = Guard { access, tls: None };
-        if self.metrics_server.is_some() && (self.metrics_access || self.metrics_certificates.is_some()) {
-            let tls = Tls::new(self.metrics_certificates.as_deref(), &registry).await;
-            let tls = tls.map_err(ManagerError::MetricsCertificate)?;
-            guard.tls = Some(tls.acceptor());
-            let shutdown = shutdown.clone();
-            servers.spawn(async move {
-                tls.follow(shutdown).await;
-                Ok(())
-            });
-        }
+        let guard = Guard { tls, access };
         let answer = move |request: &http::Head| http::metrics(request, &registry);
         serve(servers, self.metrics_server.take(), "metrics", shutdown, guard, answer)
     }
 
+    /// TLS for the metrics, if they are to be served over HTTPS.
+    #[cfg(feature = "webhook")]
+    async fn metrics_tls(&mut self, running: &mut Running) -> Result<Option<TlsAcceptor>, ManagerError> {
+        if self.metrics_server.is_none() || !(self.metrics_access || self.metrics_certificates.is_some()) {
+            return Ok(None);
+        }
+        let tls = Tls::new(self.metrics_certificates.as_deref(), &self.metrics).await;
+        let tls = tls.map_err(ManagerError::MetricsCertificate)?;
+        let (acceptor, shutdown) = (tls.acceptor(), running.servers_shutdown.clone());
+        running.servers.spawn(async move {
+            tls.follow(shutdown).await;
+            Ok(())
+        });
+        Ok(Some(acceptor))
+    }
+
+    #[cfg(feature = "webhook")]
     async fn start_webhooks(
         &mut self,
         running: &mut Running,

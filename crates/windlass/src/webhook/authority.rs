@@ -11,7 +11,6 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -183,7 +182,7 @@ pub(super) fn certify(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, Certific
         return Err(unusable(&"there is no certificate"));
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| unusable(&error))?;
-    CertifiedKey::from_der(chain, key, &default_provider()).map_err(|error| unusable(&error))
+    CertifiedKey::from_der(chain, key, &super::default_provider()).map_err(|error| unusable(&error))
 }
 
 fn authority_params() -> CertificateParams {

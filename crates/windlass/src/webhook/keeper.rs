@@ -12,8 +12,7 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
-use kube::api::{Api, PartialObjectMeta, PostParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::api::{Api, PostParams, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -28,6 +27,10 @@ use super::rotation::{Material, Policy};
 const ATTEMPTS: usize = 8;
 /// How long to wait after a failure, at first.
 const RETRY: Duration = Duration::from_millis(200);
+/// How long to wait after a watch has failed, at most.
+const WATCH_RETRY: Duration = Duration::from_secs(30);
+/// The server's newest state, and all changes from there on.
+const ANY_VERSION: &str = "0";
 /// How long a look at everything may take.
 const CHECK: Duration = Duration::from_secs(30);
 /// How long to wait for more changes after one: they come in groups, often from ourselves.
@@ -228,26 +231,47 @@ impl Keeper {
 
     /// Notifies of every change. Failures are retried for ever and only cost time: there is a look
     /// at everything every now and then anyway.
-    fn watch<K>(&self, watches: &mut JoinSet<()>, api: Api<PartialObjectMeta<K>>, name: Option<&str>)
+    fn watch<K>(&self, watches: &mut JoinSet<()>, api: Api<K>, name: Option<&str>)
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let mut config = watcher::Config::default();
+        let mut params = WatchParams::default();
         if let Some(name) = name {
-            config = config.fields(&format!("metadata.name={name}"));
+            params = params.fields(&format!("metadata.name={name}"));
         }
         let changed = Arc::clone(&self.changed);
         watches.spawn(async move {
-            let events = watcher(api, config).default_backoff();
-            futures::pin_mut!(events);
-            while let Some(event) = events.next().await {
-                match event {
-                    Ok(_) => changed.notify_one(),
-                    Err(error) => tracing::debug!(%error, kind = %K::kind(&()), "watch failed"),
+            let mut delay = RETRY;
+            loop {
+                match follow(&api, &params, &changed).await {
+                    Ok(()) => delay = RETRY,
+                    Err(error) => {
+                        tracing::debug!(%error, kind = %K::kind(&()), "watch failed");
+                        delay = (delay * 2).min(WATCH_RETRY);
+                    }
                 }
+                tokio::time::sleep(delay).await;
             }
         });
     }
+}
+
+/// Notifies of the start of a watch, because of what may have happened before, and of every change
+/// until the watch ends.
+async fn follow<K>(api: &Api<K>, params: &WatchParams, changed: &Notify) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + 'static,
+{
+    let mut events = std::pin::pin!(api.watch_metadata(params, ANY_VERSION).await?);
+    changed.notify_one();
+    while let Some(event) = events.next().await {
+        match event? {
+            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+            WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_) => changed.notify_one(),
+        }
+    }
+    Ok(())
 }
 
 fn is_final(error: &kube::Error) -> bool {
