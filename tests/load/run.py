@@ -35,7 +35,7 @@ def main():
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", type=Path, default=ROOT / "target/release/windlass", help="the windlass to measure")
+    parser.add_argument("--binary", type=Path, default=ROOT / "target/dist/windlass", help="the windlass to measure")
     parser.add_argument("--objects", type=int, default=5000, help="how many ConfigMaps (default: 5000)")
     parser.add_argument("--phases", default=",".join(PHASES), help="which phases, in this order (default: all)")
     parser.add_argument("--ephemeral", action="store_true", help="measure the memory engine, not the durable one")
@@ -45,7 +45,7 @@ def arguments():
     args = parser.parse_args()
     if unknown := set(args.phases.split(",")) - set(PHASES):
         parser.error(f"--phases: {', '.join(sorted(unknown))}: use some of {', '.join(PHASES)}")
-    for needed, how in ((args.binary, "run: cargo build --release"), (args.generator / "Cargo.toml", "give --generator")):
+    for needed, how in ((args.binary, "run: cargo build --profile dist"), (args.generator / "Cargo.toml", "give --generator")):
         if not needed.exists():
             sys.exit(f"{needed} is missing; {how}")
     return args
