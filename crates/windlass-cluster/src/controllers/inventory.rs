@@ -138,7 +138,7 @@ impl Inventory {
     }
 
     fn monitor(&self, served: &Arc<Served>) -> Monitor {
-        let options = CacheOptions { sync_timeout: SYNC_TIMEOUT, ..CacheOptions::default() };
+        let options = CacheOptions::default().sync_timeout(SYNC_TIMEOUT);
         let caches = Caches::new(self.client.clone(), options);
         let lister = caches.lister_in::<Metadata>(&served.resource, &Scope::default());
         for handler in &self.on_change {
