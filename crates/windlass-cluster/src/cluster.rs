@@ -8,7 +8,7 @@ use windlass::manager::ManagerError;
 use windlass_server::authn::{MASTERS, TokenKey, User};
 use windlass_server::pki::{Authority, PkiError};
 use windlass_server::{Listener, Server, ServerError};
-use windlass_store::{Durable, DurableOptions, OpenError, Recovery, Store};
+use windlass_store::{Durable, DurableOptions, Memory, OpenError, Recovery, Store};
 
 use crate::Credentials;
 use crate::controllers::{Check, Controllers, Running, Setup};
@@ -74,40 +74,49 @@ impl ClusterBuilder {
 
     /// Starts the cluster; when this returns it can be used. The controllers are not waited for.
     pub async fn start(self) -> Result<Cluster, ClusterError> {
-        let mut builder = Server::builder();
-        let mut recovery = None;
-        let authority = match &self.data_dir {
-            Some(dir) => {
-                let (store, found) = open(dir.join("store")).await?;
-                builder = builder.store(store);
-                recovery = Some(found);
+        let data = match self.data_dir {
+            Some(dir) => Data::Directory(dir),
+            None => Data::Memory(Arc::new(Memory::new())),
+        };
+        let opened = data.open().await?;
+        let (token_key, authority) = match &data {
+            Data::Directory(dir) => {
                 let pki = dir.join("pki");
                 create_private(&pki)?;
-                builder = builder.token_key(TokenKey::load_or_generate(&pki)?);
-                Authority::load_or_generate(&pki)?
+                (TokenKey::load_or_generate(&pki)?, Authority::load_or_generate(&pki)?)
             }
-            None => Authority::generate()?,
+            Data::Memory(_) => (TokenKey::generate()?, Authority::generate()?),
         };
-        let server = builder.start().await?;
-        let listener = match self.listen {
-            Some(address) => Some(server.listen(address, &authority).await?),
-            None => None,
-        };
-        let api = Arc::clone(server.api());
-        let check_policy: Check = Arc::new(move |policy: &serde_json::Value| {
-            let warnings = api.check_policy(policy).into_iter();
-            warnings.map(|warning| (warning.field_ref, warning.warning)).collect()
-        });
-        // Who acts can be told from an administrator by admission and in logs, as in a real cluster.
-        let controllers = User::new("system:kube-controller-manager", [MASTERS.to_owned()]);
-        let setup = Setup {
-            client: kube::Client::new(server.service_as(controllers), "default"),
-            authority: authority.certificate().to_owned(),
-            kinds: server.api().crds.subscribe(),
-            check_policy,
-        };
-        let controllers = Running::start(&self.controllers, setup)?;
-        Ok(Cluster { server, listener, controllers, authority, recovery })
+        let kept = Kept { data, token_key: Arc::new(token_key), authority };
+        Cluster::launch(opened, self.listen, self.controllers, kept).await
+    }
+}
+
+/// What a cluster has before it starts and after it has stopped.
+struct Kept {
+    data: Data,
+    token_key: Arc<TokenKey>,
+    authority: Authority,
+}
+
+/// Where the objects are.
+enum Data {
+    Directory(PathBuf),
+    Memory(Arc<Memory>),
+}
+
+/// A store, and what was found in its directory if it has one.
+type Opened = (Arc<dyn Store>, Option<Recovery>);
+
+impl Data {
+    async fn open(&self) -> Result<Opened, ClusterError> {
+        match self {
+            Self::Directory(dir) => {
+                let (store, recovery) = open(dir.join("store")).await?;
+                Ok((store, Some(recovery)))
+            }
+            Self::Memory(memory) => Ok((Arc::<Memory>::clone(memory), None)),
+        }
     }
 }
 
@@ -132,7 +141,8 @@ pub struct Cluster {
     server: Server,
     listener: Option<Listener>,
     controllers: Running,
-    authority: Authority,
+    enabled: Controllers,
+    kept: Kept,
     recovery: Option<Recovery>,
 }
 
@@ -145,6 +155,34 @@ impl Cluster {
     /// A cluster with a data directory, a socket, or both.
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder::default()
+    }
+
+    async fn launch(
+        (store, recovery): Opened,
+        listen: Option<SocketAddr>,
+        enabled: Controllers,
+        kept: Kept,
+    ) -> Result<Self, ClusterError> {
+        let server = Server::builder().store(store).token_key(Arc::clone(&kept.token_key)).start().await?;
+        let listener = match listen {
+            Some(address) => Some(server.listen(address, &kept.authority).await?),
+            None => None,
+        };
+        let api = Arc::clone(server.api());
+        let check_policy: Check = Arc::new(move |policy: &serde_json::Value| {
+            let warnings = api.check_policy(policy).into_iter();
+            warnings.map(|warning| (warning.field_ref, warning.warning)).collect()
+        });
+        // Who acts can be told from an administrator by admission and in logs, as in a real cluster.
+        let user = User::new("system:kube-controller-manager", [MASTERS.to_owned()]);
+        let setup = Setup {
+            client: kube::Client::new(server.service_as(user), "default"),
+            authority: kept.authority.certificate().to_owned(),
+            kinds: server.api().crds.subscribe(),
+            check_policy,
+        };
+        let controllers = Running::start(&enabled, setup)?;
+        Ok(Self { server, listener, controllers, enabled, kept, recovery })
     }
 
     /// A client that reaches the cluster inside this process, as an administrator.
@@ -170,8 +208,41 @@ impl Cluster {
     /// What a client needs to reach the cluster as an administrator; `None` without a socket.
     pub fn credentials(&self) -> Result<Option<Credentials>, ClusterError> {
         let Some(address) = self.address() else { return Ok(None) };
-        let identity = self.authority.client("kubernetes-admin", "system:masters")?;
-        Ok(Some(Credentials::new(address, self.authority.certificate(), &identity)))
+        let identity = self.kept.authority.client("kubernetes-admin", "system:masters")?;
+        Ok(Some(Credentials::new(address, self.kept.authority.certificate(), &identity)))
+    }
+
+    /// Stops the cluster and starts it again with the same objects, as when its process ends and another one begins.
+    /// Resource versions go on, the address stays, certificates and the tokens of ServiceAccounts remain valid.
+    /// Services and clients of the [server](Self::server) before lead to a server that has stopped: make new ones.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use kube::{Api, api::PostParams};
+    ///
+    /// let cluster = windlass_cluster::Cluster::start().await?;
+    /// let mut pets = Namespace::default();
+    /// pets.metadata.name = Some("pets".into());
+    /// Api::all(cluster.client()).create(&PostParams::default(), &pets).await?;
+    ///
+    /// let cluster = cluster.restart().await?;
+    /// assert!(Api::<Namespace>::all(cluster.client()).get_opt("pets").await?.is_some());
+    /// cluster.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn restart(self) -> Result<Self, ClusterError> {
+        let listen = self.address();
+        self.controllers.stop().await;
+        if let Some(listener) = self.listener {
+            listener.stop().await;
+        }
+        self.server.stop().await?;
+        let mut kept = self.kept;
+        if let Data::Memory(memory) = &mut kept.data {
+            *memory = Arc::new(memory.reopen());
+        }
+        Self::launch(kept.data.open().await?, listen, self.enabled, kept).await
     }
 
     /// Stops serving, ends watches, and returns when everything is on disk.

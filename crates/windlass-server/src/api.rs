@@ -38,7 +38,7 @@ pub struct Api {
     /// Who bearer tokens stand for.
     pub tokens: Tokens,
     /// Signs the tokens of service accounts.
-    pub token_key: TokenKey,
+    pub token_key: Arc<TokenKey>,
     /// Who may do what.
     pub rbac: Rbac,
     /// What was done.

@@ -79,7 +79,7 @@ pub enum ServerError {
 pub struct ServerBuilder {
     store: Option<Arc<dyn Store>>,
     tokens: Tokens,
-    token_key: Option<TokenKey>,
+    token_key: Option<Arc<TokenKey>>,
     clock: Clock,
 }
 
@@ -97,8 +97,8 @@ impl ServerBuilder {
     }
 
     /// Signs the tokens of service accounts with `key` instead of one made for this run.
-    pub fn token_key(mut self, key: TokenKey) -> Self {
-        self.token_key = Some(key);
+    pub fn token_key(mut self, key: impl Into<Arc<TokenKey>>) -> Self {
+        self.token_key = Some(key.into());
         self
     }
 
@@ -129,7 +129,10 @@ impl ServerBuilder {
     async fn open(self) -> Result<Server, ServerError> {
         let store = self.store.unwrap_or_else(|| Arc::new(Memory::new()));
         let hub = Arc::new(Hub::new(Arc::clone(&store)));
-        let token_key = self.token_key.map_or_else(TokenKey::generate, Ok)?;
+        let token_key = match self.token_key {
+            Some(key) => key,
+            None => Arc::new(TokenKey::generate()?),
+        };
         let api = Arc::new(Api {
             webhook_clients: Clients::new(Arc::clone(&store)),
             webhooks: Webhooks::new(),

@@ -4,6 +4,7 @@
 //! no thread and no queue.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
@@ -40,14 +41,16 @@ use crate::{Entry, Event, Range, Revision, Snapshot, Store, StoreError, Txn, Txn
 /// ```
 #[derive(Debug)]
 pub struct Memory {
-    state: RwLock<State>,
-    revision: watch::Sender<Revision>,
+    data: Arc<Data>,
+    /// Changes only while the history is locked for writing.
+    closed: AtomicBool,
 }
 
+/// What stays when a store is closed and opened again.
 #[derive(Debug)]
-struct State {
-    history: History,
-    closed: bool,
+struct Data {
+    history: RwLock<History>,
+    revision: watch::Sender<Revision>,
 }
 
 impl Memory {
@@ -60,15 +63,45 @@ impl Memory {
     pub fn with_options(budget: HistoryBudget) -> Self {
         let history = History::new(budget);
         let revision = watch::Sender::new(history.revision());
-        Self { state: RwLock::new(State { history, closed: false }), revision }
+        Self { data: Arc::new(Data { history: RwLock::new(history), revision }), closed: AtomicBool::new(false) }
+    }
+
+    /// Closes this store, if it is not closed, and opens another one on the same data, as a process does that starts
+    /// again: revisions go on, and the history is still there.
+    ///
+    /// ```
+    /// use windlass_store::{Expect, Memory, Store, StoreError, Value, Write};
+    ///
+    /// # futures::executor::block_on(async {
+    /// let put = |key: &'static str| vec![Write::Put { key: key.into(), expect: Expect::Absent, value: Value::plain("v") }];
+    /// let before = Memory::new();
+    /// before.txn(put("a")).await?;
+    /// let after = before.reopen();
+    /// assert!(matches!(before.txn(put("b")).await, Err(StoreError::Closed)));
+    /// after.txn(put("b")).await?;
+    /// assert_eq!(after.events(1, 10).await?.len(), 2);
+    /// # Ok::<(), StoreError>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use = "this store is closed"]
+    pub fn reopen(&self) -> Self {
+        self.shut();
+        Self { data: Arc::clone(&self.data), closed: AtomicBool::new(false) }
+    }
+
+    /// A write that has begun is carried out before, none after.
+    fn shut(&self) {
+        let _history = self.data.history.write();
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    fn check_open(&self) -> Result<(), StoreError> {
+        if self.closed.load(Ordering::Relaxed) { Err(StoreError::Closed) } else { Ok(()) }
     }
 
     fn carry_out(&self, txn: Txn) -> Result<TxnResult, StoreError> {
-        let mut state = self.state.write();
-        if state.closed {
-            return Err(StoreError::Closed);
-        }
-        let history = &mut state.history;
+        let mut history = self.data.history.write();
+        self.check_open()?;
         let (events, entries) = match history::plan(txn, history.revision() + 1, |key| history.get(key))? {
             Plan::Commit { events, entries } => (events, entries),
             Plan::Conflict { index, current } => return Ok(TxnResult::Conflict { index, current }),
@@ -76,10 +109,10 @@ impl Memory {
         history.apply(events.into_iter().map(Arc::new));
         let revision = history.revision();
         let dropped = history.trim();
-        drop(state);
+        drop(history);
         drop(dropped);
         // Another writer may have published a later revision in the meantime; it must not go back.
-        self.revision.send_if_modified(|newest| {
+        self.data.revision.send_if_modified(|newest| {
             let newer = revision > *newest;
             *newest = revision.max(*newest);
             newer
@@ -89,15 +122,13 @@ impl Memory {
 
     fn drop_below(&self, revision: Revision) -> Result<(), StoreError> {
         {
-            let mut state = self.state.write();
-            if state.closed {
-                return Err(StoreError::Closed);
-            }
-            state.history.compact(revision)?;
+            let mut history = self.data.history.write();
+            self.check_open()?;
+            history.compact(revision)?;
         }
         // In pieces, so that readers get a turn in between.
         loop {
-            let dropped = self.state.write().history.trim();
+            let dropped = self.data.history.write().trim();
             if dropped.is_empty() {
                 return Ok(());
             }
@@ -117,31 +148,31 @@ impl Store for Memory {
     }
 
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
-        Box::pin(async move { Ok(self.state.read().history.get(key)) })
+        Box::pin(async move { Ok(self.data.history.read().get(key)) })
     }
 
     fn range(&self, range: Range, at: Option<Revision>, limit: usize) -> BoxFuture<'_, Result<Snapshot, StoreError>> {
-        Box::pin(async move { self.state.read().history.range(&range, at, limit) })
+        Box::pin(async move { self.data.history.read().range(&range, at, limit) })
     }
 
     fn count(&self, range: Range) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(async move { Ok(self.state.read().history.count(&range)) })
+        Box::pin(async move { Ok(self.data.history.read().count(&range)) })
     }
 
     fn events(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>> {
-        Box::pin(async move { self.state.read().history.events(after, limit) })
+        Box::pin(async move { self.data.history.read().events(after, limit) })
     }
 
     fn revision(&self) -> watch::Receiver<Revision> {
-        self.revision.subscribe()
+        self.data.revision.subscribe()
     }
 
     fn compacted(&self) -> Revision {
-        self.state.read().history.compacted()
+        self.data.history.read().compacted()
     }
 
     fn takes_writes(&self) -> Result<(), StoreError> {
-        if self.state.read().closed { Err(StoreError::Closed) } else { Ok(()) }
+        self.check_open()
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -150,7 +181,7 @@ impl Store for Memory {
 
     fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            self.state.write().closed = true;
+            self.shut();
             Ok(())
         })
     }
