@@ -1,5 +1,12 @@
 //! The harness, used as an operator's tests use it.
 
+mod faults;
+mod identity;
+mod pods;
+mod restart;
+mod wait;
+mod webhooks;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use windlass::controller::from_key_fn;
 use windlass::events::EventApi;
 use windlass::lease::LeaderElection;
+use windlass::manager::ManagerBuilder;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use windlass_testing::{Env, Options, Running, run};
 
@@ -38,7 +46,11 @@ fn map(name: &str) -> ConfigMap {
 
 /// An operator that keeps one ConfigMap for each toy of a pet.
 fn toys(env: &Env) -> Manager {
-    let mut manager = env.manager().name("toys").build().expect("built");
+    toys_of(env.manager())
+}
+
+fn toys_of(builder: ManagerBuilder) -> Manager {
+    let mut manager = builder.name("toys").build().expect("built");
     let reconciler = from_key_fn(|key: ObjectKey, ctx: Context| async move {
         let Some(pet) = ctx.get::<Pet>(&key).await? else {
             return Ok(Outcome::Done);
@@ -64,11 +76,11 @@ async fn children_follow_their_owner_to_the_end(env: Env) {
     env.run(toys(&env));
     let thor = env.client().create(&pet("thor", 3)).await.expect("created");
     let toy = |n: u32| ObjectKey::new("default", format!("thor-toy-{n}"));
-    env.wait_for("the third toy", &toy(2), |map: Option<&ConfigMap>| map.is_some()).await;
+    env.wait_until::<ConfigMap>(&toy(2), |_| true).await;
     env.wait_for_event(&thor, "Played").await;
     let fewer = |pet: &mut Pet| pet.spec.toys = 1;
     env.client().modify(&ObjectKey::of(&thor), fewer).await.expect("changed");
-    env.wait_for("the third toy to go", &toy(2), |map: Option<&ConfigMap>| map.is_none()).await;
+    env.wait_gone::<ConfigMap>(&toy(2)).await;
     // The garbage collector runs too.
     env.client().delete::<Pet>(&ObjectKey::of(&thor)).await.expect("deleted");
     env.wait_for("the first toy to go", &toy(0), |map: Option<&ConfigMap>| map.is_none()).await;
@@ -240,11 +252,17 @@ fn failure(test: impl AsyncFnOnce(Env)) -> String {
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 
-/// Runs a manager that cannot start, because its kind is not installed, until it has failed.
-async fn run_failing(env: &Env) -> Running {
+/// A manager that cannot start, because its kind is not installed.
+fn doomed(env: &Env) -> Manager {
     let mut manager = env.manager().name("doomed").sync_timeout(Duration::from_secs(1)).build().expect("built");
     let idle = from_key_fn(|_, _| async { Ok(Outcome::Done) });
     manager.add(Controller::<Pet>::new("pets").complete_keyed(idle)).expect("added");
+    manager
+}
+
+/// Runs it until it has failed.
+async fn run_failing(env: &Env) -> Running {
+    let manager = doomed(env);
     let ready = manager.ready();
     let running = env.run(manager);
     assert!(!ready.await, "there are no pets");
@@ -262,14 +280,15 @@ fn a_manager_that_failed_fails_the_test_and_is_named() {
         let key = ObjectKey::new("default", "missing");
         env.wait_for("what never comes", &key, |map: Option<&ConfigMap>| map.is_some()).await;
     });
-    let start = format!("timed out waiting for what never comes; default/missing is None; {WHY}");
-    assert!(waiting.starts_with(&start) && waiting.contains(KIND), "{waiting}");
+    assert!(waiting.starts_with("timed out waiting for what never comes (at "), "{waiting}");
+    let state = format!("); ConfigMap default/missing does not exist; {WHY}");
+    assert!(waiting.contains(&state) && waiting.contains(KIND), "{waiting}");
     let watching = failure(async |env: Env| {
         run_failing(&env).await;
         env.eventually("what never comes", async || false).await;
     });
-    let start = format!("timed out waiting for what never comes; {WHY}");
-    assert!(watching.starts_with(&start) && watching.contains(KIND), "{watching}");
+    assert!(watching.starts_with("timed out waiting for what never comes (at "), "{watching}");
+    assert!(watching.contains(&format!("); {WHY}")) && watching.contains(KIND), "{watching}");
 }
 
 #[test]
@@ -282,13 +301,39 @@ fn a_wait_in_vain_says_what_failed_last() {
         env.client().create(&map("bowl")).await.expect("created");
         env.eventually("what never comes", async || false).await;
     });
-    assert!(said.starts_with("timed out waiting for what never comes; the last failure: "), "{said}");
-    for part in ["controller=maps", "name=\"bowl\"", "no food left"] {
+    assert!(said.starts_with("timed out waiting for what never comes (at "), "{said}");
+    for part in ["); the last failure: ", "controller=maps", "name=\"bowl\"", "no food left"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     // The next test on this thread knows nothing of it.
     let said = failure(async |env: Env| env.eventually("what never comes", async || false).await);
-    assert_eq!(said, "timed out waiting for what never comes");
+    assert!(said.starts_with("timed out waiting for what never comes (at ") && said.ends_with(')'), "{said}");
+}
+
+#[test]
+fn a_manager_that_fails_before_it_is_ready_fails_the_test() {
+    let said = failure(async |env: Env| {
+        env.run_ready(doomed(&env)).await;
+    });
+    let why = "the manager \"doomed\" failed before it was ready (at ";
+    assert!(said.starts_with(why) && said.contains("main.rs:") && said.contains("pets.petstore.example.com"), "{said}");
+}
+
+#[windlass_testing::test(paused, bare)]
+async fn the_end_of_a_manager_can_be_waited_for(env: Env) {
+    let running = env.run(doomed(&env));
+    let error = running.ended().await.expect_err("it failed").to_string();
+    assert!(error.contains("pets.petstore.example.com"), "{error}");
+    running.ended().await.expect("told before");
+}
+
+#[test]
+fn a_manager_that_does_not_end_is_named() {
+    let said = failure(async |env: Env| {
+        env.install::<Pet>().await;
+        env.run(toys(&env)).ended().await.expect("ended");
+    });
+    assert!(said.starts_with("timed out waiting for the manager \"toys\" to end (at "), "{said}");
 }
 
 #[windlass_testing::test(paused, bare)]
