@@ -32,154 +32,42 @@
 //!     .complete(Settings);
 //! ```
 
+mod complete;
 mod context;
 mod enqueue;
 mod metrics;
 mod permits;
 mod reconcile;
 mod source;
+mod source_context;
+mod watch;
 mod worker;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::Stream;
-use futures::future::BoxFuture;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, PartialObjectMeta};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
+pub use complete::CompleteController;
+pub(crate) use complete::Environment;
 pub use context::{Context, ReconcileId};
 pub use enqueue::Enqueuer;
 pub use reconcile::{Outcome, Reconcile, ReconcileError, ReconcileKey, from_fn, from_key_fn};
+pub use source_context::SourceContext;
+pub use watch::Watch;
 
-use crate::cache::{Caches, Scope};
-use crate::client::CachedClient;
-use crate::events::{Broadcaster, Recorder};
-use crate::informer::{Change, SyncError, Transform};
+use crate::cache::Scope;
 use crate::key::ObjectKey;
-use crate::lease::{Fence, InvalidElection};
 use crate::manager::RemoteCluster;
-use crate::metrics::Registry;
-use crate::object::{Object, is_cluster_scoped};
+use crate::object::Object;
 use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
-use crate::rbac::{OWN, READ, Rules, WRITE};
+use crate::rbac::{OWN, WRITE};
 use crate::shard::Sharding;
 use permits::Permits;
 use reconcile::{AnyReconciler, OfKeys, OfObjects};
-use source::{KindSource, Source, StreamSource};
-
-/// Which objects of another kind wake a controller, and which of their changes count: for
-/// [`Controller::owns_with`] and [`Controller::watches_with`]. For the controller's own kind there are
-/// [`Controller::scope`], [`Controller::predicate`] and [`Controller::transform`].
-///
-/// ```
-/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-/// use windlass::cache::Scope;
-/// use windlass::controller::{Controller, Watch};
-/// use windlass::predicate;
-///
-/// let secrets = Watch::<Secret>::default()
-///     .scope(Scope::default().namespace("petstore").fields("type=Opaque"))
-///     .predicate(predicate::labels_changed().or(predicate::resource_version_changed()));
-/// let controller = Controller::<ConfigMap>::new("settings").owns_with(secrets);
-/// ```
-#[derive(Debug)]
-pub struct Watch<K: Object> {
-    pub(crate) scope: Scope,
-    pub(crate) predicate: Option<Predicate<K>>,
-    pub(crate) dt: K::DynamicType,
-    /// Of another cluster than the controller's own.
-    pub(crate) caches: Option<Caches>,
-    pub(crate) transform: Option<Keep<K>>,
-}
-
-/// A function that changes objects before they are kept.
-pub(crate) struct Keep<K>(pub(crate) Transform<K>);
-
-impl<K> std::fmt::Debug for Keep<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("transform")
-    }
-}
-
-impl<K: Object> Default for Watch<K>
-where
-    K::DynamicType: Default,
-{
-    fn default() -> Self {
-        Self::dynamic(K::DynamicType::default())
-    }
-}
-
-impl<K: Object> Clone for Watch<K> {
-    fn clone(&self) -> Self {
-        Self {
-            scope: self.scope.clone(),
-            predicate: self.predicate.clone(),
-            dt: self.dt.clone(),
-            caches: self.caches.clone(),
-            transform: self.transform.as_ref().map(|keep| Keep(Arc::clone(&keep.0))),
-        }
-    }
-}
-
-impl<K: Object> Watch<K> {
-    /// All objects of a kind known only at run time.
-    pub fn dynamic(dt: K::DynamicType) -> Self {
-        Self { scope: Scope::default(), predicate: None, dt, caches: None, transform: None }
-    }
-
-    /// Objects of another cluster than the controller's.
-    #[must_use]
-    pub fn cluster(mut self, cluster: &RemoteCluster) -> Self {
-        self.caches = Some(cluster.caches().clone());
-        self
-    }
-
-    /// Only objects that a scope selects. The server filters, and nothing else is cached. Others who
-    /// read the kind still see all of it: see [`CachedClient::get`] and [`CachedClient::list`].
-    #[must_use]
-    pub fn scope(mut self, scope: Scope) -> Self {
-        self.scope = scope;
-        self
-    }
-
-    /// Has objects changed before they are kept, so that what nobody reads is not in memory: see
-    /// [`Caches::transform`]. It holds for all who look at the kind; there can be one for each, and
-    /// it must be there before the kind is watched, or [`Manager::add`](crate::Manager::add) fails.
-    ///
-    /// ```
-    /// # use k8s_openapi::api::core::v1::Secret;
-    /// # use windlass::controller::Watch;
-    /// let names = Watch::<Secret>::default().transform(|secret| secret.data = None);
-    /// ```
-    #[must_use]
-    pub fn transform(mut self, change: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
-        self.transform = Some(Keep(Arc::new(change)));
-        self
-    }
-
-    pub(crate) fn is_cluster_scoped(&self) -> bool {
-        is_cluster_scoped::<K>() || self.scope.is_cluster_scoped()
-    }
-
-    /// Only changes that a predicate accepts. Deletions always count. Several predicates must all
-    /// accept. A change on which one panics counts, too; the panic is logged, and counted by
-    /// `windlass_cache_panics_total`.
-    #[must_use]
-    pub fn predicate(mut self, predicate: Predicate<K>) -> Self {
-        self.predicate = Some(match self.predicate.take() {
-            Some(other) => other.and(predicate),
-            None => predicate,
-        });
-        self
-    }
-}
+use source::{KindSource, Map, Primary, Source, StreamSource};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -201,9 +89,9 @@ pub(crate) struct Options {
 ///
 /// let controller = Controller::<Deployment>::new("web")
 ///     .owns::<Service>()
-///     .watches(|map: &ConfigMap| {
-///         let app = map.metadata.labels.as_ref().and_then(|labels| labels.get("app"));
-///         app.map(|app| ObjectKey::new(map.metadata.namespace.as_deref().unwrap_or_default(), app)).into_iter().collect()
+///     .watches(|map: &ConfigMap, _ctx| {
+///         let app = map.metadata.labels.as_ref()?.get("app")?;
+///         Some(ObjectKey::of(map).sibling(app))
 ///     })
 ///     .concurrency(4)
 ///     .reconcile_timeout(Duration::from_secs(60))
@@ -224,22 +112,6 @@ pub struct Controller<K: Object> {
 
 /// Makes a source once the kind that the controller looks after is settled.
 type MakeSource = Box<dyn FnOnce(&Primary) -> Box<dyn Source> + Send + Sync>;
-
-/// What sources must know of the kind that the controller looks after.
-#[derive(Clone)]
-struct Primary {
-    resource: ApiResource,
-    cluster_scoped: bool,
-    /// Whether objects of the kind were seen to be in no namespace: kinds known only at run time do
-    /// not say. An owner that was not seen yet is reconciled when it is.
-    seen_cluster_scoped: Arc<AtomicBool>,
-}
-
-impl Primary {
-    fn is_cluster_scoped(&self) -> bool {
-        self.cluster_scoped || self.seen_cluster_scoped.load(Ordering::Relaxed)
-    }
-}
 
 impl<K: Object> std::fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -346,12 +218,7 @@ impl<K: Object> Controller<K> {
             self.permits.derived.allow(&watch, &plural, OWN);
             self.permits.owned.allow(&watch, &plural, WRITE);
         }
-        self.sources.push(Box::new(|primary| {
-            let primary = primary.clone();
-            Box::new(KindSource::new(watch, move |object: &O| {
-                owner_key(object, &primary.resource, primary.is_cluster_scoped()).into_iter().collect()
-            }))
-        }));
+        self.sources.push(Box::new(|primary| Box::new(KindSource { watch, map: Map::Owner(primary.clone()) })));
         self
     }
 
@@ -363,12 +230,23 @@ impl<K: Object> Controller<K> {
     /// `windlass_cache_panics_total`, and nothing is tried again before the object changes once more, or
     /// is [resynced](crate::manager::ManagerBuilder::resync).
     ///
-    /// The function must not block. To look up which objects refer to the one that changed, let
-    /// it own a [`Lister`](crate::cache::Lister) from [`Manager::lister`](crate::Manager::lister).
-    pub fn watches<O, F>(self, map: F) -> Self
+    /// The function must not block. It finds other objects with [`SourceContext::lister`]; to find the objects of
+    /// kind `K` that refer to the one that changed, there is [`refers_to`](Self::refers_to).
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    /// # use windlass::{Controller, ObjectKey};
+    /// // A Secret wakes the ConfigMap that its label names: an Option, an array or a Vec of keys.
+    /// let controller = Controller::<ConfigMap>::new("settings").watches(|secret: &Secret, _ctx| {
+    ///     let name = secret.metadata.labels.as_ref()?.get("settings")?;
+    ///     Some(ObjectKey::of(secret).sibling(name))
+    /// });
+    /// ```
+    pub fn watches<O, F, I>(self, map: F) -> Self
     where
         O: Object<DynamicType: Default>,
-        F: Fn(&O) -> Vec<ObjectKey> + Send + Sync + 'static,
+        F: Fn(&O, &SourceContext) -> I + Send + Sync + 'static,
+        I: IntoIterator<Item = ObjectKey>,
     {
         self.watches_with(Watch::<O>::default(), map)
     }
@@ -379,26 +257,73 @@ impl<K: Object> Controller<K> {
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-    /// # use windlass::Controller;
-    /// // A Secret wakes the ConfigMap of its name, and what is in it is nobody's business.
+    /// # use windlass::{Controller, ObjectKey};
+    /// // A Secret wakes the ConfigMap of its name. What is in the Secret is neither sent nor kept.
     /// let controller = Controller::<ConfigMap>::new("settings")
-    ///     .watches_metadata::<Secret, _>(|secret| vec![secret.into()]);
+    ///     .watches_metadata::<Secret, _, _>(|secret, _ctx| [ObjectKey::of(secret)]);
     /// ```
-    pub fn watches_metadata<O, F>(self, map: F) -> Self
+    pub fn watches_metadata<O, F, I>(self, map: F) -> Self
     where
         O: Object<DynamicType: Default>,
-        F: Fn(&PartialObjectMeta<O>) -> Vec<ObjectKey> + Send + Sync + 'static,
+        F: Fn(&PartialObjectMeta<O>, &SourceContext) -> I + Send + Sync + 'static,
+        I: IntoIterator<Item = ObjectKey>,
     {
         self.watches_with(Watch::<PartialObjectMeta<O>>::default(), map)
     }
 
     /// [`watches`](Self::watches) for what a [`Watch`] selects.
-    pub fn watches_with<O, F>(mut self, watch: Watch<O>, map: F) -> Self
+    pub fn watches_with<O, F, I>(mut self, watch: Watch<O>, map: F) -> Self
     where
         O: Object,
-        F: Fn(&O) -> Vec<ObjectKey> + Send + Sync + 'static,
+        F: Fn(&O, &SourceContext) -> I + Send + Sync + 'static,
+        I: IntoIterator<Item = ObjectKey>,
     {
-        self.sources.push(Box::new(|_| Box::new(KindSource::new(watch, map))));
+        self.sources.push(Box::new(|_| Box::new(KindSource { watch, map: Map::function(map) })));
+        self
+    }
+
+    /// Also wakes the objects of kind `K` that refer to an object of kind `O` when that object changes, comes or
+    /// goes. The function tells what an object of kind `K` refers to; the controller keeps an index of that.
+    ///
+    /// A function that names nothing (`None`, or an empty `Vec`) is right for an object without a reference. The
+    /// keys are complete: the namespace is that of the `O` object, often the one of the object that refers to it
+    /// ([`ObjectKey::sibling`]), and there is none ([`ObjectKey::cluster`]) if `O` is cluster-scoped.
+    ///
+    /// ```
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use k8s_openapi::api::core::v1::Secret;
+    /// use windlass::{Controller, ObjectKey};
+    ///
+    /// // A Deployment is reconciled when the Secret changes that its annotation names.
+    /// let controller = Controller::<Deployment>::new("restart").refers_to::<Secret, _, _>(|deployment| {
+    ///     let secret = deployment.metadata.annotations.as_ref()?.get("restart-on")?;
+    ///     Some(ObjectKey::of(deployment).sibling(secret))
+    /// });
+    /// ```
+    pub fn refers_to<O, F, I>(self, references: F) -> Self
+    where
+        O: Object<DynamicType: Default>,
+        F: Fn(&K) -> I + Send + Sync + 'static,
+        I: IntoIterator<Item = ObjectKey>,
+    {
+        self.refers_to_with(Watch::<O>::default(), references)
+    }
+
+    /// [`refers_to`](Self::refers_to) for what a [`Watch`] selects.
+    pub fn refers_to_with<O, F, I>(mut self, watch: Watch<O>, references: F) -> Self
+    where
+        O: Object,
+        F: Fn(&K) -> I + Send + Sync + 'static,
+        I: IntoIterator<Item = ObjectKey>,
+    {
+        let dt = self.primary.dt.clone();
+        // No two controllers of a manager have the same name.
+        let index = format!("{} refers to {}", self.name, self.sources.len());
+        self.sources.push(Box::new(move |primary| {
+            let references = move |object: &K| references(object).into_iter().collect();
+            let map = Map::referrers::<K>(index, dt, primary.scope.clone(), references);
+            Box::new(KindSource { watch, map })
+        }));
         self
     }
 
@@ -408,23 +333,25 @@ impl<K: Object> Controller<K> {
     /// The streams of all replicas of a [sharded](crate::shard) controller must yield the same keys:
     /// each replica reconciles those of its own shards, and remembers the others for two lease
     /// durations. So keys that come while their shard changes hands, or is not held yet, are
-    /// reconciled by whoever takes it, perhaps once more than needed.
+    /// reconciled by the replica that takes it, perhaps once more than needed.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use futures::{StreamExt, stream};
     /// # use k8s_openapi::api::core::v1::ConfigMap;
     /// # use windlass::{Controller, ObjectKey};
-    /// let controller = Controller::<ConfigMap>::new("settings").source(|| {
-    ///     stream::repeat(ObjectKey::new("default", "settings")).then(async |key| {
+    /// // Every minute all ConfigMaps are reconciled.
+    /// let controller = Controller::<ConfigMap>::new("settings").source(|ctx| {
+    ///     let minutes = stream::repeat(ctx).then(async |ctx| {
     ///         tokio::time::sleep(Duration::from_secs(60)).await;
-    ///         key
-    ///     })
+    ///         stream::iter(ctx.lister::<ConfigMap>().keys())
+    ///     });
+    ///     minutes.flatten()
     /// });
     /// ```
     pub fn source<F, S>(mut self, stream: F) -> Self
     where
-        F: Fn() -> S + Send + Sync + 'static,
+        F: Fn(SourceContext) -> S + Send + Sync + 'static,
         S: Stream<Item = ObjectKey> + Send + 'static,
     {
         self.sources.push(Box::new(|_| Box::new(StreamSource::new(stream))));
@@ -516,17 +443,12 @@ impl<K: Object> Controller<K> {
         derived.allow(&self.primary, &format!("{plural}/finalizers"), ["update"]);
         let primary = Primary {
             resource: ApiResource::erase::<K>(&self.primary.dt),
+            scope: self.primary.scope.clone(),
             cluster_scoped: self.primary.is_cluster_scoped(),
             seen_cluster_scoped: Arc::default(),
         };
-        let seen = Arc::clone(&primary.seen_cluster_scoped);
-        let own_key = move |object: &K| {
-            if object.meta().namespace.is_none() {
-                seen.store(true, Ordering::Relaxed);
-            }
-            vec![ObjectKey::of(object)]
-        };
-        let mut sources: Vec<Box<dyn Source>> = vec![Box::new(KindSource::new(self.primary, own_key))];
+        let own = KindSource { watch: self.primary, map: Map::Own(primary.clone()) };
+        let mut sources: Vec<Box<dyn Source>> = vec![Box::new(own)];
         sources.extend(self.sources.into_iter().map(|make| make(&primary)));
         CompleteController {
             name: self.name.into(),
@@ -539,177 +461,3 @@ impl<K: Object> Controller<K> {
         }
     }
 }
-
-/// A controller with its reconciler. Give it to [`Manager::add`](crate::Manager::add).
-///
-/// ```
-/// use k8s_openapi::api::core::v1::ConfigMap;
-/// use windlass::controller::{CompleteController, Controller, from_fn};
-/// use windlass::Outcome;
-///
-/// /// What an operator's library offers to whoever puts the manager together.
-/// pub fn controller() -> CompleteController {
-///     Controller::<ConfigMap>::new("settings").complete(from_fn(|_map, _ctx| async { Ok(Outcome::Done) }))
-/// }
-/// ```
-#[must_use = "a controller does nothing before it is added to a manager"]
-pub struct CompleteController {
-    name: Arc<str>,
-    sources: Arc<[Box<dyn Source>]>,
-    options: Options,
-    reconciler: Arc<dyn AnyReconciler>,
-    enqueuer: Enqueuer,
-    cluster: Option<RemoteCluster>,
-    permits: Permits,
-}
-
-impl std::fmt::Debug for CompleteController {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CompleteController")
-            .field("name", &self.name)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What a controller needs from its manager.
-#[derive(Debug, Clone)]
-pub(crate) struct Environment {
-    pub(crate) client: CachedClient,
-    /// The other clusters of the manager.
-    pub(crate) clusters: Arc<[RemoteCluster]>,
-    /// What writes must pass.
-    pub(crate) fence: Option<Fence>,
-    pub(crate) recorder: Recorder,
-    pub(crate) metrics: Registry,
-    /// Everything that controllers start: dropping a run aborts it, and does not wait.
-    pub(crate) workers: TaskTracker,
-}
-
-impl CompleteController {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What writes its events: that of the cluster it works in.
-    pub(crate) fn broadcaster<'a>(&'a self, own: &'a Broadcaster) -> &'a Broadcaster {
-        self.cluster.as_ref().map_or(own, |cluster| &cluster.events)
-    }
-
-    pub(crate) fn needs_leader(&self) -> bool {
-        self.options.needs_leader
-    }
-
-    /// Whether its settings can work in a manager of this name.
-    pub(crate) fn validate(&self, manager: &str) -> Result<(), InvalidElection> {
-        self.options.sharding.as_ref().map_or(Ok(()), |sharding| sharding.validate(manager, &self.name))
-    }
-
-    /// The ways to write what the controller owns in the manager's own cluster.
-    pub(crate) fn owned(&self, namespaces: &[String]) -> Rules {
-        if self.cluster.is_some() { Rules::default() } else { self.permits.owned.within(namespaces) }
-    }
-
-    /// Makes sure that everything the controller reads is being watched.
-    /// The kind whose transform comes too late is the error.
-    pub(crate) fn register(&self, client: &CachedClient) -> Result<(), String> {
-        let client = self.cluster.as_ref().map_or(client, RemoteCluster::client);
-        for source in &*self.sources {
-            source.register(client.caches())?;
-        }
-        Ok(())
-    }
-
-    /// What the controller needs in the manager's own cluster: all of it, and the part without
-    /// which it cannot start. `home` is the namespace that leases are in unless another is said.
-    pub(crate) fn rules(&self, namespaces: &[String], home: &str) -> (Rules, Rules) {
-        let mut needed = Rules::default();
-        if let Some(sharding) = &self.options.sharding {
-            // There whatever cluster the controller works in.
-            let namespace = Some(sharding.namespace.as_deref().unwrap_or(home));
-            needed.allow(namespace, "coordination.k8s.io", ["leases"], ["get", "list", "create", "update", "delete"]);
-        }
-        if self.cluster.is_some() {
-            return (needed.clone(), needed);
-        }
-        for watched in self.sources.iter().filter_map(|source| source.watched()) {
-            let spread = watched.namespaced && watched.namespace.is_none() && !namespaces.is_empty();
-            let places: Vec<Option<&str>> = if spread {
-                namespaces.iter().map(|name| Some(name.as_str())).collect()
-            } else {
-                vec![watched.namespace.as_deref()]
-            };
-            for place in places {
-                needed.allow(place, &watched.group, [watched.plural.as_str()], READ);
-            }
-        }
-        needed.extend(&self.permits.said);
-        let mut all = needed.clone();
-        all.extend(&self.permits.derived.within(namespaces));
-        (all, needed)
-    }
-
-    /// Where events about what the controller watches in the manager's own cluster are written, in
-    /// a manager of these namespaces: those about what is in no namespace are in `default`.
-    pub(crate) fn event_namespaces(&self, namespaces: &[String]) -> BTreeSet<String> {
-        let watched = self.sources.iter().filter(|_| self.cluster.is_none()).filter_map(|source| source.watched());
-        watched
-            .flat_map(|watched| match watched.namespace {
-                Some(namespace) => vec![namespace],
-                None if watched.namespaced => namespaces.to_vec(),
-                None => vec!["default".to_owned()],
-            })
-            .collect()
-    }
-
-    /// Waits for the caches, then works until the token is cancelled and what was being worked on
-    /// is finished. Dropping the future aborts. May be run again afterwards.
-    pub(crate) fn run(
-        &self,
-        environment: Environment,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), SyncError>> {
-        let run = worker::Run {
-            name: Arc::clone(&self.name),
-            reconciler: Arc::clone(&self.reconciler),
-            sources: Arc::clone(&self.sources),
-            options: self.options.clone(),
-            enqueuer: self.enqueuer.clone(),
-            client: self.cluster.as_ref().map_or_else(|| environment.client.clone(), |cluster| cluster.client.clone()),
-            environment,
-            shutdown,
-        };
-        Box::pin(run.run())
-    }
-}
-
-/// The key of the object of kind `owner` that controls an object, if there is one.
-fn owner_key<O: Object>(object: &O, owner: &ApiResource, cluster_scoped: bool) -> Option<ObjectKey> {
-    let meta = object.meta();
-    let is_owner = |reference: &&OwnerReference| {
-        let group = match reference.api_version.rsplit_once('/') {
-            Some((group, _)) => group,
-            None => "",
-        };
-        reference.controller == Some(true) && reference.kind == owner.kind && group == owner.group
-    };
-    let reference = meta.owner_references.iter().flatten().find(is_owner)?;
-    let namespace = if cluster_scoped { None } else { meta.namespace.as_deref() };
-    Some(ObjectKey::new(namespace.unwrap_or_default(), &reference.name))
-}
-
-/// The keys a change concerns: those of the new state and, after an update, of the old one.
-pub(crate) fn keys_of<K>(change: &Change<K>, map: &(dyn Fn(&K) -> Vec<ObjectKey> + Send + Sync)) -> Vec<ObjectKey> {
-    let mut keys = map(change.object());
-    if let Change::Updated { old, .. } = change {
-        for key in map(old) {
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
-    }
-    keys
-}
-
-#[cfg(test)]
-mod tests;

@@ -159,8 +159,9 @@ impl Manager {
         &self.client
     }
 
-    /// Reads a kind from the cache; for functions given to
-    /// [`Controller::watches`](crate::Controller::watches).
+    /// Reads a kind from the cache, for tasks and web pages of the operator. The kind is in the cache before
+    /// controllers start. Functions given to a controller have
+    /// [`SourceContext::lister`](crate::controller::SourceContext::lister).
     pub fn lister<K: Object>(&self) -> Lister<K>
     where
         K::DynamicType: Default,

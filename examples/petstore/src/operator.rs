@@ -35,7 +35,6 @@ use crate::{
     api::v1alpha1::{FINALIZER, Pet},
     client::{Ensured, StoreClient, StoreError},
 };
-use outage::KnownPets;
 use verdict::Verdict;
 
 /// The name of the controller in logs, metrics and events.
@@ -70,17 +69,13 @@ impl Default for Timing {
 
 /// The controller of Pets, to be added to a manager.
 pub fn controller(store: StoreClient, timing: Timing) -> CompleteController {
-    let pets = KnownPets::default();
-    let outages = {
-        let (store, pets) = (store.clone(), pets.clone());
-        move || outage::affected(store.clone(), pets.clone(), timing.probe)
-    };
-    let reconciler = PetReconciler { store, pets, resync: timing.resync };
+    let probed = store.clone();
+    let reconciler = PetReconciler { store, resync: timing.resync };
     Controller::<Pet>::new(NAME)
         // What the operator writes itself, status and finalizer, is no reason to look again, and
         // must not cut the delay after a failure short.
         .predicate(predicate::generation_changed())
-        .source(outages)
+        .source(move |ctx| outage::affected(probed.clone(), ctx.lister(), timing.probe))
         .concurrency(CONCURRENCY)
         .queue(QueueConfig { base_delay: timing.first_retry, max_delay: timing.last_retry, ..QueueConfig::default() })
         .complete(Finalizer::new(FINALIZER, reconciler))
@@ -90,13 +85,11 @@ pub fn controller(store: StoreClient, timing: Timing) -> CompleteController {
 #[derive(Clone, Debug)]
 struct PetReconciler {
     store: StoreClient,
-    pets: KnownPets,
     resync: Duration,
 }
 
 impl Finalize<Pet> for PetReconciler {
     async fn reconcile(&self, pet: Arc<Pet>, ctx: Context) -> windlass::Result {
-        self.pets.learn(ctx.client());
         let answer = self.ensure(&pet).await;
         report(&pet, &answer, &ctx).await?;
         match answer {
@@ -106,7 +99,6 @@ impl Finalize<Pet> for PetReconciler {
     }
 
     async fn cleanup(&self, pet: Arc<Pet>, ctx: Context) -> windlass::Result {
-        self.pets.learn(ctx.client());
         let removed = self.store.remove(pet.entry_id(), key(&pet)).await;
         match removed {
             Ok(()) => Ok(Outcome::Done),

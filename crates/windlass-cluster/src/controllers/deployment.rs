@@ -29,22 +29,19 @@ use super::namespace::is_terminating;
 use revision::ReplicaSetsOf;
 
 pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
-    let deployments = manager.lister::<Deployment>();
-    let sets = manager.lister::<ReplicaSet>();
     manager.add(
         Controller::<Deployment>::new("deployment-controller")
             .owns::<ReplicaSet>()
-            .watches::<ReplicaSet, _>(move |set: &ReplicaSet| {
-                claim::adopters(set, &deployments, |deployment: &Deployment| {
+            .watches(|set: &ReplicaSet, ctx| {
+                claim::adopters(set, &ctx.lister(), |deployment: &Deployment| {
                     deployment.spec.as_ref().map(|spec| &spec.selector)
                 })
             })
             // A rollout that recreates waits for the last old pod, and only a pod's end tells.
-            .watches::<Pod, _>(move |pod: &Pod| {
-                let controller = owner::controller(pod).filter(|controller| controller.kind == "ReplicaSet");
-                let set = controller.and_then(|controller| sets.get(&ObjectKey::of(pod).sibling(&controller.name)));
-                let deployment = set.as_ref().and_then(|set| owner::controller(&**set));
-                deployment.map(|deployment| ObjectKey::of(pod).sibling(&deployment.name)).into_iter().collect()
+            .watches(|pod: &Pod, ctx| {
+                let controller = owner::controller(pod).filter(|controller| controller.kind == "ReplicaSet")?;
+                let set = ctx.lister::<ReplicaSet>().get(&ObjectKey::of(pod).sibling(&controller.name))?;
+                Some(ObjectKey::of(pod).sibling(&owner::controller(&*set)?.name))
             })
             .concurrency(5)
             .complete(Deployments),

@@ -26,14 +26,15 @@ const EVICTION_TIMEOUT: SignedDuration = SignedDuration::from_secs(120);
 const ALLOWED: &str = "DisruptionAllowed";
 
 pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
-    let budgets = manager.lister::<PodDisruptionBudget>();
     // Read for the size of what controls a pod.
     let (_, _) = (manager.lister::<ReplicaSet>(), manager.lister::<Deployment>());
     manager.add(
         Controller::<PodDisruptionBudget>::new("disruption-controller")
-            .watches::<Pod, _>(move |pod: &Pod| {
-                let all = budgets.in_namespace(pod.metadata.namespace.as_deref().unwrap_or_default());
-                all.iter().filter(|budget| covers(budget, pod)).map(|budget| ObjectKey::of(&**budget)).collect()
+            .watches(|pod: &Pod, ctx| {
+                let budgets = ctx.lister::<PodDisruptionBudget>();
+                let mut all = budgets.in_namespace(pod.metadata.namespace.as_deref().unwrap_or_default());
+                all.retain(|budget| covers(budget, pod));
+                all.into_iter().map(|budget| ObjectKey::of(&*budget))
             })
             .complete(Budgets),
     )

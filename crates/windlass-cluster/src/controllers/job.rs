@@ -42,13 +42,12 @@ const MANAGER: &str = "kubernetes.io/job-controller";
 const TRACKED: &str = "tracked-by-job";
 
 pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
-    let jobs = manager.lister::<Job>();
     manager.add(
         Controller::<Job>::new("job-controller")
             .owns::<Pod>()
-            .watches::<Pod, _>(move |pod: &Pod| {
+            .watches(|pod: &Pod, ctx| {
                 let mut keys: Vec<ObjectKey> = tracker(pod).into_iter().collect();
-                keys.extend(claim::adopters(pod, &jobs, |job: &Job| spec(job).selector.as_ref()));
+                keys.extend(claim::adopters(pod, &ctx.lister(), |job: &Job| spec(job).selector.as_ref()));
                 keys
             })
             .concurrency(5)

@@ -21,7 +21,7 @@ type Claim = PartialObjectMeta<PersistentVolumeClaim>;
 pub(super) fn add_claims(manager: &mut Manager) -> Result<(), ManagerError> {
     manager.add(
         Controller::<Claim>::new("persistentvolumeclaim-protection-controller")
-            .watches::<Pod, _>(|pod: &Pod| claims_of(pod).collect())
+            .watches(|pod: &Pod, _| claims_of(pod).collect::<Vec<_>>())
             .complete(Claims),
     )
 }

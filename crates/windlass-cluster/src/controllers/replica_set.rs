@@ -24,12 +24,11 @@ const BURST: usize = 500;
 const FAILURE: &str = "ReplicaFailure";
 
 pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
-    let sets = manager.lister::<ReplicaSet>();
     manager.add(
         Controller::<ReplicaSet>::new("replicaset-controller")
             .owns::<Pod>()
-            .watches::<Pod, _>(move |pod: &Pod| {
-                claim::adopters(pod, &sets, |set: &ReplicaSet| set.spec.as_ref().map(|spec| &spec.selector))
+            .watches(|pod: &Pod, ctx| {
+                claim::adopters(pod, &ctx.lister(), |set: &ReplicaSet| set.spec.as_ref().map(|spec| &spec.selector))
             })
             .concurrency(5)
             .complete(ReplicaSets),

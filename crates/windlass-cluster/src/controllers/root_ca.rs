@@ -27,7 +27,7 @@ pub(super) fn add(manager: &mut Manager, authority: String) -> Result<(), Manage
     let reconciler = RootCa { data: BTreeMap::from([("ca.crt".to_owned(), authority)]) };
     manager.add(
         Controller::<Namespace>::new("root-ca-certificate-publisher-controller")
-            .watches_with(maps, |map: &ConfigMap| map.metadata.namespace.iter().map(ObjectKey::cluster).collect())
+            .watches_with(maps, |map: &ConfigMap, _| map.metadata.namespace.as_ref().map(ObjectKey::cluster))
             .concurrency(2)
             .complete(reconciler),
     )

@@ -22,9 +22,7 @@ pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
     let accounts = Watch::<Account>::default().scope(Scope::default().fields(format!("metadata.name={NAME}")));
     manager.add(
         Controller::<Namespace>::new("serviceaccount-controller")
-            .watches_with(accounts, |account: &Account| {
-                account.metadata.namespace.iter().map(ObjectKey::cluster).collect()
-            })
+            .watches_with(accounts, |account: &Account, _| account.metadata.namespace.as_ref().map(ObjectKey::cluster))
             .concurrency(2)
             .complete(ServiceAccounts),
     )

@@ -10,7 +10,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::watcher;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-use windlass::controller::from_key_fn;
+use windlass::controller::{SourceContext, from_key_fn};
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 
 use crate::{OBJECTS, memory, runtime};
@@ -104,9 +104,9 @@ async fn run_windlass(client: kube::Client) -> Result {
             Ok(Outcome::Done)
         }
     });
-    let (all, waking) = (lister.clone(), wake.clone());
-    let everything = move || {
-        let all = all.clone();
+    let waking = wake.clone();
+    let everything = move |ctx: SourceContext| {
+        let all = ctx.lister::<ConfigMap>();
         signals(waking.subscribe()).flat_map(move |()| futures::stream::iter(all.keys()))
     };
     manager.add(controller.source(everything).complete_keyed(reconciler)).unwrap();

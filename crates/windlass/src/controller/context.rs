@@ -58,6 +58,17 @@ pub(super) struct Own<K: Object> {
 }
 
 impl Shared {
+    /// What the controller looks after, if that is a part of a kind: of this one.
+    pub(super) fn part<K: Object>(&self, dt: &K::DynamicType) -> Option<&Lister<K>> {
+        let part = self.own.as_ref()?.downcast_ref::<Own<K>>()?.part.as_ref()?;
+        // A type that needs nothing at run time stands for one kind.
+        (size_of::<K::DynamicType>() == 0 || part.is_of(&ApiResource::erase::<K>(dt))).then_some(part)
+    }
+
+    pub(super) fn cluster(&self, name: &str) -> Option<&CachedClient> {
+        self.clusters.iter().find(|(known, _)| **known == *name).map(|(_, client)| client)
+    }
+
     /// The same, with all writes behind a fence.
     pub(super) fn fenced(&self, fence: &Fence) -> Self {
         let fenced = |client: &CachedClient| client.fenced(fence);
@@ -92,7 +103,7 @@ impl Context {
     /// The client of another cluster of the manager, by the name it was
     /// [added](crate::Manager::add_cluster) under.
     pub fn cluster(&self, name: &str) -> Option<&CachedClient> {
-        self.shared.clusters.iter().find(|(known, _)| **known == *name).map(|(_, client)| client)
+        self.shared.cluster(name)
     }
 
     /// An object from the cache; `None` when it does not exist. See [`CachedClient::get`].
@@ -127,7 +138,7 @@ impl Context {
 
     /// [`objects`](Self::objects) for a kind known only at run time, as a type of the caller's choice.
     pub fn objects_of<K: Object>(&self, dt: K::DynamicType) -> Objects<K> {
-        let part = self.part::<K>(&dt);
+        let part = self.shared.part::<K>(&dt).cloned();
         self.shared.client.objects_of(dt).showing(part)
     }
 
@@ -203,13 +214,6 @@ impl Context {
             None => (&() as &dyn Any).downcast_ref::<K::DynamicType>()?,
         };
         Some(self.shared.client.objects_of(dt.clone()))
-    }
-
-    /// What the controller looks after, if that is a part of a kind: of this one.
-    fn part<K: Object>(&self, dt: &K::DynamicType) -> Option<Lister<K>> {
-        let part = self.shared.own.as_ref()?.downcast_ref::<Own<K>>()?.part.as_ref()?;
-        // A type that needs nothing at run time stands for one kind.
-        (size_of::<K::DynamicType>() == 0 || part.is_of(&ApiResource::erase::<K>(dt))).then(|| part.clone())
     }
 
     /// Reads that ask the server.

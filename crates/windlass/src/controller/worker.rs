@@ -21,8 +21,7 @@ use super::enqueue::Enqueuer;
 use super::metrics::{Metrics, QueueMetrics};
 use super::reconcile::{AnyReconciler, Outcome, ReconcileError};
 use super::source::{Sink, Source};
-use super::{Environment, Options};
-use crate::cache::Caches;
+use super::{Environment, Options, SourceContext};
 use crate::client::CachedClient;
 use crate::informer::SyncError;
 use crate::key::ObjectKey;
@@ -51,22 +50,6 @@ impl Run {
         let metrics = Metrics::new(&self.environment.metrics, &self.name, &self.options);
         // Of the run, not of its workers: those of a run that was dropped may end after the next has begun.
         let _shown = QueueMetrics::new(&self.environment.metrics, &self.name, &queue);
-        // Subscribed before the lists are complete, so that nothing is missed; worked on after,
-        // so that the first reconcile sees all kinds.
-        let slots = self.options.sharding.as_ref().map(|sharding| Slots::new(sharding.shards));
-        let sink = Sink { queue: queue.clone(), shards: None, slots: slots.clone() };
-        let subscriptions: Vec<_> = self.sources.iter().map(|source| source.subscribe(&caches, sink.clone())).collect();
-        for source in &*self.sources {
-            match self.shutdown.run_until_cancelled(source.wait_synced(&caches)).await {
-                Some(synced) => synced?,
-                None => return Ok(()),
-            }
-        }
-        tracing::info!(
-            controller = %self.name,
-            workers = self.options.concurrency,
-            "controller started"
-        );
         let shared = Shared {
             controller: Arc::clone(&self.name),
             client: self.client.clone(),
@@ -84,12 +67,30 @@ impl Run {
             Some(fence) => shared.fenced(fence),
             None => shared,
         };
+        let shared = Arc::new(shared);
+        let ctx = SourceContext::new(Arc::clone(&shared), self.enqueuer.clone());
+        // Subscribed before the lists are complete, so that nothing is missed; worked on after,
+        // so that the first reconcile sees all kinds.
+        let slots = self.options.sharding.as_ref().map(|sharding| Slots::new(sharding.shards));
+        let sink = Sink { queue: queue.clone(), shards: None, slots: slots.clone() };
+        let subscriptions: Vec<_> = self.sources.iter().map(|source| source.subscribe(&ctx, sink.clone())).collect();
+        for source in &*self.sources {
+            match self.shutdown.run_until_cancelled(source.wait_synced(&caches)).await {
+                Some(synced) => synced?,
+                None => return Ok(()),
+            }
+        }
+        tracing::info!(
+            controller = %self.name,
+            workers = self.options.concurrency,
+            "controller started"
+        );
         let coordinated = CancellationToken::new();
         let mut coordination = JoinSet::new();
         let domain = match self.options.sharding.as_ref().zip(slots) {
-            None => Domain::Whole(Arc::new(shared)),
+            None => Domain::Whole(shared),
             Some((sharding, slots)) => {
-                let coordinator = self.coordinator(sharding, &slots, &caches, &queue);
+                let coordinator = self.coordinator(sharding, &slots, &ctx, &queue);
                 let running = coordinator.run(self.shutdown.clone(), coordinated.clone());
                 coordination.spawn(self.environment.workers.track_future(running));
                 Domain::sharded(slots, shared)
@@ -110,7 +111,7 @@ impl Run {
             &[("controller", &*self.name)],
         );
         for source in 0..self.sources.len() {
-            let feed = feed(Arc::clone(&self.sources), source, sink.clone(), source_panics.clone());
+            let feed = feed(Arc::clone(&self.sources), source, ctx.clone(), sink.clone(), source_panics.clone());
             let shutdown = self.shutdown.clone();
             let running = async move {
                 shutdown.run_until_cancelled(feed).await;
@@ -143,11 +144,11 @@ impl Run {
         &self,
         sharding: &Sharding,
         slots: &Slots,
-        caches: &Caches,
+        ctx: &SourceContext,
         queue: &Queue<ObjectKey>,
     ) -> Coordinator {
-        let (sources, caches, queue) = (Arc::clone(&self.sources), caches.clone(), queue.clone());
-        let keys = ShardKeys { sources, caches, queue, slots: slots.clone() };
+        let (sources, ctx, queue) = (Arc::clone(&self.sources), ctx.clone(), queue.clone());
+        let keys = ShardKeys { sources, ctx, queue, slots: slots.clone() };
         let (watched, label) = (slots.clone(), self.name.to_string());
         self.environment.metrics.replace_collector(&format!("shards/{label}"), move |scrape| {
             let (help, labels) = ("Shards that this replica holds", [("controller", label.as_str())]);
@@ -162,7 +163,7 @@ impl Run {
 /// The keys of shards: in the queue, and in the caches.
 struct ShardKeys {
     sources: Arc<[Box<dyn Source>]>,
-    caches: Caches,
+    ctx: SourceContext,
     queue: Queue<ObjectKey>,
     slots: Slots,
 }
@@ -175,7 +176,7 @@ impl ShardKeys {
         // A subscription hears of everything known before it hears of changes; those come through
         // the other one.
         for source in &*self.sources {
-            drop(source.subscribe(&self.caches, sink.clone()));
+            drop(source.subscribe(&self.ctx, sink.clone()));
         }
     }
 }
@@ -210,9 +211,9 @@ impl Keys for ShardKeys {
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs one source, again if it panics.
-async fn feed(sources: Arc<[Box<dyn Source>]>, source: usize, sink: Sink, panics: Counter) {
+async fn feed(sources: Arc<[Box<dyn Source>]>, source: usize, ctx: SourceContext, sink: Sink, panics: Counter) {
     let run = async || {
-        if let Some(feed) = sources[source].feed(sink.clone()) {
+        if let Some(feed) = sources[source].feed(&ctx, sink.clone()) {
             feed.await;
         }
     };
@@ -237,14 +238,14 @@ enum Domain {
     /// All of them.
     Whole(Arc<Shared>),
     /// Those of the shards held; each shard's writes pass its own fence, bound to the term.
-    Shards { slots: Slots, shared: Shared, contexts: Box<[TermContext]> },
+    Shards { slots: Slots, shared: Arc<Shared>, contexts: Box<[TermContext]> },
 }
 
 /// The last term that a shard was worked on in, and its context.
 type TermContext = Mutex<(u64, Arc<Shared>)>;
 
 impl Domain {
-    fn sharded(slots: Slots, shared: Shared) -> Self {
+    fn sharded(slots: Slots, shared: Arc<Shared>) -> Self {
         // There is no term 0.
         let context = |slot: &crate::shard::Slot| Mutex::new((0, Arc::new(shared.fenced(&slot.fence.bound(0)))));
         let contexts = slots.iter().map(context).collect();

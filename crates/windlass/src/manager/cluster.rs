@@ -18,7 +18,7 @@ use crate::object::Object;
 /// let mut manager = Manager::builder(home).build()?;
 /// let edge = manager.add_cluster("edge", away)?;
 /// let mirror = Controller::<ConfigMap>::new("mirror")
-///     .watches_with(Watch::<Secret>::default().cluster(&edge), |secret| vec![ObjectKey::of(secret)])
+///     .watches_with(Watch::<Secret>::default().cluster(&edge), |secret, _ctx| [ObjectKey::of(secret)])
 ///     .complete_keyed(from_key_fn(|key, ctx| async move {
 ///         let away = ctx.cluster("edge").ok_or("no such cluster")?;
 ///         let secret = away.get::<Secret>(&key).await?;

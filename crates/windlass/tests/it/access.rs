@@ -38,7 +38,7 @@ fn user(name: &str) -> User {
 
 fn operator(client: kube::Client) -> Manager {
     let mut manager = Manager::builder(client).name("petstore").build().expect("built");
-    let pets = Controller::<Pet>::new("pet").owns::<ConfigMap>().watches(|_: &Node| Vec::new()).permits(
+    let pets = Controller::<Pet>::new("pet").owns::<ConfigMap>().watches(|_: &Node, _| None).permits(
         "",
         ["pods/eviction"],
         ["create"],
@@ -64,7 +64,7 @@ async fn rules_follow_from_what_controllers_declare() {
     }
     let builder = Manager::builder(bench.kube.clone()).namespaces(["a", "b"]);
     let mut manager = builder.leader_election(LeaderElection::new("ops", "lock")).build().expect("built");
-    let pets = Controller::<Pet>::new("pet").watches(|_: &Node| Vec::new());
+    let pets = Controller::<Pet>::new("pet").watches(|_: &Node, _| None);
     manager.add(pets.complete(from_fn(|_, _| async { Ok(Outcome::Done) }))).expect("added");
     let rules = manager.rules();
     let places: Vec<&str> = rules.namespaced_rules().into_keys().collect();
@@ -139,7 +139,7 @@ async fn rules_about_cluster_scoped_kinds_are_not_spread_over_namespaces() {
     let volumes = Controller::<PersistentVolume>::new("volume")
         .owns::<ClusterRole>()
         .owns::<Secret>()
-        .watches_with(misplaced, |_| Vec::new());
+        .watches_with(misplaced, |_, _| None);
     manager.add(volumes.complete(from_fn(|_, _| async { Ok(Outcome::Done) }))).expect("added");
     let rules = manager.rules();
     let text = |rules: &[PolicyRule]| serde_json::to_string(rules).expect("encoded");
@@ -471,7 +471,7 @@ async fn one_manager_looks_after_several_clusters() {
     let woken = crate::bench::Log::default();
     let seen = woken.clone();
     let watch = windlass::controller::Watch::<Secret>::default().cluster(&edge);
-    let local = Controller::<Pet>::new("local").watches_with(watch, |secret| vec![secret.into()]).complete_keyed(
+    let local = Controller::<Pet>::new("local").watches_with(watch, |secret, _| [secret.into()]).complete_keyed(
         from_key_fn(move |key: windlass::ObjectKey, ctx: windlass::Context| {
             let seen = seen.clone();
             async move {

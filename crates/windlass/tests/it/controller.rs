@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tower::ServiceExt;
-use windlass::controller::from_key_fn;
+use windlass::controller::{SourceContext, from_key_fn};
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome, ReconcileError, ReconcileKey, owner, predicate};
 
@@ -80,11 +80,10 @@ async fn owned_and_mapped_objects_wake_their_key() {
         .add(
             Controller::<Pet>::new("pet")
                 .owns::<ConfigMap>()
-                .watches_metadata::<Namespace, _>(|namespace| vec![ObjectKey::new("default", namespace.name_any())])
-                .watches(|secret: &Secret| {
-                    let meta = &secret.metadata;
-                    let target = meta.annotations.as_ref().and_then(|a| a.get("pet")).cloned();
-                    target.map(|name| ObjectKey::new("default", name)).into_iter().collect()
+                .watches_metadata::<Namespace, _, _>(|namespace, _| [ObjectKey::new("default", namespace.name_any())])
+                .watches(|secret: &Secret, _| {
+                    let target = secret.metadata.annotations.as_ref()?.get("pet")?;
+                    Some(ObjectKey::new("default", target))
                 })
                 .complete_keyed(noting(&log)),
         )
@@ -122,7 +121,7 @@ async fn a_stream_and_metadata_of_another_kind_wake_keys() {
     let bench = Bench::start().await;
     let log: Log<String> = Log::default();
     let mut manager = bench.manager();
-    let outside = || futures::stream::iter([ObjectKey::new("default", "outside")]);
+    let outside = |_| futures::stream::iter([ObjectKey::new("default", "outside")]);
     manager
         .add(
             Controller::<Pet>::new("pet")
@@ -152,7 +151,7 @@ async fn a_stream_that_panics_starts_over_and_a_delay_without_end_stops_nobody()
         async { Ok(Outcome::RequeueAfter(Duration::MAX)) }
     });
     let starts = Arc::new(Mutex::new(0));
-    let outside = move || {
+    let outside = move |_| {
         let mut starts = starts.lock().expect("not poisoned");
         *starts += 1;
         let start = *starts;
@@ -535,9 +534,9 @@ async fn a_change_on_which_a_predicate_or_a_map_panics_is_not_lost() {
         "bad" => panic!("scripted"),
         name => name != "ignored",
     });
-    let map = |map: &ConfigMap| {
+    let map = |map: &ConfigMap, _: &SourceContext| {
         let data = map.data.as_ref().expect("scripted");
-        data.keys().map(|name| ObjectKey::new("default", name.clone())).collect()
+        data.keys().map(|name| ObjectKey::new("default", name)).collect::<Vec<_>>()
     };
     let controller = Controller::<Pet>::new("pet").watches(map).predicate(predicate);
     manager.add(controller.complete_keyed(noting(&log))).expect("added");

@@ -39,7 +39,7 @@ fn replica(
         retry_period: Duration::from_millis(100),
         ..Sharding::new(4)
     };
-    let controller = Controller::<Pet>::new("pet").sharding(sharding).source(keys);
+    let controller = Controller::<Pet>::new("pet").sharding(sharding).source(move |_| keys());
     let enqueuer = controller.enqueuer();
     let mut manager = Manager::builder(client).name("it").build().expect("built");
     manager.add(controller.complete_keyed(reconciler)).expect("added");

@@ -3,38 +3,19 @@
 //! Waking is all that happens here: what a Pet says follows from what the store answers when that
 //! Pet is reconciled, so a wrong guess does no harm.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use tracing::{info, warn};
-use windlass::{CachedClient, ObjectKey, cache::Lister};
+use windlass::{ObjectKey, cache::Lister};
 
 use crate::{api::v1alpha1::Pet, client::StoreClient};
-
-/// The Pets that the controller watches, once one of them was reconciled. Before that, none says
-/// anything that an outage makes wrong. Clones know the same Pets.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct KnownPets(Arc<OnceLock<Lister<Pet>>>);
-
-impl KnownPets {
-    /// Finds the Pets where the controller does.
-    pub(crate) fn learn(&self, client: &CachedClient) {
-        self.0.get_or_init(|| client.caches().lister());
-    }
-
-    fn keys(&self) -> Vec<ObjectKey> {
-        self.0.get().map(Lister::keys).unwrap_or_default()
-    }
-}
 
 /// The keys of all Pets, each time the store has stopped or begun to answer. It is asked once per
 /// `interval`.
 pub(crate) fn affected(
     store: StoreClient,
-    pets: KnownPets,
+    pets: Lister<Pet>,
     interval: Duration,
 ) -> impl Stream<Item = ObjectKey> + Send {
     // A store that is away from the start counts as gone: a Pet may have been reconciled before.

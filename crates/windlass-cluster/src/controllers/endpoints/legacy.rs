@@ -24,14 +24,13 @@ const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const FULL: usize = 1000;
 
 pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
-    let services = manager.lister::<Service>();
     // Endpoints that somebody else wrote are theirs, with a service or without. Those of this controller that outlived
     // their service are found at the start, and all come back when they are deleted.
     let left_over = predicate::object(is_own).and(predicate::change(|_, _| false));
     manager.add(
         Controller::<Service>::new("endpoint-controller")
-            .watches::<Pod, _>(move |pod: &Pod| services_of(pod, &services))
-            .watches_with(Watch::default().predicate(left_over), |endpoints: &Endpoints| vec![ObjectKey::of(endpoints)])
+            .watches(|pod: &Pod, ctx| services_of(pod, &ctx.lister()))
+            .watches_with(Watch::default().predicate(left_over), |endpoints: &Endpoints, _| [endpoints.into()])
             .concurrency(5)
             .complete(Legacy),
     )

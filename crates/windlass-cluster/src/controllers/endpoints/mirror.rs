@@ -23,7 +23,7 @@ const MOST: usize = 1000;
 pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
     manager.add(
         Controller::<Endpoints>::new("endpoint-slice-mirroring-controller")
-            .watches::<Service, _>(|service: &Service| vec![ObjectKey::of(service)])
+            .watches(|service: &Service, _| [service.into()])
             .complete_keyed(Mirror),
     )
 }

@@ -22,11 +22,10 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const FULL: usize = 100;
 
 pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
-    let services = manager.lister::<Service>();
     manager.add(
         Controller::<Service>::new("endpoint-slice-controller")
             .owns::<PartialObjectMeta<EndpointSlice>>()
-            .watches::<Pod, _>(move |pod: &Pod| services_of(pod, &services))
+            .watches(|pod: &Pod, ctx| services_of(pod, &ctx.lister()))
             .concurrency(5)
             .complete(Slices),
     )

@@ -2,7 +2,6 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
-
 use kube::api::DynamicObject;
 
 use super::*;
@@ -21,9 +20,17 @@ fn owned_by(api_version: &str, kind: &str, controller: bool) -> Pod {
     pod
 }
 
+fn primary<K: Object>(watch: &Watch<K>) -> Primary {
+    Primary {
+        resource: ApiResource::erase::<K>(&watch.dt),
+        scope: watch.scope.clone(),
+        cluster_scoped: watch.is_cluster_scoped(),
+        seen_cluster_scoped: Arc::default(),
+    }
+}
+
 fn owner<K: Object<DynamicType = ()>>(pod: &Pod) -> Option<String> {
-    let resource = ApiResource::erase::<K>(&());
-    owner_key(pod, &resource, is_cluster_scoped::<K>()).map(|key| key.to_string())
+    primary(&Watch::<K>::default()).owner_key(&pod.metadata).map(|key| key.to_string())
 }
 
 #[test]
@@ -38,10 +45,10 @@ fn the_owner_is_found_by_group_and_kind_whatever_the_version() {
 #[test]
 fn a_cluster_scoped_owner_has_no_namespace() {
     assert_eq!(owner::<Node>(&owned_by("v1", "Node", true)).as_deref(), Some("parent"));
-    // A kind known only at run time does not say where it is; whoever watches it can.
+    // A kind known only at run time does not say where its objects are; a scope can.
     let watch = Watch::<DynamicObject>::dynamic(ApiResource::erase::<Node>(&()));
     let key = |watch: &Watch<DynamicObject>| {
-        let found = owner_key(&owned_by("v1", "Node", true), &watch.dt, watch.is_cluster_scoped());
+        let found = primary(watch).owner_key(&owned_by("v1", "Node", true).metadata);
         found.map(|key| key.to_string())
     };
     assert_eq!(key(&watch).as_deref(), Some("default/parent"));
@@ -50,16 +57,16 @@ fn a_cluster_scoped_owner_has_no_namespace() {
 
 #[test]
 fn an_update_concerns_the_old_and_the_new_keys_once() {
-    let at = |node: &str| {
-        let mut pod = Pod::default();
-        pod.spec.get_or_insert_default().node_name = Some(node.into());
-        Arc::new(pod)
+    let queue = Queue::default();
+    let sink = Sink { queue: queue.clone(), shards: None, slots: None };
+    let keys = |names: &[&str]| names.iter().map(ObjectKey::cluster).collect::<Vec<_>>();
+    let deliver = |change, accepts: bool| {
+        sink.deliver(change, &|| accepts, &|| keys(&["all", "b"]), &|| keys(&["all", "a"]));
+        let mut queued: Vec<String> = queue.pending(|_| true).iter().map(ToString::to_string).collect();
+        queued.sort();
+        queued
     };
-    let map = |pod: &Pod| {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        vec![ObjectKey::cluster("all"), ObjectKey::cluster(node.unwrap_or_default())]
-    };
-    let change = Change::Updated { old: at("a"), new: at("b") };
-    let keys: Vec<String> = keys_of(&change, &map).iter().map(ToString::to_string).collect();
-    assert_eq!(keys, ["all", "b", "a"]);
+    assert!(deliver(Happened::Updated, false).is_empty());
+    assert_eq!(deliver(Happened::Added { initial: true }, true), ["all", "b"]);
+    assert_eq!(deliver(Happened::Updated, true), ["a", "all", "b"]);
 }
