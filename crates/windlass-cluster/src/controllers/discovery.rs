@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kube::api::ApiResource;
+use kube::core::Status;
 use serde::Deserialize;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -22,6 +23,11 @@ impl Served {
     /// Whether all these verbs are supported.
     pub(crate) fn supports(&self, verbs: &[&str]) -> bool {
         verbs.iter().all(|verb| self.verbs.iter().any(|known| known == verb))
+    }
+
+    /// Whether both describe the same objects. What may be done to them aside, which changes while a kind is deleted.
+    pub(crate) fn has_same_objects(&self, other: &Self) -> bool {
+        self.resource == other.resource && self.namespaced == other.namespaced
     }
 
     /// Group, version and plural, as upstream prints a GroupVersionResource.
@@ -90,6 +96,12 @@ pub(crate) async fn discover(client: &kube::Client) -> Result<Discovered, kube::
     Ok(discovered)
 }
 
+/// Whether a server says that it has no object of a name. A server that does not serve the kind, or not any more, says
+/// 404 as well, but that means nothing for objects: they may be served again.
+pub(crate) fn is_absent(status: &Status, name: &str) -> bool {
+    status.is_not_found() && status.details.as_ref().is_some_and(|details| details.name == name)
+}
+
 #[derive(Deserialize)]
 struct Groups {
     items: Vec<Group>,
@@ -133,6 +145,18 @@ struct Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_404_that_names_the_object_is_about_it() {
+        let status = |value| serde_json::from_value::<Status>(value).expect("readable");
+        let named = serde_json::json!({"code": 404, "reason": "NotFound", "details": {"name": "a", "kind": "jars"}});
+        assert!(is_absent(&status(named.clone()), "a") && !is_absent(&status(named), "b"));
+        let unserved = serde_json::json!({"code": 404, "reason": "NotFound", "details": {}});
+        assert!(!is_absent(&status(unserved), "a"));
+        assert!(!is_absent(&status(serde_json::json!({"code": 404, "message": "404 page not found"})), "a"));
+        let conflict = serde_json::json!({"code": 409, "reason": "Conflict", "details": {"name": "a"}});
+        assert!(!is_absent(&status(conflict), "a"));
+    }
 
     #[test]
     fn the_first_version_of_a_resource_is_preferred() {

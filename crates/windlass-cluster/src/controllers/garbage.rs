@@ -10,6 +10,7 @@
 mod collector;
 mod graph;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -21,7 +22,7 @@ use windlass::manager::ManagerError;
 use windlass::queue::{Priority, Queue};
 
 use super::discovery::Served;
-use super::inventory::Inventory;
+use super::inventory::{Inventory, Watched};
 use super::metadata::Metadata;
 use super::work::work;
 use collector::Collector;
@@ -37,27 +38,35 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
         graph: Mutex::new(Graph::default()),
         delete: Queue::default(),
         orphan: Queue::default(),
+        unmapped: Mutex::default(),
         recorder: manager.recorder("garbage-collector-controller"),
     });
     let feed = Arc::clone(&shared);
-    inventory.on_change(move |served, change| feed.change(served, change));
+    inventory.on_change(move |watched, change| feed.change(watched, change));
     let feed = Arc::clone(&shared);
-    inventory.on_gone(move |served| {
-        let effects = feed.graph.lock().forget(&kind_of(served));
+    inventory.on_gone(move |watched, ending| {
+        let effects = feed.graph.lock().forget(watched.number, ending);
         feed.carry_out(effects, Priority::NORMAL);
     });
+    let mut kinds = inventory.kinds();
     let collector = Arc::new(Collector::new(manager.client().clone(), inventory.kinds(), Arc::clone(&shared)));
     manager.add_task("garbage-collector-controller", |shutdown| async move {
+        let feed = Arc::clone(&shared);
         let deleter = Arc::clone(&collector);
         let deleting = work(shared.delete.clone(), DELETERS, shutdown.clone(), move |uid: Uid| {
             let collector = Arc::clone(&deleter);
             async move { collector.attempt_to_delete(&uid).await }
         });
+        let following = shutdown.clone().run_until_cancelled_owned(async move {
+            while kinds.changed().await.is_ok() {
+                feed.look_again();
+            }
+        });
         let orphaning = work(shared.orphan.clone(), ORPHANERS, shutdown, move |uid: Uid| {
             let collector = Arc::clone(&collector);
             async move { collector.attempt_to_orphan(&uid).await }
         });
-        futures::join!(deleting, orphaning);
+        futures::join!(deleting, orphaning, following);
         Ok::<_, std::convert::Infallible>(())
     })
 }
@@ -71,20 +80,22 @@ struct Shared {
     graph: Mutex<Graph>,
     delete: Queue<Uid>,
     orphan: Queue<Uid>,
+    /// Objects that could not be looked at because a kind is not served.
+    unmapped: Mutex<HashSet<Uid>>,
     recorder: Recorder,
 }
 
 impl Shared {
-    fn change(&self, served: &Served, change: &Change<Metadata>) {
-        let kind = kind_of(served);
+    fn change(&self, watched: &Watched, change: &Change<Metadata>) {
+        let (kind, watch) = (kind_of(&watched.served), watched.number);
         let mut graph = self.graph.lock();
         let effects = match change {
-            Change::Added { object, .. } => graph.observe(&kind, object, None),
-            Change::Updated { old, new } if old.uid() == new.uid() => graph.observe(&kind, new, Some(old)),
+            Change::Added { object, .. } => graph.observe(&kind, watch, object, None),
+            Change::Updated { old, new } if old.uid() == new.uid() => graph.observe(&kind, watch, new, Some(old)),
             Change::Updated { old, new } => {
                 // Deleted and created again while the watch was down.
                 let gone = graph.delete(old.uid());
-                let effects = graph.observe(&kind, new, None);
+                let effects = graph.observe(&kind, watch, new, None);
                 drop(graph);
                 self.carry_out(gone, Priority::NORMAL);
                 return self.carry_out(effects, Priority::NORMAL);
@@ -95,6 +106,14 @@ impl Shared {
         drop(graph);
         let initial = matches!(change, Change::Added { initial: true, .. });
         self.carry_out(effects, if initial { Priority::LOW } else { Priority::NORMAL });
+    }
+
+    /// The served kinds have changed: objects that waited for one need not wait for their next turn.
+    fn look_again(&self) {
+        let waiting = std::mem::take(&mut *self.unmapped.lock());
+        for uid in waiting {
+            self.delete.add(uid, Priority::NORMAL);
+        }
     }
 
     fn carry_out(&self, effects: Effects, priority: Priority) {

@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use serde::de::IgnoredAny;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use windlass::cache::{CacheOptions, Caches, Lister, Scope};
 use windlass::informer::Change;
 
-use super::discovery::{Discovered, Served, discover};
+use super::discovery::{Discovered, Served, discover, is_absent};
 use super::metadata::Metadata;
 
 /// How long a new kind may take to be listed before it is no longer waited for.
@@ -25,8 +26,28 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 /// When discovery is tried again after it failed.
 const RETRY: Duration = Duration::from_secs(1);
 
-type ChangeHandler = Arc<dyn Fn(&Arc<Served>, &Change<Metadata>) + Send + Sync>;
-type GoneHandler = Box<dyn Fn(&Served) + Send + Sync>;
+type ChangeHandler = Arc<dyn Fn(&Watched, &Change<Metadata>) + Send + Sync>;
+type GoneHandler = Box<dyn Fn(&Watched, Ending) + Send + Sync>;
+
+/// Tells the watches of a kind apart: later ones have greater numbers. No watch is number zero.
+pub(crate) type WatchNumber = u64;
+
+/// A kind that is watched. For a moment there may be two watches of one kind: when it is served in another version, or
+/// was deleted and defined again.
+#[derive(Debug, Clone)]
+pub(crate) struct Watched {
+    pub(crate) served: Arc<Served>,
+    pub(crate) number: WatchNumber,
+}
+
+/// Why a kind is no longer watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Its definition is deleted, and all its objects with it.
+    Deleted,
+    /// It is not served, or served differently. Its objects may exist.
+    Unserved,
+}
 
 /// What is known about kinds.
 #[derive(Debug, Clone, Default)]
@@ -51,12 +72,12 @@ impl Inventory {
     }
 
     /// Calls a handler for every object there is, and then for every change. It must not block.
-    pub(crate) fn on_change(&mut self, handler: impl Fn(&Arc<Served>, &Change<Metadata>) + Send + Sync + 'static) {
+    pub(crate) fn on_change(&mut self, handler: impl Fn(&Watched, &Change<Metadata>) + Send + Sync + 'static) {
         self.on_change.push(Arc::new(handler));
     }
 
     /// Calls a handler when a kind is no longer watched.
-    pub(crate) fn on_gone(&mut self, handler: impl Fn(&Served) + Send + Sync + 'static) {
+    pub(crate) fn on_gone(&mut self, handler: impl Fn(&Watched, Ending) + Send + Sync + 'static) {
         self.on_gone.push(Box::new(handler));
     }
 
@@ -103,12 +124,16 @@ impl Inventory {
         let discovered = Arc::new(discover(&self.client).await?);
         let wanted: HashMap<String, &Arc<Served>> =
             discovered.preferred.iter().filter(|served| is_watched(served)).map(|s| (s.describe(), s)).collect();
-        let Monitors { present, stale } = monitors;
-        let is_stale =
-            |key: &String, monitor: &mut Monitor| wanted.get(key).is_none_or(|served| **served != monitor.served);
+        let Monitors { present, stale, last } = monitors;
+        let is_stale = |key: &String, monitor: &mut Monitor| {
+            wanted.get(key).is_none_or(|served| !served.has_same_objects(&monitor.watched.served))
+        };
         stale.extend(present.extract_if(is_stale).map(|(_, monitor)| monitor));
         for (key, served) in wanted {
-            present.entry(key).or_insert_with(|| self.monitor(served));
+            present.entry(key).or_insert_with(|| {
+                *last += 1;
+                self.monitor(Watched { served: Arc::clone(served), number: *last })
+            });
         }
         let fresh: Vec<_> = present.values().map(|monitor| &monitor.lister).filter(|l| !l.is_synced()).collect();
         self.kinds.send_modify(|kinds| {
@@ -129,24 +154,37 @@ impl Inventory {
         // New versions of a kind are complete before its old ones go, so that no object seems to.
         for monitor in stale.drain(..) {
             monitor.stop().await;
+            let ending = self.ending(&monitor.watched.served).await;
             for handler in &self.on_gone {
-                handler(&monitor.served);
+                handler(&monitor.watched, ending);
             }
         }
         self.kinds.send_modify(|kinds| kinds.complete = true);
         Ok(())
     }
 
-    fn monitor(&self, served: &Arc<Served>) -> Monitor {
+    /// What became of a kind. If the definition of a custom kind is gone, so are its objects: the server deletes them
+    /// first.
+    async fn ending(&self, served: &Served) -> Ending {
+        let name = format!("{}.{}", served.resource.plural, served.resource.group);
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+        let Ok(request) = http::Request::get(path).body(Vec::new()) else { return Ending::Unserved };
+        match self.client.request::<IgnoredAny>(request).await {
+            Err(kube::Error::Api(status)) if is_absent(&status, &name) => Ending::Deleted,
+            _ => Ending::Unserved,
+        }
+    }
+
+    fn monitor(&self, watched: Watched) -> Monitor {
         let options = CacheOptions::default().sync_timeout(SYNC_TIMEOUT);
         let caches = Caches::new(self.client.clone(), options);
-        let lister = caches.lister_in::<Metadata>(&served.resource, &Scope::default());
+        let lister = caches.lister_in::<Metadata>(&watched.served.resource, &Scope::default());
         for handler in &self.on_change {
-            let (handler, served) = (Arc::clone(handler), Arc::clone(served));
-            lister.subscribe(move |change| handler(&served, change)).forever();
+            let (handler, watched) = (Arc::clone(handler), watched.clone());
+            lister.subscribe(move |change| handler(&watched, change)).forever();
         }
         caches.start();
-        Monitor { served: Arc::clone(served), caches, lister }
+        Monitor { watched, caches, lister }
     }
 }
 
@@ -163,11 +201,13 @@ struct Monitors {
     present: HashMap<String, Monitor>,
     /// Of kinds, or versions of them, that are no longer served.
     stale: Vec<Monitor>,
+    /// The number of the last watch.
+    last: WatchNumber,
 }
 
 /// The informer of one kind, with caches of its own so that it can be stopped alone.
 struct Monitor {
-    served: Arc<Served>,
+    watched: Watched,
     caches: Caches,
     lister: Lister<Metadata>,
 }

@@ -31,8 +31,8 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
     let queue = Queue::default();
     let quotas = manager.lister::<ResourceQuota>();
     let (woken, known) = (queue.clone(), quotas.clone());
-    inventory.on_change(move |served, change| {
-        if let Some(namespace) = concerned(served, change) {
+    inventory.on_change(move |watched, change| {
+        if let Some(namespace) = concerned(&watched.served, change) {
             for quota in known.in_namespace(namespace) {
                 woken.add(ObjectKey::of(&*quota), Priority::NORMAL);
             }

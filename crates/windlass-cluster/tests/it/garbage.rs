@@ -104,8 +104,6 @@ async fn custom_objects_own_and_are_owned_while_their_kind_lasts() {
         let jar = create(&jars, jar).await;
         let owner = json!({"apiVersion": "example.com/v1", "kind": "Jar", "name": round, "uid": jar.metadata.uid});
         create(&maps, child(round, &[owner])).await;
-        // The kind goes, and its objects with it; what they owned follows once the kind is back, since
-        // nobody can say what became of an owner of an unknown kind.
         let crds: Api<DynamicObject> = Api::all_with(
             client.clone(),
             &kube::api::ApiResource {

@@ -6,6 +6,7 @@ mod jobs;
 mod namespaces;
 mod objects;
 mod policies;
+mod recreation;
 mod services;
 mod stopping;
 mod volumes;

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::{DynamicObject, NamespaceResourceScope};
+use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -84,16 +85,12 @@ where
     Api::namespaced(client.clone(), namespace)
 }
 
-/// Installs a custom resource of group `example.com`, version `v1`, and returns its API.
-pub(crate) async fn install(client: &kube::Client, kind: &str, scope: &str) -> Api<DynamicObject> {
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-    use kube::runtime::wait::Condition as _;
+/// The definition of a custom resource of group `example.com`, version `v1`.
+pub(crate) fn definition(kind: &str, scope: &str) -> CustomResourceDefinition {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let name = format!("{plural}.example.com");
-    let definition = serde_json::json!({
-        "metadata": {"name": name},
+    object(serde_json::json!({
+        "metadata": {"name": format!("{plural}.example.com")},
         "spec": {
             "group": "example.com", "scope": scope,
             "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List")},
@@ -101,15 +98,22 @@ pub(crate) async fn install(client: &kube::Client, kind: &str, scope: &str) -> A
                 "type": "object", "x-kubernetes-preserve-unknown-fields": true,
             }}}],
         },
-    });
-    create(&crds, definition).await;
-    until(&crds, &name, |crd| kube::runtime::conditions::is_crd_established().matches_object(crd)).await;
+    }))
+}
+
+/// Installs a custom resource of group `example.com`, version `v1`, and returns its API.
+pub(crate) async fn install(client: &kube::Client, kind: &str, scope: &str) -> Api<DynamicObject> {
+    use kube::runtime::wait::Condition as _;
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = crds.create(&PostParams::default(), &definition(kind, scope)).await.unwrap();
+    until(&crds, &definition.name_any(), |crd| kube::runtime::conditions::is_crd_established().matches_object(crd))
+        .await;
     let resource = kube::api::ApiResource {
         group: "example.com".to_owned(),
         version: "v1".to_owned(),
         api_version: "example.com/v1".to_owned(),
         kind: kind.to_owned(),
-        plural,
+        plural: definition.spec.names.plural,
     };
     match scope {
         "Namespaced" => Api::default_namespaced_with(client.clone(), &resource),

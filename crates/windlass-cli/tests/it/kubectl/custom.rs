@@ -1,6 +1,9 @@
 //! Custom resources, from their definition to their deletion.
 
+use serde_json::{Value, json};
+
 use super::{Kubectl, cells, has, kubectl};
+use crate::process::eventually;
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -120,4 +123,33 @@ fn a_definition_is_deleted_with_its_objects() {
     });
     define(&k);
     assert_eq!(k.run("get gadgets -o name"), "");
+}
+
+#[test]
+fn what_custom_resources_own_goes_when_their_definition_is_replaced() {
+    kubectl!(cluster, k);
+    define(&k);
+    let gadgets: Vec<String> = (0..40).map(|at| gadget(&format!("g{at}"), "{colour: red}")).collect();
+    k.feed("create -f -", &gadgets.join("---\n"));
+    let gadgets: Value = serde_json::from_str(&k.run("get gadgets -o json")).unwrap();
+    let maps = gadgets["items"].as_array().unwrap().iter().flat_map(|gadget| {
+        let owner = json!({
+            "apiVersion": "test.windlass.dev/v1", "kind": "Gadget",
+            "name": gadget["metadata"]["name"], "uid": gadget["metadata"]["uid"],
+        });
+        let name = gadget["metadata"]["name"].as_str().unwrap().to_owned();
+        (0..4).map(move |nth| {
+            let metadata = json!({
+                "name": format!("{name}-{nth}"), "labels": {"owned": "true"}, "ownerReferences": [owner],
+            });
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        })
+    });
+    let maps = json!({"apiVersion": "v1", "kind": "List", "items": maps.collect::<Vec<_>>()});
+    k.feed("create -f -", &maps.to_string());
+    let owned = || k.run("get configmaps -l owned -o name");
+    assert_eq!(owned().lines().count(), 160);
+    k.feed("delete -f -", DEFINITION);
+    k.feed("apply -f -", DEFINITION);
+    eventually("the ConfigMaps are collected", || owned().is_empty().then_some(()));
 }

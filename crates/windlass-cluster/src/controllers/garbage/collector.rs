@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, ListParams, Patch, Preconditions, PropagationPolicy};
+use kube::Resource as _;
+use kube::api::{ApiResource, DeleteParams, GetParams, ListParams, Patch, Preconditions, PropagationPolicy};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use windlass::client::{ClientError, Objects};
@@ -13,7 +14,7 @@ use windlass::{CachedClient, ObjectKey};
 
 use super::Shared;
 use super::graph::{FOREGROUND, Identity, Kind, Node, ORPHAN};
-use crate::controllers::discovery::discover;
+use crate::controllers::discovery::{discover, is_absent};
 use crate::controllers::inventory::{Kinds, is_watched};
 use crate::controllers::metadata::Metadata;
 
@@ -36,10 +37,19 @@ enum CollectError {
     Behind,
     /// A request failed.
     #[error(transparent)]
-    CachedClient(#[from] ClientError),
+    Request(#[from] ClientError),
+    /// An object could not be read.
+    #[error("an object cannot be read: {0}")]
+    Read(kube::Error),
     /// The kinds could not be discovered.
     #[error("the served kinds cannot be discovered: {0}")]
-    Discover(#[from] kube::Error),
+    Discover(kube::Error),
+}
+
+impl CollectError {
+    fn unmapped(kind: &Kind) -> Self {
+        Self::Unmapped(Arc::clone(&kind.api_version), Arc::clone(&kind.name))
+    }
 }
 
 /// How an attempt ended.
@@ -59,6 +69,14 @@ struct Owners {
     dangling: Vec<OwnerReference>,
     /// They wait for their dependents to go.
     waiting: Vec<OwnerReference>,
+}
+
+/// Where an object is.
+struct Place {
+    kind: Kind,
+    resource: ApiResource,
+    objects: Objects<Metadata>,
+    key: ObjectKey,
 }
 
 /// See the [module documentation](self).
@@ -86,7 +104,12 @@ impl Collector {
             // It exists, but its informer has not shown it: it may be gone again before it does.
             Ok(Attempt::Done) if self.node(uid).is_some_and(|node| node.is_virtual) => Completion::Retry,
             Ok(Attempt::Done) | Err(CollectError::NamespacedOwner) => Completion::Done,
-            Err(error) => failed(&node, &error),
+            Err(error) => {
+                if matches!(error, CollectError::Unmapped(..)) {
+                    self.shared.unmapped.lock().insert(Arc::clone(&node.identity.uid));
+                }
+                failed(&node, &error)
+            }
         }
     }
 
@@ -103,7 +126,7 @@ impl Collector {
         let orphaned = dependents.iter().map(|(dependent, _)| self.remove_owners(dependent, &owners));
         for result in futures::future::join_all(orphaned).await {
             match result {
-                Err(CollectError::CachedClient(error)) if error.is_not_found() => {}
+                Err(CollectError::Request(error)) if error.is_not_found() => {}
                 Err(error) => return failed(&node, &error),
                 Ok(()) => {}
             }
@@ -130,8 +153,8 @@ impl Collector {
         if node.is_deleting && !node.is_deleting_dependents {
             return Ok(Attempt::Done);
         }
-        let (objects, key) = self.locate(identity)?;
-        let Some(latest) = objects.get_live(&key).await?.filter(|latest| latest.uid() == &*identity.uid) else {
+        let place = self.locate(identity)?;
+        let Some(latest) = self.look(&place).await?.filter(|latest| latest.uid() == &*identity.uid) else {
             return Ok(Attempt::Absent);
         };
         if node.is_deleting_dependents {
@@ -141,7 +164,7 @@ impl Collector {
         if references.is_empty() {
             return Ok(Attempt::Done);
         }
-        let owners = self.classify(identity, references).await?;
+        let owners = self.classify(node, references).await?;
         if !owners.solid.is_empty() {
             // An owner that waits would wait forever for an object that another one keeps.
             let lost: Vec<&str> = owners.dangling.iter().chain(&owners.waiting).map(|owner| &*owner.uid).collect();
@@ -165,39 +188,42 @@ impl Collector {
         } else {
             PropagationPolicy::Background
         };
-        self.delete_object(&objects, &key, latest, policy).await
+        self.delete_object(&place, latest, policy).await
     }
 
     /// Deletes exactly what was looked at; if it changed meanwhile, only if its owners did not.
     async fn delete_object(
         &self,
-        objects: &Objects<Metadata>,
-        key: &ObjectKey,
+        place: &Place,
         seen: Metadata,
         policy: PropagationPolicy,
     ) -> Result<Attempt, CollectError> {
+        let uid = seen.metadata.uid.clone();
         let mut params = DeleteParams {
             propagation_policy: Some(policy),
             preconditions: Some(Preconditions {
-                uid: seen.metadata.uid.clone(),
+                uid: uid.clone(),
                 resource_version: seen.metadata.resource_version.clone(),
             }),
             ..DeleteParams::default()
         };
+        let Place { objects, key, .. } = place;
         let deleted = match objects.delete(key, &params).await {
             Err(error) if error.is_conflict() => {
-                let Some(live) = objects.get_live(key).await? else { return Ok(Attempt::Absent) };
+                let Some(live) = self.look(place).await? else { return Ok(Attempt::Absent) };
                 let same_owners = live.metadata.owner_references == seen.metadata.owner_references;
                 if live.uid() != seen.uid() || !same_owners {
                     return Err(error.into());
                 }
                 // Frequent writes of something else must not keep an object alive.
-                params.preconditions = Some(Preconditions { uid: seen.metadata.uid, resource_version: None });
+                params.preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
                 objects.delete(key, &params).await?
             }
             other => other?,
         };
-        Ok(if deleted { Attempt::Done } else { Attempt::Absent })
+        // Also said when the kind is no longer served.
+        let absent = !deleted && self.look(place).await?.is_none_or(|live| Some(live.uid()) != uid.as_deref());
+        Ok(if absent { Attempt::Absent } else { Attempt::Done })
     }
 
     /// Lets an object that is deleted in the foreground go once nothing blocks it.
@@ -224,10 +250,12 @@ impl Collector {
         Ok(Attempt::Done)
     }
 
-    async fn classify(&self, identity: &Identity, references: Vec<OwnerReference>) -> Result<Owners, CollectError> {
+    async fn classify(&self, node: &Node, references: Vec<OwnerReference>) -> Result<Owners, CollectError> {
         let mut owners = Owners::default();
         for reference in references {
-            match self.find_owner(identity, &reference).await? {
+            let lost = node.has_lost(&reference.uid);
+            let found = if lost { None } else { self.find_owner(&node.identity, &reference).await? };
+            match found {
                 None => owners.dangling.push(reference),
                 Some(owner) if owner.is_deleting() && has(&owner, FOREGROUND) => owners.waiting.push(reference),
                 Some(_) => owners.solid.push(reference),
@@ -252,8 +280,8 @@ impl Collector {
         if !self.is_namespaced(&owner.kind)? {
             owner.namespace = "".into();
         }
-        let (objects, key) = self.locate(&owner)?;
-        let found = objects.get_live(&key).await?.filter(|found| found.uid() == reference.uid);
+        let place = self.locate(&owner)?;
+        let found = self.look(&place).await?.filter(|found| found.uid() == reference.uid);
         if found.is_none() {
             self.shared.graph.lock().note_absent(owner);
         }
@@ -263,7 +291,7 @@ impl Collector {
     /// Everything that names an object as its owner, asked from the server.
     async fn find_dependents(&self, owner: &Identity) -> Result<Vec<(Identity, Metadata)>, CollectError> {
         let namespace = Some(&*owner.namespace).filter(|namespace| !namespace.is_empty());
-        let kinds = discover(self.client.kube()).await?.preferred.into_iter();
+        let kinds = discover(self.client.kube()).await.map_err(CollectError::Discover)?.preferred.into_iter();
         let kinds = kinds.filter(|served| is_watched(served) && (served.namespaced || namespace.is_none()));
         let found = kinds.map(async |served| {
             let objects = self.client.objects_of::<Metadata>(served.resource.clone());
@@ -295,23 +323,35 @@ impl Collector {
     fn is_namespaced(&self, kind: &Kind) -> Result<bool, CollectError> {
         let kinds = self.kinds.borrow();
         let served = kinds.discovered.find(&kind.api_version, &kind.name);
-        let unmapped = || CollectError::Unmapped(Arc::clone(&kind.api_version), Arc::clone(&kind.name));
-        Ok(served.ok_or_else(unmapped)?.namespaced)
+        Ok(served.ok_or_else(|| CollectError::unmapped(kind))?.namespaced)
     }
 
     /// Where an object is.
-    fn locate(&self, identity: &Identity) -> Result<(Objects<Metadata>, ObjectKey), CollectError> {
+    fn locate(&self, identity: &Identity) -> Result<Place, CollectError> {
         let Identity { kind, namespace, name, .. } = identity;
         let kinds = self.kinds.borrow();
         let served = kinds.discovered.find(&kind.api_version, &kind.name);
-        let unmapped = || CollectError::Unmapped(Arc::clone(&kind.api_version), Arc::clone(&kind.name));
-        let served = served.ok_or_else(unmapped)?;
+        let served = served.ok_or_else(|| CollectError::unmapped(kind))?;
         let key = match served.namespaced {
             true if namespace.is_empty() => return Err(CollectError::NamespacedOwner),
             true => ObjectKey::new(namespace, name),
             false => ObjectKey::cluster(name),
         };
-        Ok((self.client.objects_of(served.resource.clone()), key))
+        let objects = self.client.objects_of(served.resource.clone());
+        Ok(Place { kind: kind.clone(), resource: served.resource.clone(), objects, key })
+    }
+
+    /// The object as the server has it now. A kind that is not served any more says nothing about its objects.
+    async fn look(&self, place: &Place) -> Result<Option<Metadata>, CollectError> {
+        let path = Metadata::url_path(&place.resource, place.key.namespace());
+        let request = kube::core::Request::new(path).get_metadata(place.key.name(), &GetParams::default());
+        let request = request.map_err(|error| CollectError::Read(kube::Error::BuildRequest(error)))?;
+        match self.client.kube().request(request).await {
+            Ok(found) => Ok(Some(found)),
+            Err(kube::Error::Api(status)) if is_absent(&status, place.key.name()) => Ok(None),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Err(CollectError::unmapped(&place.kind)),
+            Err(error) => Err(CollectError::Read(error)),
+        }
     }
 
     /// Takes owners off an object.
@@ -339,13 +379,14 @@ impl Collector {
         strategic: Value,
         change: impl Fn(&OwnerReference) -> Option<OwnerReference>,
     ) -> Result<(), CollectError> {
-        let (objects, key) = self.locate(identity)?;
-        match objects.patch(&key, &Patch::Strategic(strategic)).await {
+        let place = self.locate(identity)?;
+        let Place { objects, key, .. } = &place;
+        match objects.patch(key, &Patch::Strategic(strategic)).await {
             Ok(_) => return Ok(()),
             Err(error) if error.status().is_some_and(|status| status.code == 415) => {}
             Err(error) => return Err(error.into()),
         }
-        let Some(live) = objects.get_live(&key).await?.filter(|live| live.uid() == &*identity.uid) else {
+        let Some(live) = self.look(&place).await?.filter(|live| live.uid() == &*identity.uid) else {
             return Ok(());
         };
         let owners: Vec<_> = live.metadata.owner_references.iter().flatten().filter_map(change).collect();
@@ -353,22 +394,22 @@ impl Collector {
         let owners = Some(owners).filter(|owners| !owners.is_empty());
         let version = live.metadata.resource_version;
         let patch = json!({"metadata": {"resourceVersion": version, "ownerReferences": owners}});
-        objects.patch(&key, &Patch::Merge(patch)).await?;
+        objects.patch(key, &Patch::Merge(patch)).await?;
         Ok(())
     }
 
     async fn remove_finalizer(&self, identity: &Identity, finalizer: &str) -> Result<(), CollectError> {
-        let (objects, key) = self.locate(identity)?;
+        let place = self.locate(identity)?;
         let mut tries = 0;
         loop {
-            let Some(live) = objects.get_live(&key).await? else { return Ok(()) };
+            let Some(live) = self.look(&place).await? else { return Ok(()) };
             if !has(&live, finalizer) {
                 return Ok(());
             }
             let rest: Vec<&String> = live.finalizers().iter().filter(|known| *known != finalizer).collect();
             let rest = Some(rest).filter(|rest| !rest.is_empty());
             let patch = json!({"metadata": {"resourceVersion": live.metadata.resource_version, "finalizers": rest}});
-            match objects.patch(&key, &Patch::Merge(patch)).await {
+            match place.objects.patch(&place.key, &Patch::Merge(patch)).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.is_conflict() && tries < CONFLICTS => tries += 1,
                 Err(error) if error.is_not_found() => return Ok(()),
@@ -382,8 +423,8 @@ impl Collector {
 fn failed(node: &Node, error: &CollectError) -> Completion {
     let expected = match error {
         CollectError::Unmapped(..) | CollectError::Behind => true,
-        CollectError::CachedClient(error) => error.is_conflict(),
-        CollectError::NamespacedOwner | CollectError::Discover(_) => false,
+        CollectError::Request(error) => error.is_conflict(),
+        CollectError::NamespacedOwner | CollectError::Read(_) | CollectError::Discover(_) => false,
     };
     if expected {
         tracing::debug!(object = %node.identity, %error, "garbage collection is tried again");

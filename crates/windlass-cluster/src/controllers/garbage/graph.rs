@@ -3,15 +3,19 @@
 //! The graph is pure. It is told what was observed and answers with [`Effects`]: objects whose
 //! deletion should be attempted, objects whose dependents should be orphaned, references to report.
 //! Objects are known by uid. An owner that nobody has observed yet is a *virtual* node, made of what
-//! its dependents say about it, until it is observed or found [absent](Graph::absent).
+//! its dependents say about it, until it is observed or found [absent](Graph::absent). An owner whose kind is no longer
+//! watched becomes one again, so that its dependents are neither forgotten nor taken for orphans.
 //!
 //! Mirrors the semantics of upstream's `pkg/controller/garbagecollector/graph_builder.go`.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
+use crate::controllers::inventory::{Ending, WatchNumber};
 use crate::controllers::metadata::Metadata;
 
 /// The finalizer of an object that waits for its dependents to go.
@@ -20,6 +24,8 @@ pub(super) const FOREGROUND: &str = "foregroundDeletion";
 pub(super) const ORPHAN: &str = "orphan";
 /// Owners remembered to be absent.
 const ABSENT: usize = 500;
+/// Deleted objects remembered for dependents that are observed after their owner's deletion.
+const DEPARTED: usize = 4096;
 
 /// The uid of an object.
 pub(super) type Uid = Arc<str>;
@@ -90,6 +96,10 @@ pub(super) struct Node {
     pub(super) identity: Identity,
     pub(super) owners: Vec<OwnerReference>,
     dependents: HashSet<Uid>,
+    /// Owners that were observed and are gone, or were looked for and do not exist.
+    pub(super) lost: Vec<Uid>,
+    /// The latest watch that has shown it.
+    watch: WatchNumber,
     /// Whether only its dependents say that it exists.
     pub(super) is_virtual: bool,
     pub(super) is_deleting: bool,
@@ -100,6 +110,11 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn has_dependents(&self) -> bool {
         !self.dependents.is_empty()
+    }
+
+    /// Whether an owner is known to be gone.
+    pub(super) fn has_lost(&self, owner: &str) -> bool {
+        self.lost.iter().any(|lost| **lost == *owner)
     }
 
     fn blocks(&self, owner: &str) -> bool {
@@ -122,7 +137,8 @@ pub(super) struct Effects {
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     nodes: HashMap<Uid, Node>,
-    absent: Absent,
+    absent: Recent<Identity, ABSENT>,
+    departed: Recent<Uid, DEPARTED>,
 }
 
 impl Graph {
@@ -151,8 +167,14 @@ impl Graph {
         self.absent.add(identity);
     }
 
-    /// An object was created or changed.
-    pub(super) fn observe(&mut self, kind: &Kind, object: &Metadata, old: Option<&Metadata>) -> Effects {
+    /// An object was created or changed, as a watch of its kind tells.
+    pub(super) fn observe(
+        &mut self,
+        kind: &Kind,
+        watch: WatchNumber,
+        object: &Metadata,
+        old: Option<&Metadata>,
+    ) -> Effects {
         let mut effects = Effects::default();
         let identity = Identity::of_object(kind, object);
         let owners = object.metadata.owner_references.clone().unwrap_or_default();
@@ -165,6 +187,8 @@ impl Graph {
                         identity,
                         owners: owners.clone(),
                         dependents: HashSet::new(),
+                        lost: Vec::new(),
+                        watch,
                         is_virtual: false,
                         is_deleting: object.is_deleting(),
                         is_deleting_dependents: object.is_deleting() && has(object, FOREGROUND),
@@ -175,7 +199,11 @@ impl Graph {
             Some(node) => {
                 let was_virtual = std::mem::replace(&mut node.is_virtual, false);
                 node.is_deleting |= object.is_deleting();
-                let before = std::mem::replace(&mut node.identity, identity);
+                let before = node.identity.clone();
+                // Of two watches the later one knows in which version the kind is served.
+                if was_virtual || watch >= node.watch {
+                    (node.identity, node.watch) = (identity, watch);
+                }
                 let before_owners = std::mem::replace(&mut node.owners, owners.clone());
                 if was_virtual && before != self.nodes[&uid].identity {
                     self.recheck_dependents(&uid, &mut effects);
@@ -221,15 +249,27 @@ impl Graph {
         (effects, again)
     }
 
-    /// A kind is no longer watched: its objects are as good as gone, and their dependents are to
-    /// be looked at.
-    pub(super) fn forget(&mut self, kind: &Kind) -> Effects {
+    /// A watch has ended. Objects that no later watch has shown are gone if their kind was deleted. Otherwise nothing
+    /// is known about them: those with dependents have to be looked for.
+    pub(super) fn forget(&mut self, watch: WatchNumber, ending: Ending) -> Effects {
         let mut effects = Effects::default();
-        let of_kind = |node: &&Node| !node.is_virtual && node.identity.kind == *kind;
-        let gone: Vec<Uid> = self.nodes.values().filter(of_kind).map(|node| Arc::clone(&node.identity.uid)).collect();
-        for uid in gone {
-            if let Some(node) = self.unlink(&uid) {
-                effects.delete.extend(node.dependents);
+        let left = self.nodes.values().filter(|node| !node.is_virtual && node.watch == watch);
+        let left: Vec<Uid> = left.map(|node| Arc::clone(&node.identity.uid)).collect();
+        for uid in left {
+            match self.nodes.get_mut(&uid) {
+                None => {}
+                Some(_) if ending == Ending::Deleted => self.remove(&uid, &mut effects),
+                Some(node) if node.has_dependents() => {
+                    node.is_virtual = true;
+                    // Whether it is being deleted is found out again, too.
+                    (node.is_deleting, node.is_deleting_dependents) = (false, false);
+                    effects.delete.push(uid);
+                }
+                Some(_) => {
+                    if let Some(node) = self.unlink(&uid) {
+                        self.recheck_waiting(&node.owners, &mut effects);
+                    }
+                }
             }
         }
         effects
@@ -242,6 +282,11 @@ impl Graph {
         let mut suspicious = false;
         for owner in owners {
             let Some(node) = self.nodes.get_mut(&*owner.uid) else {
+                if self.departed.contains(&*owner.uid) {
+                    self.lose_owner(uid, &owner.uid.as_str().into());
+                    suspicious = true;
+                    continue;
+                }
                 let identity = Identity::of_owner(owner, &dependent.namespace);
                 effects.delete.push(Arc::clone(&identity.uid));
                 self.nodes.insert(
@@ -250,6 +295,8 @@ impl Graph {
                         identity,
                         owners: Vec::new(),
                         dependents: HashSet::from([Arc::clone(uid)]),
+                        lost: Vec::new(),
+                        watch: 0,
                         is_virtual: true,
                         is_deleting: false,
                         is_deleting_dependents: false,
@@ -340,12 +387,31 @@ impl Graph {
 
     fn remove(&mut self, uid: &str, effects: &mut Effects) {
         let Some(node) = self.unlink(uid) else { return };
-        if !node.dependents.is_empty() {
+        if !node.is_virtual {
+            self.departed.add(Arc::clone(&node.identity.uid));
+        }
+        for dependent in &node.dependents {
+            self.lose_owner(dependent, &node.identity.uid);
+        }
+        if node.has_dependents() {
             self.absent.add(node.identity);
         }
         effects.delete.extend(node.dependents);
-        // Owners that wait for this object look whether it was the last one.
-        for owner in &node.owners {
+        self.recheck_waiting(&node.owners, effects);
+    }
+
+    /// Notes in a dependent that an owner is gone. Kept there, it is known for as long as the dependent exists.
+    fn lose_owner(&mut self, dependent: &Uid, owner: &Uid) {
+        if let Some(node) = self.nodes.get_mut(dependent)
+            && !node.has_lost(owner)
+        {
+            node.lost.push(Arc::clone(owner));
+        }
+    }
+
+    /// Owners that wait for an object which is gone look whether it was the last one.
+    fn recheck_waiting(&self, owners: &[OwnerReference], effects: &mut Effects) {
+        for owner in owners {
             if let Some(owner) = self.nodes.get(&*owner.uid).filter(|owner| owner.is_deleting_dependents) {
                 effects.delete.push(Arc::clone(&owner.identity.uid));
             }
@@ -408,22 +474,31 @@ fn has(object: &Metadata, finalizer: &str) -> bool {
     object.finalizers().iter().any(|known| known == finalizer)
 }
 
-/// A bounded memory of what does not exist, so that the dependents of one owner do not all ask for it.
-#[derive(Debug, Default)]
-struct Absent {
-    known: HashSet<Identity>,
-    order: VecDeque<Identity>,
+/// The last `ROOM` things that were added.
+#[derive(Debug)]
+struct Recent<T, const ROOM: usize> {
+    known: HashSet<T>,
+    order: VecDeque<T>,
 }
 
-impl Absent {
-    fn contains(&self, identity: &Identity) -> bool {
-        self.known.contains(identity)
+impl<T, const ROOM: usize> Default for Recent<T, ROOM> {
+    fn default() -> Self {
+        Self { known: HashSet::new(), order: VecDeque::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash, const ROOM: usize> Recent<T, ROOM> {
+    fn contains<Q: Eq + Hash + ?Sized>(&self, item: &Q) -> bool
+    where
+        T: Borrow<Q>,
+    {
+        self.known.contains(item)
     }
 
-    fn add(&mut self, identity: Identity) {
-        if self.known.insert(identity.clone()) {
-            self.order.push_back(identity);
-            if self.order.len() > ABSENT
+    fn add(&mut self, item: T) {
+        if self.known.insert(item.clone()) {
+            self.order.push_back(item);
+            if self.order.len() > ROOM
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.known.remove(&oldest);
