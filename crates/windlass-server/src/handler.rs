@@ -18,7 +18,7 @@ use crate::api::Api;
 use crate::authn::User;
 use crate::body::Body;
 use crate::catalog::{Served, Snapshot};
-use crate::codec::negotiate::{self, Accepted, Endpoint};
+use crate::codec::negotiate::{self, APPLY_TYPE, Accepted, Endpoint};
 use crate::effort::{self, Shunting};
 use crate::field::quote;
 use crate::metrics::{RequestLabels, Waits};
@@ -28,8 +28,6 @@ use crate::request::{self, Query, ResourcePath, Target, Verb};
 use crate::status::{Qualified, Status};
 use crate::{authn, authz, documents, health, table};
 
-/// How patches that are applied say so.
-const APPLY_TYPE: &[u8] = b"application/apply-patch+";
 /// The subresource whose requests are passed on.
 const PROXY: &str = "proxy";
 /// Bodies may be this large.

@@ -24,6 +24,7 @@ mod ownership;
 mod patch;
 mod purge;
 mod scale;
+mod size;
 pub mod stored;
 pub mod strategy;
 mod subresource;

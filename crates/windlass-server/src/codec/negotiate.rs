@@ -157,6 +157,9 @@ pub fn body_format(content_type: Option<&str>, custom: bool) -> Result<Format, S
         .ok_or_else(|| unsupported(&Format::ALL.map(Format::media_type)))
 }
 
+/// How the content type of a server-side apply begins.
+pub(crate) const APPLY_TYPE: &[u8] = b"application/apply-patch+";
+
 /// How a PATCH is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {

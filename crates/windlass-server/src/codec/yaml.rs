@@ -28,9 +28,14 @@ pub struct Parsed {
 
 /// The most nodes kept for aliases.
 const MAX_ANCHORED: usize = 1_000_000;
-/// The most bytes of text kept for aliases, and the most that they repeat: ten times what a request may hold. Nodes
-/// alone say little, as one may be a text of megabytes.
-const MAX_TEXT: usize = 32 << 20;
+/// The most bytes of text kept for aliases: ten times what a request may hold. Nodes alone say little, as one may be a
+/// text of megabytes.
+const MAX_ANCHORED_TEXT: usize = 32 << 20;
+/// The most bytes of JSON that aliases may add, at the least that they come to: what a request may hold. A larger
+/// document could not be sent as JSON, nor stored, so no memory is spent on it.
+const MAX_ALIASED_BYTES: usize = 3 << 20;
+/// The least that a node takes in JSON besides its text: a digit, brackets or quotes, and a comma.
+const NODE_BYTES: usize = 2;
 
 const EXCESSIVE: &str = "yaml: document contains excessive aliasing";
 
@@ -51,7 +56,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, String> {
         aliased: 0,
         anchored: 0,
         anchored_text: 0,
-        aliased_text: 0,
+        aliased_bytes: 0,
         limit,
     };
     let value = reader.document()?;
@@ -69,9 +74,9 @@ struct Reader<'a> {
     aliased: usize,
     /// How many nodes are kept for aliases. An anchor within another is kept twice.
     anchored: usize,
-    /// How many bytes of text are kept for aliases, and how many they repeated.
+    /// How many bytes of text are kept for aliases, and how many bytes of JSON they added at least.
     anchored_text: usize,
-    aliased_text: usize,
+    aliased_bytes: usize,
     /// How deep values may nest here.
     limit: usize,
 }
@@ -139,7 +144,7 @@ impl<'a> Reader<'a> {
         if anchor != 0 {
             self.anchored += node.nodes;
             self.anchored_text += node.text;
-            if self.anchored > MAX_ANCHORED || self.anchored_text > MAX_TEXT {
+            if self.anchored > MAX_ANCHORED || self.anchored_text > MAX_ANCHORED_TEXT {
                 return Err(EXCESSIVE.to_owned());
             }
             self.anchors.insert(anchor, node.clone());
@@ -156,10 +161,10 @@ impl<'a> Reader<'a> {
         }
         self.nodes += node.nodes;
         self.aliased += node.nodes;
-        self.aliased_text += node.text;
+        self.aliased_bytes += node.text + NODE_BYTES * node.nodes;
         let share = self.aliased as f64 / self.nodes as f64;
         let many = self.aliased > 100 && self.nodes > 1000 && share > alias_ratio(self.nodes);
-        if many || self.aliased_text > MAX_TEXT {
+        if many || self.aliased_bytes > MAX_ALIASED_BYTES {
             return Err(EXCESSIVE.to_owned());
         }
         Ok(Node { line, merge: false, ..node.clone() })

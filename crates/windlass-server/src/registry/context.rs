@@ -12,16 +12,18 @@ use crate::authn::{MASTERS, User};
 use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::json;
-use crate::codec::negotiate::Accepted;
+use crate::codec::negotiate::{APPLY_TYPE, Accepted};
 use crate::depth;
 use crate::metrics::Waits;
+use crate::object::{self, metadata_mut};
 use crate::request::{Query, ResourcePath, Verb};
 use crate::status::{Qualified, Status};
 use crate::validation::metadata::Rules;
 use crate::versions;
 
 use super::ownership::Conversions;
-use super::{Stored, stored};
+use super::stored::Encoded;
+use super::{Stored, size, stored};
 
 /// One request for a resource.
 pub struct Context {
@@ -167,7 +169,36 @@ impl Context {
         product.chars().take(128).collect()
     }
 
-    /// An object, in the form strategies handle, as the store takes it.
+    /// An object, in the form strategies handle, as the store takes it if it is [not too large](size). `replaced` is the
+    /// size of the stored object in its place.
+    ///
+    /// An object that is too large only because of what it says about owners loses that, unless it is applied: what was
+    /// applied is known from there.
+    pub async fn encode_within(&self, object: &Value, replaced: usize) -> Result<windlass_store::Value, Status> {
+        check_nesting(object)?;
+        let stored = versions::to_stored(&self.api, &self.served, object).await?;
+        let encoded = Encoded::about(&stored, self.body.len());
+        let Err(refusal) = size::check(&self.served, &stored, encoded.len(), replaced) else {
+            return Ok(encoded.into_value());
+        };
+        if self.is_apply() || object::metadata(&stored).get("managedFields").is_none() {
+            return Err(refusal);
+        }
+        drop(encoded);
+        let mut stored = stored.into_owned();
+        metadata_mut(&mut stored).remove("managedFields");
+        let encoded = Encoded::about(&stored, self.body.len());
+        size::check(&self.served, &stored, encoded.len(), replaced)?;
+        Ok(encoded.into_value())
+    }
+
+    /// Whether this is a server-side apply.
+    fn is_apply(&self) -> bool {
+        let content_type = self.headers.get(http::header::CONTENT_TYPE);
+        self.verb == Verb::Patch && content_type.is_some_and(|kind| kind.as_bytes().starts_with(APPLY_TYPE))
+    }
+
+    /// An object, in the form strategies handle, as the store takes it, however large: for what is deleted.
     pub async fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
         check_nesting(object)?;
         let stored = versions::to_stored(&self.api, &self.served, object).await?;

@@ -98,7 +98,7 @@ pub(super) async fn store_new(
             admission::validate(context, act, Some(&object), None).await?;
         }
         // Converting may take its time, and others wait for their turn to be charged.
-        let value = if options.dry_run { None } else { Some(context.encode(&object).await?) };
+        let value = if options.dry_run { None } else { Some(context.encode_within(&object, 0).await?) };
         let charge = quota::charge(context, act, &object, None).await?;
         let attempted = match value {
             Some(value) => put(context, &object, value, &claims, &charge).await?,

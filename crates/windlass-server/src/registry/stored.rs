@@ -50,9 +50,34 @@ pub fn encode(object: &Value) -> windlass_store::Value {
 
 /// [`encode`] for an object of about `size` bytes.
 pub fn encode_about(object: &Value, size: usize) -> windlass_store::Value {
-    let mut out = Vec::with_capacity(size + 1024);
-    match write::write_object(object, &mut out) {
-        Some(at) => windlass_store::Value::splice(out, at),
-        None => windlass_store::Value::plain(out),
+    Encoded::about(object, size).into_value()
+}
+
+/// An encoded object.
+pub(super) struct Encoded {
+    bytes: Vec<u8>,
+    /// Where the store puts its resourceVersion.
+    version_at: Option<usize>,
+}
+
+impl Encoded {
+    /// Encodes an object of about `size` bytes.
+    pub(super) fn about(object: &Value, size: usize) -> Self {
+        let mut bytes = Vec::with_capacity(size + 1024);
+        let version_at = write::write_object(object, &mut bytes);
+        Self { bytes, version_at }
+    }
+
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// What the store takes.
+    pub(super) fn into_value(self) -> windlass_store::Value {
+        match self.version_at {
+            Some(at) => windlass_store::Value::splice(self.bytes, at),
+            None => windlass_store::Value::plain(self.bytes),
+        }
     }
 }

@@ -286,8 +286,9 @@ async fn put(
 ) -> Result<Put, Status> {
     let expect = Expect::At(entry.modified);
     let key = entry.key.clone();
-    let value = context.encode(object).await?;
     let finished = object::is_deleting(object) && super::delete::is_finished(context, object);
+    let value =
+        if finished { context.encode(object).await? } else { context.encode_within(object, entry.value.len()).await? };
     let mut writes = Vec::with_capacity(1);
     if finished {
         writes.push(Write::Delete { key, expect, last: Some(value) });

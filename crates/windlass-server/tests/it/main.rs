@@ -31,4 +31,5 @@ mod quotas;
 mod resizes;
 mod roles;
 mod scales;
+mod sizes;
 mod webhooks;
