@@ -124,6 +124,8 @@ trait AnyInformer: Send + Sync {
     fn note_delete(&self, key: &ObjectKey, uid: Option<&str>);
     /// Something of the kind was written in another version of it.
     fn note_elsewhere(&self, key: &ObjectKey, version: u64);
+    /// The uid of the object that is shown under a key.
+    fn uid_of(&self, key: &ObjectKey) -> Option<String>;
     fn as_any(&self) -> &(dyn Any + Send + Sync);
 }
 
@@ -179,6 +181,10 @@ impl<K: Object> AnyInformer for Registered<K> {
 
     fn note_elsewhere(&self, key: &ObjectKey, version: u64) {
         self.informer.note_elsewhere(key, version);
+    }
+
+    fn uid_of(&self, key: &ObjectKey) -> Option<String> {
+        self.informer.read(|store| store.get(key)).and_then(|object| object.meta().uid.clone())
     }
 
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
@@ -720,11 +726,60 @@ impl Caches {
         others
     }
 
+    /// The versions in which objects of a kind are watched where this one is, that was written in a way that did not
+    /// tell what it looks like now: what caches know of it may be older than that version from here on.
+    pub(crate) fn note_unseen(
+        &self,
+        resource: &ApiResource,
+        written: &ObjectKey,
+        version: Option<u64>,
+    ) -> Vec<ApiResource> {
+        let watching = self.watching(resource, written.namespace());
+        if let Some(version) = version {
+            watching.iter().for_each(|(_, informer)| informer.note_elsewhere(written, version));
+        }
+        versions(watching)
+    }
+
+    /// The versions in which objects of a kind are watched in a namespace.
+    pub(crate) fn watched_versions(&self, resource: &ApiResource, namespace: Option<&str>) -> Vec<ApiResource> {
+        versions(self.watching(resource, namespace))
+    }
+
+    /// The uid of the object that cached reads show under a key.
+    pub(crate) fn uid_of(&self, resource: &ApiResource, key: &ObjectKey) -> Option<String> {
+        self.watching(resource, key.namespace()).iter().find_map(|(_, informer)| informer.uid_of(key))
+    }
+
+    /// The informers of a kind, in whatever version, that may know objects of a namespace.
+    fn watching(&self, resource: &ApiResource, namespace: Option<&str>) -> Vec<(ApiResource, Arc<dyn AnyInformer>)> {
+        let informers = self.inner.informers.lock();
+        let covers = |key: &InformerKey| match key.selection.namespace.as_deref() {
+            Some(watched) => namespace == Some(watched),
+            None => true,
+        };
+        let watching = informers
+            .iter()
+            .filter(|(key, informer)| is_same_kind(&key.resource, resource) && covers(key) && informer.is_started());
+        watching.map(|(key, informer)| (key.resource.clone(), Arc::clone(informer))).collect()
+    }
+
     fn of_resource(&self, resource: &ApiResource) -> Vec<Arc<dyn AnyInformer>> {
         let same = |other: &ApiResource| is_same_kind(other, resource) && other.version == resource.version;
         let informers = self.inner.informers.lock();
         informers.iter().filter(|(key, _)| same(&key.resource)).map(|(_, any)| Arc::clone(any)).collect()
     }
+}
+
+/// Each version once.
+fn versions(watching: Vec<(ApiResource, Arc<dyn AnyInformer>)>) -> Vec<ApiResource> {
+    let mut versions: Vec<ApiResource> = Vec::new();
+    for (resource, _) in watching {
+        if versions.iter().all(|known| known.version != resource.version) {
+            versions.push(resource);
+        }
+    }
+    versions
 }
 
 /// Numbers of one kind, which may have several informers, as one.

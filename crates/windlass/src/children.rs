@@ -34,9 +34,10 @@ use std::fmt;
 
 use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, DeleteParams, Preconditions, PropagationPolicy};
+use kube::api::{ApiResource, PropagationPolicy};
 use parking_lot::Mutex;
 
+use crate::client::options::DeleteOptions;
 use crate::client::{CachedClient, ClientError, Objects, retry_on_conflict};
 use crate::key::ObjectKey;
 use crate::object::{AsObject, Object};
@@ -339,19 +340,17 @@ impl Family {
             let remembered = first.lock().take();
             let (uid, resource_version) = match remembered {
                 Some(seen) => seen,
-                None => match objects.get_live(key).await? {
+                None => match objects.live().get(key).await? {
                     Some(child) if child.meta().uid == seen.uid && self.is_surplus(&child) => {
                         (child.meta().uid.clone(), child.meta().resource_version.clone())
                     }
                     _ => return Ok(false),
                 },
             };
-            let params = DeleteParams {
-                preconditions: Some(Preconditions { uid, resource_version }),
-                propagation_policy: Some(PropagationPolicy::Background),
-                ..DeleteParams::default()
-            };
-            objects.delete(key, &params).await
+            let options = DeleteOptions::new().propagation(PropagationPolicy::Background);
+            let options = uid.into_iter().fold(options, DeleteOptions::uid);
+            let options = resource_version.into_iter().fold(options, DeleteOptions::resource_version);
+            objects.delete_with(key, options).await
         })
         .await
     }

@@ -16,21 +16,36 @@
 //! (logs, exec, discovery). Writes made that way are not visible to cached reads before the watch
 //! shows them.
 
+pub mod options;
+
+mod collection;
 mod error;
+mod eviction;
+mod live;
 mod objects;
+mod request;
+mod scale;
 mod segment;
+mod selector;
+mod subresource;
 pub(crate) mod target;
+mod token;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectList, Patch};
+use kube::api::{ApiResource, DynamicObject, Patch};
 use serde::Serialize;
 
 pub use error::{ClientError, retry_on_conflict};
+pub use live::{Live, LiveObjects};
 pub use objects::Objects;
+pub use scale::ScaleHandle;
+pub use subresource::Subresource;
 pub use target::Target;
+pub use token::Token;
 
+use self::options::{ApplyOptions, DeleteOptions, ListOptions, WriteOptions};
 use crate::cache::{CacheOptions, Caches, Lister};
 use crate::key::ObjectKey;
 use crate::lease::Fence;
@@ -188,6 +203,38 @@ impl CachedClient {
         self.objects().list().await
     }
 
+    /// Objects from the cache: of a namespace, with certain labels or fields, or filed under a value of an index. See
+    /// [`ListOptions`] for what can be selected by, and [`list`](Self::list) for what is watched.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = windlass_server::Server::builder().start().await?;
+    /// # let kube = kube::Client::new(server.service(), "default");
+    /// # let client = windlass::CachedClient::standalone(kube, "example");
+    /// # let map = serde_json::json!({
+    /// #     "metadata": {"name": "a", "namespace": "default", "labels": {"app": "web"}}, "immutable": true,
+    /// # });
+    /// # client.create(&serde_json::from_value::<ConfigMap>(map)?).await?;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use windlass::client::options::ListOptions;
+    ///
+    /// let web = ListOptions::new().namespace("default").labels("app in (web, shop)").fields("immutable=true");
+    /// assert_eq!(client.list_with::<ConfigMap>(web).await?.len(), 1);
+    ///
+    /// client.lister::<ConfigMap>().add_index("app", |map: &ConfigMap| {
+    ///     map.metadata.labels.iter().filter_map(|labels| labels.get("app").cloned()).collect()
+    /// });
+    /// assert_eq!(client.list_with::<ConfigMap>(ListOptions::new().index("app", "web")).await?.len(), 1);
+    /// # client.caches().stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn list_with<K: Object>(&self, options: ListOptions) -> Result<Vec<Arc<K>>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().list_with(options).await
+    }
+
     /// Reads that ask the server.
     pub fn live(&self) -> Live<'_> {
         Live { client: self }
@@ -201,6 +248,14 @@ impl CachedClient {
         self.objects().create(object).await
     }
 
+    /// [`create`](Self::create) with options.
+    pub async fn create_with<K: Object>(&self, object: &K, options: WriteOptions) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().create_with(object, options).await
+    }
+
     /// Replaces an object; fails with a conflict when it changed since it was read.
     pub async fn update<K: Object>(&self, object: &K) -> Result<K, ClientError>
     where
@@ -209,12 +264,28 @@ impl CachedClient {
         self.objects().update(object).await
     }
 
+    /// [`update`](Self::update) with options.
+    pub async fn update_with<K: Object>(&self, object: &K, options: WriteOptions) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().update_with(object, options).await
+    }
+
     /// Replaces an object's status; fails with a conflict when it changed since it was read.
     pub async fn update_status<K: Object>(&self, object: &K) -> Result<K, ClientError>
     where
         K::DynamicType: Default,
     {
         self.objects().update_status(object).await
+    }
+
+    /// [`update_status`](Self::update_status) with options.
+    pub async fn update_status_with<K: Object>(&self, object: &K, options: WriteOptions) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().update_status_with(object, options).await
     }
 
     /// Changes parts of an object.
@@ -229,6 +300,19 @@ impl CachedClient {
         self.objects().patch(key, patch).await
     }
 
+    /// [`patch`](Self::patch) with options.
+    pub async fn patch_with<K: Object>(
+        &self,
+        key: &ObjectKey,
+        patch: &Patch<impl Serialize + Debug>,
+        options: WriteOptions,
+    ) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().patch_with(key, patch, options).await
+    }
+
     /// Changes parts of an object's status.
     pub async fn patch_status<K: Object>(
         &self,
@@ -239,6 +323,19 @@ impl CachedClient {
         K::DynamicType: Default,
     {
         self.objects().patch_status(key, patch).await
+    }
+
+    /// [`patch_status`](Self::patch_status) with options.
+    pub async fn patch_status_with<K: Object>(
+        &self,
+        key: &ObjectKey,
+        patch: &Patch<impl Serialize + Debug>,
+        options: WriteOptions,
+    ) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().patch_status_with(key, patch, options).await
     }
 
     /// Creates or changes an object so that the fields given have the values given (server-side
@@ -256,12 +353,42 @@ impl CachedClient {
         self.objects().apply(object).await
     }
 
+    /// [`apply`](Self::apply) with options, as one that takes over no fields of others.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::{Context, client::ClientError};
+    /// use windlass::client::options::ApplyOptions;
+    ///
+    /// # async fn example(ctx: Context, settings: ConfigMap) -> Result<(), ClientError> {
+    /// let polite = ApplyOptions::new().force(false);
+    /// match ctx.client().apply_with(&settings, polite).await {
+    ///     Err(error) if error.is_conflict() => tracing::info!(%error, "another owns one of the fields"),
+    ///     applied => drop(applied?),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn apply_with<K: Object>(&self, object: &K, options: ApplyOptions) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().apply_with(object, options).await
+    }
+
     /// [`apply`](Self::apply) for the status.
     pub async fn apply_status<K: Object>(&self, object: &K) -> Result<K, ClientError>
     where
         K::DynamicType: Default,
     {
         self.objects().apply_status(object).await
+    }
+
+    /// [`apply_status`](Self::apply_status) with options.
+    pub async fn apply_status_with<K: Object>(&self, object: &K, options: ApplyOptions) -> Result<K, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().apply_status_with(object, options).await
     }
 
     /// Reads an object from the server, changes it and replaces it, again and again while others
@@ -285,21 +412,7 @@ impl CachedClient {
     where
         K::DynamicType: Default,
     {
-        let (objects, change) = (&self.objects::<K>(), &change);
-        retry_on_conflict(|| async move {
-            match objects.get_live(key).await? {
-                Some(mut object) => {
-                    change(&mut object);
-                    match objects.update(&object).await {
-                        // Deleted since it was read.
-                        Err(error) if error.is_not_found() => Ok(None),
-                        updated => updated.map(Some),
-                    }
-                }
-                None => Ok(None),
-            }
-        })
-        .await
+        self.objects().modify(key, change).await
     }
 
     /// Deletes an object. False when there was none.
@@ -307,80 +420,78 @@ impl CachedClient {
     where
         K::DynamicType: Default,
     {
-        self.objects::<K>().delete(key, &DeleteParams::default()).await
-    }
-}
-
-/// Reads that ask the server, for when the cache is not enough.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = windlass_server::Server::builder().start().await?;
-/// # let kube = kube::Client::new(server.service(), "default");
-/// # let client = windlass::CachedClient::standalone(kube, "example");
-/// use k8s_openapi::api::core::v1::Namespace;
-/// use kube::api::ListParams;
-///
-/// let params = ListParams::default().fields("metadata.name=default");
-/// let namespaces: Vec<Namespace> = client.live().list(None, &params).await?;
-/// assert_eq!(namespaces.len(), 1);
-/// # client.caches().stop().await;
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub struct Live<'a> {
-    client: &'a CachedClient,
-}
-
-impl Live<'_> {
-    /// An object as the server has it now.
-    pub async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<K>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
-        self.client.objects().get_live(key).await
+        self.objects::<K>().delete(key).await
     }
 
-    /// Objects as the server has them now; all namespaces without one. With a limit, no more than
-    /// that; [`page`](Self::page) goes on where one ends.
-    pub async fn list<K: Object>(&self, namespace: Option<&str>, params: &ListParams) -> Result<Vec<K>, ClientError>
-    where
-        K::DynamicType: Default,
-    {
-        self.client.objects().list_live(namespace, params).await
-    }
-
-    /// At most as many objects as the limit says, and where to go on.
+    /// [`delete`](Self::delete) with options, as a precondition.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = windlass_server::Server::builder().start().await?;
     /// # let kube = kube::Client::new(server.service(), "default");
     /// # let client = windlass::CachedClient::standalone(kube, "example");
-    /// use k8s_openapi::api::core::v1::Namespace;
-    /// use kube::api::ListParams;
+    /// # let map = serde_json::json!({"metadata": {"name": "settings", "namespace": "default"}});
+    /// # let mut settings = client.create(&serde_json::from_value::<ConfigMap>(map)?).await?;
+    /// # settings.immutable = Some(true);
+    /// # client.update(&settings).await?;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use windlass::{ObjectKey, client::options::DeleteOptions};
     ///
-    /// let (mut params, mut names) = (ListParams::default().limit(2), Vec::new());
-    /// loop {
-    ///     let page = client.live().page::<Namespace>(None, &params).await?;
-    ///     names.extend(page.items.into_iter().filter_map(|namespace| namespace.metadata.name));
-    ///     match page.metadata.continue_.filter(|token| !token.is_empty()) {
-    ///         Some(token) => params.continue_token = Some(token),
-    ///         None => break,
-    ///     }
-    /// }
-    /// assert!(names.len() > 2);
+    /// // It has changed since it was read.
+    /// let as_read = DeleteOptions::of(&settings);
+    /// let error = client.delete_with::<ConfigMap>(&ObjectKey::of(&settings), as_read).await.unwrap_err();
+    /// assert!(error.is_conflict());
     /// # client.caches().stop().await;
     /// # Ok(()) }
     /// ```
-    pub async fn page<K: Object>(
-        &self,
-        namespace: Option<&str>,
-        params: &ListParams,
-    ) -> Result<ObjectList<K>, ClientError>
+    pub async fn delete_with<K: Object>(&self, key: &ObjectKey, options: DeleteOptions) -> Result<bool, ClientError>
     where
         K::DynamicType: Default,
     {
-        self.client.objects().list_page(namespace, params).await
+        self.objects::<K>().delete_with(key, options).await
+    }
+
+    /// Deletes all objects that are selected, with one request for each namespace, and says which these were. Objects
+    /// with finalizers and pods that need time to stop are there until these are done with. Without a namespace, those
+    /// of the manager are looked at or, if it was given none, all that hold such objects. If a request fails, what
+    /// was deleted by then stays deleted.
+    ///
+    /// The selectors are the server's, which knows only some [fields](ListOptions::fields) of each kind; an index, a
+    /// limit and preconditions are refused. The operator needs the verb `deletecollection`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = windlass_server::Server::builder().start().await?;
+    /// # let kube = kube::Client::new(server.service(), "default");
+    /// # let client = windlass::CachedClient::standalone(kube, "example");
+    /// # let map = serde_json::json!({"metadata": {"name": "a", "namespace": "default", "labels": {"app": "web"}}});
+    /// # client.create(&serde_json::from_value::<ConfigMap>(map)?).await?;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use windlass::client::options::{DeleteOptions, ListOptions};
+    ///
+    /// let web = ListOptions::new().namespace("default").labels("app=web");
+    /// let gone = client.delete_all_of::<ConfigMap>(web, DeleteOptions::new()).await?;
+    /// assert_eq!(gone[0].to_string(), "default/a");
+    /// # client.caches().stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn delete_all_of<K: Object>(
+        &self,
+        list: ListOptions,
+        delete: DeleteOptions,
+    ) -> Result<Vec<ObjectKey>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects::<K>().delete_all_of(list, delete).await
+    }
+
+    /// How many replicas an object wants and has, of any kind that has the subresource `scale`. The operator needs the
+    /// verbs `get` and `patch` on that, as `deployments/scale`.
+    pub fn scale<K: Object>(&self, key: &ObjectKey) -> ScaleHandle<K>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().scale(key)
     }
 }

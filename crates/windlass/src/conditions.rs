@@ -1,5 +1,8 @@
 //! Conditions: the list in a status that says how things stand.
 //!
+//! A reconciler sets one with [`Draft::condition`](crate::Draft::condition), which knows the generation and the time.
+//! These functions are for a list of conditions in any other place.
+//!
 //! ```
 //! use k8s_openapi::jiff::Timestamp;
 //! use windlass::conditions::{self, Condition};
@@ -27,11 +30,46 @@ use k8s_openapi::jiff::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct NewCondition {
-    type_: String,
-    status: &'static str,
-    reason: String,
-    message: String,
-    observed_generation: Option<i64>,
+    pub(crate) type_: String,
+    pub(crate) status: ConditionStatus,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) observed_generation: Option<i64>,
+}
+
+/// Whether a condition holds. A `bool` is one, too.
+///
+/// ```
+/// use windlass::conditions::ConditionStatus;
+///
+/// assert_eq!(ConditionStatus::from(true), ConditionStatus::True);
+/// assert_eq!(ConditionStatus::Unknown.as_str(), "Unknown");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Nothing can be said about it.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The word the API uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
 }
 
 impl NewCondition {
@@ -50,13 +88,13 @@ impl NewCondition {
 /// ```
 pub fn new(
     type_: impl Into<String>,
-    holds: bool,
+    status: impl Into<ConditionStatus>,
     reason: impl Into<String>,
     message: impl Into<String>,
 ) -> NewCondition {
     NewCondition {
         type_: type_.into(),
-        status: if holds { "True" } else { "False" },
+        status: status.into(),
         reason: reason.into(),
         message: message.into(),
         observed_generation: None,
@@ -69,7 +107,7 @@ pub fn new(
 /// let ready = windlass::conditions::unknown("Ready", "NoAnswer", "the store was not reached");
 /// ```
 pub fn unknown(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> NewCondition {
-    NewCondition { status: "Unknown", ..new(type_, false, reason, message) }
+    new(type_, ConditionStatus::Unknown, reason, message)
 }
 
 /// Adds a condition or replaces the one of its type, and says whether anything changed. The
@@ -94,14 +132,14 @@ pub fn set(conditions: &mut Vec<Condition>, condition: NewCondition, now: Timest
             message: condition.message,
             observed_generation: condition.observed_generation,
             reason: condition.reason,
-            status: condition.status.to_owned(),
+            status: condition.status.as_str().to_owned(),
             type_: condition.type_,
         });
         return true;
     };
     let before = known.clone();
-    if known.status != condition.status {
-        condition.status.clone_into(&mut known.status);
+    if known.status != condition.status.as_str() {
+        condition.status.as_str().clone_into(&mut known.status);
         known.last_transition_time = Time(now);
     }
     known.reason = condition.reason;

@@ -69,6 +69,11 @@ pub(crate) fn from_ref<T: DeserializeOwned>(value: &Value) -> Result<T, DecodeEr
     T::deserialize(value).or_else(|_| from_slice(value.to_string().as_bytes()))
 }
 
+/// Decodes an object that was encoded by the same type, in which nothing is to be filled in.
+pub(crate) fn strictly<T: DeserializeOwned>(value: &Value) -> Result<T, DecodeError> {
+    T::deserialize(value).map_err(|error| repair::refused(&error))
+}
+
 #[cold]
 fn slow<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> Result<Repaired<T>, DecodeError> {
     let mut object = None;

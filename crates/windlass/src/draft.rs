@@ -20,12 +20,14 @@
 //! is sent, and if the list is another there, committing fails with [`ClientError::Hidden`]: make the draft of what
 //! [`CachedClient::live`](crate::CachedClient::live) reads. Conditions are merged by type here, too.
 
+mod condition;
 pub(crate) mod elements;
 
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use condition::Refused;
 use kube::Resource;
 use kube::api::{ApiResource, Patch};
 use serde_json::{Map, Value, json};
@@ -53,6 +55,8 @@ use crate::object::{AsObject, Object, describe, form};
 pub struct Draft<K> {
     base: Arc<K>,
     object: K,
+    /// A condition that could not be set: committing fails.
+    refused: Option<Refused>,
 }
 
 impl<K> Deref for Draft<K> {
@@ -104,7 +108,7 @@ const ATTEMPTS: usize = 10;
 impl<K: Object> Draft<K> {
     /// A draft that starts from an object as it was read.
     pub fn new(base: Arc<K>) -> Self {
-        Self { object: K::clone(&base), base }
+        Self { object: K::clone(&base), base, refused: None }
     }
 
     /// The object as it was read or last committed.
@@ -143,6 +147,10 @@ impl<K: Object> Draft<K> {
         let objects = &target.target();
         let dt = objects.dynamic_type();
         let key = ObjectKey::of(&*self.base);
+        if let Some(Refused { condition, reason }) = self.refused.clone() {
+            let kind = describe(&ApiResource::erase::<K>(dt));
+            return Err(ClientError::Condition { kind, key: key.to_string(), condition, reason });
+        }
         let (before, mut after) = (encode(&*self.base, dt)?, encode(&self.object, dt)?);
         let mut committed = Committed::default();
         let status_diff = diff_of("status", &before, &after);
@@ -211,7 +219,7 @@ impl<K: Object> Draft<K> {
             match objects.patch(key, &Patch::Merge(&sent)).await {
                 // A uid cannot change. To those who ask, another object is a conflict, as with lists.
                 Err(error) if !guarded && error.is_invalid() => {
-                    let live = objects.get_live(key).await?;
+                    let live = objects.live().get(key).await?;
                     if live.is_none_or(|live| live.meta().uid == self.base.meta().uid) {
                         return Err(error);
                     }
@@ -285,12 +293,12 @@ impl Live {
     async fn look<K: Object>(objects: &Objects<K>, key: &ObjectKey) -> Result<Option<Self>, ClientError> {
         let dt = objects.dynamic_type();
         if K::metadata_api() {
-            let live = objects.get_live(key).await?;
+            let live = objects.live().get(key).await?;
             let known = live.as_ref().map(|live| encode(live, dt)).transpose()?;
             return Ok(known.map(|known| Self { raw: known.clone(), known }));
         }
         let whole = objects.client().dynamic(&ApiResource::erase::<K>(dt));
-        let Some(live) = whole.get_live(key).await? else { return Ok(None) };
+        let Some(live) = whole.live().get(key).await? else { return Ok(None) };
         let raw = serde_json::to_value(&live).map_err(|source| unencodable::<K>(dt, source))?;
         let known = encode(&decode::<K>("get", key, &raw, dt)?, dt)?;
         Ok(Some(Self { raw, known }))

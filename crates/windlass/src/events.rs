@@ -241,3 +241,36 @@ async fn flush(buffer: &mpsc::Sender<Item>) {
         tracing::warn!("events not written in time");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{ApiResource, DynamicObject};
+
+    use super::*;
+    use crate::draft::Draft;
+
+    #[test]
+    fn events_are_about_objects_in_every_form() {
+        let (recorder, mut records) = Recorder::capture("test");
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("x".into());
+        let shared = Arc::new(map.clone());
+        recorder.normal(&map, "Seen", "");
+        recorder.normal(&shared, "Seen", "");
+        recorder.warning(&Draft::new(shared), "Lost", "");
+        let mut dynamic = DynamicObject::new("x", &ApiResource::erase::<ConfigMap>(&()));
+        recorder.normal(&dynamic, "Seen", "");
+        for _ in 0..4 {
+            let regarding = records.try_recv().expect("an event").regarding;
+            let told = (regarding.api_version.as_deref(), regarding.kind.as_deref(), regarding.name.as_deref());
+            assert_eq!(told, (Some("v1"), Some("ConfigMap"), Some("x")));
+        }
+        dynamic.types = None;
+        recorder.normal(&dynamic, "Seen", "");
+        assert!(records.try_recv().is_err(), "of no known kind");
+        assert_eq!(recorder.dropped.load(Ordering::Relaxed), 1);
+    }
+}

@@ -262,7 +262,7 @@ async fn change<K: Object>(
         match objects.patch(&key, &Patch::Merge(patch)).await {
             Ok(object) => return Ok(Some(Arc::new(object))),
             Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) if error.is_conflict() && attempt < ATTEMPTS => match objects.get_live(&key).await? {
+            Err(error) if error.is_conflict() && attempt < ATTEMPTS => match objects.live().get(&key).await? {
                 Some(live) if live.meta().uid == uid => object = Arc::new(live),
                 _ => return Ok(None),
             },

@@ -9,12 +9,11 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-//! use k8s_openapi::jiff::Timestamp;
 //! use kube::CustomResource;
 //! use schemars::JsonSchema;
 //! use serde::{Deserialize, Serialize};
 //! use windlass::finalizer::{Finalize, Finalizer};
-//! use windlass::{Context, Controller, Draft, Manager, Outcome, conditions};
+//! use windlass::{Context, Controller, Manager, Outcome};
 //!
 //! #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 //! #[kube(group = "petstore.example.com", version = "v1", kind = "Pet", namespaced, status = "PetStatus")]
@@ -33,14 +32,11 @@
 //!
 //! impl Finalize<Pet> for Store {
 //!     async fn reconcile(&self, pet: Arc<Pet>, ctx: Context) -> windlass::Result {
-//!         let generation = pet.metadata.generation;
-//!         let mut draft = Draft::new(pet);
-//!         let status = draft.status.get_or_insert_default();
-//!         status.id.get_or_insert_with(|| "made outside".to_string());
-//!         let ready = conditions::new("Ready", true, "Stored", "the pet is in the store");
-//!         conditions::set(&mut status.conditions, ready.observed(generation), Timestamp::now());
-//!         if draft.commit(ctx.client()).await?.status {
-//!             ctx.recorder().normal(&*draft, "Stored", "the pet is in the store");
+//!         let mut draft = ctx.draft(&pet);
+//!         draft.status.get_or_insert_default().id.get_or_insert_with(|| "made outside".to_string());
+//!         draft.condition("Ready", true, "Stored", "the pet is in the store");
+//!         if draft.commit(&ctx).await?.status {
+//!             ctx.recorder().normal(&pet, "Stored", "the pet is in the store");
 //!         }
 //!         Ok(Outcome::Done)
 //!     }
@@ -124,6 +120,7 @@ mod decode;
 mod host;
 mod http_server;
 mod key;
+mod names;
 mod object;
 mod outage;
 mod report;

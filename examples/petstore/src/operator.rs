@@ -22,7 +22,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use windlass::{
-    Context, Controller, Draft, Outcome, ReconcileError,
+    Context, Controller, Outcome, ReconcileError,
     controller::CompleteController,
     finalizer::{Finalize, Finalizer},
     predicate,
@@ -126,16 +126,16 @@ impl PetReconciler {
 async fn report(pet: &Arc<Pet>, answer: &Result<Ensured, StoreError>, ctx: &Context) -> Result<(), ReconcileError> {
     let verdict = Verdict::of(answer);
     let id = answer.as_ref().ok().map(|ensured| ensured.id.as_str());
-    let mut draft = Draft::new(Arc::clone(pet));
+    let mut draft = ctx.draft(pet);
     draft.status = Some(verdict.status(pet, id, Timestamp::now()));
-    draft.commit(ctx.client()).await?;
+    draft.commit(ctx).await?;
 
     let recorder = ctx.recorder();
     if !verdict.ready {
         // Every failure is told: the recorder makes one event with a count of them.
-        recorder.warning(&**pet, verdict.reason, verdict.message);
+        recorder.warning(pet, verdict.reason, verdict.message);
     } else if verdict.is_news(pet) {
-        recorder.normal(&**pet, verdict.reason, verdict.message);
+        recorder.normal(pet, verdict.reason, verdict.message);
     }
     Ok(())
 }

@@ -12,6 +12,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
+use kube::api::PropagationPolicy;
+use windlass::client::options::DeleteOptions;
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, ReconcileError, owner};
 
@@ -112,8 +114,8 @@ impl Run<'_> {
 
     async fn delete(&mut self, job: &Job) -> Result<(), ReconcileError> {
         let (key, recorder) = (ObjectKey::of(job), self.ctx.recorder());
-        let params = kube::api::DeleteParams::background();
-        if let Err(error) = self.ctx.client().objects::<Job>().delete(&key, &params).await {
+        let options = DeleteOptions::new().propagation(PropagationPolicy::Background);
+        if let Err(error) = self.ctx.client().delete_with::<Job>(&key, options).await {
             recorder.warning(&self.cron, "FailedDelete", format!("Deleted job: {}", pods::message(&error)));
             return Err(error.into());
         }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use kube::Resource;
-use kube::api::{ListParams, PartialObjectMeta, Patch};
+use kube::api::{PartialObjectMeta, Patch};
 use serde_json::json;
+use windlass::client::options::ListOptions;
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, Object, ObjectKey, Outcome, Reconcile, owner};
 
@@ -48,7 +49,7 @@ impl Reconcile<Claim> for Claims {
             return Ok(Outcome::Done);
         }
         // The cache may not show a pod yet that was just bound to a node.
-        let pods = ctx.live().list::<Pod>(Some(namespace), &ListParams::default()).await?;
+        let pods = ctx.live().list_with::<Pod>(ListOptions::new().namespace(namespace)).await?;
         if pods.iter().any(|pod| uses(pod, &claim)) {
             return Ok(Outcome::Done);
         }

@@ -156,6 +156,18 @@ impl<K: Object> Lister<K> {
         self.read_index(&format!("user/{index}"), value)
     }
 
+    /// Whether an index of this name was added with [`add_index`](Self::add_index).
+    pub fn has_index(&self, index: &str) -> bool {
+        let name = format!("user/{index}");
+        self.informers.iter().all(|informer| informer.read(|store| store.has_index(&name)))
+    }
+
+    /// Whether an index would file an object under a value.
+    pub(crate) fn files(&self, index: &str, value: &str, object: &K) -> bool {
+        let name = format!("user/{index}");
+        self.informers.iter().any(|informer| informer.read(|store| store.files(&name, value, object)))
+    }
+
     /// Number of objects.
     pub fn len(&self) -> usize {
         self.informers.iter().map(|informer| informer.read(Store::len)).sum()

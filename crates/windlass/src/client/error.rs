@@ -80,6 +80,36 @@ pub enum ClientError {
         /// The list, as `spec.tricks`, or what it is in.
         field: String,
     },
+    /// A condition that a draft's object cannot have. Nothing was sent.
+    #[error("commit {kind} {key}: the condition {condition:?} cannot be set: {reason}")]
+    Condition {
+        /// The kind.
+        kind: String,
+        /// The object.
+        key: String,
+        /// The type of the condition.
+        condition: String,
+        /// Why there is no place for it.
+        reason: String,
+    },
+    /// Options that cannot be, as a selector that cannot be understood. Nothing was sent.
+    #[error("{verb} {kind}: {reason}")]
+    Options {
+        /// What was attempted.
+        verb: &'static str,
+        /// The kind.
+        kind: String,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// A list by an index that the lister of the kind does not have.
+    #[error("list {kind}: there is no index {index:?}: add it with `Lister::add_index` before it is listed by")]
+    UnknownIndex {
+        /// The kind.
+        kind: String,
+        /// The index.
+        index: String,
+    },
     /// The cache has no complete state.
     #[error(transparent)]
     Cache(#[from] SyncError),
@@ -121,6 +151,17 @@ impl ClientError {
     /// Whether an object of that name is there already.
     pub fn is_already_exists(&self) -> bool {
         self.status().is_some_and(Status::is_already_exists)
+    }
+
+    /// Whether the server asks to come back later (429): it is busy or, for an [eviction](super::CachedClient::evict),
+    /// the pod's disruption budget cannot spare the pod now.
+    pub fn is_too_many_requests(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 429)
+    }
+
+    /// Whether this client may not do that.
+    pub fn is_forbidden(&self) -> bool {
+        self.status().is_some_and(Status::is_forbidden)
     }
 
     /// Whether the server would not accept the object however often it is sent.

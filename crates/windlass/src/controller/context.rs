@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::Lister;
 use crate::children::Children;
+use crate::client::options::ListOptions;
 use crate::client::{CachedClient, ClientError, Live, Objects, Target, target};
 use crate::draft::Draft;
 use crate::events::Recorder;
@@ -127,6 +128,28 @@ impl Context {
         self.objects().list().await
     }
 
+    /// Objects from the cache: of a namespace, with certain labels or fields, or filed under a value of an index. See
+    /// [`CachedClient::list_with`]. Of its own kind, a controller sees those that it looks after.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use k8s_openapi::api::core::v1::{Node, Pod};
+    /// # use windlass::{Context, Outcome};
+    /// use windlass::client::options::ListOptions;
+    ///
+    /// async fn reconcile(node: Arc<Node>, ctx: Context) -> windlass::Result {
+    ///     let name = node.metadata.name.as_deref().unwrap_or_default();
+    ///     let pods = ctx.list_with::<Pod>(ListOptions::new().fields(format!("spec.nodeName={name}"))).await?;
+    ///     Ok(Outcome::Done)
+    /// }
+    /// ```
+    pub async fn list_with<K: Object>(&self, options: ListOptions) -> Result<Vec<Arc<K>>, ClientError>
+    where
+        K::DynamicType: Default,
+    {
+        self.objects().list_with(options).await
+    }
+
     /// Everything that can be done with one kind. Cached reads of the controller's own kind show what
     /// [`get`](Self::get) shows: the part that it looks after.
     pub fn objects<K: Object>(&self) -> Objects<K>
@@ -203,7 +226,7 @@ impl Context {
     /// # use windlass::{Context, ObjectKey, Outcome};
     /// async fn reconcile(object: Arc<DynamicObject>, ctx: Context) -> windlass::Result {
     ///     let objects = ctx.own::<DynamicObject>().ok_or("a controller of another type")?;
-    ///     let live = objects.get_live(&ObjectKey::of(&object)).await?;
+    ///     let live = objects.live().get(&ObjectKey::of(&object)).await?;
     ///     Ok(Outcome::Done)
     /// }
     /// ```

@@ -6,15 +6,13 @@
 use std::borrow::Cow;
 
 use super::Event;
+pub(super) use crate::names::is_subdomain;
+use crate::names::{NAME, is_qualified};
 
 /// Bytes of a note.
 const NOTE: usize = 1024;
 /// Bytes of a reason, and of an action.
 const WORD: usize = 128;
-/// Bytes of the part of a qualified name after the slash.
-const NAME: usize = 63;
-/// Bytes of the part before it.
-const PREFIX: usize = 253;
 /// Who reports, and why, if nobody says.
 const NOBODY: &str = "windlass";
 const NOTHING: &str = "Unknown";
@@ -55,27 +53,6 @@ pub(super) fn instance(reporter: &str, host: &str) -> String {
     let mut text = if host.is_empty() { reporter.to_owned() } else { format!("{reporter}-{host}") };
     truncate(&mut text, WORD);
     text
-}
-
-/// As `IsQualifiedName` in apimachinery: a name, perhaps with a domain and a slash before it.
-fn is_qualified(text: &str) -> bool {
-    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    name.len() <= NAME
-        && name.bytes().all(inner)
-        && has_edges(name, |byte| byte.is_ascii_alphanumeric())
-        && prefix.is_none_or(|prefix| prefix.len() <= PREFIX && is_subdomain(prefix))
-}
-
-/// Whether a name is one that objects can have.
-pub(super) fn is_subdomain(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    name.split('.').all(|part| has_edges(part, plain) && part.bytes().all(|byte| plain(byte) || byte == b'-'))
-}
-
-fn has_edges(text: &str, allowed: impl Fn(u8) -> bool) -> bool {
-    let edges = [text.as_bytes().first(), text.as_bytes().last()];
-    edges.into_iter().all(|edge| edge.copied().is_some_and(&allowed))
 }
 
 fn truncate(text: &mut String, bytes: usize) {

@@ -271,6 +271,13 @@ impl<K: Object> Store<K> {
         found
     }
 
+    /// Whether an index would file an object under a value.
+    pub(crate) fn files(&self, name: &str, value: &str, object: &K) -> bool {
+        let index = self.indexes.get(name);
+        let values = index.and_then(|index| index.values_of(&ObjectKey::of(object), object));
+        values.is_some_and(|values| values.iter().any(|own| own == value))
+    }
+
     pub(crate) fn add_index(&mut self, name: &str, values: IndexFn<K>) {
         let panics = Arc::clone(&self.panics);
         let mut index = Index { name: name.to_owned(), values, keys: HashMap::new(), panics };

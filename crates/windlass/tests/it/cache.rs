@@ -12,11 +12,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams,
-    PostParams,
+    Api, ApiResource, DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams,
 };
 use serde_json::json;
 use tower::ServiceExt;
+use windlass::client::options::ListOptions;
 use windlass::controller::from_fn;
 use windlass::{CachedClient, Controller, Manager, ObjectKey, Outcome};
 
@@ -313,17 +313,18 @@ async fn a_live_list_goes_on_where_a_page_ends() {
     for n in 0..7 {
         bench.create(&pet(&format!("pet-{n}"))).await;
     }
-    let (mut params, mut pages) = (ListParams::default().limit(3), Vec::new());
+    let three = ListOptions::new().namespace("default").limit(3);
+    let (mut options, mut pages) = (three.clone(), Vec::new());
     loop {
-        let page = client.live().page::<Pet>(Some("default"), &params).await.expect("listed");
+        let page = client.live().page::<Pet>(options.clone()).await.expect("listed");
         pages.push(page.items.len());
-        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-        if params.continue_token.is_none() {
-            break;
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => options = options.continue_from(token),
+            None => break,
         }
     }
     assert_eq!(pages, [3, 3, 1]);
-    let first = client.live().list::<Pet>(Some("default"), &ListParams::default().limit(3)).await.expect("listed");
+    let first = client.live().list_with::<Pet>(three).await.expect("listed");
     assert_eq!(first.len(), 3);
     client.caches().stop().await;
 }
@@ -368,7 +369,7 @@ async fn metadata_only_is_all_that_is_asked_for() {
     assert!(client.get::<Meta>(&key).await.expect("read").is_some());
     assert_eq!(asked.entries(), [form("PartialObjectMetadata")], "the watch");
     assert!(client.live().get::<Meta>(&key).await.expect("read").is_some());
-    client.live().list::<Meta>(None, &ListParams::default()).await.expect("listed");
+    client.live().list::<Meta>().await.expect("listed");
     assert_eq!(asked.entries()[1..], [form("PartialObjectMetadata"), form("PartialObjectMetadataList")]);
     client.caches().stop().await;
 }

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use windlass::client::ClientError;
+use windlass::client::options::ListOptions;
 use windlass::{Manager, ObjectKey};
 
 use crate::bench::{Bench, Pet, Running, pet, wait_for};
@@ -75,7 +76,7 @@ async fn a_service_condition_without_a_time_is_read_everywhere() {
     // As the server has it, and as it answers writes.
     let live = client.live().get::<Service>(&listed).await.expect("read").expect("there");
     assert!(is_zero(&live));
-    let all = client.live().list::<Service>(Some("default"), &ListParams::default()).await.expect("listed");
+    let all = client.live().list_with::<Service>(ListOptions::new().namespace("default")).await.expect("listed");
     assert_eq!(all.iter().filter(|service| is_zero(service)).count(), 2);
     let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     assert!(is_zero(&client.patch::<Service>(&listed, &patch).await.expect("patched")));

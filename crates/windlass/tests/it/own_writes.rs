@@ -7,15 +7,14 @@ use futures::StreamExt;
 use http_body_util::BodyExt;
 use k8s_openapi::api::autoscaling::{v1, v2};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PartialObjectMeta, Patch, PostParams,
-};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta, Patch, PostParams};
 use kube::core::Selector;
 use serde_json::json;
 use tokio::sync::watch;
 use tower::ServiceExt;
 use windlass::Draft;
 use windlass::cache::Scope;
+use windlass::client::options::ListOptions;
 use windlass::informer::Change;
 use windlass::{CachedClient, ObjectKey, finalizer};
 
@@ -68,7 +67,7 @@ async fn a_write_of_one_kind_is_not_seen_in_another_of_the_same_type() {
     assert!(secrets.get(&key).await.expect("read").is_none());
     let secret = DynamicObject::new("x", &kind("Secret")).within("default").data(json!({}));
     secrets.create(&secret).await.expect("created");
-    maps.delete(&key, &DeleteParams::default()).await.expect("deleted");
+    maps.delete(&key).await.expect("deleted");
     assert!(maps.get(&key).await.expect("read").is_none());
     assert!(secrets.get(&key).await.expect("read").is_some());
     client.caches().stop().await;
@@ -103,7 +102,7 @@ async fn a_write_is_seen_in_every_form_of_its_kind() {
     let seen = typed.get(&key).await.expect("read").expect("there");
     assert_eq!(seen.metadata.labels.as_ref().map(|labels| labels["form"].as_str()), Some("dynamic"));
 
-    typed.delete(&key, &DeleteParams::default()).await.expect("deleted");
+    typed.delete(&key).await.expect("deleted");
     assert!(dynamic.get(&key).await.expect("read").is_none());
     assert!(metadata.get(&key).await.expect("read").is_none());
     client.caches().stop().await;
@@ -171,8 +170,8 @@ async fn an_object_of_a_kind_known_at_run_time_says_what_it_is_wherever_it_comes
     let client = bench.client();
     client.create(&map("default", "m")).await.expect("created");
     let maps = client.dynamic(&kind("ConfigMap"));
-    let listed = maps.list_live(Some("default"), &ListParams::default()).await.expect("listed");
-    let found = maps.get_live(&ObjectKey::new("default", "m")).await.expect("read");
+    let listed = maps.live().list_with(ListOptions::new().namespace("default")).await.expect("listed");
+    let found = maps.live().get(&ObjectKey::new("default", "m")).await.expect("read");
     let cached = maps.get(&ObjectKey::new("default", "m")).await.expect("read").expect("there");
     for object in listed.iter().chain(&found).chain([&*cached]) {
         assert_eq!(object.types.as_ref().map(|types| types.kind.as_str()), Some("ConfigMap"));

@@ -15,9 +15,11 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use windlass::children::{Children, Pruned};
 use windlass::client::ClientError;
+use windlass::client::options::ListOptions;
+use windlass::conditions::{self, ConditionStatus};
 use windlass::draft::{Committed, Draft};
 use windlass::events::{Broadcaster, EventApi, Recorder};
-use windlass::{CachedClient, Context, Manager, ObjectKey, conditions};
+use windlass::{CachedClient, Context, Manager, ObjectKey};
 
 use crate::adversity::{forward, through};
 use crate::bench::{Bench, Pet, PetStatus, Running, pet, wait_for};
@@ -608,7 +610,7 @@ async fn a_name_is_no_more_than_a_part_of_the_path() {
     assert_eq!(error.to_string(), "delete pets.petstore.example.com/v1 default/a%b: \"a%b\" may not contain '%'");
 
     // Where a namespace is asked for, too.
-    let elsewhere = client.live().list::<Pet>(Some(".."), &ListParams::default()).await;
+    let elsewhere = client.live().list_with::<Pet>(ListOptions::new().namespace("..")).await;
     assert!(matches!(elsewhere, Err(ClientError::InvalidName { .. })));
     let key = ObjectKey::new("..", "victim");
     assert!(matches!(client.live().get::<Pet>(&key).await, Err(ClientError::InvalidName { .. })));
@@ -720,6 +722,42 @@ async fn two_field_managers_apply_different_fields_of_one_child() {
     assert_eq!(fields, ["a", "b"]);
     assert_eq!(apply(&client, "b").await, (fields.clone(), version.clone()), "nothing to do");
     assert_eq!(apply(&other, "a").await, (fields, version), "nothing to do");
+    client.caches().stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_knows_generation_and_time() {
+    let bench = Bench::start().await;
+    let client = bench.client();
+    let thor = Arc::new(client.create(&pet("thor")).await.expect("created"));
+    let mut draft = Draft::new(Arc::clone(&thor));
+    draft.condition("Ready", true, "Stored", "in the store").condition("Fed", false, "Hungry", "");
+    assert_eq!(draft.commit(&client).await.expect("committed"), Committed { object: false, status: true });
+    let stored = draft.status.clone().expect("a status").conditions;
+    assert!(conditions::is_current(&stored, "Ready", thor.metadata.generation.expect("a generation")));
+    assert!(conditions::is_false(&stored, "Fed"));
+
+    let latest = client.get::<Pet>(&ObjectKey::of(&thor)).await.expect("read").expect("there");
+    let mut draft = Draft::new(latest);
+    draft.condition("Ready", true, "Stored", "in the store");
+    assert_eq!(draft.commit(&client).await.expect("committed"), Committed::default(), "nothing changed");
+    draft.condition("Ready", ConditionStatus::Unknown, "NoAnswer", "");
+    draft.commit(&client).await.expect("committed");
+    let ready = conditions::find(&draft.status.as_ref().expect("a status").conditions, "Ready").cloned();
+    assert_eq!(ready.map(|ready| ready.status).as_deref(), Some("Unknown"));
+
+    let mut map = ConfigMap::default();
+    (map.metadata.namespace, map.metadata.name) = (Some("default".into()), Some("x".into()));
+    let map = client.create(&map).await.expect("created");
+    let mut draft = Draft::new(Arc::new(map));
+    draft.immutable = Some(true);
+    draft.condition("Ready", true, "Stored", "");
+    let error = draft.commit(&client).await.expect_err("no place for it");
+    let told = "commit configmaps/v1 default/x: the condition \"Ready\" cannot be set: \
+                its type has no list `status.conditions`";
+    assert_eq!(error.to_string(), told);
+    let live = client.live().get::<ConfigMap>(&ObjectKey::new("default", "x")).await.expect("read").expect("there");
+    assert_eq!(live.immutable, None, "nothing was sent");
     client.caches().stop().await;
 }
 

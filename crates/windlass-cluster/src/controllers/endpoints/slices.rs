@@ -6,7 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ListParams, PartialObjectMeta};
+use kube::api::PartialObjectMeta;
+use windlass::client::options::ListOptions;
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, ReconcileError};
 
@@ -125,8 +126,8 @@ impl Plan {
         labels.insert(SERVICE_NAME.to_owned(), self.service.name().to_owned());
         let wanted = format!("{SERVICE_NAME}={},{MANAGED_BY}={}", self.service.name(), self.controller);
         // Live, since a slice that was just created must not be created again.
-        let params = ListParams::default().labels(&wanted);
-        let existing = ctx.live().list::<EndpointSlice>(self.service.namespace(), &params).await?;
+        let options = ListOptions::new().namespace(self.service.namespace().unwrap_or_default()).labels(wanted);
+        let existing = ctx.live().list_with::<EndpointSlice>(options).await?;
         let (created, changed, deleted) = self.arrange(existing);
         for slice in deleted {
             ctx.client().delete::<EndpointSlice>(&ObjectKey::of(&slice)).await?;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
-use kube::api::{ApiResource, DeleteParams, GetParams, ListParams, Patch, Preconditions, PropagationPolicy};
+use kube::api::{ApiResource, GetParams, Patch, PropagationPolicy};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use windlass::client::options::{DeleteOptions, ListOptions};
 use windlass::client::{ClientError, Objects};
 use windlass::queue::{Completion, Priority};
 use windlass::{CachedClient, ObjectKey};
@@ -199,16 +200,9 @@ impl Collector {
         policy: PropagationPolicy,
     ) -> Result<Attempt, CollectError> {
         let uid = seen.metadata.uid.clone();
-        let mut params = DeleteParams {
-            propagation_policy: Some(policy),
-            preconditions: Some(Preconditions {
-                uid: uid.clone(),
-                resource_version: seen.metadata.resource_version.clone(),
-            }),
-            ..DeleteParams::default()
-        };
         let Place { objects, key, .. } = place;
-        let deleted = match objects.delete(key, &params).await {
+        let as_seen = DeleteOptions::of(&seen).propagation(policy.clone());
+        let deleted = match objects.delete_with(key, as_seen).await {
             Err(error) if error.is_conflict() => {
                 let Some(live) = self.look(place).await? else { return Ok(Attempt::Absent) };
                 let same_owners = live.metadata.owner_references == seen.metadata.owner_references;
@@ -216,8 +210,7 @@ impl Collector {
                     return Err(error.into());
                 }
                 // Frequent writes of something else must not keep an object alive.
-                params.preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
-                objects.delete(key, &params).await?
+                objects.delete_with(key, DeleteOptions::new().uid(seen.uid()).propagation(policy)).await?
             }
             other => other?,
         };
@@ -295,7 +288,7 @@ impl Collector {
         let kinds = kinds.filter(|served| is_watched(served) && (served.namespaced || namespace.is_none()));
         let found = kinds.map(async |served| {
             let objects = self.client.objects_of::<Metadata>(served.resource.clone());
-            let listed = objects.list_live(namespace, &ListParams::default()).await;
+            let listed = objects.live().list_with(ListOptions::new().namespace(namespace.unwrap_or_default())).await;
             (served, listed)
         });
         let found: Vec<_> = futures::stream::iter(found).buffer_unordered(LISTS).collect().await;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::PropagationPolicy;
+use windlass::client::options::DeleteOptions;
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile};
 
@@ -30,9 +31,8 @@ impl Reconcile<Job> for TimeToLive {
         if left(&job) != Some(Duration::ZERO) {
             return Ok(Outcome::Done);
         }
-        let preconditions = Preconditions { uid: job.metadata.uid, resource_version: None };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::foreground() };
-        ctx.client().objects::<Job>().delete(&key, &params).await?;
+        let options = DeleteOptions::new().uid(job.metadata.uid.unwrap_or_default());
+        ctx.client().delete_with::<Job>(&key, options.propagation(PropagationPolicy::Foreground)).await?;
         Ok(Outcome::Done)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ListParams;
+use windlass::client::options::ListOptions;
 use windlass::{CachedClient, ReconcileError};
 use windlass_server::quota::{Amounts, Evaluator, Scope, add};
 use windlass_server::validation::quantity::Quantity;
@@ -33,16 +33,17 @@ pub(super) async fn count(
             amounts.retain(|name, _| names.contains(&name.as_str()));
             add(&mut sum, amounts);
         };
-        let (resource, all, now) = (served.resource.clone(), ListParams::default(), Timestamp::now());
+        let (resource, now) = (served.resource.clone(), Timestamp::now());
+        let all = ListOptions::new().namespace(namespace.unwrap_or_default());
         if !evaluator.counts_only() {
-            for object in client.dynamic(&resource).list_live(namespace, &all).await? {
+            for object in client.dynamic(&resource).live().list_with(all).await? {
                 let object = serde_json::to_value(object)?;
                 if evaluator.is_in_scope(&scopes, &object) {
                     add_measured(evaluator.usage(&object, now));
                 }
             }
         } else if scopes.is_empty() {
-            let listed = client.objects_of::<Metadata>(resource).list_live(namespace, &all).await?;
+            let listed = client.objects_of::<Metadata>(resource).live().list_with(all).await?;
             let number = Quantity::from_int(listed.len() as i64);
             add_measured(names.iter().map(|name| ((*name).to_owned(), number)).collect());
         }
