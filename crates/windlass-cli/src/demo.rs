@@ -26,8 +26,8 @@ use tokio::sync::watch;
 use windlass_server::depth;
 
 use crate::args::Demo;
-use crate::logging;
 use crate::signals::Signals;
+use crate::{logging, open_files};
 use display::Display;
 use pets::Pets;
 use stage::Stage;
@@ -37,6 +37,7 @@ pub(crate) fn run(args: &Demo) -> Result<ExitCode> {
     if logs {
         logging::init();
     }
+    open_files::raise_limit();
     let pets = watch::Sender::new(Pets::default());
     let display = Display::choose(args.output, logs, pets.subscribe());
     depth::run(async || perform(args, &pets, &display).await)?

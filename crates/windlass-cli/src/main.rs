@@ -11,6 +11,7 @@ mod list;
 mod logging;
 mod manifests;
 mod memory;
+mod open_files;
 mod output;
 mod private;
 mod signals;

@@ -15,7 +15,7 @@ use windlass_server::depth;
 use crate::args::Up;
 use crate::home::Home;
 use crate::signals::Signals;
-use crate::{kubeconfig, logging, memory, output};
+use crate::{kubeconfig, logging, memory, open_files, output};
 use starter::Starter;
 
 /// Any free port of this machine alone.
@@ -30,6 +30,7 @@ pub(crate) fn run(args: &Up) -> Result<ExitCode> {
         return background::run(args, &home);
     }
     memory::give_back_at_once();
+    open_files::raise_limit();
     let served = depth::run(async || foreground(args, &home).await)?;
     if args.watched
         && let Err(error) = &served

@@ -16,6 +16,7 @@ use crate::authz::Rbac;
 use crate::catalog::Catalog;
 use crate::crd::controller::Progress;
 use crate::effort::Sidings;
+use crate::handler::BodyBudget;
 use crate::metrics::Metrics;
 use crate::registry::contention::Contention;
 use crate::render::RenderCache;
@@ -59,6 +60,8 @@ pub struct Api {
     pub(crate) sidings: Sidings,
     /// What watchers share.
     pub(crate) render_cache: RenderCache,
+    /// What the bodies of requests may take.
+    pub(crate) body_budget: Arc<BodyBudget>,
     /// Who writes an object next when several have met.
     pub(crate) contention: Contention,
     /// What requests are dated with and tokens judged by.

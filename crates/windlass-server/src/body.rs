@@ -13,6 +13,7 @@ pub struct Body {
     inner: Inner,
     /// Dropped together with the body: counts open watches.
     _guard: Option<Box<dyn Send>>,
+    is_long_running: bool,
 }
 
 enum Inner {
@@ -28,7 +29,7 @@ impl Body {
 
     /// A body made as it is read: long lists and watches.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { inner: Inner::Stream(stream.boxed()), _guard: None }
+        Self { inner: Inner::Stream(stream.boxed()), _guard: None, is_long_running: false }
     }
 
     /// The same body, with something that sees each piece of it on its way, if it is made as it is read. It is dropped
@@ -47,13 +48,24 @@ impl Body {
     /// The same body, with something that is dropped when it ends or the client goes away.
     #[must_use]
     pub fn guarded(self, guard: impl Send + 'static) -> Self {
-        Self { inner: self.inner, _guard: Some(Box::new(guard)) }
+        Self { _guard: Some(Box::new(guard)), ..self }
+    }
+
+    /// The same body, which the client may read for as long as it wants.
+    #[must_use]
+    pub(crate) fn long_running(self) -> Self {
+        Self { is_long_running: true, ..self }
+    }
+
+    /// Whether the client may read it for as long as it wants.
+    pub(crate) fn is_long_running(&self) -> bool {
+        self.is_long_running
     }
 }
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Self {
-        Self { inner: Inner::Full(bytes.into()), _guard: None }
+        Self { inner: Inner::Full(bytes.into()), _guard: None, is_long_running: false }
     }
 }
 

@@ -4,6 +4,11 @@
 //! authenticate ▸ resolve the path ▸ authorise ▸ read the body ▸ registry ▸ render
 //! ```
 
+mod body;
+mod budget;
+mod deadline;
+
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,13 +33,11 @@ use crate::request::{self, Query, ResourcePath, Target, Verb};
 use crate::status::{Qualified, Status};
 use crate::{authn, authz, documents, health, table};
 
+use body::Read;
+pub(crate) use budget::BodyBudget;
+
 /// The subresource whose requests are passed on.
 const PROXY: &str = "proxy";
-/// Bodies may be this large.
-const BODY_LIMIT: usize = 3 << 20;
-/// Of larger ones this much more is read, for no longer than this.
-const DRAIN_LIMIT: usize = 16 << 20;
-const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// What the connection itself proved about the client; put into a request's extensions by whoever
 /// accepted the connection.
@@ -95,15 +98,17 @@ fn without_body(response: Response<Body>) -> Response<Body> {
 }
 
 async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Response<Body>, Status> {
+    let path = request::decode_path(request.uri().path());
+    let target = Target::parse(&path);
+    let query = Query::parse(request.uri().query());
+    let timeout = deadline::timeout(&target, request.method(), &query)?;
     let peer = request.extensions().get::<Peer>().map(|peer| &peer.0);
     let user = authn::authenticate(api, request.headers(), peer).await?;
-    let path = request::decode_path(request.uri().path());
-    match Target::parse(&path) {
-        Target::Resource(path) => resource(api, user, path, request).await,
+    match target {
+        Target::Resource(path) => resource(api, user, path, query, timeout, request).await,
         target => {
             let (path, verb) = (&*path, request.method().as_str().to_lowercase());
             authorize(api, user, request.headers(), &verb, authz::Target::Path(path))?;
-            let query = Query::parse(request.uri().query());
             if let Some(response) = health::answer(api, path, &query) {
                 return Ok(response);
             }
@@ -131,10 +136,11 @@ async fn resource(
     api: &Arc<Api>,
     user: User,
     path: ResourcePath,
+    query: Query,
+    timeout: Option<Duration>,
     request: Request<Payload>,
 ) -> Result<Response<Body>, Status> {
     let started = Instant::now();
-    let query = Query::parse(request.uri().query());
     let watch = query.flag("watch").unwrap_or(false);
     let verb = path.verb(request.method(), watch);
     let name = authz::requested_name(verb, &path, &query);
@@ -166,7 +172,10 @@ async fn resource(
     let waits = Waits::default();
     let waited = waits.clone();
     let result = async {
-        let body = if matches!(verb, Verb::Get | Verb::List | Verb::Watch) { Bytes::new() } else { read(body).await? };
+        let reads = !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
+        // The room for the body is given back once the request is answered.
+        let Read { bytes: body, room: _room } =
+            if reads { body::read(&api.body_budget, &user, body).await? } else { Read::default() };
         api.sidings.aside(served.qualified(), effort::is_large_write(body.len())).await;
         let context = Context {
             api: Arc::clone(api),
@@ -190,10 +199,23 @@ async fn resource(
         }
         Ok(render::answer(&render_context, answer).await)
     };
-    let mut response = match result.await {
+    // Pinned, so that there is room for it once.
+    let mut result = pin!(result);
+    let result = match timeout {
+        None => result.as_mut().await,
+        // Most requests do not wait for anything, and then there is no timer.
+        Some(timeout) => match tokio::time::timeout(timeout, result.as_mut()).await {
+            Ok(result) => result,
+            Err(_) => Err(Status::request_timed_out()),
+        },
+    };
+    let mut response = match result {
         Ok(response) => response,
         Err(status) => render::status(&status, &fallback),
     };
+    if timeout.is_none() {
+        response = response.map(Body::long_running);
+    }
     if verb == Verb::Watch && response.status().is_success() {
         api.metrics.watching(&labels, 1);
         let guard = WatchGuard { api: Arc::clone(api), labels: labels.clone() };
@@ -336,57 +358,6 @@ fn check_name(name: &str) -> Result<(), Status> {
         _ => return Ok(()),
     };
     Err(Status::bad_request(format!("Name parameter invalid: {}: {why}", quote(name))))
-}
-
-/// Reads a body. Of one that is too large a little more is read and thrown away before it is refused: a client
-/// that is still sending would not see the answer otherwise, only that the stream was reset.
-async fn read(mut body: Payload) -> Result<Bytes, Status> {
-    // Most bodies come in one piece, which is taken as it is.
-    let mut first = Bytes::new();
-    let mut rest = Vec::new();
-    while let Some(data) = piece(&mut body).await? {
-        if first.len() + rest.len() + data.len() > BODY_LIMIT {
-            drop(data);
-            let _ = tokio::time::timeout(DRAIN_TIME, drain(body)).await;
-            return Err(Status::too_large(format!("limit is {BODY_LIMIT}")));
-        }
-        if first.is_empty() && rest.is_empty() {
-            first = data;
-            continue;
-        }
-        if rest.is_empty() {
-            rest.reserve(first.len() + data.len());
-            rest.extend_from_slice(&std::mem::take(&mut first));
-        }
-        rest.extend_from_slice(&data);
-    }
-    Ok(if rest.is_empty() { first } else { rest.into() })
-}
-
-/// The next piece of a body that holds data.
-async fn piece(body: &mut Payload) -> Result<Option<Bytes>, Status> {
-    loop {
-        match body.frame().await {
-            None => return Ok(None),
-            Some(Err(error)) => return Err(Status::bad_request(format!("the body could not be read: {error}"))),
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
-                }
-            }
-        }
-    }
-}
-
-/// Throws away what a client still sends, up to a limit.
-async fn drain(mut body: Payload) {
-    let mut left = DRAIN_LIMIT;
-    while let Ok(Some(data)) = piece(&mut body).await {
-        match left.checked_sub(data.len()) {
-            Some(rest) => left = rest,
-            None => return,
-        }
-    }
 }
 
 /// What a request counts as, in upstream's words.

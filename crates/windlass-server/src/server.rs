@@ -4,24 +4,24 @@
 //! Both answer through the same [`handle`]. Dropping the server stops its tasks; [`Server::stop`] also
 //! lets requests finish and closes the store.
 
+mod connection;
+mod connections;
+mod listener;
+mod progress;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use jiff::Timestamp;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use windlass_store::{Memory, Store, StoreError};
 
 use crate::admission::Webhooks;
@@ -43,13 +43,10 @@ use crate::render::RenderCache;
 use crate::watch::Hub;
 use crate::webhook::Clients;
 use crate::{admission, bootstrap, kubernetes_service, status};
+use connections::Connections;
+use listener::Accept;
 
-/// How long a stop waits for requests that are under way.
-const DRAIN: Duration = Duration::from_millis(500);
-/// Headers may be this large, as upstream's.
-const HEADER_LIMIT: u32 = 1 << 20;
-/// How long a client may take for its TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub use listener::Listener;
 
 /// Why a server could not start or serve.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +78,7 @@ pub struct ServerBuilder {
     tokens: Tokens,
     token_key: Option<Arc<TokenKey>>,
     clock: Clock,
+    max_connections: Option<usize>,
 }
 
 impl ServerBuilder {
@@ -120,6 +118,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Limits how many connections each socket has at once, instead of by the files that the process may open. At the
+    /// limit, a new connection takes the place of one that does nothing.
+    pub fn max_connections(mut self, limit: usize) -> Self {
+        self.max_connections = Some(limit);
+        self
+    }
+
     /// Starts the server's tasks; when this returns it can answer.
     pub fn start(self) -> BoxFuture<'static, Result<Server, ServerError>> {
         // Boxed: it is compiled here and not into each crate that starts a server.
@@ -141,6 +146,7 @@ impl ServerBuilder {
             sidings: Sidings::new(),
             contention: Contention::new(),
             render_cache: RenderCache::default(),
+            body_budget: Arc::default(),
             store,
             hub: Arc::clone(&hub),
             catalog: Catalog::new(),
@@ -173,7 +179,7 @@ impl ServerBuilder {
             tokio::spawn(async move { policed.rbac.run(&policed).await }),
             tokio::spawn(async move { cached.render_cache.run().await }),
         ];
-        Ok(Server { api, tasks })
+        Ok(Server { api, tasks, max_connections: self.max_connections })
     }
 }
 
@@ -193,12 +199,19 @@ impl ServerBuilder {
 pub struct Server {
     api: Arc<Api>,
     tasks: Vec<JoinHandle<()>>,
+    max_connections: Option<usize>,
 }
 
 impl Server {
     /// A server that keeps its objects in memory, unless told otherwise.
     pub fn builder() -> ServerBuilder {
-        ServerBuilder { store: None, tokens: Tokens::default(), token_key: None, clock: Box::new(Timestamp::now) }
+        ServerBuilder {
+            store: None,
+            tokens: Tokens::default(),
+            token_key: None,
+            clock: Box::new(Timestamp::now),
+            max_connections: None,
+        }
     }
 
     /// The server's shared state.
@@ -248,7 +261,9 @@ impl Server {
         let config = authority.server_config(&authority.server(&names)?)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let stop = CancellationToken::new();
-        let accept = Accept { api: Arc::clone(&self.api), acceptor, stop: stop.clone() };
+        let connections = self.max_connections.map_or_else(Connections::for_this_process, Connections::new);
+        let (api, connections) = (Arc::clone(&self.api), Arc::new(connections));
+        let accept = Accept { api, acceptor, connections, stop: stop.clone() };
         let (task, keeper) = accept.spawn(listener);
         Ok(Listener { address: local, api: Arc::clone(&self.api), stop, task, keeper })
     }
@@ -270,101 +285,6 @@ impl Drop for Server {
         for task in &self.tasks {
             task.abort();
         }
-    }
-}
-
-/// A socket that the server listens on.
-#[must_use]
-pub struct Listener {
-    address: SocketAddr,
-    api: Arc<Api>,
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-    keeper: JoinHandle<()>,
-}
-
-impl Listener {
-    /// The address, with the port that was picked.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Takes no new connections, ends watches and lets other requests finish, for a moment.
-    pub async fn stop(self) {
-        self.stop.cancel();
-        self.api.catalog.end_watches();
-        // The tasks only end by their own will or by a panic, which has been reported.
-        let _ = self.keeper.await;
-        let _ = self.task.await;
-    }
-}
-
-struct Accept {
-    api: Arc<Api>,
-    acceptor: TlsAcceptor,
-    stop: CancellationToken,
-}
-
-impl Accept {
-    /// A function of its own, so that all of this is compiled here and not into each crate that listens.
-    fn spawn(self, listener: TcpListener) -> (JoinHandle<()>, JoinHandle<()>) {
-        let keeper = tokio::spawn(kubernetes_service::keep(Arc::clone(&self.api), self.stop.clone()));
-        (tokio::spawn(self.run(listener)), keeper)
-    }
-
-    async fn run(self, listener: TcpListener) {
-        let graceful = Arc::new(GracefulShutdown::new());
-        let connections = TaskTracker::new();
-        loop {
-            let stream = tokio::select! {
-                () = self.stop.cancelled() => break,
-                accepted = listener.accept() => accepted,
-            };
-            match stream {
-                Ok((stream, _)) => {
-                    let serve = serve(Arc::clone(&self.api), self.acceptor.clone(), stream, graceful.watcher());
-                    connections.spawn(serve);
-                }
-                // Out of file descriptors and the like: other connections may end and free some.
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            }
-        }
-        drop(listener);
-        connections.close();
-        if let Some(graceful) = Arc::into_inner(graceful) {
-            let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
-        }
-    }
-}
-
-/// Serves one connection.
-async fn serve(
-    api: Arc<Api>,
-    acceptor: TlsAcceptor,
-    stream: TcpStream,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    // Small answers should not wait for more to come.
-    let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let peer = certificate.and_then(|certificate| User::from_certificate(certificate)).map(Peer);
-    let service = hyper::service::service_fn(move |mut request: Request<hyper::body::Incoming>| {
-        let api = Arc::clone(&api);
-        if let Some(peer) = &peer {
-            request.extensions_mut().insert(peer.clone());
-        }
-        handle(api, request.map(payload)).map(Ok::<_, Infallible>)
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http2().max_concurrent_streams(1000).max_header_list_size(HEADER_LIMIT);
-    builder.http1().max_buf_size(HEADER_LIMIT as usize);
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(connection.into_owned()).await {
-        tracing::debug!(%error, "a connection ended early");
     }
 }
 

@@ -87,9 +87,15 @@ impl Qualified<'_> {
 }
 
 impl Status {
+    /// 504: the request has had all the time that it may take.
+    pub(crate) fn request_timed_out() -> Self {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        Self { message: message.to_owned(), ..Self::timed_out() }
+    }
+
     /// 504: there is no time left.
     pub(crate) fn timed_out() -> Self {
-        let message = "Timeout: request did not complete within requested timeout";
+        let message = "Timeout: request did not complete within requested timeout - context deadline exceeded";
         let mut status = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
         status.details = Some(Box::default());
         status
@@ -179,6 +185,14 @@ impl Status {
     pub fn too_large(message: impl std::fmt::Display) -> Self {
         let message = format!("Request entity too large: {message}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// 429: the client is to come back after some seconds.
+    pub(crate) fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
+        let mut status = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+        status.details = Some(Box::default());
+        status.retry_after = Some(retry_after);
+        status
     }
 
     /// 422 with every violation as a cause. `kind` names the kind, not the resource.

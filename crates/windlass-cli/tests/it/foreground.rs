@@ -94,6 +94,21 @@ fn nohup_keeps_it_running() {
 }
 
 #[test]
+fn it_may_open_as_many_files_as_the_system_allows() {
+    let sandbox = Sandbox::new();
+    let windlass = sandbox.command("up --foreground --ephemeral --kubeconfig kubeconfig");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 100; ulimit -Hn 300; exec \"$0\" \"$@\""]);
+    command.arg(windlass.get_program()).args(windlass.get_args());
+    command.envs(windlass.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let process = crate::process::Running::spawn(command.current_dir(sandbox.path("")));
+    process.line_with("ready");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", process.pid())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().take(2).collect::<Vec<_>>(), ["300", "300"]);
+}
+
+#[test]
 fn the_address_of_an_earlier_run_is_not_told() {
     let sandbox = Sandbox::new();
     let first = crate::process::Running::spawn(&mut sandbox.command("up --foreground --name one"));

@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use crate::field::quote;
+
 const NANOS: i64 = 1_000_000_000;
 
 /// A duration as `time.ParseDuration` takes it.
@@ -45,6 +47,33 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
+/// What `time.ParseDuration` says about a text that is no duration.
+pub(crate) fn why_invalid(text: &str) -> String {
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    while let Some(after) = after_amount(rest) {
+        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        if unit.is_empty() {
+            return format!("time: missing unit in duration {}", quote(text));
+        }
+        if !matches!(unit, "ns" | "us" | "µs" | "μs" | "ms" | "s" | "m" | "h") {
+            return format!("time: unknown unit {} in duration {}", quote(unit), quote(text));
+        }
+        rest = after;
+    }
+    format!("time: invalid duration {}", quote(text))
+}
+
+/// What follows a number, if there is one.
+fn after_amount(text: &str) -> Option<&str> {
+    let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let whole = digits(text);
+    let after = &text[whole..];
+    let Some(fraction) = after.strip_prefix('.') else { return (whole > 0).then_some(after) };
+    let length = digits(fraction);
+    (whole + length > 0).then(|| &fraction[length..])
+}
+
 static AMOUNTS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"([0-9]+)[\t\n\x0C\r ]*([A-Za-zµ]+)").expect("invariant: the pattern is well-formed"));
 
@@ -74,4 +103,26 @@ pub(crate) fn parse_lenient(text: &str) -> Option<i64> {
         }
     }
     total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_are_no_durations_are_named_as_go_does() {
+        for (text, why) in [
+            ("5", "missing unit in duration \"5\""),
+            ("1s2", "missing unit in duration \"1s2\""),
+            ("5x", "unknown unit \"x\" in duration \"5x\""),
+            ("soon", "invalid duration \"soon\""),
+            ("-", "invalid duration \"-\""),
+            (".s", "invalid duration \".s\""),
+            ("1..5s", "missing unit in duration \"1..5s\""),
+            ("99999999999999999999h", "invalid duration \"99999999999999999999h\""),
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+            assert_eq!(why_invalid(text), format!("time: {why}"));
+        }
+    }
 }

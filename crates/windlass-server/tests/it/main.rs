@@ -24,6 +24,7 @@ mod kubernetes_service;
 mod large_watches;
 mod metrics;
 mod nesting;
+mod overload;
 mod patches;
 mod permissions;
 mod policies;
