@@ -14,6 +14,9 @@ use crate::render;
 use crate::status::{Details, Qualified, Status};
 use crate::{admission, effort, versions};
 
+/// What deleting an object takes besides what its size says, in bytes.
+const DELETE_COST: usize = 1024;
+
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
@@ -51,10 +54,23 @@ pub(super) async fn delete(context: &mut Context) -> Result<Answer, Status> {
 }
 
 /// Deletes every object that the query selects, and answers with them as they were.
+///
+/// As many small objects take as long as a few large ones, all of them together decide whether this is done on the
+/// threads that serve requests. Elsewhere it is done in pieces: a store in memory never waits, so without a pause other
+/// large requests would wait for the whole collection.
 pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, Status> {
     let delete_options = options(context)?;
     let page = select(context, ListOptions::parse(&context.query, false)?).await?;
+    let cost = |entry: &Entry| entry.value.len() + DELETE_COST;
+    let total = page.entries.iter().map(cost).sum();
+    context.api.sidings.aside(context.qualified(), effort::is_large_write(total)).await;
+    let mut since_pause = 0;
     for entry in &page.entries {
+        if effort::is_large_write(since_pause) {
+            since_pause = 0;
+            tokio::task::yield_now().await;
+        }
+        since_pause += cost(entry);
         let metadata = crate::codec::peek::metadata(&entry.value);
         let text = |field: &str| metadata.and_then(|m| m.field(field)?.as_str()).map(std::borrow::Cow::into_owned);
         let saved = (context.path.name.clone(), context.path.namespace.clone());

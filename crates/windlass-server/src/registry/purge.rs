@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use windlass_store::{Entry, Event, Expect, Range, Revision, StoreError, TxnResult, Write};
 
 use super::stored;
 use crate::api::Api;
 use crate::codec::peek;
+use crate::effort;
 use crate::object::{self, metadata_mut};
 
 /// Of very many objects, so many are deleted at the same time.
@@ -38,7 +40,7 @@ impl Remaining {
     pub async fn follow(&mut self, api: &Api, event: &Event) -> Result<(), StoreError> {
         self.seen = event.revision;
         let now = object::time(jiff::Timestamp::now());
-        if event.deleted || delete_entry(api, &event.entry, &now).await? {
+        if event.deleted || delete_entry(api, &event.entry, &now, &Semaphore::new(1)).await? {
             self.keys.remove(&event.key);
         } else {
             self.keys.insert(event.key.clone());
@@ -51,10 +53,12 @@ impl Remaining {
 pub async fn delete_all(api: &Api, prefix: &str) -> Result<Remaining, StoreError> {
     let now = object::time(jiff::Timestamp::now());
     let snapshot = api.store.range(Range::prefix(prefix.to_owned()), None, 0).await?;
+    // Of large objects one at a time is worked on, which leaves the other cores to requests.
+    let large = Semaphore::new(1);
     // Together, so that they share trips to the disk.
     let deleting = snapshot.entries.into_iter().map(|entry| {
-        let now = &now;
-        async move { Ok::<_, StoreError>((!delete_entry(api, &entry, now).await?).then_some(entry.key)) }
+        let (now, large) = (&now, &large);
+        async move { Ok::<_, StoreError>((!delete_entry(api, &entry, now, large).await?).then_some(entry.key)) }
     });
     let mut deleting = futures::stream::iter(deleting).buffer_unordered(DELETED_TOGETHER);
     let mut remaining = Remaining { keys: BTreeSet::new(), seen: snapshot.revision };
@@ -67,28 +71,60 @@ pub async fn delete_all(api: &Api, prefix: &str) -> Result<Remaining, StoreError
 }
 
 /// Deletes an object, or marks it if it has finalizers. Whether it is gone.
-async fn delete_entry(api: &Api, entry: &Entry, now: &str) -> Result<bool, StoreError> {
-    if is_marked(&entry.value) {
-        return Ok(false);
-    }
-    let Ok(mut object) = stored::decode(&entry.value) else { return Ok(true) };
+async fn delete_entry(api: &Api, entry: &Entry, now: &str, large: &Semaphore) -> Result<bool, StoreError> {
+    let change = if effort::is_large_write(entry.value.len()) {
+        let (_permit, value, now) = (large.acquire().await, entry.value.clone(), now.to_owned());
+        effort::at_once(move || Change::of(&value, &now)).await
+    } else {
+        Some(Change::of(&entry.value, now))
+    };
     let (key, expect) = (entry.key.clone(), Expect::At(entry.modified));
-    if object::finalizers(&object).is_empty() {
-        let last = Some(stored::encode(&object));
-        let deleted = api.store.txn(vec![Write::Delete { key, expect, last }]).await?;
-        return Ok(!matches!(deleted, TxnResult::Conflict { .. }));
+    match change {
+        Some(Change::Delete(last)) => {
+            let deleted = api.store.txn(vec![Write::Delete { key, expect, last: Some(last) }]).await?;
+            Ok(!matches!(deleted, TxnResult::Conflict { .. }))
+        }
+        Some(Change::Mark(value)) => {
+            // A conflict means that somebody else is at it: an event tells what came of it.
+            api.store.txn(vec![Write::Put { key, expect, value }]).await?;
+            Ok(false)
+        }
+        Some(Change::Ignore) => Ok(true),
+        // The runtime is about to end.
+        Some(Change::Wait) | None => Ok(false),
     }
-    let metadata = metadata_mut(&mut object);
-    metadata.insert("deletionTimestamp".into(), now.into());
-    metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
-    let generation = metadata.get("generation").and_then(Value::as_i64);
-    if let Some(generation) = generation {
-        metadata.insert("generation".into(), (generation + 1).into());
+}
+
+/// What is to be done about an object.
+enum Change {
+    /// Delete it; this is its last state.
+    Delete(windlass_store::Value),
+    /// Store it like this, as it waits for its finalizers.
+    Mark(windlass_store::Value),
+    /// Nothing: it waits for its finalizers already.
+    Wait,
+    /// Nothing: it cannot be read.
+    Ignore,
+}
+
+impl Change {
+    fn of(stored: &[u8], now: &str) -> Self {
+        if is_marked(stored) {
+            return Self::Wait;
+        }
+        let Ok(mut object) = stored::decode(stored) else { return Self::Ignore };
+        if object::finalizers(&object).is_empty() {
+            return Self::Delete(stored::encode_about(&object, stored.len()));
+        }
+        let metadata = metadata_mut(&mut object);
+        metadata.insert("deletionTimestamp".into(), now.into());
+        metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+        let generation = metadata.get("generation").and_then(Value::as_i64);
+        if let Some(generation) = generation {
+            metadata.insert("generation".into(), (generation + 1).into());
+        }
+        Self::Mark(stored::encode_about(&object, stored.len()))
     }
-    let value = stored::encode(&object);
-    // A conflict means that somebody else is at it: an event tells what came of it.
-    api.store.txn(vec![Write::Put { key, expect, value }]).await?;
-    Ok(false)
 }
 
 /// Whether an object waits for its finalizers already. There may be very many of these, so they are not decoded.

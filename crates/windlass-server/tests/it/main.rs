@@ -11,6 +11,7 @@ mod certificates;
 mod classes;
 mod cleanups;
 mod client;
+mod collections;
 mod connect;
 mod contention;
 mod conversion;
