@@ -60,7 +60,6 @@ pub use fault::{Fault, FaultBuilder, FaultGuard};
 pub use pods::PodsReady;
 pub use requests::Requests;
 pub use running::Running;
-pub use wait::ConditionStatus;
 
 /// Runs an async test in a cluster of its own.
 ///
@@ -99,6 +98,7 @@ pub use wait::ConditionStatus;
 /// timeouts fire at once. Times in objects, such as `creationTimestamp`, come from the system's clock and do not jump.
 ///
 /// Both can be combined: `test(paused, bare)`.
+pub use windlass::conditions::ConditionStatus;
 pub use windlass_testing_macros::test;
 
 /// How long a condition may take, by the test's clock.

@@ -12,37 +12,12 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use windlass::{Object, ObjectKey};
 
+use windlass::conditions::ConditionStatus;
+
 use crate::{Env, WAIT_TIMEOUT, warnings};
 
 /// How soon a read that failed, or that showed more than the cache, is made again if nothing changes.
 const RECHECK_PAUSE: Duration = Duration::from_millis(10);
-
-/// The status of a condition. A `bool` becomes `True` or `False`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConditionStatus {
-    /// `True`
-    True,
-    /// `False`
-    False,
-    /// `Unknown`
-    Unknown,
-}
-
-impl ConditionStatus {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
-
-impl From<bool> for ConditionStatus {
-    fn from(status: bool) -> Self {
-        if status { Self::True } else { Self::False }
-    }
-}
 
 impl Env {
     /// Waits until an object exists and fulfils a condition, and returns the object.

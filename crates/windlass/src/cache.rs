@@ -736,7 +736,9 @@ impl Caches {
     ) -> Vec<ApiResource> {
         let watching = self.watching(resource, written.namespace());
         if let Some(version) = version {
-            watching.iter().for_each(|(_, informer)| informer.note_elsewhere(written, version));
+            for (_, informer) in &watching {
+                informer.note_elsewhere(written, version);
+            }
         }
         versions(watching)
     }

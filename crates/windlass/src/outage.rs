@@ -13,11 +13,11 @@ use crate::report::Chain;
 
 /// A request got no answer.
 #[derive(Debug, thiserror::Error)]
-#[error("{host} cannot be reached: {}", cause(source))]
+#[error("{host} cannot be reached: {}", Chain(&**source))]
 pub(crate) struct Unreachable {
     host: Arc<str>,
     #[source]
-    source: Box<kube::Error>,
+    source: BoxError,
 }
 
 /// Whether a request failed for want of an answer, and that was logged.
@@ -48,6 +48,17 @@ impl Outage {
         Self { host, since: Arc::default() }
     }
 
+    /// Logs the first request of an outage that gets no answer.
+    fn begin(&self, source: BoxError) -> Unreachable {
+        let error = Unreachable { host: Arc::clone(&self.host), source };
+        let mut since = self.since.lock();
+        if since.is_none() {
+            *since = Some(Instant::now());
+            tracing::warn!(%error, "the API server does not answer; requests are tried again");
+        }
+        error
+    }
+
     /// Notes whether a request was answered. An error that was noted already is passed on as it is.
     pub(crate) fn note(&self, answer: Result<Response<Body>, kube::Error>) -> Result<Response<Body>, BoxError> {
         match answer {
@@ -57,15 +68,8 @@ impl Outage {
                 }
                 Ok(response)
             }
-            Err(error @ (kube::Error::Service(_) | kube::Error::HyperError(_))) if !is_unreachable(&error) => {
-                let error = Unreachable { host: Arc::clone(&self.host), source: Box::new(error) };
-                let mut since = self.since.lock();
-                if since.is_none() {
-                    *since = Some(Instant::now());
-                    tracing::warn!(%error, "the API server does not answer; requests are tried again");
-                }
-                Err(error.into())
-            }
+            Err(kube::Error::Service(source)) if !source.is::<Unreachable>() => Err(self.begin(source).into()),
+            Err(kube::Error::HyperError(source)) => Err(self.begin(source.into()).into()),
             Err(error) => Err(error.into()),
         }
     }

@@ -55,10 +55,7 @@ mod tests {
         for (error, expected) in [
             (link("read", Some(link("connect", Some(refused())))), "read: connect: connection refused"),
             (link("connect: connection refused", Some(refused())), "connect: connection refused"),
-            (
-                link("read: connection refused", Some(link("connect", Some(refused())))),
-                "read: connection refused: connect",
-            ),
+            (link("read: connection refused", Some(link("dial", Some(refused())))), "read: connection refused: dial"),
         ] {
             assert_eq!(Chain(&error).to_string(), expected);
         }

@@ -123,12 +123,13 @@ impl CachedClient {
         };
         let request = request.create_subresource("token", &name, &PostParams::default(), accounts.encode(&body)?);
         let answer: TokenRequest = accounts.send(VERB, service_account, request).await?;
-        match answer.status.map(|status| (status.token, status.expiration_timestamp)) {
-            Some((Some(token), Some(expires_at))) => Ok(Token { token, expires_at: expires_at.0 }),
-            _ => {
-                let missing = serde::de::Error::custom("the answer has no token");
-                Err(accounts.request_error(VERB, service_account, kube::Error::SerdeError(missing)))
-            }
+        if let Some((Some(token), Some(expires_at))) =
+            answer.status.map(|status| (status.token, status.expiration_timestamp))
+        {
+            Ok(Token { token, expires_at: expires_at.0 })
+        } else {
+            let missing = serde::de::Error::custom("the answer has no token");
+            Err(accounts.request_error(VERB, service_account, kube::Error::SerdeError(missing)))
         }
     }
 }

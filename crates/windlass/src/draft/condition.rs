@@ -47,7 +47,7 @@ impl<K: Object> Draft<K> {
             Ok(Some(object)) => self.object = object,
             Ok(None) => {}
             Err(reason) => {
-                self.refused.get_or_insert_with(|| Refused { condition: condition.type_, reason });
+                self.refused.get_or_insert(Refused { condition: condition.type_, reason });
             }
         }
         self
@@ -72,9 +72,10 @@ fn with_condition<K: Object>(object: &K, condition: &NewCondition, now: Timestam
     let shown = serde_json::to_value(&changed).map_err(|error| error.to_string())?;
     let is_set = |known: &Value| known["type"] == condition.type_ && known["status"] == condition.status.as_str();
     let list = shown["status"]["conditions"].as_array();
-    match list.is_some_and(|list| list.iter().any(is_set)) {
-        true => Ok(Some(changed)),
-        false => Err("its type has no list `status.conditions`".to_owned()),
+    if list.is_some_and(|list| list.iter().any(is_set)) {
+        Ok(Some(changed))
+    } else {
+        Err("its type has no list `status.conditions`".to_owned())
     }
 }
 
@@ -105,12 +106,11 @@ fn set(object: &mut Value, condition: &NewCondition, now: Timestamp) -> Result<b
     if known.as_ref().is_none_or(|known| known["status"] != wanted["status"]) {
         wanted.insert("lastTransitionTime".to_owned(), json!(Time(now)));
     }
-    match known {
-        Some(Value::Object(known)) => known.extend(wanted),
-        _ => {
-            wanted.insert("type".to_owned(), json!(condition.type_));
-            list.push(Value::Object(wanted));
-        }
+    if let Some(Value::Object(known)) = known {
+        known.extend(wanted);
+    } else {
+        wanted.insert("type".to_owned(), json!(condition.type_));
+        list.push(Value::Object(wanted));
     }
     Ok(true)
 }

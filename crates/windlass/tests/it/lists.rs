@@ -16,7 +16,7 @@ use windlass::{CachedClient, Controller, Manager, ObjectKey, Outcome};
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 use crate::own_writes::{silenced, with_namespaces};
 
-fn map(namespace: &str, name: &str, labels: serde_json::Value) -> ConfigMap {
+fn map(namespace: &str, name: &str, labels: &serde_json::Value) -> ConfigMap {
     let metadata = json!({"namespace": namespace, "name": name, "labels": labels});
     serde_json::from_value(json!({"metadata": metadata})).expect("a map")
 }
@@ -154,7 +154,7 @@ async fn an_index_narrows_a_list_with_all_else() {
     with_namespaces(&bench).await;
     let client = bench.client();
     for (namespace, name, app) in [("a", "x", "web"), ("a", "y", "db"), ("b", "z", "web")] {
-        client.create(&map(namespace, name, json!({"app": app, "own": "1"}))).await.expect("created");
+        client.create(&map(namespace, name, &json!({"app": app, "own": "1"}))).await.expect("created");
     }
     // A namespace that is watched by itself does not have the index, and is not asked for it.
     let scope = Scope::default().namespace("a");
@@ -183,7 +183,7 @@ async fn a_selected_list_shows_own_writes_at_once() {
     let web = || ListOptions::new().namespace("default").labels("app=web");
     assert!(client.list_with::<ConfigMap>(web()).await.expect("listed").is_empty());
     silence.send_replace(true);
-    let written = client.create(&map("default", "x", json!({"app": "web"}))).await.expect("created");
+    let written = client.create(&map("default", "x", &json!({"app": "web"}))).await.expect("created");
     assert_eq!(names(&client.list_with::<ConfigMap>(web()).await.expect("listed")).len(), 1);
     let mut other = written.clone();
     other.metadata.labels = Some([("app".to_owned(), "db".to_owned())].into());
@@ -200,7 +200,7 @@ async fn a_list_of_a_namespace_stays_in_the_managers_namespaces() {
     let manager = Manager::builder(bench.kube.clone()).name("it").namespaces(["a"]).build().expect("built");
     let client: CachedClient = manager.client().clone();
     client.caches().start();
-    client.create(&map("a", "x", json!({}))).await.expect("created");
+    client.create(&map("a", "x", &json!({}))).await.expect("created");
     let list = async |namespace: &str| client.list_with::<ConfigMap>(ListOptions::new().namespace(namespace)).await;
     assert_eq!(list("a").await.expect("listed").len(), 1);
     let error = list("b").await.expect_err("not watched");
@@ -217,7 +217,7 @@ async fn a_controller_lists_the_part_that_it_looks_after() {
     let client = bench.kube.clone();
     let maps: kube::Api<ConfigMap> = kube::Api::namespaced(client, "default");
     for (name, labels) in [("a", json!({"own": "1", "app": "web"})), ("b", json!({"app": "web"}))] {
-        maps.create(&PostParams::default(), &map("default", name, labels)).await.expect("created");
+        maps.create(&PostParams::default(), &map("default", name, &labels)).await.expect("created");
     }
     let own: Selector = [("own", "1")].into_iter().collect();
     let seen = log.clone();

@@ -236,7 +236,7 @@ async fn a_closed_fence_holds_back_every_way_to_write() {
     let account = json!({"metadata": {"namespace": "default", "name": "sa"}});
     open.create(&serde_json::from_value::<ServiceAccount>(account).expect("an account")).await.expect("created");
     let thor = Arc::new(open.create(&pet("thor")).await.expect("created"));
-    let before = bench.server.api().store.revision().borrow().clone();
+    let before = *bench.server.api().store.revision().borrow();
 
     let fenced = CachedClient::standalone(Fence::closed().guard(bench.kube.clone()), "it");
     let (maps, merge) = (fenced.objects::<ConfigMap>(), Patch::Merge(json!({"data": {"a": "1"}})));

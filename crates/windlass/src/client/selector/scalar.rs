@@ -47,8 +47,8 @@ struct Reader<'p> {
 }
 
 impl<'p> Reader<'p> {
-    fn value(&self, value: impl ToString) -> Result<Scalar, Refused> {
-        Ok(if self.path.is_empty() { Scalar::Value(value.to_string()) } else { Scalar::Absent })
+    fn value(&self, value: &(impl ToString + ?Sized)) -> Scalar {
+        if self.path.is_empty() { Scalar::Value(value.to_string()) } else { Scalar::Absent }
     }
 
     fn fields(self) -> Fields<'p> {
@@ -98,55 +98,55 @@ impl<'p> Serializer for Reader<'p> {
     type SerializeStructVariant = Fields<'p>;
 
     fn serialize_bool(self, value: bool) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_i8(self, value: i8) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_i16(self, value: i16) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_i32(self, value: i32) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_i64(self, value: i64) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_u8(self, value: u8) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_u16(self, value: u16) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_u32(self, value: u32) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_u64(self, value: u64) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_f32(self, value: f32) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_f64(self, value: f64) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_char(self, value: char) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(&value))
     }
 
     fn serialize_str(self, value: &str) -> Result<Scalar, Refused> {
-        self.value(value)
+        Ok(self.value(value))
     }
 
     /// JSON has them as a list of numbers.
@@ -171,7 +171,7 @@ impl<'p> Serializer for Reader<'p> {
     }
 
     fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Result<Scalar, Refused> {
-        self.value(variant)
+        Ok(self.value(variant))
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, value: &T) -> Result<Scalar, Refused> {
