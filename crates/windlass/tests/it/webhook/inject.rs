@@ -16,7 +16,7 @@ use windlass::Manager;
 use windlass::webhook::{Certificates, Conversion, Reach, SelfManaged, Webhooks};
 
 use super::certificates::{configuration, published};
-use super::{Rules, VALIDATE, bundle, certificates, settings, webhooks};
+use super::{DEFAULT, Rules, VALIDATE, bundle, certificates, settings, webhooks};
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 
 const CRD: &str = "pets.petstore.example.com";
@@ -335,6 +335,11 @@ async fn configurations_lead_to_a_replica_that_still_runs() {
         let webhooks = api.get(NAME).await.expect("there").webhooks.unwrap_or_default();
         webhooks.first().and_then(|webhook| webhook.client_config.url.clone()).unwrap_or_default()
     };
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(bench.kube.clone());
+    let defaults = async || {
+        let found = mutating.get("it-mutating-webhook-configuration").await.expect("there");
+        found.webhooks.unwrap_or_default().first().and_then(|webhook| webhook.client_config.url.clone())
+    };
     let replica = || {
         let hooks = webhooks(&Rules::default(), certificates(settings())).conversion(Conversion::<Pet>::new());
         let manager = operator(bench.kube.clone(), hooks);
@@ -354,7 +359,9 @@ async fn configurations_lead_to_a_replica_that_still_runs() {
         }
         let left = format!("https://{first_address}");
         wait_for("the first replica is called", async || {
-            url().await == format!("{left}{VALIDATE}") && conversion(&bench).await["url"] == format!("{left}/convert")
+            url().await == format!("{left}{VALIDATE}")
+                && defaults().await == Some(format!("{left}{DEFAULT}"))
+                && conversion(&bench).await["url"] == format!("{left}/convert")
         })
         .await;
         bench.create(&pet(if crashes { "loki" } else { "thor" })).await;
