@@ -169,7 +169,7 @@ impl Context {
         product.chars().take(128).collect()
     }
 
-    /// An object, in the form strategies handle, as the store takes it if it is [not too large](size). `replaced` is the
+    /// An object, in the form strategies handle, as the store takes it if it is not too large. `replaced` is the
     /// size of the stored object in its place.
     ///
     /// An object that is too large only because of what it says about owners loses that, unless it is applied: what was

@@ -9,8 +9,8 @@ use crate::object::{Object, is_cluster_scoped};
 use crate::predicate::Predicate;
 
 /// Which objects of another kind wake a controller, and which of their changes count: for
-/// [`Controller::owns_with`] and [`Controller::watches_with`]. For the controller's own kind there are
-/// [`Controller::scope`], [`Controller::predicate`] and [`Controller::transform`].
+/// [`Controller::owns_with`](super::Controller::owns_with) and [`Controller::watches_with`](super::Controller::watches_with). For the controller's own kind there are
+/// [`Controller::scope`](super::Controller::scope), [`Controller::predicate`](super::Controller::predicate) and [`Controller::transform`](super::Controller::transform).
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -77,7 +77,7 @@ impl<K: Object> Watch<K> {
     }
 
     /// Only objects that a scope selects. The server filters, and nothing else is cached. Others who
-    /// read the kind still see all of it: see [`CachedClient::get`] and [`CachedClient::list`].
+    /// read the kind still see all of it: see [`CachedClient::get`](crate::CachedClient::get) and [`CachedClient::list`](crate::CachedClient::list).
     #[must_use]
     pub fn scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
