@@ -3,11 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::BoundObjectReference;
 use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use kube::api::PostParams;
+use serde_json::json;
 
 use super::{CachedClient, ClientError};
 use crate::key::ObjectKey;
@@ -95,6 +97,20 @@ impl fmt::Debug for Token {
     }
 }
 
+/// The part of a `TokenRequest` that the server fills in. Not k8s-openapi's type: which of its fields are optional
+/// depends on the Kubernetes version.
+#[derive(serde::Deserialize)]
+struct Answer {
+    status: Option<Granted>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Granted {
+    token: Option<String>,
+    expiration_timestamp: Option<Time>,
+}
+
 impl CachedClient {
     /// Requests a token of a service account. The operator needs the verb `create` on `serviceaccounts/token`.
     ///
@@ -113,16 +129,17 @@ impl CachedClient {
         let accounts = self.objects::<ServiceAccount>();
         let (request, name) = accounts.locate(VERB, service_account)?;
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        let body = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                audiences: Some(options.audiences).filter(|audiences| !audiences.is_empty()),
-                bound_object_ref: options.bound_to,
-                expiration_seconds: options.expiration.map(seconds),
-            }),
-            ..TokenRequest::default()
-        };
+        let body = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {
+                "audiences": options.audiences,
+                "boundObjectRef": options.bound_to,
+                "expirationSeconds": options.expiration.map(seconds),
+            },
+        });
         let request = request.create_subresource("token", &name, &PostParams::default(), accounts.encode(&body)?);
-        let answer: TokenRequest = accounts.send(VERB, service_account, request).await?;
+        let answer: Answer = accounts.send(VERB, service_account, request).await?;
         if let Some((Some(token), Some(expires_at))) =
             answer.status.map(|status| (status.token, status.expiration_timestamp))
         {
