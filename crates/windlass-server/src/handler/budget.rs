@@ -114,7 +114,7 @@ impl State {
         self.users.entry(user.name.as_str().into()).or_default()
     }
 
-    /// Changes what a user has and waits for, and forgets who has nothing.
+    /// Changes what a user holds and waits for, and removes users that have neither.
     fn release(&mut self, user: &str, change: impl FnOnce(&mut Use)) {
         if let Some(own) = self.users.get_mut(user) {
             change(own);

@@ -2,7 +2,7 @@
 //!
 //! A Table row, an object in another version or in another format takes work that grows with the object, and every
 //! watcher of a resource asks for the same. The cache is keyed by the stored bytes, which the store, the watch hub and
-//! lists share, and by the [`Form`]. Whoever asks first makes the bytes; the others wait for them or find them.
+//! lists share, and by the [`Form`]. The first request renders the bytes; later ones wait for them or find them.
 //!
 //! Memory is bounded: beyond [`BUDGET`] the oldest entry goes, and [`RenderCache::run`] drops entries after
 //! [`LIFETIME`], so that an idle server keeps none. A cached entry holds on to the bytes it was made from, so that an
@@ -113,12 +113,12 @@ struct Entry {
     _source: Bytes,
 }
 
-/// Where an entry's bytes will be. Dropping the future that makes them lets the next one who waits make them.
+/// Where an entry's bytes will be. If the future that renders them is dropped, the next waiting request renders them.
 #[derive(Default)]
 struct Slot(OnceCell<(Instant, Bytes)>);
 
 impl RenderCache {
-    /// What `make` makes of `source` in a form: made by the first who asks, shared with those who ask at most `fresh`
+    /// What `make` makes of `source` in a form: made by the first request, shared with requests that come at most `fresh`
     /// later. Failures are not kept. Cancel-safe.
     pub(crate) async fn get(
         &self,

@@ -54,7 +54,7 @@ async fn send(server: &Server, user: &str, path: &str, body: Endless) -> (u16, V
     (code, serde_json::from_slice(&body).unwrap(), retry)
 }
 
-/// Whoever may not create anything is refused by the path alone.
+/// A user without the right to create is refused by the path alone.
 #[tokio::test]
 async fn a_body_is_not_read_for_an_account_without_rights() {
     struct Unread;

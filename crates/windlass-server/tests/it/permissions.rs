@@ -53,7 +53,7 @@ async fn grant(server: &Server, user: &str, rights: &[&str]) {
     create(server, &format!("{RBAC}/clusterrolebindings"), &binding).await;
 }
 
-/// One request after another, each of a user of its own who has these rights and no others.
+/// One request after another, each by a new user with exactly these rights.
 struct Checker {
     server: Server,
     users: usize,
@@ -137,7 +137,7 @@ impl Checker {
         Self { server, users: 0 }
     }
 
-    /// Somebody new who has these rights.
+    /// A new user with these rights.
     async fn user(&mut self, rights: &[&str]) -> User {
         self.users += 1;
         let name = format!("user-{}", self.users);
@@ -159,7 +159,7 @@ impl Checker {
         answer
     }
 
-    /// With these rights the request is forbidden, with `why`, where `USER` stands for who asks.
+    /// With these rights the request is forbidden, with `why`, where `USER` stands for the name of the user.
     async fn refuses(&mut self, rights: &[&str], ask: Ask<'_>, why: &str) {
         let what = format!("{} {} with {rights:?}", ask.method, ask.path);
         let (answer, name) = self.ask(rights, ask).await;
