@@ -90,9 +90,11 @@ fn workloads_are_scaled() {
 fn a_deployment_is_scaled_in_many_steps() {
     kubectl!(cluster, k);
     k.run("create deployment x --image=nginx --replicas=25");
+    // Before 1.24 kubectl cannot wait for a field.
+    let seen = k.spawn(r#"get deployment x --watch -o jsonpath={.spec.replicas}={.status.replicas}!{"\n"}"#);
     for replicas in [25, 50, 75, 70, 64, 50, 40, 33, 21, 5] {
         k.run(&format!("scale deployment x --replicas={replicas}"));
-        k.run(&format!("wait deployment/x --for=jsonpath={{.status.replicas}}={replicas} --timeout=60s"));
+        seen.line_with(&format!("{replicas}={replicas}!"));
     }
     assert_eq!(k.run("get pods -l app=x -o name").lines().count(), 5);
 }
