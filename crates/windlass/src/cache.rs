@@ -10,22 +10,38 @@
 //! writes more than 32,768 objects: then the oldest of these writes are forgotten, and the log says so.)
 //!
 //! What a reader sees does not depend on what others watch. A cache that a [`Scope`] narrows
-//! answers for what it holds; of the rest it knows nothing, so whoever asks for more is answered by
+//! answers for what it holds; of the rest it knows nothing, so a request for more is answered by
 //! the server, or by a cache of all that was asked for.
+//!
+//! # Without `managedFields`
+//!
+//! Objects in caches come without `metadata.managedFields`: hardly any reader needs them, and they often are the larger
+//! part of an object. Listers, handlers, predicates, reconcilers and [`CachedClient::get`](crate::CachedClient::get)
+//! see objects without them. An update with such an object leaves the server's as they are. Read an object with
+//! [`live()`](crate::CachedClient::live) to see them.
+//!
+//! # When to use what
+//!
+//! In an operator, a [`Manager`](crate::Manager) has the caches: use the manager's listers and clients. [`Caches`]
+//! alone are for programs that only read; one that also reacts to changes uses an
+//! [`InformerFactory`](crate::informer::InformerFactory), which calls handlers on threads of their own.
+//! [`Lister::subscribe`] is the bare form of that: it calls a function in the task that fills the cache, so the
+//! function must not block.
 
 mod known;
 mod lister;
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use kube::api::ApiResource;
 use kube::core::Selector;
 use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,9 +49,11 @@ pub(crate) use known::{Found, Known};
 pub use lister::Lister;
 
 use crate::decode;
-use crate::informer::{ApiSource, DecodeFailure, Informer, ListWatch, OnDecodeError, Selection, SyncError, Transform};
 use crate::key::ObjectKey;
 use crate::object::{Object, is_cluster_scoped};
+use crate::reflector::{
+    ApiSource, DecodeFailure, ListWatch, OnDecodeError, Reflector, Selection, SyncError, Transform,
+};
 
 /// Which objects of a kind are watched.
 ///
@@ -104,17 +122,23 @@ impl Scope {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct InformerKey {
+struct ReflectorKey {
     object_type: TypeId,
     resource: ApiResource,
     selection: Selection,
 }
 
 /// An informer of any kind, as the registry handles it.
-trait AnyInformer: Send + Sync {
+trait AnyReflector: Send + Sync {
     fn start(&self, caches: &CachesInner);
     fn stop(&self);
     fn wait_synced(&self, timeout: Duration) -> BoxFuture<'_, Result<(), SyncError>>;
+    /// The same for a reader, which does not wait for permissions.
+    fn wait_for_reader<'a>(
+        &'a self,
+        timeout: Duration,
+        closing: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<(), SyncError>>;
     fn is_synced(&self) -> bool;
     fn is_started(&self) -> bool;
     fn decode_errors(&self) -> (String, u64);
@@ -130,15 +154,19 @@ trait AnyInformer: Send + Sync {
 }
 
 struct Registered<K: Object> {
-    informer: Arc<Informer<K>>,
+    reflector: Arc<Reflector<K>>,
     source: Arc<dyn ListWatch<K>>,
     shutdown: CancellationToken,
 }
 
-impl<K: Object> AnyInformer for Registered<K> {
+impl<K: Object> AnyReflector for Registered<K> {
     fn start(&self, caches: &CachesInner) {
-        if self.informer.claim_start() {
-            caches.tasks.spawn(Arc::clone(&self.informer).run(Arc::clone(&self.source), self.shutdown.clone()));
+        if self.reflector.claim_start() {
+            let running = Arc::clone(&self.reflector).run(Arc::clone(&self.source), self.shutdown.clone());
+            match caches.runtime.get() {
+                Some(runtime) => caches.tasks.spawn_on(running, runtime),
+                None => caches.tasks.spawn(running),
+            };
         }
     }
 
@@ -147,23 +175,31 @@ impl<K: Object> AnyInformer for Registered<K> {
     }
 
     fn wait_synced(&self, timeout: Duration) -> BoxFuture<'_, Result<(), SyncError>> {
-        Box::pin(self.informer.wait_synced(timeout))
+        Box::pin(self.reflector.wait_synced(timeout))
+    }
+
+    fn wait_for_reader<'a>(
+        &'a self,
+        timeout: Duration,
+        closing: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<(), SyncError>> {
+        Box::pin(self.reflector.wait_for_reader(timeout, closing))
     }
 
     fn is_synced(&self) -> bool {
-        self.informer.is_synced()
+        self.reflector.is_synced()
     }
 
     fn is_started(&self) -> bool {
-        self.informer.is_started()
+        self.reflector.is_started()
     }
 
     fn decode_errors(&self) -> (String, u64) {
-        (self.informer.describe(), self.informer.decode_errors())
+        (self.reflector.describe(), self.reflector.decode_errors())
     }
 
     fn panics(&self) -> (String, u64) {
-        (self.informer.describe(), self.informer.panics())
+        (self.reflector.describe(), self.reflector.panics())
     }
 
     fn note_write(&self, object: &dyn Any, json: &[u8]) {
@@ -171,24 +207,24 @@ impl<K: Object> AnyInformer for Registered<K> {
         let object = object.downcast_ref::<K>().cloned().or_else(|| decode::from_slice(json).ok());
         if let Some(mut object) = object {
             object.meta_mut().managed_fields = None;
-            self.informer.note_write(object);
+            self.reflector.note_write(object);
         }
     }
 
     fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
-        self.informer.note_delete(key, uid);
+        self.reflector.note_delete(key, uid);
     }
 
     fn note_elsewhere(&self, key: &ObjectKey, version: u64) {
-        self.informer.note_elsewhere(key, version);
+        self.reflector.note_elsewhere(key, version);
     }
 
     fn uid_of(&self, key: &ObjectKey) -> Option<String> {
-        self.informer.read(|store| store.get(key)).and_then(|object| object.meta().uid.clone())
+        self.reflector.read(|store| store.get(key)).and_then(|object| object.meta().uid.clone())
     }
 
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
-        &self.informer
+        &self.reflector
     }
 }
 
@@ -216,7 +252,7 @@ impl Made {
 
 struct CachesInner {
     client: kube::Client,
-    informers: Mutex<HashMap<InformerKey, Arc<dyn AnyInformer>>>,
+    reflectors: Mutex<HashMap<ReflectorKey, Arc<dyn AnyReflector>>>,
     /// Readers of kinds known at compile time, by type, so that a cached read costs no search.
     readers: RwLock<Made>,
     /// What is done to objects before they are kept: one [`Transform`] for a type and resource.
@@ -230,6 +266,8 @@ struct CachesInner {
     /// Cancelled before that, when readers are no longer to wait for a first list.
     closing: CancellationToken,
     started: AtomicBool,
+    /// Where the tasks run, once they do.
+    runtime: Arc<OnceLock<Handle>>,
     /// What informers counted before they were forgotten.
     past: Mutex<Counts>,
 }
@@ -243,12 +281,12 @@ struct Counts {
 
 impl CachesInner {
     /// Stops an informer that is forgotten. Its counts stay: they are never to go down.
-    fn retire(&self, informer: &dyn AnyInformer) {
-        informer.stop();
+    fn retire(&self, reflector: &dyn AnyReflector) {
+        reflector.stop();
         let mut past = self.past.lock();
-        let (kind, decode_errors) = informer.decode_errors();
+        let (kind, decode_errors) = reflector.decode_errors();
         *past.decode_errors.entry(kind).or_default() += decode_errors;
-        let (kind, panics) = informer.panics();
+        let (kind, panics) = reflector.panics();
         *past.panics.entry(kind).or_default() += panics;
     }
 }
@@ -277,7 +315,7 @@ pub struct Caches {
 
 impl std::fmt::Debug for Caches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Caches").field("informers", &self.inner.informers.lock().len()).finish_non_exhaustive()
+        f.debug_struct("Caches").field("reflectors", &self.inner.reflectors.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -347,7 +385,7 @@ impl CacheOptions {
 impl Caches {
     /// Caches that read from a server. They watch nothing before they are started.
     pub fn new(client: kube::Client, mut options: CacheOptions) -> Self {
-        // Listers rely on it that no two of their informers know the same object.
+        // Listers rely on it that no two of their reflectors know the same object.
         let mut seen = HashSet::new();
         options.namespaces.retain(|namespace| seen.insert(namespace.clone()));
         // Kubernetes' own name for all of them.
@@ -360,7 +398,7 @@ impl Caches {
         Self {
             inner: Arc::new(CachesInner {
                 client,
-                informers: Mutex::new(HashMap::new()),
+                reflectors: Mutex::new(HashMap::new()),
                 readers: RwLock::default(),
                 transforms: Mutex::default(),
                 namespaces: options.namespaces.into(),
@@ -371,6 +409,7 @@ impl Caches {
                 shutdown: CancellationToken::new(),
                 closing: CancellationToken::new(),
                 started: AtomicBool::new(false),
+                runtime: Arc::default(),
                 past: Mutex::default(),
             }),
         }
@@ -379,10 +418,11 @@ impl Caches {
     /// Starts all informers, and from now on every new one at once. Must be called on a Tokio
     /// runtime.
     pub fn start(&self) {
-        let informers = self.inner.informers.lock();
+        let reflectors = self.inner.reflectors.lock();
+        self.inner.runtime.get_or_init(Handle::current);
         self.inner.started.store(true, Ordering::Release);
-        for informer in informers.values() {
-            informer.start(&self.inner);
+        for reflector in reflectors.values() {
+            reflector.start(&self.inner);
         }
     }
 
@@ -405,40 +445,57 @@ impl Caches {
 
     /// Waits until everything asked for so far has been listed once.
     pub async fn wait_synced(&self) -> Result<(), SyncError> {
-        let informers: Vec<_> = self.inner.informers.lock().values().cloned().collect();
-        for informer in informers {
-            informer.wait_synced(self.inner.sync_timeout).await?;
+        let reflectors: Vec<_> = self.inner.reflectors.lock().values().cloned().collect();
+        for reflector in reflectors {
+            reflector.wait_synced(self.inner.sync_timeout).await?;
         }
         Ok(())
     }
 
+    /// Waits until everything asked for so far has been listed once, or cannot be, and returns what could not.
+    pub(crate) async fn sync_failures(&self) -> Vec<SyncError> {
+        let reflectors: Vec<_> = self.inner.reflectors.lock().values().cloned().collect();
+        let (timeout, closing) = (self.inner.sync_timeout, &self.inner.closing);
+        let waiting = reflectors.iter().map(|reflector| reflector.wait_for_reader(timeout, closing));
+        futures::future::join_all(waiting).await.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// For tasks that end with the caches.
+    pub(crate) fn spawner(&self) -> Spawner {
+        Spawner {
+            runtime: Arc::clone(&self.inner.runtime),
+            tasks: self.inner.tasks.clone(),
+            shutdown: self.inner.shutdown.clone(),
+        }
+    }
+
     /// Whether everything asked for so far has been listed once.
     pub fn is_synced(&self) -> bool {
-        let informers = self.inner.informers.lock();
-        informers.values().all(|informer| informer.is_synced())
+        let reflectors = self.inner.reflectors.lock();
+        reflectors.values().all(|reflector| reflector.is_synced())
     }
 
     /// The same of what was asked for until this call; what comes later does not count, nor what is
     /// forgotten.
     pub(crate) fn synced_so_far(&self) -> impl Fn() -> bool + Send + Sync + use<> {
         // Those themselves, not their keys: one that is forgotten may have a successor.
-        let informers: Vec<_> = self.inner.informers.lock().values().map(Arc::downgrade).collect();
-        move || informers.iter().all(|informer| informer.upgrade().is_none_or(|informer| informer.is_synced()))
+        let reflectors: Vec<_> = self.inner.reflectors.lock().values().map(Arc::downgrade).collect();
+        move || reflectors.iter().all(|reflector| reflector.upgrade().is_none_or(|reflector| reflector.is_synced()))
     }
 
     /// Objects that could not be decoded, by kind; what is [forgotten](Self::forget) counts on.
     pub fn decode_errors(&self) -> Vec<(String, u64)> {
-        let (informers, past) = (self.inner.informers.lock(), self.inner.past.lock());
+        let (reflectors, past) = (self.inner.reflectors.lock(), self.inner.past.lock());
         let before = past.decode_errors.iter().map(|(kind, count)| (kind.clone(), *count));
-        by_kind(informers.values().map(|informer| informer.decode_errors()).chain(before))
+        by_kind(reflectors.values().map(|reflector| reflector.decode_errors()).chain(before))
     }
 
     /// How often indexes, handlers and decoders panicked, by kind; what is [forgotten](Self::forget)
     /// counts on.
     pub fn panics(&self) -> Vec<(String, u64)> {
-        let (informers, past) = (self.inner.informers.lock(), self.inner.past.lock());
+        let (reflectors, past) = (self.inner.reflectors.lock(), self.inner.past.lock());
         let before = past.panics.iter().map(|(kind, count)| (kind.clone(), *count));
-        by_kind(informers.values().map(|informer| informer.panics()).chain(before))
+        by_kind(reflectors.values().map(|reflector| reflector.panics()).chain(before))
     }
 
     /// Reads all objects of a kind (in the manager's namespaces), whatever parts of them others
@@ -513,10 +570,11 @@ impl Caches {
 
     pub(crate) fn set_transform<K: Object>(&self, dt: &K::DynamicType, change: Transform<K>) -> bool {
         let resource = ApiResource::erase::<K>(dt);
-        let informers = self.inner.informers.lock();
+        let reflectors = self.inner.reflectors.lock();
         let mut transforms = self.inner.transforms.lock();
         let id = (TypeId::of::<K>(), resource);
-        if transforms.contains_key(&id) || informers.keys().any(|key| key.object_type == id.0 && key.resource == id.1) {
+        if transforms.contains_key(&id) || reflectors.keys().any(|key| key.object_type == id.0 && key.resource == id.1)
+        {
             return false;
         }
         transforms.insert(id, Arc::new(change));
@@ -533,11 +591,11 @@ impl Caches {
     /// lister watches anew.
     pub fn forget<K: Object>(&self, dt: &K::DynamicType) {
         let resource = ApiResource::erase::<K>(dt);
-        let mut informers = self.inner.informers.lock();
-        informers.retain(|key, informer| {
+        let mut reflectors = self.inner.reflectors.lock();
+        reflectors.retain(|key, reflector| {
             let keep = key.object_type != TypeId::of::<K>() || key.resource != resource;
             if !keep {
-                self.inner.retire(&**informer);
+                self.inner.retire(&**reflector);
             }
             keep
         });
@@ -551,18 +609,18 @@ impl Caches {
     /// names none stands for each of them, so the watches that name one of them with the same selectors are
     /// among these. Watches of other namespaces or with other selectors go on.
     pub fn forget_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) {
-        let mut informers = self.inner.informers.lock();
+        let mut reflectors = self.inner.reflectors.lock();
         for scope in self.spread::<K>(scope) {
-            let key = InformerKey {
+            let key = ReflectorKey {
                 object_type: TypeId::of::<K>(),
                 resource: ApiResource::erase::<K>(dt),
                 selection: scope.selection(),
             };
-            if let Some(informer) = informers.remove(&key) {
-                self.inner.retire(&*informer);
+            if let Some(reflector) = reflectors.remove(&key) {
+                self.inner.retire(&*reflector);
             }
         }
-        drop(informers);
+        drop(reflectors);
         self.inner.readers.write().invalidate();
     }
 
@@ -572,10 +630,10 @@ impl Caches {
     }
 
     fn find_lister<K: Object>(&self, dt: &K::DynamicType) -> Lister<K> {
-        // Of a kind that is known only at run time, an informer may know better that it is in no
+        // Of a kind that is known only at run time, a reflector may know better that it is in no
         // namespace.
         let existing = self.existing::<K>(&ApiResource::erase::<K>(dt));
-        match existing.into_iter().find(|informer| informer.is_whole() && informer.namespace().is_none()) {
+        match existing.into_iter().find(|reflector| reflector.is_whole() && reflector.namespace().is_none()) {
             Some(everything) => self.reading(vec![everything]),
             None => self.lister_in(dt, &Scope::default()),
         }
@@ -583,40 +641,40 @@ impl Caches {
 
     fn find_known<K: Object>(&self, dt: &K::DynamicType) -> Known<K> {
         let resource = ApiResource::erase::<K>(dt);
-        let mut informers = self.existing::<K>(&resource);
-        if informers.is_empty() {
+        let mut reflectors = self.existing::<K>(&resource);
+        if reflectors.is_empty() {
             self.lister_in::<K>(dt, &Scope::default());
-            informers = self.existing(&resource);
+            reflectors = self.existing(&resource);
         }
         let limited = !is_cluster_scoped::<K>() && !self.inner.namespaces.is_empty();
         let reach = limited.then(|| Arc::clone(&self.inner.namespaces));
-        Known::new(informers, reach, self.inner.sync_timeout, self.inner.closing.clone())
+        Known::new(reflectors, reach, self.inner.sync_timeout, self.inner.closing.clone())
     }
 
     /// Reads what there is of a kind in a namespace, leaving out nothing of it. Where only parts are
     /// watched, the whole of that place is: what the operator may read does not change by that.
     pub(crate) fn lister_covering<K: Object>(&self, dt: &K::DynamicType, namespace: &str) -> Lister<K> {
         let known = self.known_with::<K>(dt);
-        let covering = || known.informers().iter().filter(|informer| informer.covers(Some(namespace)));
-        if let Some(whole) = covering().find(|informer| informer.is_whole() && informer.is_synced()) {
+        let covering = || known.reflectors().iter().filter(|reflector| reflector.covers(Some(namespace)));
+        if let Some(whole) = covering().find(|reflector| reflector.is_whole() && reflector.is_synced()) {
             return self.reading(vec![Arc::clone(whole)]);
         }
-        match covering().map(|informer| informer.namespace()).max() {
+        match covering().map(|reflector| reflector.namespace()).max() {
             Some(place) => {
                 let scope = Scope { namespace: place.map(str::to_owned), ..Scope::default() };
-                self.reading(vec![self.informer(dt, &scope)])
+                self.reading(vec![self.reflector(dt, &scope)])
             }
             None => self.lister_of(dt),
         }
     }
 
-    fn reading<K: Object>(&self, informers: Vec<Arc<Informer<K>>>) -> Lister<K> {
-        Lister::new(informers, self.inner.sync_timeout, self.inner.closing.clone())
+    fn reading<K: Object>(&self, reflectors: Vec<Arc<Reflector<K>>>) -> Lister<K> {
+        Lister::new(reflectors, self.inner.sync_timeout, self.inner.closing.clone())
     }
 
     /// Reads what a scope selects of a kind.
     pub fn lister_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Lister<K> {
-        self.reading(self.spread::<K>(scope).iter().map(|scope| self.informer(dt, scope)).collect())
+        self.reading(self.spread::<K>(scope).iter().map(|scope| self.reflector(dt, scope)).collect())
     }
 
     /// A scope as informers have it: each of one of the manager's namespaces, if it was given any.
@@ -631,20 +689,20 @@ impl Caches {
         }
     }
 
-    fn informer<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Arc<Informer<K>> {
+    fn reflector<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Arc<Reflector<K>> {
         let resource = ApiResource::erase::<K>(dt);
         let selection = scope.selection();
         let key =
-            InformerKey { object_type: TypeId::of::<K>(), resource: resource.clone(), selection: selection.clone() };
-        let mut informers = self.inner.informers.lock();
-        if let Some(known) = informers.get(&key).and_then(|any| downcast::<K>(&**any)) {
+            ReflectorKey { object_type: TypeId::of::<K>(), resource: resource.clone(), selection: selection.clone() };
+        let mut reflectors = self.inner.reflectors.lock();
+        if let Some(known) = reflectors.get(&key).and_then(|any| downcast::<K>(&**any)) {
             return known;
         }
         let transform = self.inner.transforms.lock().get(&(key.object_type, resource.clone())).cloned();
         let transform = transform.and_then(|any| any.downcast_ref::<Transform<K>>().cloned());
         let source = ApiSource::new(self.inner.client.clone(), dt, selection.clone());
         let registered = Arc::new(Registered {
-            informer: Informer::new(
+            reflector: Reflector::new(
                 resource,
                 selection,
                 scope.labels.clone(),
@@ -655,47 +713,47 @@ impl Caches {
             source: Arc::new(source),
             shutdown: self.inner.shutdown.child_token(),
         });
-        let informer = Arc::clone(&registered.informer);
+        let reflector = Arc::clone(&registered.reflector);
         if self.inner.started.load(Ordering::Acquire) {
             registered.start(&self.inner);
         }
-        informers.insert(key, registered);
+        reflectors.insert(key, registered);
         self.inner.readers.write().invalidate();
-        informer
+        reflector
     }
 
     /// The informers of a kind.
-    fn existing<K: Object>(&self, resource: &ApiResource) -> Vec<Arc<Informer<K>>> {
-        let informers = self.inner.informers.lock();
+    fn existing<K: Object>(&self, resource: &ApiResource) -> Vec<Arc<Reflector<K>>> {
+        let reflectors = self.inner.reflectors.lock();
         let of_kind =
-            informers.iter().filter(|(key, _)| key.object_type == TypeId::of::<K>() && key.resource == *resource);
+            reflectors.iter().filter(|(key, _)| key.object_type == TypeId::of::<K>() && key.resource == *resource);
         of_kind.filter_map(|(_, any)| downcast(&**any)).collect()
     }
 
     /// Makes a write visible to cached reads before the watch shows it, whatever types they use.
     /// `json` is what the server answered.
     pub(crate) fn note_write<K: Object>(&self, resource: &ApiResource, object: &K, json: &[u8]) {
-        for informer in self.of_resource(resource) {
-            informer.note_write(object, json);
+        for reflector in self.of_resource(resource) {
+            reflector.note_write(object, json);
         }
     }
 
     /// The same for an object as the server has it, of no type in particular.
     pub(crate) fn note_read(&self, resource: &ApiResource, json: &[u8]) {
-        for informer in self.of_resource(resource) {
-            informer.note_write(&(), json);
+        for reflector in self.of_resource(resource) {
+            reflector.note_write(&(), json);
         }
     }
 
     /// Makes a deletion visible to cached reads before the watch shows it, of every version of the
     /// kind.
     pub(crate) fn note_delete(&self, resource: &ApiResource, key: &ObjectKey, uid: Option<&str>) {
-        let informers = self.inner.informers.lock();
-        let same = informers.iter().filter(|(key, _)| is_same_kind(&key.resource, resource));
+        let reflectors = self.inner.reflectors.lock();
+        let same = reflectors.iter().filter(|(key, _)| is_same_kind(&key.resource, resource));
         let same: Vec<_> = same.map(|(_, any)| Arc::clone(any)).collect();
-        drop(informers);
-        for informer in same {
-            informer.note_delete(key, uid);
+        drop(reflectors);
+        for reflector in same {
+            reflector.note_delete(key, uid);
         }
     }
 
@@ -707,17 +765,17 @@ impl Caches {
         written: &ObjectKey,
         version: Option<u64>,
     ) -> Vec<ApiResource> {
-        let informers = self.inner.informers.lock();
+        let reflectors = self.inner.reflectors.lock();
         let mut others: Vec<ApiResource> = Vec::new();
-        for (key, informer) in informers.iter() {
+        for (key, reflector) in reflectors.iter() {
             let other = &key.resource;
             let covers = key.selection.namespace.is_none() || key.selection.namespace.as_deref() == written.namespace();
-            if !is_same_kind(other, resource) || other.version == resource.version || !covers || !informer.is_started()
+            if !is_same_kind(other, resource) || other.version == resource.version || !covers || !reflector.is_started()
             {
                 continue;
             }
             if let Some(version) = version {
-                informer.note_elsewhere(written, version);
+                reflector.note_elsewhere(written, version);
             }
             if others.iter().all(|known| known.version != other.version) {
                 others.push(other.clone());
@@ -736,8 +794,8 @@ impl Caches {
     ) -> Vec<ApiResource> {
         let watching = self.watching(resource, written.namespace());
         if let Some(version) = version {
-            for (_, informer) in &watching {
-                informer.note_elsewhere(written, version);
+            for (_, reflector) in &watching {
+                reflector.note_elsewhere(written, version);
             }
         }
         versions(watching)
@@ -750,31 +808,54 @@ impl Caches {
 
     /// The uid of the object that cached reads show under a key.
     pub(crate) fn uid_of(&self, resource: &ApiResource, key: &ObjectKey) -> Option<String> {
-        self.watching(resource, key.namespace()).iter().find_map(|(_, informer)| informer.uid_of(key))
+        self.watching(resource, key.namespace()).iter().find_map(|(_, reflector)| reflector.uid_of(key))
     }
 
     /// The informers of a kind, in whatever version, that may know objects of a namespace.
-    fn watching(&self, resource: &ApiResource, namespace: Option<&str>) -> Vec<(ApiResource, Arc<dyn AnyInformer>)> {
-        let informers = self.inner.informers.lock();
-        let covers = |key: &InformerKey| match key.selection.namespace.as_deref() {
+    fn watching(&self, resource: &ApiResource, namespace: Option<&str>) -> Vec<(ApiResource, Arc<dyn AnyReflector>)> {
+        let reflectors = self.inner.reflectors.lock();
+        let covers = |key: &ReflectorKey| match key.selection.namespace.as_deref() {
             Some(watched) => namespace == Some(watched),
             None => true,
         };
-        let watching = informers
+        let watching = reflectors
             .iter()
-            .filter(|(key, informer)| is_same_kind(&key.resource, resource) && covers(key) && informer.is_started());
-        watching.map(|(key, informer)| (key.resource.clone(), Arc::clone(informer))).collect()
+            .filter(|(key, reflector)| is_same_kind(&key.resource, resource) && covers(key) && reflector.is_started());
+        watching.map(|(key, reflector)| (key.resource.clone(), Arc::clone(reflector))).collect()
     }
 
-    fn of_resource(&self, resource: &ApiResource) -> Vec<Arc<dyn AnyInformer>> {
+    fn of_resource(&self, resource: &ApiResource) -> Vec<Arc<dyn AnyReflector>> {
         let same = |other: &ApiResource| is_same_kind(other, resource) && other.version == resource.version;
-        let informers = self.inner.informers.lock();
-        informers.iter().filter(|(key, _)| same(&key.resource)).map(|(_, any)| Arc::clone(any)).collect()
+        let reflectors = self.inner.reflectors.lock();
+        reflectors.iter().filter(|(key, _)| same(&key.resource)).map(|(_, any)| Arc::clone(any)).collect()
+    }
+}
+
+/// Spawns tasks that [`Caches::stop`] waits for, without keeping the caches alive.
+#[derive(Clone)]
+pub(crate) struct Spawner {
+    runtime: Arc<OnceLock<Handle>>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+impl Spawner {
+    /// False before the caches are started.
+    pub(crate) fn spawn_blocking(&self, task: impl FnOnce() + Send + 'static) -> bool {
+        let Some(runtime) = self.runtime.get() else {
+            return false;
+        };
+        self.tasks.spawn_blocking_on(task, runtime);
+        true
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shutdown.is_cancelled()
     }
 }
 
 /// Each version once.
-fn versions(watching: Vec<(ApiResource, Arc<dyn AnyInformer>)>) -> Vec<ApiResource> {
+fn versions(watching: Vec<(ApiResource, Arc<dyn AnyReflector>)>) -> Vec<ApiResource> {
     let mut versions: Vec<ApiResource> = Vec::new();
     for (resource, _) in watching {
         if versions.iter().all(|known| known.version != resource.version) {
@@ -798,8 +879,8 @@ fn is_same_kind(one: &ApiResource, other: &ApiResource) -> bool {
     (&one.group, &one.plural) == (&other.group, &other.plural)
 }
 
-fn downcast<K: Object>(informer: &dyn AnyInformer) -> Option<Arc<Informer<K>>> {
-    informer.as_any().downcast_ref().cloned()
+fn downcast<K: Object>(reflector: &dyn AnyReflector) -> Option<Arc<Reflector<K>>> {
+    reflector.as_any().downcast_ref().cloned()
 }
 
 #[cfg(test)]

@@ -1,351 +1,358 @@
-//! Informers: the state of one kind, kept up to date by a list and a watch.
+//! Informers without a manager: handlers and cached reads of kinds, for programs that are not operators.
 //!
-//! One informer serves all controllers, handlers and listers of a manager that look at the same
-//! kind, namespace and selector. It is made of four parts:
+//! A program that prints which pods come and go, and then reads them from the cache:
 //!
-//! - a state machine without I/O that decides the next request (streaming list with fallback to
-//!   pages, bookmarks, relist after 410 without dropping the cache, a backoff of its own);
-//! - a source that makes the requests and decodes what comes back, object by object;
-//! - a store with indexes and the process's own writes;
-//! - a task that ties them together and calls the handlers.
+//! ```no_run
+//! use std::sync::Arc;
+//! use std::time::Duration;
 //!
-//! A kind that was deleted, as far as the server tells, has no objects: handlers are told that they are gone, and
-//! of new ones when it comes back. A kind that is served in no version, though its definition is there,
-//! keeps them; but to know that, the operator must be allowed to `get` its `customresourcedefinitions`. One that is
-//! not cannot tell the two apart, and takes such a kind to be deleted.
+//! use k8s_openapi::api::core::v1::Pod;
+//! use windlass::ObjectKey;
+//! use windlass::informer::{Handler, InformerFactory};
 //!
-//! Handlers are called one after the other, in the order of the changes, and see every deletion
-//! with the last known state of the object, even one that happened while the watch was down.
-//! A handler must not block: it files work and returns.
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let client = windlass::config::client().await?;
+//!     let factory = InformerFactory::builder(client).resync(Duration::from_secs(30 * 60)).build();
+//!     let pods = factory.informer::<Pod>();
+//!     pods.add_handler(
+//!         Handler::new()
+//!             .added(|pod: Arc<Pod>, _initial| println!("add pod: {}", ObjectKey::of(&pod)))
+//!             .updated(|old, _new| println!("update pod: {}", ObjectKey::of(&old)))
+//!             .deleted(|pod| println!("delete pod: {}", ObjectKey::of(&pod))),
+//!     )
+//!     .forever();
+//!     factory.start();
+//!     factory.wait_synced().await?;
+//!     println!("{} pods", pods.lister().len());
+//!     tokio::signal::ctrl_c().await?;
+//!     factory.stop().await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # When to use what
+//!
+//! - To bring objects to a desired state, write a [`Controller`](crate::Controller): it gets keys instead of events,
+//!   tries again after errors and never works on the same object twice at once. A [`Manager`](crate::Manager) runs its
+//!   own informers; its controllers, listers and clients share them.
+//! - To only read, use a [`Lister`] of the manager or of [`Caches`].
+//! - To be called for changes outside of a manager, use an [`InformerFactory`].
+//!
+//! # What handlers can rely on
+//!
+//! - A handler is told of every object that exists (`added`, initial) and then of changes, in order, one call at a
+//!   time. Each handler of an informer is called independently of the others.
+//! - A handler may block: it is called on Tokio's blocking pool, and neither its informer nor other handlers wait for
+//!   it. Up to 1,024 changes are kept for a handler that is slower than the changes come. The changes on top of that
+//!   are merged for each object: the handler is told of the newest state, with the state that it was told last as the
+//!   old one, and not of objects that came and went in between. So a slow handler misses steps, but never the outcome.
+//! - A deletion that happened while the watch was down is told with the last known state.
+//! - A handler that panics is called again for the next change. The panic is logged and counted ([`Caches::panics`]).
+//! - Objects are shared with the cache and with other handlers. They come without `metadata.managedFields`: see
+//!   [`cache`](crate::cache).
+//!
+//! An informer needs the permissions `list` and `watch` for its kind. A kind that was deleted, as far as the server
+//! tells, has no objects: handlers are told that they are gone, and of new ones when it comes back.
 
-mod change;
-mod subscription;
-mod sync;
+mod delivery;
+mod handler;
+mod pending;
 
-mod backoff;
-mod decode;
-mod fields;
-mod json;
-mod machine;
-mod misfit;
-mod source;
-mod store;
-mod task;
-
-use std::any::Any;
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::FutureExt;
-use kube::api::ApiResource;
-use kube::core::{Selector, SelectorExt};
-use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use kube::api::{ApiResource, DynamicObject};
 
-pub use change::Change;
-pub use misfit::DecodeFailure;
-pub use subscription::Subscription;
-pub use sync::SyncError;
+pub use handler::Handler;
 
-pub(crate) use misfit::OnDecodeError;
-pub(crate) use source::{ApiSource, ListWatch, Selection};
-pub(crate) use store::{IndexFn, Store};
+pub use crate::reflector::{Change, DecodeFailure, Subscription, SyncError};
 
-use crate::key::ObjectKey;
-use crate::object::{Object, describe, panic_message, parse_version};
-use misfit::Misfits;
-use subscription::Listening;
-use sync::SyncState;
+use crate::cache::{CacheOptions, Caches, Lister, Scope};
+use crate::object::{Object, describe};
 
-/// How often in a row a kind must be missing before it is asked whether it is gone.
-const GONE_AFTER: u32 = 3;
+/// Makes informers and runs them. Clones share the informers.
+///
+/// Informers of the same type, resource and scope share one watch and one cache, however often they are asked for.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let client = kube::Client::new(server.service(), "default");
+/// use k8s_openapi::api::core::v1::Namespace;
+/// use windlass::ObjectKey;
+/// use windlass::informer::InformerFactory;
+///
+/// let factory = InformerFactory::new(client);
+/// let namespaces = factory.informer::<Namespace>().lister();
+/// factory.start();
+/// factory.wait_synced().await?;
+/// assert!(namespaces.get(&ObjectKey::cluster("default")).is_some());
+/// factory.stop().await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct InformerFactory {
+    caches: Caches,
+}
 
-/// How long an informer that panicked waits before it starts over.
-const PANIC_PAUSE: Duration = Duration::from_secs(1);
+impl InformerFactory {
+    /// A factory for all namespaces, without resync.
+    pub fn new(client: kube::Client) -> Self {
+        Self::builder(client).build()
+    }
 
-/// Changes objects before they are kept, to drop what nobody reads.
-pub(crate) type Transform<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
+    /// A factory with options.
+    pub fn builder(client: kube::Client) -> InformerFactoryBuilder {
+        InformerFactoryBuilder { client, options: CacheOptions::default() }
+    }
 
-/// The state of one kind, kept up to date while its task runs.
-pub(crate) struct Informer<K: Object> {
-    resource: ApiResource,
-    selection: Selection,
-    labels: Option<Selector>,
-    store: RwLock<Store<K>>,
-    /// Held while a change is applied and told, so that a handler added meanwhile misses nothing
-    /// and hears nothing twice.
-    handlers: Mutex<Vec<Listening<K>>>,
-    sync: watch::Sender<SyncState>,
-    /// When the last list was complete.
-    listed: Mutex<Option<Instant>>,
-    started: AtomicBool,
-    misfits: Misfits,
-    /// How often the code of others panicked.
-    panics: Arc<AtomicU64>,
-    /// How often in a row the server said that there is no such kind.
-    missing: AtomicU32,
-    resync: Option<Duration>,
-    transform: Option<Transform<K>>,
-    /// Whether it was said that a transform leaves what cannot be read again.
-    unwritable: AtomicBool,
+    /// The informer of a kind: of all its objects, in the factory's namespaces if it was given any. `K` may be a
+    /// [`PartialObjectMeta`](kube::api::PartialObjectMeta), to watch metadata only.
+    pub fn informer<K: Object>(&self) -> Informer<K>
+    where
+        K::DynamicType: Default,
+    {
+        self.informer_in(Scope::default())
+    }
+
+    /// The informer of the objects that a scope selects. The server filters.
+    #[allow(clippy::needless_pass_by_value, reason = "a scope is built where it is used")]
+    pub fn informer_in<K: Object>(&self, scope: Scope) -> Informer<K>
+    where
+        K::DynamicType: Default,
+    {
+        let dt = K::DynamicType::default();
+        self.make(&dt, &scope)
+    }
+
+    /// The informer of a kind known only at run time.
+    ///
+    /// In a factory with namespaces, use [`dynamic_in`](Self::dynamic_in) with [`Scope::cluster_scoped`] for kinds
+    /// whose objects are in no namespace.
+    pub fn dynamic(&self, resource: &ApiResource) -> Informer<DynamicObject> {
+        self.dynamic_in(resource, Scope::default())
+    }
+
+    /// The informer of what a scope selects of a kind known only at run time.
+    #[allow(clippy::needless_pass_by_value, reason = "a scope is built where it is used")]
+    pub fn dynamic_in(&self, resource: &ApiResource, scope: Scope) -> Informer<DynamicObject> {
+        self.make(resource, &scope)
+    }
+
+    fn make<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Informer<K> {
+        let (lister, kind) = (self.caches.lister_in(dt, scope), describe(&ApiResource::erase::<K>(dt)));
+        Informer { lister, kind, caches: self.caches.clone() }
+    }
+
+    /// Starts all informers, and from now on every new one at once. Must be called on a Tokio runtime, which then runs
+    /// them. A second call does nothing.
+    pub fn start(&self) {
+        self.caches.start();
+    }
+
+    /// Waits until all informers made so far have been filled: their caches hold everything that existed. Handlers may
+    /// not have been told of all of it yet.
+    ///
+    /// The error names the kinds that are missing, each with the reason. A missing permission is an error at once,
+    /// everything else after the [timeout](InformerFactoryBuilder::sync_timeout). The informers keep trying, so waiting
+    /// again may succeed.
+    pub async fn wait_synced(&self) -> Result<(), NotSynced> {
+        let mut errors = self.caches.sync_failures().await;
+        if errors.is_empty() {
+            return Ok(());
+        }
+        errors.sort_by_cached_key(ToString::to_string);
+        Err(NotSynced { errors })
+    }
+
+    /// Whether all informers made so far have been filled once.
+    pub fn is_synced(&self) -> bool {
+        self.caches.is_synced()
+    }
+
+    /// Stops all informers for good and waits for their tasks, and for handlers that are being called; no call begins
+    /// after that. What handlers have not been told yet is dropped. Listers keep what they have. Do not wait for this
+    /// in a handler.
+    pub async fn stop(&self) {
+        self.caches.stop().await;
+    }
+
+    /// The caches of the informers: to read, for counts of panics and of objects that cannot be decoded, and for
+    /// [`Caches::transform`].
+    pub fn caches(&self) -> &Caches {
+        &self.caches
+    }
+}
+
+/// How an [`InformerFactory`] watches.
+///
+/// ```
+/// # fn example(client: kube::Client) {
+/// use std::time::Duration;
+/// use windlass::informer::InformerFactory;
+///
+/// let factory = InformerFactory::builder(client)
+///     .namespaces(["shop", "stock"])
+///     .resync(Duration::from_secs(30 * 60))
+///     .sync_timeout(Duration::from_secs(10))
+///     .build();
+/// # }
+/// ```
+#[must_use = "`build` makes the factory"]
+pub struct InformerFactoryBuilder {
+    client: kube::Client,
+    options: CacheOptions,
+}
+
+impl std::fmt::Debug for InformerFactoryBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InformerFactoryBuilder").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl InformerFactoryBuilder {
+    /// Watches one namespace only.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        self.namespaces([namespace])
+    }
+
+    /// Watches these namespaces only. Without any, or if one of them is empty, all.
+    pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options = self.options.namespaces(namespaces);
+        self
+    }
+
+    /// Calls [`updated`](Handler::updated) for every object this often, give or take a tenth, with the same state as
+    /// old and new. The server is not asked for that. Never by default.
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.options = self.options.resync(period);
+        self
+    }
+
+    /// How long [`wait_synced`](InformerFactory::wait_synced) waits; two minutes by default.
+    pub fn sync_timeout(mut self, timeout: Duration) -> Self {
+        self.options = self.options.sync_timeout(timeout);
+        self
+    }
+
+    /// Calls a function for every object that does not fit its type: see [`CacheOptions::on_decode_error`].
+    pub fn on_decode_error(mut self, tell: impl Fn(&DecodeFailure) + Send + Sync + 'static) -> Self {
+        self.options = self.options.on_decode_error(tell);
+        self
+    }
+
+    /// Makes the factory. It watches nothing before it is [started](InformerFactory::start).
+    #[must_use]
+    pub fn build(self) -> InformerFactory {
+        InformerFactory { caches: Caches::new(self.client, self.options) }
+    }
+}
+
+/// A watch of one kind that fills a cache and calls handlers. Clones, and other informers of the same factory, kind and
+/// scope, share it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = windlass_server::Server::builder().start().await?;
+/// # let client = kube::Client::new(server.service(), "default");
+/// use k8s_openapi::api::core::v1::Pod;
+/// use windlass::informer::{Handler, InformerFactory};
+///
+/// let factory = InformerFactory::new(client);
+/// let pods = factory.informer::<Pod>();
+/// pods.add_index("node", |pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect())?;
+/// let subscription = pods.add_handler(Handler::new().deleted(|pod| println!("{:?} is gone", pod.metadata.name)));
+/// factory.start();
+/// pods.wait_synced().await?;
+/// assert!(pods.lister().by_index("node", "node-1").is_empty());
+/// drop(subscription); // the handler is not called any more
+/// factory.stop().await;
+/// # Ok(()) }
+/// ```
+pub struct Informer<K: Object> {
+    lister: Lister<K>,
+    kind: String,
+    caches: Caches,
+}
+
+impl<K: Object> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Self { lister: self.lister.clone(), kind: self.kind.clone(), caches: self.caches.clone() }
+    }
+}
+
+impl<K: Object> std::fmt::Debug for Informer<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Informer")
+            .field("kind", &self.kind)
+            .field("objects", &self.lister.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<K: Object> Informer<K> {
-    pub(crate) fn new(
-        resource: ApiResource,
-        selection: Selection,
-        labels: Option<Selector>,
-        resync: Option<Duration>,
-        transform: Option<Transform<K>>,
-        on_decode_error: Option<OnDecodeError>,
-    ) -> Arc<Self> {
-        let panics = Arc::<AtomicU64>::default();
-        Arc::new(Self {
-            resource,
-            selection,
-            labels,
-            store: RwLock::new(Store::new(Arc::clone(&panics))),
-            panics,
-            handlers: Mutex::default(),
-            sync: watch::Sender::new(SyncState::default()),
-            listed: Mutex::default(),
-            started: AtomicBool::new(false),
-            misfits: Misfits::new(on_decode_error),
-            missing: AtomicU32::new(0),
-            resync,
-            transform,
-            unwritable: AtomicBool::new(false),
-        })
+    /// Has a handler called for every object that exists and then for every change, until the subscription is dropped.
+    /// Handlers may be added before and after the start. See the [module](self) for what they can rely on.
+    pub fn add_handler(&self, handler: Handler<K>) -> Subscription {
+        delivery::deliver(self.lister.reflectors(), handler, self.caches.spawner())
     }
 
-    /// Keeps the state up to date until the token is cancelled. To be called once.
-    pub(crate) async fn run(self: Arc<Self>, source: Arc<dyn ListWatch<K>>, shutdown: CancellationToken) {
-        let running = async {
-            // The code of others runs in there: decoders, indexes, transforms.
-            while let Err(panic) = AssertUnwindSafe(task::run(&self, &*source)).catch_unwind().await {
-                self.panicked(&*panic);
-                tokio::time::sleep(PANIC_PAUSE).await;
-            }
-        };
-        shutdown.run_until_cancelled(running).await;
-        self.sync.send_modify(|state| state.stopped = true);
+    /// Adds an index: `values` names what an object is filed under. Read it with [`Lister::by_index`].
+    ///
+    /// Indexes may be added before and after the start; the objects that exist are filed at once. Informers that share
+    /// a watch share its indexes: a name that is taken is an error, and the index of that name stays as it is.
+    pub fn add_index(
+        &self,
+        name: &str,
+        values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Result<(), IndexExists> {
+        let added = self.lister.try_add_index(name, values);
+        added.then_some(()).ok_or_else(|| IndexExists { kind: self.kind.clone(), index: name.to_owned() })
     }
 
-    /// Whether everything of a namespace (or of none) is part of what is watched, selectors apart.
-    pub(crate) fn covers(&self, namespace: Option<&str>) -> bool {
-        self.namespace().is_none() || self.namespace() == namespace
+    /// Reads the cache.
+    pub fn lister(&self) -> Lister<K> {
+        self.lister.clone()
     }
 
-    /// Whether no selector narrows what is watched.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.selection.is_whole()
+    /// Whether the cache has been filled once.
+    pub fn is_synced(&self) -> bool {
+        self.lister.is_synced()
     }
 
-    /// Whether an object, if there is one, is part of what is watched, whatever it is like.
-    pub(crate) fn decides(&self, key: &ObjectKey) -> bool {
-        let named = || {
-            let fields = self.selection.fields.as_ref().filter(|_| self.labels.is_none());
-            fields.is_some_and(|fields| fields::selects_key(fields, key))
-        };
-        self.covers(key.namespace()) && (self.is_whole() || named())
-    }
-
-    pub(crate) fn namespace(&self) -> Option<&str> {
-        self.selection.namespace.as_deref()
-    }
-
-    pub(crate) fn describe(&self) -> String {
-        describe(&self.resource)
-    }
-
-    pub(crate) fn is_started(&self) -> bool {
-        self.started.load(Ordering::Acquire)
-    }
-
-    /// True the first time: whoever is told so runs the task.
-    pub(crate) fn claim_start(&self) -> bool {
-        !self.started.swap(true, Ordering::AcqRel)
-    }
-
-    pub(crate) fn decode_errors(&self) -> u64 {
-        self.misfits.count()
-    }
-
-    /// How often an index, a handler or a decoder panicked.
-    pub(crate) fn panics(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed)
-    }
-
-    /// The task itself panicked: it starts over, with everything it knew.
-    fn panicked(&self, panic: &(dyn Any + Send)) {
-        self.panics.fetch_add(1, Ordering::Relaxed);
-        let (kind, message) = (self.describe(), panic_message(panic));
-        tracing::error!(%kind, message, "informer panicked, starting over");
-        self.sync.send_if_modified(|state| {
-            state.last_error = Some(format!("panic: {message}"));
-            false
-        });
-    }
-
-    pub(crate) fn read<R>(&self, read: impl FnOnce(&Store<K>) -> R) -> R {
-        read(&self.store.read())
-    }
-
-    /// Adds an index unless there is one of that name.
-    pub(crate) fn ensure_index(&self, name: &str, values: impl FnOnce() -> IndexFn<K>) {
-        if self.store.read().has_index(name) {
-            return;
-        }
-        let mut store = self.store.write();
-        if !store.has_index(name) {
-            store.add_index(name, values());
-        }
-    }
-
-    /// The object as it is to be kept. One that the function panics on is kept as it came.
-    fn transformed(&self, object: K) -> (K, bool) {
-        let Some(transform) = &self.transform else {
-            return (object, false);
-        };
-        let mut changed = object.clone();
-        match std::panic::catch_unwind(AssertUnwindSafe(|| transform(&mut changed))) {
-            Ok(()) => {
-                // By these it is found, and told from others.
-                let (meta, original) = (changed.meta_mut(), object.meta());
-                meta.name.clone_from(&original.name);
-                meta.namespace.clone_from(&original.namespace);
-                meta.uid.clone_from(&original.uid);
-                meta.resource_version.clone_from(&original.resource_version);
-                (changed, true)
-            }
-            Err(panic) => {
-                self.panics.fetch_add(1, Ordering::Relaxed);
-                let (kind, key) = (self.describe(), ObjectKey::of(&object));
-                tracing::error!(%kind, object = %key, message = panic_message(&*panic), "transform panicked");
-                (object, false)
-            }
-        }
-    }
-
-    /// An object that the server sent, as it would be kept.
-    pub(crate) fn as_kept(&self, mut object: K) -> K {
-        object.meta_mut().managed_fields = None;
-        self.transformed(object).0
-    }
-
-    pub(crate) fn note_write(&self, object: K) {
-        let selected = self.selection.fields.as_ref().map_or(Some(true), |fields| fields::selects(fields, &object));
-        // As the server sees it: what is left of it in the cache may have no labels any more.
-        let labelled = self.labels.as_ref().is_none_or(|selector| match &object.meta().labels {
-            Some(labels) => selector.matches(labels),
-            None => selector.matches(&std::collections::BTreeMap::new()),
-        });
-        if self.namespace().is_some() && object.meta().namespace.as_deref() != self.namespace() {
-            return;
-        }
-        let object = Arc::new(self.transformed(object).0);
-        let mut store = self.store.write();
-        // Where only the server knows, an object that was selected is taken to stay so, any other to
-        // stay out.
-        if selected.is_none() && !store.has_observed(&ObjectKey::of(&*object)) {
-            return;
-        }
-        let before = store.is_forgetful();
-        store.note_write(object, labelled && selected != Some(false));
-        if store.is_forgetful() && !before {
-            self.warn_forgetful();
-        }
-    }
-
-    /// An object was written in another version of the kind.
-    pub(crate) fn note_elsewhere(&self, key: &ObjectKey, version: u64) {
-        let mut store = self.store.write();
-        let before = store.is_forgetful();
-        store.note_elsewhere(key, version);
-        if store.is_forgetful() && !before {
-            self.warn_forgetful();
-        }
-    }
-
-    /// Said once: the watch is down for too long.
-    fn warn_forgetful(&self) {
-        let kind = self.describe();
-        tracing::warn!(%kind, "too many own writes that the watch has not shown: cached reads may be older than the oldest");
-    }
-
-    pub(crate) fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
-        self.store.write().note_delete(key, uid);
-    }
-
-    fn advance(&self, resource_version: &str) {
-        if let Some(version) = parse_version(resource_version) {
-            self.store.write().advance(version);
-        }
-    }
-
-    fn sweep(&self) {
-        self.store.write().sweep();
-    }
-
-    /// The kind is served (again).
-    fn found(&self) {
-        self.missing.store(0, Ordering::Relaxed);
-    }
-
-    /// The kind is not served. True when that was so a few times in a row, and it should be found out
-    /// whether its definition is gone, and with it all objects. Once could be a server that is just
-    /// starting, and Kubernetes' own kinds do not go away.
-    fn not_found(&self) -> bool {
-        let times = self.missing.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        times >= GONE_AFTER && self.is_synced() && !is_built_in(&self.resource) && self.read(Store::has_any)
-    }
-
-    /// What was found out: a kind that is gone has no objects. One that is only not served, in this
-    /// version or by what answers just now, keeps them.
-    fn gone(&self, gone: bool) {
-        let kind = self.describe();
-        if !gone {
-            tracing::warn!(%kind, "kind is not served, but not gone: its objects are kept as they were");
-            return;
-        }
-        tracing::info!(%kind, "kind is gone");
-        self.change(Store::end);
+    /// Waits until the cache has been filled once: see [`InformerFactory::wait_synced`].
+    pub async fn wait_synced(&self) -> Result<(), SyncError> {
+        self.lister.wait_synced().await
     }
 }
 
-/// Kubernetes' own groups. A server without one of their kinds is not the server it was.
-fn is_built_in(resource: &ApiResource) -> bool {
-    const GROUPS: [&str; 23] = [
-        "",
-        "admissionregistration.k8s.io",
-        "apiextensions.k8s.io",
-        "apiregistration.k8s.io",
-        "apps",
-        "authentication.k8s.io",
-        "authorization.k8s.io",
-        "autoscaling",
-        "batch",
-        "certificates.k8s.io",
-        "coordination.k8s.io",
-        "discovery.k8s.io",
-        "events.k8s.io",
-        "flowcontrol.apiserver.k8s.io",
-        "internal.apiserver.k8s.io",
-        "networking.k8s.io",
-        "node.k8s.io",
-        "policy",
-        "rbac.authorization.k8s.io",
-        "resource.k8s.io",
-        "scheduling.k8s.io",
-        "storage.k8s.io",
-        "storagemigration.k8s.io",
-    ];
-    GROUPS.contains(&resource.group.as_str())
+/// An informer has an index of that name already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} have an index {index:?} already")]
+#[non_exhaustive]
+pub struct IndexExists {
+    /// The kind, as `pets.petstore.example.com/v1alpha1`.
+    pub kind: String,
+    /// The name of the index.
+    pub index: String,
 }
 
-#[cfg(test)]
-mod tests;
+/// Some informers have not been filled.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub struct NotSynced {
+    /// What stands in the way, for each kind and namespace.
+    pub errors: Vec<SyncError>,
+}
+
+impl std::fmt::Display for NotSynced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let [error] = &self.errors[..] {
+            return error.fmt(f);
+        }
+        write!(f, "{} informers are not synced:", self.errors.len())?;
+        self.errors.iter().try_for_each(|error| write!(f, "\n- {error}"))
+    }
+}
+
+crate::report::debug_as_message!(NotSynced);

@@ -66,7 +66,8 @@
 //!    [`predicate`]: which changes are worth it.
 //! 3. [`client`] and [`cache`]: cached reads that never show less than one's own writes, live
 //!    reads, writes.
-//! 4. [`informer`] and [`queue`]: the machinery underneath, usable on its own.
+//! 4. [`informer`] and [`queue`]: the machinery underneath, usable on its own. An informer factory calls handlers for
+//!    what is added, updated and deleted, without a manager.
 //! 5. Helpers for reconcilers: [`finalizer`] (clean up before an object goes), [`draft`] (send
 //!    only what changed), [`children`] (children, and no more of them than wanted), [`conditions`],
 //!    [`owner`], [`events`], [`quantity`].
@@ -123,6 +124,7 @@ mod key;
 mod names;
 mod object;
 mod outage;
+mod reflector;
 mod report;
 mod retry;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::informer::{Informer, SyncError};
 use crate::key::ObjectKey;
 use crate::object::Object;
+use crate::reflector::{Reflector, SyncError};
 
 /// What caches say about an object.
 pub(crate) enum Found<K> {
@@ -21,7 +21,7 @@ pub(crate) enum Found<K> {
 
 /// All informers of a kind, whatever narrows them.
 pub(crate) struct Known<K: Object> {
-    informers: Arc<[Arc<Informer<K>>]>,
+    reflectors: Arc<[Arc<Reflector<K>>]>,
     /// The namespaces that the manager was given, if it was.
     reach: Option<Arc<[String]>>,
     sync_timeout: Duration,
@@ -30,41 +30,41 @@ pub(crate) struct Known<K: Object> {
 
 impl<K: Object> Clone for Known<K> {
     fn clone(&self) -> Self {
-        let (informers, reach) = (Arc::clone(&self.informers), self.reach.clone());
-        Self { informers, reach, sync_timeout: self.sync_timeout, closing: self.closing.clone() }
+        let (reflectors, reach) = (Arc::clone(&self.reflectors), self.reach.clone());
+        Self { reflectors, reach, sync_timeout: self.sync_timeout, closing: self.closing.clone() }
     }
 }
 
 impl<K: Object> Known<K> {
     pub(super) fn new(
-        informers: Vec<Arc<Informer<K>>>,
+        reflectors: Vec<Arc<Reflector<K>>>,
         reach: Option<Arc<[String]>>,
         sync_timeout: Duration,
         closing: CancellationToken,
     ) -> Self {
-        Self { informers: informers.into(), reach, sync_timeout, closing }
+        Self { reflectors: reflectors.into(), reach, sync_timeout, closing }
     }
 
-    pub(super) fn informers(&self) -> &[Arc<Informer<K>>] {
-        &self.informers
+    pub(super) fn reflectors(&self) -> &[Arc<Reflector<K>>] {
+        &self.reflectors
     }
 
     /// What is known about an object. Waits for the first list where nobody knows anything yet; fails
     /// for a namespace that is outside of everything.
     pub(crate) async fn get(&self, key: &ObjectKey) -> Result<Found<K>, SyncError> {
-        let covering = || self.informers.iter().filter(|informer| informer.covers(key.namespace()));
-        let synced = || covering().filter(|informer| informer.is_synced());
-        let decisive = |informer: &&Arc<Informer<K>>| informer.decides(key);
-        if let Some(informer) = synced().find(decisive) {
-            return Ok(told(informer, key));
+        let covering = || self.reflectors.iter().filter(|reflector| reflector.covers(key.namespace()));
+        let synced = || covering().filter(|reflector| reflector.is_synced());
+        let decisive = |reflector: &&Arc<Reflector<K>>| reflector.decides(key);
+        if let Some(reflector) = synced().find(decisive) {
+            return Ok(told(reflector, key));
         }
-        if let Some(informer) = synced().find(|informer| informer.read(|store| store.get(key).is_some())) {
-            return Ok(told(informer, key));
+        if let Some(reflector) = synced().find(|reflector| reflector.read(|store| store.get(key).is_some())) {
+            return Ok(told(reflector, key));
         }
         match covering().find(decisive) {
-            Some(informer) if synced().next().is_none() => {
-                informer.wait_for_reader(self.sync_timeout, &self.closing).await?;
-                Ok(told(informer, key))
+            Some(reflector) if synced().next().is_none() => {
+                reflector.wait_for_reader(self.sync_timeout, &self.closing).await?;
+                Ok(told(reflector, key))
             }
             None if covering().next().is_none() && !self.is_in_reach(key.namespace()) => {
                 Err(self.not_watched(key.namespace()))
@@ -75,8 +75,8 @@ impl<K: Object> Known<K> {
 
     /// An object that the server sent, as the caches would keep it.
     pub(crate) fn as_kept(&self, object: K) -> K {
-        match self.informers.first() {
-            Some(informer) => informer.as_kept(object),
+        match self.reflectors.first() {
+            Some(reflector) => reflector.as_kept(object),
             None => object,
         }
     }
@@ -88,10 +88,10 @@ impl<K: Object> Known<K> {
 
     fn not_watched(&self, namespace: Option<&str>) -> SyncError {
         let own = self.reach.iter().flat_map(|names| names.iter()).map(String::as_str);
-        let watched = self.informers.iter().filter_map(|informer| informer.namespace());
+        let watched = self.reflectors.iter().filter_map(|reflector| reflector.namespace());
         let places: BTreeSet<&str> = own.chain(watched).collect();
         SyncError::NotWatched {
-            kind: self.informers.first().map(|informer| informer.describe()).unwrap_or_default(),
+            kind: self.reflectors.first().map(|reflector| reflector.describe()).unwrap_or_default(),
             namespace: namespace.unwrap_or_default().to_owned(),
             watched: places.into_iter().collect::<Vec<_>>().join(", "),
         }
@@ -99,6 +99,6 @@ impl<K: Object> Known<K> {
 }
 
 /// What one informer says, unless this process has written something newer.
-fn told<K: Object>(informer: &Informer<K>, key: &ObjectKey) -> Found<K> {
-    informer.read(|store| if store.is_behind(key) { Found::Unknown } else { Found::Told(store.get(key)) })
+fn told<K: Object>(reflector: &Reflector<K>, key: &ObjectKey) -> Found<K> {
+    reflector.read(|store| if store.is_behind(key) { Found::Unknown } else { Found::Told(store.get(key)) })
 }

@@ -9,9 +9,9 @@ use kube::api::ApiResource;
 use kube::core::{Selector, SelectorExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::informer::{Change, Informer, Store, Subscription, SyncError};
 use crate::key::ObjectKey;
 use crate::object::{AsObject, Object, describe};
+use crate::reflector::{Change, Reflector, Store, Subscription, SyncError};
 
 /// Reads objects of one kind from the cache. Clones share the cache.
 ///
@@ -30,7 +30,7 @@ use crate::object::{AsObject, Object, describe};
 /// ```
 pub struct Lister<K: Object> {
     /// Each of another namespace, or one: no two know the same object.
-    informers: Arc<[Arc<Informer<K>>]>,
+    reflectors: Arc<[Arc<Reflector<K>>]>,
     sync_timeout: Duration,
     /// Cancelled when nobody may wait any more.
     closing: CancellationToken,
@@ -38,44 +38,44 @@ pub struct Lister<K: Object> {
 
 impl<K: Object> Clone for Lister<K> {
     fn clone(&self) -> Self {
-        let (informers, closing) = (Arc::clone(&self.informers), self.closing.clone());
-        Self { informers, sync_timeout: self.sync_timeout, closing }
+        let (reflectors, closing) = (Arc::clone(&self.reflectors), self.closing.clone());
+        Self { reflectors, sync_timeout: self.sync_timeout, closing }
     }
 }
 
 impl<K: Object> std::fmt::Debug for Lister<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lister")
-            .field("kind", &self.informers.first().map(|i| i.describe()))
+            .field("kind", &self.reflectors.first().map(|i| i.describe()))
             .field("objects", &self.len())
             .finish_non_exhaustive()
     }
 }
 
 impl<K: Object> Lister<K> {
-    pub(super) fn new(informers: Vec<Arc<Informer<K>>>, sync_timeout: Duration, closing: CancellationToken) -> Self {
-        Self { informers: informers.into(), sync_timeout, closing }
+    pub(super) fn new(reflectors: Vec<Arc<Reflector<K>>>, sync_timeout: Duration, closing: CancellationToken) -> Self {
+        Self { reflectors: reflectors.into(), sync_timeout, closing }
     }
 
     /// Whether these are the objects of a resource.
     pub(crate) fn is_of(&self, resource: &ApiResource) -> bool {
-        self.informers.iter().all(|informer| informer.describe() == describe(resource))
+        self.reflectors.iter().all(|reflector| reflector.describe() == describe(resource))
     }
 
     /// One object; `None` also when it is outside of what is watched.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        let informer = self.informers.iter().find(|informer| informer.covers(key.namespace()))?;
-        informer.read(|store| store.get(key))
+        let reflector = self.reflectors.iter().find(|reflector| reflector.covers(key.namespace()))?;
+        reflector.read(|store| store.get(key))
     }
 
     /// Whether a namespace (`None`: objects of no namespace) is watched; the error names what is.
     pub fn check_covers(&self, namespace: Option<&str>) -> Result<(), SyncError> {
-        if self.informers.iter().any(|informer| informer.covers(namespace)) {
+        if self.reflectors.iter().any(|reflector| reflector.covers(namespace)) {
             return Ok(());
         }
-        let watched: BTreeSet<&str> = self.informers.iter().filter_map(|informer| informer.namespace()).collect();
+        let watched: BTreeSet<&str> = self.reflectors.iter().filter_map(|reflector| reflector.namespace()).collect();
         Err(SyncError::NotWatched {
-            kind: self.informers.first().map(|informer| informer.describe()).unwrap_or_default(),
+            kind: self.reflectors.first().map(|reflector| reflector.describe()).unwrap_or_default(),
             namespace: namespace.unwrap_or_default().to_owned(),
             watched: watched.into_iter().collect::<Vec<_>>().join(", "),
         })
@@ -83,7 +83,7 @@ impl<K: Object> Lister<K> {
 
     /// What this process wrote in another version of the kind, and is not known in this one yet.
     pub(crate) fn behind(&self) -> BTreeSet<ObjectKey> {
-        self.informers.iter().flat_map(|informer| informer.read(Store::behind)).collect()
+        self.reflectors.iter().flat_map(|reflector| reflector.read(Store::behind)).collect()
     }
 
     /// All objects, in no particular order.
@@ -94,8 +94,8 @@ impl<K: Object> Lister<K> {
     /// The keys of all objects, in no particular order.
     pub fn keys(&self) -> Vec<ObjectKey> {
         let mut keys: Vec<ObjectKey> = Vec::new();
-        for informer in &*self.informers {
-            keys.extend(informer.read(|store| store.keys().cloned().collect::<Vec<_>>()));
+        for reflector in &*self.reflectors {
+            keys.extend(reflector.read(|store| store.keys().cloned().collect::<Vec<_>>()));
         }
         keys
     }
@@ -150,6 +150,25 @@ impl<K: Object> Lister<K> {
         self.ensure_index(&format!("user/{name}"), values);
     }
 
+    /// Adds an index unless there is one of that name; false if there is.
+    pub(crate) fn try_add_index(&self, name: &str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> bool {
+        let (name, values) = (format!("user/{name}"), Arc::new(values));
+        if self.reflectors.iter().any(|reflector| reflector.read(|store| store.has_index(&name))) {
+            return false;
+        }
+        let mut added = self.reflectors.iter().map(|reflector| {
+            let values = Arc::clone(&values);
+            reflector.ensure_index(&name, move || values)
+        });
+        // Of two calls at once, the one that was first at the first of them wins.
+        let first = added.next().unwrap_or(true);
+        first && added.fold(true, |all, _| all)
+    }
+
+    pub(crate) fn reflectors(&self) -> &[Arc<Reflector<K>>] {
+        &self.reflectors
+    }
+
     /// All objects filed under a value of an index added with [`add_index`](Self::add_index); none if
     /// there is no such index.
     pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<K>> {
@@ -159,18 +178,18 @@ impl<K: Object> Lister<K> {
     /// Whether an index of this name was added with [`add_index`](Self::add_index).
     pub fn has_index(&self, index: &str) -> bool {
         let name = format!("user/{index}");
-        self.informers.iter().all(|informer| informer.read(|store| store.has_index(&name)))
+        self.reflectors.iter().all(|reflector| reflector.read(|store| store.has_index(&name)))
     }
 
     /// Whether an index would file an object under a value.
     pub(crate) fn files(&self, index: &str, value: &str, object: &K) -> bool {
         let name = format!("user/{index}");
-        self.informers.iter().any(|informer| informer.read(|store| store.files(&name, value, object)))
+        self.reflectors.iter().any(|reflector| reflector.read(|store| store.files(&name, value, object)))
     }
 
     /// Number of objects.
     pub fn len(&self) -> usize {
-        self.informers.iter().map(|informer| informer.read(Store::len)).sum()
+        self.reflectors.iter().map(|reflector| reflector.read(Store::len)).sum()
     }
 
     /// Whether there are no objects.
@@ -180,15 +199,15 @@ impl<K: Object> Lister<K> {
 
     /// Whether the kind has been listed completely once.
     pub fn is_synced(&self) -> bool {
-        self.informers.iter().all(|informer| informer.is_synced())
+        self.reflectors.iter().all(|reflector| reflector.is_synced())
     }
 
     /// Waits until the kind has been listed completely once. The error names the kind and what
     /// stands in the way; if that is a missing permission, or the manager is stopping, there is no
     /// waiting.
     pub async fn wait_synced(&self) -> Result<(), SyncError> {
-        for informer in &*self.informers {
-            informer.wait_for_reader(self.sync_timeout, &self.closing).await?;
+        for reflector in &*self.reflectors {
+            reflector.wait_for_reader(self.sync_timeout, &self.closing).await?;
         }
         Ok(())
     }
@@ -198,11 +217,11 @@ impl<K: Object> Lister<K> {
     pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
         let handler = Arc::new(handler);
         let subscriptions: Vec<_> = self
-            .informers
+            .reflectors
             .iter()
-            .map(|informer| {
+            .map(|reflector| {
                 let handler = Arc::clone(&handler);
-                informer.subscribe(move |change| handler(change))
+                reflector.subscribe(move |change| handler(change))
             })
             .collect();
         Subscription::joined(subscriptions)
@@ -210,9 +229,9 @@ impl<K: Object> Lister<K> {
 
     fn ensure_index(&self, name: &str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
         let values = Arc::new(values);
-        for informer in &*self.informers {
+        for reflector in &*self.reflectors {
             let values = Arc::clone(&values);
-            informer.ensure_index(name, move || values);
+            reflector.ensure_index(name, move || values);
         }
     }
 
@@ -222,8 +241,8 @@ impl<K: Object> Lister<K> {
 
     fn gather(&self, read: impl Fn(&Store<K>) -> Vec<Arc<K>>) -> Vec<Arc<K>> {
         let mut found: Vec<Arc<K>> = Vec::new();
-        for informer in &*self.informers {
-            found.extend(informer.read(&read));
+        for reflector in &*self.reflectors {
+            found.extend(reflector.read(&read));
         }
         found
     }

@@ -12,6 +12,7 @@ mod credentials;
 mod decoding;
 mod events;
 mod finalizer;
+mod informer;
 mod lease;
 mod lists;
 mod manager;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Delay between attempts of one informer: doubles from `base` to `max`, plus up to as much again
+/// Delay between attempts of one reflector: doubles from `base` to `max`, plus up to as much again
 /// at random, so that many clients of a server that comes back do not arrive together.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Informer;
+use super::Reflector;
 use crate::object::Object;
 use crate::outage::{cause, is_unreachable};
 use crate::rbac::{READ, Rules};
@@ -68,8 +68,10 @@ pub enum SyncError {
         /// The namespaces that are cached.
         watched: String,
     },
-    /// The manager the informer belongs to is not running yet.
-    #[error("cache of {kind} not started: run the manager before reading from its caches")]
+    /// The manager or the informer factory that the informer belongs to has not been started yet.
+    #[error(
+        "cache of {kind} not started: run the manager, or start the informer factory, before reading from its caches"
+    )]
     NotStarted {
         /// The kind.
         kind: String,
@@ -87,7 +89,7 @@ pub(super) struct SyncState {
     pub(super) last_error: Option<String>,
 }
 
-impl<K: Object> Informer<K> {
+impl<K: Object> Reflector<K> {
     pub(crate) fn is_synced(&self) -> bool {
         self.sync.borrow().synced
     }

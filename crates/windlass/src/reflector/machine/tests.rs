@@ -1,4 +1,4 @@
-//! The informer's transitions, without a server.
+//! The reflector's transitions, without a server.
 #![allow(clippy::unwrap_used)]
 
 use super::*;

@@ -1,4 +1,4 @@
-//! The objects of one informer, with their indexes: pure, behind no lock of its own.
+//! The objects of one reflector, with their indexes: pure, behind no lock of its own.
 //!
 //! Several layers answer a read:
 //!
@@ -77,7 +77,7 @@ enum Written<K> {
         object: Arc<K>,
         version: u64,
     },
-    /// Changed so that the informer's selector no longer matches.
+    /// Changed so that the reflector's selector no longer matches.
     Left {
         version: u64,
     },
@@ -469,7 +469,7 @@ impl<K: Object> Store<K> {
     }
 
     /// Remembers the result of a write until the watch shows it. `matches` is false when the
-    /// informer's selector does not (or no longer) select the object.
+    /// reflector's selector does not (or no longer) select the object.
     pub(crate) fn note_write(&mut self, object: Arc<K>, matches: bool) {
         let Some(version) = version_of(&*object).filter(|_| self.has_begun()) else {
             return;

@@ -285,7 +285,7 @@ fn what_left_the_selector_stays_out_whatever_happened_before() {
 }
 
 #[test]
-fn an_informer_that_never_syncs_does_not_collect_what_is_written() {
+fn an_reflector_that_never_syncs_does_not_collect_what_is_written() {
     let mut store = Store::new(Arc::default());
     let mut version = 0;
     let mut write = |store: &mut Store<ConfigMap>, many: u64| {

@@ -1,4 +1,4 @@
-//! Where an informer's objects come from: the list and watch requests.
+//! Where a reflector's objects come from: the list and watch requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::json;
 use crate::object::{Object, types_to_fill};
 use crate::retry::Patience;
 
-/// The seam between an informer and a server. Tests script it.
+/// The seam between a reflector and a server. Tests script it.
 pub(crate) trait ListWatch<K>: Send + Sync + 'static {
     /// One page of the list, or all of it.
     fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<K>, kube::Error>>;
@@ -346,7 +346,7 @@ mod tests {
     use tower::BoxError;
 
     use super::*;
-    use crate::informer::decode::Decoded;
+    use crate::reflector::decode::Decoded;
 
     const FIRST: Part<'_> = Part::Page { continue_token: None };
 

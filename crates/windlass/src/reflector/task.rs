@@ -1,4 +1,4 @@
-//! The informer's task: does what the [machine](super::machine) asks for and puts what arrives in
+//! The reflector's task: does what the [machine](super::machine) asks for and puts what arrives in
 //! the [store](super::store).
 
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::decode::{Decoded, Event, Fresh};
 use super::machine::{Failure, Machine, Phase, Signal, Step};
 use super::source::{EventStream, ListWatch, Part};
-use super::{Informer, Store};
+use super::{Reflector, Store};
 use crate::key::ObjectKey;
 use crate::object::{Object, parse_version};
 
@@ -31,10 +31,10 @@ const SWEEP: Duration = Duration::from_secs(10);
 const LONGEST_RESYNC: Duration = Duration::from_secs(50 * 365 * 24 * 3600);
 
 /// Runs for ever; stopping is the caller's business (every await here may be dropped).
-pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatch<K>) {
+pub(super) async fn run<K: Object>(reflector: &Reflector<K>, source: &dyn ListWatch<K>) {
     let mut machine = Machine::new();
     let mut stream: Option<Open<K>> = None;
-    let mut resync = informer.resync.map(Resync::new);
+    let mut resync = reflector.resync.map(Resync::new);
     let mut sweep = Instant::now() + SWEEP;
     loop {
         match machine.step() {
@@ -45,37 +45,37 @@ pub(super) async fn run<K: Object>(informer: &Informer<K>, source: &dyn ListWatc
             Step::List { continue_token } => {
                 stream = None;
                 let part = Part::Page { continue_token: continue_token.as_deref() };
-                list(informer, source, &mut machine, part).await;
+                list(reflector, source, &mut machine, part).await;
             }
             Step::ListWhole => {
                 stream = None;
-                list(informer, source, &mut machine, Part::Whole).await;
+                list(reflector, source, &mut machine, Part::Whole).await;
             }
             Step::StreamList => {
-                informer.store.write().begin_replace();
-                stream = open(informer, source, &mut machine, None).await;
+                reflector.store.write().begin_replace();
+                stream = open(reflector, source, &mut machine, None).await;
             }
             Step::Verify => match source.version().await {
-                Ok(current) => machine.verified(&current, informer.since_list(), fastrand::f64()),
-                Err(error) => fail(informer, source, &mut machine, &error).await,
+                Ok(current) => machine.verified(&current, reflector.since_list(), fastrand::f64()),
+                Err(error) => fail(reflector, source, &mut machine, &error).await,
             },
             Step::Watch { resource_version } => {
-                stream = open(informer, source, &mut machine, Some(&resource_version)).await;
+                stream = open(reflector, source, &mut machine, Some(&resource_version)).await;
             }
             Step::Read => match &mut stream {
                 Some(open) => {
                     let due = resync.as_ref().map_or(sweep, |resync| resync.due.min(sweep));
-                    read(informer, source, &mut machine, open, due).await;
+                    read(reflector, source, &mut machine, open, due).await;
                     // A stream that always has something must not keep others from their turn.
                     tokio::task::coop::consume_budget().await;
                     if Instant::now() >= sweep {
-                        informer.sweep();
+                        reflector.sweep();
                         sweep = Instant::now() + SWEEP;
                     }
                     if let Some(resync) = &mut resync
                         && resync.is_due()
                     {
-                        informer.resync_now();
+                        reflector.resync_now();
                     }
                 }
                 // The machine and this loop agree on whether a stream is open.
@@ -147,27 +147,27 @@ impl Resync {
     }
 }
 
-async fn list<K: Object>(informer: &Informer<K>, source: &dyn ListWatch<K>, machine: &mut Machine, part: Part<'_>) {
+async fn list<K: Object>(reflector: &Reflector<K>, source: &dyn ListWatch<K>, machine: &mut Machine, part: Part<'_>) {
     if matches!(part, Part::Whole | Part::Page { continue_token: None }) {
-        informer.store.write().begin_replace();
+        reflector.store.write().begin_replace();
     }
     match source.list(part).await {
         Ok(page) => {
-            informer.found();
+            reflector.found();
             for item in page.items {
-                apply(informer, item, true);
+                apply(reflector, item, true);
             }
             if machine.page(&page.resource_version, page.continue_token) {
-                informer.change(|store| store.finish_replace(&page.resource_version));
-                informer.completed();
+                reflector.change(|store| store.finish_replace(&page.resource_version));
+                reflector.completed();
             }
         }
-        Err(error) => fail(informer, source, machine, &error).await,
+        Err(error) => fail(reflector, source, machine, &error).await,
     }
 }
 
 async fn open<K: Object>(
-    informer: &Informer<K>,
+    reflector: &Reflector<K>,
     source: &dyn ListWatch<K>,
     machine: &mut Machine,
     from: Option<&str>,
@@ -175,19 +175,19 @@ async fn open<K: Object>(
     let timeout = fastrand::u32(240..=300);
     match source.watch(from, timeout).await {
         Ok(events) => {
-            informer.found();
+            reflector.found();
             machine.opened();
             Some(Open::new(events, Duration::from_secs(timeout.into()) + IDLE_MARGIN))
         }
         Err(error) => {
-            fail(informer, source, machine, &error).await;
+            fail(reflector, source, machine, &error).await;
             None
         }
     }
 }
 
 async fn read<K: Object>(
-    informer: &Informer<K>,
+    reflector: &Reflector<K>,
     source: &dyn ListWatch<K>,
     machine: &mut Machine,
     open: &mut Open<K>,
@@ -201,12 +201,12 @@ async fn read<K: Object>(
             open.heard = Instant::now();
             event
         }
-        Ok(Some(Err(error))) => return fail(informer, source, machine, &error).await,
+        Ok(Some(Err(error))) => return fail(reflector, source, machine, &error).await,
         Ok(None) => return machine.ended(open.since.elapsed(), fastrand::f64()),
         Err(_) if until < idle => return,
-        Err(_) if initial => return stalled(informer, machine),
+        Err(_) if initial => return stalled(reflector, machine),
         Err(_) => {
-            tracing::debug!(kind = %informer.describe(), "watch idle for too long, reopening");
+            tracing::debug!(kind = %reflector.describe(), "watch idle for too long, reopening");
             return machine.ended(open.since.elapsed(), fastrand::f64());
         }
     };
@@ -214,104 +214,104 @@ async fn read<K: Object>(
         Event::Applied(item) => {
             let phase = machine.signal(&Signal::Object { resource_version: item.resource_version() });
             let version = parse_version(item.resource_version());
-            apply(informer, item, phase == Phase::Initial);
+            apply(reflector, item, phase == Phase::Initial);
             if phase == Phase::Initial {
-                let told = informer.read(Store::listed);
+                let told = reflector.read(Store::listed);
                 // Changes of what was told before are no part of it.
                 if told > open.initial.0 && open.is_initial(source, version).await {
                     open.initial = (told, Instant::now());
                 } else if Instant::now() >= idle {
-                    stalled(informer, machine);
+                    stalled(reflector, machine);
                 }
             }
         }
         Event::Deleted(item) => {
             machine.signal(&Signal::Object { resource_version: item.resource_version() });
-            delete(informer, item);
+            delete(reflector, item);
         }
         Event::Bookmark { resource_version, initial_end } => {
             let phase = machine.signal(&Signal::Bookmark { resource_version: &resource_version, initial_end });
             match phase {
                 Phase::Initial => {}
-                Phase::Live => informer.advance(&resource_version),
+                Phase::Live => reflector.advance(&resource_version),
                 Phase::Complete => {
-                    informer.change(|store| store.finish_replace(&resource_version));
-                    informer.completed();
+                    reflector.change(|store| store.finish_replace(&resource_version));
+                    reflector.completed();
                 }
             }
         }
-        Event::Error(status) => fail(informer, source, machine, &kube::Error::Api(status)).await,
+        Event::Error(status) => fail(reflector, source, machine, &kube::Error::Api(status)).await,
     }
 }
 
-fn stalled<K: Object>(informer: &Informer<K>, machine: &mut Machine) {
-    tracing::warn!(kind = %informer.describe(), "watch does not tell the end of the initial state, listing");
+fn stalled<K: Object>(reflector: &Reflector<K>, machine: &mut Machine) {
+    tracing::warn!(kind = %reflector.describe(), "watch does not tell the end of the initial state, listing");
     machine.stalled();
 }
 
 async fn fail<K: Object>(
-    informer: &Informer<K>,
+    reflector: &Reflector<K>,
     source: &dyn ListWatch<K>,
     machine: &mut Machine,
     error: &kube::Error,
 ) {
     let failure = Failure::of(error);
     let expected = machine.expects(failure);
-    machine.failed(failure, informer.since_list(), fastrand::f64());
+    machine.failed(failure, reflector.since_list(), fastrand::f64());
     if expected {
-        return tracing::debug!(kind = %informer.describe(), %error, "watch starts over");
+        return tracing::debug!(kind = %reflector.describe(), %error, "watch starts over");
     }
-    informer.report(error);
-    if failure == Failure::NotFound && informer.not_found() {
+    reflector.report(error);
+    if failure == Failure::NotFound && reflector.not_found() {
         match source.is_gone().await {
-            Ok(gone) => informer.gone(gone),
-            Err(error) => tracing::warn!(kind = %informer.describe(), %error, "not known whether the kind is gone"),
+            Ok(gone) => reflector.gone(gone),
+            Err(error) => tracing::warn!(kind = %reflector.describe(), %error, "not known whether the kind is gone"),
         }
     }
 }
 
-fn apply<K: Object>(informer: &Informer<K>, item: Decoded<K>, initial: bool) {
+fn apply<K: Object>(reflector: &Reflector<K>, item: Decoded<K>, initial: bool) {
     match item {
         Decoded::Object(fresh) => {
-            informer.misfits.forget(&ObjectKey::of(&fresh.object));
-            let fresh = transform(informer, fresh);
-            informer.change(|store| store.upsert(fresh, initial).into_iter().flatten());
+            reflector.misfits.forget(&ObjectKey::of(&fresh.object));
+            let fresh = transform(reflector, fresh);
+            reflector.change(|store| store.upsert(fresh, initial).into_iter().flatten());
         }
         Decoded::Broken(broken) => {
-            informer.misfits.note(&informer.resource, &broken);
-            informer.store.write().keep(&broken.key);
+            reflector.misfits.note(&reflector.resource, &broken);
+            reflector.store.write().keep(&broken.key);
         }
     }
 }
 
 /// What is kept of an object: in memory, too, so its bytes are written anew. Where they could not be
 /// read again, the object itself is kept.
-pub(super) fn transform<K: Object>(informer: &Informer<K>, fresh: Fresh<K>) -> Fresh<K> {
+pub(super) fn transform<K: Object>(reflector: &Reflector<K>, fresh: Fresh<K>) -> Fresh<K> {
     let Fresh { object, json } = fresh;
-    let (object, changed) = informer.transformed(object);
+    let (object, changed) = reflector.transformed(object);
     if !changed {
         return Fresh { object, json };
     }
     let written = serde_json::to_vec(&object).and_then(|json| serde_json::from_slice::<K>(&json).map(|_| json));
-    if written.is_err() && !informer.unwritable.swap(true, Ordering::Relaxed) {
-        let (kind, key) = (informer.describe(), ObjectKey::of(&object));
+    if written.is_err() && !reflector.unwritable.swap(true, Ordering::Relaxed) {
+        let (kind, key) = (reflector.describe(), ObjectKey::of(&object));
         tracing::warn!(%kind, object = %key, "what the transform leaves cannot be read again, kept in memory as it is");
     }
     Fresh { object, json: written.ok().map(Into::into) }
 }
 
-fn delete<K: Object>(informer: &Informer<K>, item: Decoded<K>) {
+fn delete<K: Object>(reflector: &Reflector<K>, item: Decoded<K>) {
     let version = item.resource_version().to_owned();
     let (key, last) = match item {
         Decoded::Object(fresh) => {
-            let last = informer.transformed(fresh.object).0;
+            let last = reflector.transformed(fresh.object).0;
             (ObjectKey::of(&last), Some(last))
         }
         Decoded::Broken(broken) => {
-            informer.misfits.note(&informer.resource, &broken);
+            reflector.misfits.note(&reflector.resource, &broken);
             (broken.key, None)
         }
     };
-    informer.misfits.forget(&key);
-    informer.change(|store| store.remove(&key, last, &version));
+    reflector.misfits.forget(&key);
+    reflector.change(|store| store.remove(&key, last, &version));
 }

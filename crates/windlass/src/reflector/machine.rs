@@ -1,4 +1,4 @@
-//! Which request an informer makes next: an explicit state machine without I/O or clock.
+//! Which request a reflector makes next: an explicit state machine without I/O or clock.
 //!
 //! ```text
 //!            ┌──────── too many cuts / not supported ────────┐
@@ -23,7 +23,7 @@ use kube::core::Status;
 use super::backoff::Backoff;
 use crate::object::parse_version;
 
-/// What the informer's task does next.
+/// What the reflector's task does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Open a watch that starts with the current state (`sendInitialEvents`).

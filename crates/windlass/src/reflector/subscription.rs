@@ -1,10 +1,11 @@
-//! Handlers: how they are told of changes, and how they come and go while the informer runs.
+//! Handlers: how they are told of changes, and how they come and go while the reflector runs.
 
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Change, Informer, Store};
+use super::{Change, Reflector, Store};
 use crate::key::ObjectKey;
 use crate::object::{Object, panic_message};
 
@@ -43,6 +44,10 @@ pub struct Subscription {
 }
 
 impl Subscription {
+    pub(crate) fn new(cancel: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self { cancel: vec![Box::new(cancel)] }
+    }
+
     pub(crate) fn joined(parts: Vec<Subscription>) -> Self {
         let take = |mut part: Subscription| std::mem::take(&mut part.cancel);
         Self { cancel: parts.into_iter().flat_map(take).collect() }
@@ -68,27 +73,49 @@ impl std::fmt::Debug for Subscription {
     }
 }
 
-impl<K: Object> Informer<K> {
+impl<K: Object> Reflector<K> {
     /// Calls a handler for everything that is known, then for every change.
     pub(crate) fn subscribe(self: &Arc<Self>, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let listening = Listening { cancelled: Arc::clone(&cancelled), handler: Arc::new(handler) };
         let mut handlers = self.handlers.lock();
+        let (listening, subscription) = self.listen(Arc::new(handler));
         self.each_known(|object| self.call(&listening, &Change::Added { object, initial: true }));
         handlers.push(listening);
-        drop(handlers);
-        let informer = Arc::downgrade(self);
-        Subscription {
-            cancel: vec![Box::new(move || {
-                cancelled.store(true, Ordering::Release);
-                // Whoever tells of a change right now, perhaps the caller of this, removes it later.
-                if let Some(informer) = informer.upgrade()
-                    && let Some(mut handlers) = informer.handlers.try_lock()
-                {
-                    remove_cancelled(&mut handlers);
-                }
-            })],
-        }
+        subscription
+    }
+
+    /// Tells what is known, then calls a handler for every change.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        begin: impl FnOnce(Vec<ObjectKey>),
+        handler: impl Fn(&Change<K>) + Send + Sync + 'static,
+    ) -> Subscription {
+        let mut handlers = self.handlers.lock();
+        let (listening, subscription) = self.listen(Arc::new(handler));
+        begin(self.store.read().observed_keys());
+        handlers.push(listening);
+        subscription
+    }
+
+    fn listen(self: &Arc<Self>, handler: Handler<K>) -> (Listening<K>, Subscription) {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let listening = Listening { cancelled: Arc::clone(&cancelled), handler };
+        let reflector = Arc::downgrade(self);
+        let subscription = Subscription::new(move || {
+            cancelled.store(true, Ordering::Release);
+            // Whoever tells of a change right now, perhaps the caller of this, removes it later.
+            if let Some(reflector) = reflector.upgrade()
+                && let Some(mut handlers) = reflector.handlers.try_lock()
+            {
+                remove_cancelled(&mut handlers);
+            }
+        });
+        (listening, subscription)
+    }
+
+    /// Reads the store while the handlers have been told of everything that is in it.
+    pub(crate) fn settled<R>(&self, read: impl FnOnce(&Store<K>) -> R) -> R {
+        let _telling = self.handlers.lock();
+        read(&self.store.read())
     }
 
     /// Changes the store and tells the handlers, in one step as far as they can see.
@@ -126,16 +153,20 @@ impl<K: Object> Informer<K> {
         }
     }
 
-    /// A handler that panics is reported; the others and the informer go on.
+    /// A handler that panics is reported; the others and the reflector go on.
     fn call(&self, listening: &Listening<K>, change: &Change<K>) {
         if listening.cancelled.load(Ordering::Acquire) {
             return;
         }
         if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| (listening.handler)(change))) {
-            self.panics.fetch_add(1, Ordering::Relaxed);
-            let (kind, key) = (self.describe(), ObjectKey::of(&**change.object()));
-            tracing::error!(%kind, object = %key, message = panic_message(&*panic), "informer handler panicked");
+            self.handler_panicked(&ObjectKey::of(&**change.object()), &*panic);
         }
+    }
+
+    pub(crate) fn handler_panicked(&self, key: &ObjectKey, panic: &(dyn Any + Send)) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        let kind = self.describe();
+        tracing::error!(%kind, object = %key, message = panic_message(panic), "handler panicked");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Informers against a scripted server, on a paused clock.
+//! Reflectors against a scripted server, on a paused clock.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
@@ -158,7 +158,7 @@ fn page(items: &[(&str, u64)], version: &str, continue_token: Option<&str>) -> A
 }
 
 struct Bench {
-    informer: Arc<Informer<ConfigMap>>,
+    reflector: Arc<Reflector<ConfigMap>>,
     log: Arc<Mutex<Vec<String>>>,
     shutdown: CancellationToken,
     task: tokio::task::JoinHandle<()>,
@@ -175,14 +175,14 @@ impl Bench {
     }
 
     fn of(resource: ApiResource, script: Arc<Script>, resync: Option<Duration>) -> Self {
-        let informer = Informer::new(resource, Selection::default(), None, resync, None, None);
+        let reflector = Reflector::new(resource, Selection::default(), None, resync, None, None);
         let log = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&log);
-        informer.subscribe(move |change| sink.lock().push(describe_change(change))).forever();
+        reflector.subscribe(move |change| sink.lock().push(describe_change(change))).forever();
         let shutdown = CancellationToken::new();
         let task =
-            tokio::spawn(Arc::clone(&informer).run(Arc::clone(&script) as Arc<dyn ListWatch<_>>, shutdown.clone()));
-        Self { informer, log, shutdown, task, script }
+            tokio::spawn(Arc::clone(&reflector).run(Arc::clone(&script) as Arc<dyn ListWatch<_>>, shutdown.clone()));
+        Self { reflector, log, shutdown, task, script }
     }
 
     /// Waits until the script is used up and what it said is digested.
@@ -222,7 +222,7 @@ async fn streams_the_initial_state_then_changes() {
         true,
     )]);
     assert_eq!(bench.settle().await, ["+a@1!", "+b@2!", "~a@6", "-b@7", "+c@8"]);
-    assert!(bench.informer.is_synced());
+    assert!(bench.reflector.is_synced());
     bench.stop().await;
 }
 
@@ -276,7 +276,7 @@ async fn an_unreadable_object_does_not_stop_the_rest() {
         true,
     )]);
     assert_eq!(bench.settle().await, ["+a@1!", "+b@7", "-a@1"]);
-    assert_eq!(bench.informer.decode_errors(), 3);
+    assert_eq!(bench.reflector.decode_errors(), 3);
     bench.stop().await;
 }
 
@@ -286,10 +286,10 @@ async fn a_late_handler_sees_what_is_known_and_may_leave() {
     bench.settle().await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
-    let subscription = bench.informer.subscribe(move |change| sink.lock().push(describe_change(change)));
+    let subscription = bench.reflector.subscribe(move |change| sink.lock().push(describe_change(change)));
     assert_eq!(*seen.lock(), ["+a@1!"]);
     drop(subscription);
-    assert_eq!(bench.informer.handlers.lock().len(), 1);
+    assert_eq!(bench.reflector.handlers.lock().len(), 1);
     bench.stop().await;
 }
 
@@ -297,7 +297,7 @@ async fn a_late_handler_sees_what_is_known_and_may_leave() {
 async fn waiting_for_sync_names_the_kind_and_the_reason() {
     let bench =
         Bench::start(std::iter::repeat_with(|| Answer::Watch { from: None, events: Err(404), open: false }).take(50));
-    let error = bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap_err().to_string();
+    let error = bench.reflector.wait_synced(Duration::from_secs(60)).await.unwrap_err().to_string();
     assert!(error.contains("configmaps/v1"), "{error}");
     assert!(error.contains("CustomResourceDefinition"), "{error}");
     bench.stop().await;
@@ -308,7 +308,7 @@ async fn a_request_that_the_server_does_not_understand_is_reported() {
     let refused = std::iter::repeat_with(|| Answer::List(Err(400)));
     let bench =
         Bench::start([Answer::Watch { from: None, events: Err(400), open: false }].into_iter().chain(refused.take(50)));
-    let error = bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap_err().to_string();
+    let error = bench.reflector.wait_synced(Duration::from_secs(60)).await.unwrap_err().to_string();
     assert!(error.contains("scripted"), "{error}");
     bench.stop().await;
 }
@@ -321,15 +321,15 @@ async fn a_kind_that_can_be_listed_and_not_watched_is_reported() {
         Answer::Watch { from: Some("9"), events: Err(405), open: false },
     ]);
     assert_eq!(bench.settle().await, ["+a@1!"]);
-    assert_eq!(bench.informer.sync.borrow().last_error.as_deref(), Some("scripted"));
+    assert_eq!(bench.reflector.sync.borrow().last_error.as_deref(), Some("scripted"));
     bench.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_informer_does_not_keep_anybody_waiting() {
+async fn a_stopped_reflector_does_not_keep_anybody_waiting() {
     let bench = Bench::start([]);
-    let informer = Arc::clone(&bench.informer);
-    let waiting = tokio::spawn(async move { informer.wait_synced(Duration::from_secs(600)).await });
+    let reflector = Arc::clone(&bench.reflector);
+    let waiting = tokio::spawn(async move { reflector.wait_synced(Duration::from_secs(600)).await });
     tokio::task::yield_now().await;
     bench.stop().await;
     assert!(matches!(waiting.await.unwrap(), Err(SyncError::Stopped { .. })));
@@ -347,7 +347,7 @@ async fn a_resync_reminds_of_everything_periodically() {
 #[tokio::test(start_paused = true)]
 async fn a_panicking_handler_does_not_stop_the_others() {
     let bench = Bench::start([watch(None, vec![applied("a", 1), end(5), applied("a", 2)], true)]);
-    bench.informer.subscribe(|_| panic!("a bug of the user's")).forever();
+    bench.reflector.subscribe(|_| panic!("a bug of the user's")).forever();
     assert_eq!(bench.settle().await, ["+a@1!", "~a@2"]);
     bench.stop().await;
 }
@@ -397,7 +397,7 @@ async fn a_subscription_may_be_dropped_in_its_own_handler() {
     let bench = Bench::start([watch(None, vec![applied("a", 1), end(5), applied("a", 2), applied("a", 3)], true)]);
     let (slot, heard) = (Arc::new(Mutex::new(None::<Subscription>)), Arc::new(Mutex::new(Vec::new())));
     let (own, log) = (Arc::clone(&slot), Arc::clone(&heard));
-    let subscription = bench.informer.subscribe(move |change| {
+    let subscription = bench.reflector.subscribe(move |change| {
         log.lock().push(describe_change(change));
         if matches!(change, Change::Updated { .. }) {
             drop(own.lock().take());
@@ -406,7 +406,7 @@ async fn a_subscription_may_be_dropped_in_its_own_handler() {
     *slot.lock() = Some(subscription);
     assert_eq!(bench.settle().await, ["+a@1!", "~a@2", "~a@3"]);
     assert_eq!(*heard.lock(), ["+a@1!", "~a@2"]);
-    assert_eq!(bench.informer.handlers.lock().len(), 1);
+    assert_eq!(bench.reflector.handlers.lock().len(), 1);
     bench.stop().await;
 }
 
@@ -433,12 +433,12 @@ async fn a_source_that_panics_starts_over() {
         }
     }
     let script = Script::new([watch(None, vec![applied("a", 1), end(5)], true)]);
-    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
+    let reflector = Reflector::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
     let shutdown = CancellationToken::new();
     let source = Arc::new(Panics(AtomicBool::new(false), script));
-    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
-    informer.wait_synced(Duration::from_secs(60)).await.unwrap();
-    assert_eq!((informer.read(Store::len), informer.panics()), (1, 1));
+    let task = tokio::spawn(Arc::clone(&reflector).run(source, shutdown.clone()));
+    reflector.wait_synced(Duration::from_secs(60)).await.unwrap();
+    assert_eq!((reflector.read(Store::len), reflector.panics()), (1, 1));
     shutdown.cancel();
     task.await.unwrap();
 }
@@ -447,17 +447,17 @@ async fn a_source_that_panics_starts_over() {
 fn what_a_transform_makes_unreadable_is_kept_in_memory() {
     let resource = ApiResource::erase::<ConfigMap>(&());
     let spoil: Transform<DynamicObject> = Arc::new(|object| object.data["metadata"] = "twice".into());
-    let informer = Informer::new(resource.clone(), Selection::default(), None, None, Some(spoil), None);
+    let reflector = Reflector::new(resource.clone(), Selection::default(), None, None, Some(spoil), None);
     let mut map = DynamicObject::new("a", &resource).within("d").data(serde_json::json!({}));
     map.metadata.resource_version = Some("1".into());
     let json = serde_json::to_vec(&map).unwrap();
-    let fresh = task::transform(&informer, Fresh { object: map, json: Some(json.into()) });
-    informer.change(|store| store.upsert(fresh, true).into_iter().flatten());
-    informer.sweep();
-    informer.sweep();
+    let fresh = task::transform(&reflector, Fresh { object: map, json: Some(json.into()) });
+    reflector.change(|store| store.upsert(fresh, true).into_iter().flatten());
+    reflector.sweep();
+    reflector.sweep();
     let key = ObjectKey::new("d", "a");
-    assert_eq!(informer.read(|store| store.get(&key)).unwrap().data["metadata"], "twice");
-    let deleted = informer.store.write().remove(&key, None, "2");
+    assert_eq!(reflector.read(|store| store.get(&key)).unwrap().data["metadata"], "twice");
+    let deleted = reflector.store.write().remove(&key, None, "2");
     assert!(matches!(deleted, Some(Change::Deleted { .. })));
 }
 
@@ -468,14 +468,14 @@ async fn an_own_write_is_selected_by_the_labels_it_was_written_with() {
     let selection = Selection { labels: Some(selector.to_string()), ..Selection::default() };
     let bare: Transform<ConfigMap> = Arc::new(|map| map.metadata.labels = None);
     let resource = ApiResource::erase::<ConfigMap>(&());
-    let informer = Informer::new(resource, selection, Some(selector), None, Some(bare), None);
+    let reflector = Reflector::new(resource, selection, Some(selector), None, Some(bare), None);
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(Arc::clone(&informer).run(script, shutdown.clone()));
-    informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+    let task = tokio::spawn(Arc::clone(&reflector).run(script, shutdown.clone()));
+    reflector.wait_synced(Duration::from_secs(60)).await.unwrap();
     let mut written = object("a", 6);
     written.metadata.labels = Some([("app".to_owned(), "a".to_owned())].into());
-    informer.note_write(written);
-    let shown = informer.read(|store| store.get(&ObjectKey::new("d", "a"))).unwrap();
+    reflector.note_write(written);
+    let shown = reflector.read(|store| store.get(&ObjectKey::new("d", "a"))).unwrap();
     assert_eq!((shown.metadata.resource_version.as_deref(), &shown.metadata.labels), (Some("6"), &None));
     shutdown.cancel();
     task.await.unwrap();
@@ -489,7 +489,7 @@ async fn a_server_that_never_tells_the_end_of_the_initial_state_is_listed() {
         page(&[("a", 3), ("b", 2)], "9", None),
         watch(Some("9"), vec![applied("b", 10)], true),
     ]);
-    bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+    bench.reflector.wait_synced(Duration::from_secs(60)).await.unwrap();
     assert_eq!(bench.settle().await, ["+a@1!", "+b@2!", "~a@3", "~b@10"]);
     bench.stop().await;
 }
@@ -521,10 +521,10 @@ async fn changes_do_not_pass_for_the_initial_state() {
         }
     }
     let source = Arc::new(Busy(Script::new([page(&[("a", 40)], "40", None)])));
-    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
+    let reflector = Reflector::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
-    informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+    let task = tokio::spawn(Arc::clone(&reflector).run(source, shutdown.clone()));
+    reflector.wait_synced(Duration::from_secs(60)).await.unwrap();
     shutdown.cancel();
     task.await.unwrap();
 }
@@ -533,11 +533,11 @@ async fn changes_do_not_pass_for_the_initial_state() {
 #[tokio::test(start_paused = true)]
 async fn what_is_created_does_not_pass_for_the_initial_state() {
     let source = Arc::new(Slow { script: Script::new([page(&[("a", 1040)], "1040", None)]), first: 1001, ends: false });
-    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
+    let reflector = Reflector::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
-    informer.wait_synced(Duration::from_secs(90)).await.unwrap();
-    assert!(informer.read(|store| store.get(&ObjectKey::new("d", "a")).is_some()), "listed");
+    let task = tokio::spawn(Arc::clone(&reflector).run(source, shutdown.clone()));
+    reflector.wait_synced(Duration::from_secs(90)).await.unwrap();
+    assert!(reflector.read(|store| store.get(&ObjectKey::new("d", "a")).is_some()), "listed");
     shutdown.cancel();
     task.await.unwrap();
 }
@@ -545,11 +545,11 @@ async fn what_is_created_does_not_pass_for_the_initial_state() {
 #[tokio::test(start_paused = true)]
 async fn an_initial_state_may_take_its_time_while_it_comes() {
     let source = Arc::new(Slow { script: Script::new([]), first: 100, ends: true });
-    let informer = Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
+    let reflector = Reflector::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
-    informer.wait_synced(Duration::from_secs(600)).await.unwrap();
-    assert_eq!(informer.read(Store::len), 400);
+    let task = tokio::spawn(Arc::clone(&reflector).run(source, shutdown.clone()));
+    reflector.wait_synced(Duration::from_secs(600)).await.unwrap();
+    assert_eq!(reflector.read(Store::len), 400);
     shutdown.cancel();
     task.await.unwrap();
 }
@@ -590,14 +590,14 @@ async fn own_writes_go_with_their_kind() {
         let script = [watch(None, initial, false), missing(), missing(), missing(), missing()];
         let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
         let bench = Bench::of(custom, Script::of(script, Some(true)), None);
-        bench.informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+        bench.reflector.wait_synced(Duration::from_secs(60)).await.unwrap();
         let (own, elsewhere) = (ObjectKey::new("d", "own"), ObjectKey::new("d", "elsewhere"));
-        bench.informer.note_write(object("own", 10));
-        bench.informer.note_elsewhere(&elsewhere, 11);
-        assert!(bench.informer.read(|store| store.get(&own).is_some() && store.is_behind(&elsewhere)));
+        bench.reflector.note_write(object("own", 10));
+        bench.reflector.note_elsewhere(&elsewhere, 11);
+        assert!(bench.reflector.read(|store| store.get(&own).is_some() && store.is_behind(&elsewhere)));
         bench.settle().await;
-        assert_eq!(bench.informer.read(Store::len), 0, "observed: {observed}");
-        assert!(!bench.informer.read(|store| store.is_behind(&elsewhere)));
+        assert_eq!(bench.reflector.read(Store::len), 0, "observed: {observed}");
+        assert!(!bench.reflector.read(|store| store.is_behind(&elsewhere)));
         bench.stop().await;
     }
 }
@@ -607,17 +607,17 @@ async fn an_object_that_does_not_fit_is_told_of_once() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&told);
     let tell: OnDecodeError = Arc::new(move |failure| sink.lock().push(format!("{} {}", failure.key, failure.error)));
-    let informer =
-        Informer::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, Some(tell));
+    let reflector =
+        Reflector::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, Some(tell));
     let bad = |version| Event::Applied(Decoded::Broken(broken("a", version)));
     let other = Broken { error: "in another way".into(), ..broken("a", 8) };
     let events = vec![bad(1), end(5), bad(6), bad(7), Event::Applied(Decoded::Broken(other)), applied("a", 9), bad(10)];
     let script = Script::new([watch(None, events, true)]);
     let shutdown = CancellationToken::new();
     let source = Arc::clone(&script) as Arc<dyn ListWatch<_>>;
-    let task = tokio::spawn(Arc::clone(&informer).run(source, shutdown.clone()));
-    informer.wait_synced(Duration::from_secs(1)).await.unwrap();
-    while informer.decode_errors() < 5 {
+    let task = tokio::spawn(Arc::clone(&reflector).run(source, shutdown.clone()));
+    reflector.wait_synced(Duration::from_secs(1)).await.unwrap();
+    while reflector.decode_errors() < 5 {
         tokio::task::yield_now().await;
     }
     assert_eq!(*told.lock(), ["d/a scripted", "d/a in another way", "d/a scripted"], "once it fitted");

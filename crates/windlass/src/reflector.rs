@@ -1,0 +1,353 @@
+//! Reflectors: the state of one kind, kept up to date by a list and a watch.
+//!
+//! One reflector serves all controllers, handlers and listers of a manager that look at the same
+//! kind, namespace and selector. It is made of four parts:
+//!
+//! - a state machine without I/O that decides the next request (streaming list with fallback to
+//!   pages, bookmarks, relist after 410 without dropping the cache, a backoff of its own);
+//! - a source that makes the requests and decodes what comes back, object by object;
+//! - a store with indexes and the process's own writes;
+//! - a task that ties them together and calls the handlers.
+//!
+//! A kind that was deleted, as far as the server tells, has no objects: handlers are told that they are gone, and
+//! of new ones when it comes back. A kind that is served in no version, though its definition is there,
+//! keeps them; but to know that, the operator must be allowed to `get` its `customresourcedefinitions`. One that is
+//! not cannot tell the two apart, and takes such a kind to be deleted.
+//!
+//! Handlers are called one after the other, in the order of the changes, and see every deletion
+//! with the last known state of the object, even one that happened while the watch was down.
+//! A handler must not block: it files work and returns.
+
+mod change;
+mod subscription;
+mod sync;
+
+mod backoff;
+mod decode;
+mod fields;
+mod json;
+mod machine;
+mod misfit;
+mod source;
+mod store;
+mod task;
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use kube::api::ApiResource;
+use kube::core::{Selector, SelectorExt};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use change::Change;
+pub use misfit::DecodeFailure;
+pub use subscription::Subscription;
+pub use sync::SyncError;
+
+pub(crate) use misfit::OnDecodeError;
+pub(crate) use source::{ApiSource, ListWatch, Selection};
+pub(crate) use store::{IndexFn, Store};
+
+use crate::key::ObjectKey;
+use crate::object::{Object, describe, panic_message, parse_version};
+use misfit::Misfits;
+use subscription::Listening;
+use sync::SyncState;
+
+/// How often in a row a kind must be missing before it is asked whether it is gone.
+const GONE_AFTER: u32 = 3;
+
+/// How long a reflector that panicked waits before it starts over.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
+
+/// Changes objects before they are kept, to drop what nobody reads.
+pub(crate) type Transform<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
+
+/// The state of one kind, kept up to date while its task runs.
+pub(crate) struct Reflector<K: Object> {
+    resource: ApiResource,
+    selection: Selection,
+    labels: Option<Selector>,
+    store: RwLock<Store<K>>,
+    /// Held while a change is applied and told, so that a handler added meanwhile misses nothing
+    /// and hears nothing twice.
+    handlers: Mutex<Vec<Listening<K>>>,
+    sync: watch::Sender<SyncState>,
+    /// When the last list was complete.
+    listed: Mutex<Option<Instant>>,
+    started: AtomicBool,
+    misfits: Misfits,
+    /// How often the code of others panicked.
+    panics: Arc<AtomicU64>,
+    /// How often in a row the server said that there is no such kind.
+    missing: AtomicU32,
+    resync: Option<Duration>,
+    transform: Option<Transform<K>>,
+    /// Whether it was said that a transform leaves what cannot be read again.
+    unwritable: AtomicBool,
+}
+
+impl<K: Object> Reflector<K> {
+    pub(crate) fn new(
+        resource: ApiResource,
+        selection: Selection,
+        labels: Option<Selector>,
+        resync: Option<Duration>,
+        transform: Option<Transform<K>>,
+        on_decode_error: Option<OnDecodeError>,
+    ) -> Arc<Self> {
+        let panics = Arc::<AtomicU64>::default();
+        Arc::new(Self {
+            resource,
+            selection,
+            labels,
+            store: RwLock::new(Store::new(Arc::clone(&panics))),
+            panics,
+            handlers: Mutex::default(),
+            sync: watch::Sender::new(SyncState::default()),
+            listed: Mutex::default(),
+            started: AtomicBool::new(false),
+            misfits: Misfits::new(on_decode_error),
+            missing: AtomicU32::new(0),
+            resync,
+            transform,
+            unwritable: AtomicBool::new(false),
+        })
+    }
+
+    /// Keeps the state up to date until the token is cancelled. To be called once.
+    pub(crate) async fn run(self: Arc<Self>, source: Arc<dyn ListWatch<K>>, shutdown: CancellationToken) {
+        let running = async {
+            // The code of others runs in there: decoders, indexes, transforms.
+            while let Err(panic) = AssertUnwindSafe(task::run(&self, &*source)).catch_unwind().await {
+                self.panicked(&*panic);
+                tokio::time::sleep(PANIC_PAUSE).await;
+            }
+        };
+        shutdown.run_until_cancelled(running).await;
+        self.sync.send_modify(|state| state.stopped = true);
+    }
+
+    /// Whether everything of a namespace (or of none) is part of what is watched, selectors apart.
+    pub(crate) fn covers(&self, namespace: Option<&str>) -> bool {
+        self.namespace().is_none() || self.namespace() == namespace
+    }
+
+    /// Whether no selector narrows what is watched.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.selection.is_whole()
+    }
+
+    /// Whether an object, if there is one, is part of what is watched, whatever it is like.
+    pub(crate) fn decides(&self, key: &ObjectKey) -> bool {
+        let named = || {
+            let fields = self.selection.fields.as_ref().filter(|_| self.labels.is_none());
+            fields.is_some_and(|fields| fields::selects_key(fields, key))
+        };
+        self.covers(key.namespace()) && (self.is_whole() || named())
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.selection.namespace.as_deref()
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        describe(&self.resource)
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Ordering::Acquire)
+    }
+
+    /// True the first time: whoever is told so runs the task.
+    pub(crate) fn claim_start(&self) -> bool {
+        !self.started.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn decode_errors(&self) -> u64 {
+        self.misfits.count()
+    }
+
+    /// How often an index, a handler or a decoder panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// The task itself panicked: it starts over, with everything it knew.
+    fn panicked(&self, panic: &(dyn Any + Send)) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        let (kind, message) = (self.describe(), panic_message(panic));
+        tracing::error!(%kind, message, "reflector panicked, starting over");
+        self.sync.send_if_modified(|state| {
+            state.last_error = Some(format!("panic: {message}"));
+            false
+        });
+    }
+
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&Store<K>) -> R) -> R {
+        read(&self.store.read())
+    }
+
+    /// Adds an index unless there is one of that name. Whether it was added.
+    pub(crate) fn ensure_index(&self, name: &str, values: impl FnOnce() -> IndexFn<K>) -> bool {
+        if self.store.read().has_index(name) {
+            return false;
+        }
+        let mut store = self.store.write();
+        let missing = !store.has_index(name);
+        if missing {
+            store.add_index(name, values());
+        }
+        missing
+    }
+
+    /// The object as it is to be kept. One that the function panics on is kept as it came.
+    fn transformed(&self, object: K) -> (K, bool) {
+        let Some(transform) = &self.transform else {
+            return (object, false);
+        };
+        let mut changed = object.clone();
+        match std::panic::catch_unwind(AssertUnwindSafe(|| transform(&mut changed))) {
+            Ok(()) => {
+                // By these it is found, and told from others.
+                let (meta, original) = (changed.meta_mut(), object.meta());
+                meta.name.clone_from(&original.name);
+                meta.namespace.clone_from(&original.namespace);
+                meta.uid.clone_from(&original.uid);
+                meta.resource_version.clone_from(&original.resource_version);
+                (changed, true)
+            }
+            Err(panic) => {
+                self.panics.fetch_add(1, Ordering::Relaxed);
+                let (kind, key) = (self.describe(), ObjectKey::of(&object));
+                tracing::error!(%kind, object = %key, message = panic_message(&*panic), "transform panicked");
+                (object, false)
+            }
+        }
+    }
+
+    /// An object that the server sent, as it would be kept.
+    pub(crate) fn as_kept(&self, mut object: K) -> K {
+        object.meta_mut().managed_fields = None;
+        self.transformed(object).0
+    }
+
+    pub(crate) fn note_write(&self, object: K) {
+        let selected = self.selection.fields.as_ref().map_or(Some(true), |fields| fields::selects(fields, &object));
+        // As the server sees it: what is left of it in the cache may have no labels any more.
+        let labelled = self.labels.as_ref().is_none_or(|selector| match &object.meta().labels {
+            Some(labels) => selector.matches(labels),
+            None => selector.matches(&std::collections::BTreeMap::new()),
+        });
+        if self.namespace().is_some() && object.meta().namespace.as_deref() != self.namespace() {
+            return;
+        }
+        let object = Arc::new(self.transformed(object).0);
+        let mut store = self.store.write();
+        // Where only the server knows, an object that was selected is taken to stay so, any other to
+        // stay out.
+        if selected.is_none() && !store.has_observed(&ObjectKey::of(&*object)) {
+            return;
+        }
+        let before = store.is_forgetful();
+        store.note_write(object, labelled && selected != Some(false));
+        if store.is_forgetful() && !before {
+            self.warn_forgetful();
+        }
+    }
+
+    /// An object was written in another version of the kind.
+    pub(crate) fn note_elsewhere(&self, key: &ObjectKey, version: u64) {
+        let mut store = self.store.write();
+        let before = store.is_forgetful();
+        store.note_elsewhere(key, version);
+        if store.is_forgetful() && !before {
+            self.warn_forgetful();
+        }
+    }
+
+    /// Said once: the watch is down for too long.
+    fn warn_forgetful(&self) {
+        let kind = self.describe();
+        tracing::warn!(%kind, "too many own writes that the watch has not shown: cached reads may be older than the oldest");
+    }
+
+    pub(crate) fn note_delete(&self, key: &ObjectKey, uid: Option<&str>) {
+        self.store.write().note_delete(key, uid);
+    }
+
+    fn advance(&self, resource_version: &str) {
+        if let Some(version) = parse_version(resource_version) {
+            self.store.write().advance(version);
+        }
+    }
+
+    fn sweep(&self) {
+        self.store.write().sweep();
+    }
+
+    /// The kind is served (again).
+    fn found(&self) {
+        self.missing.store(0, Ordering::Relaxed);
+    }
+
+    /// The kind is not served. True when that was so a few times in a row, and it should be found out
+    /// whether its definition is gone, and with it all objects. Once could be a server that is just
+    /// starting, and Kubernetes' own kinds do not go away.
+    fn not_found(&self) -> bool {
+        let times = self.missing.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        times >= GONE_AFTER && self.is_synced() && !is_built_in(&self.resource) && self.read(Store::has_any)
+    }
+
+    /// What was found out: a kind that is gone has no objects. One that is only not served, in this
+    /// version or by what answers just now, keeps them.
+    fn gone(&self, gone: bool) {
+        let kind = self.describe();
+        if !gone {
+            tracing::warn!(%kind, "kind is not served, but not gone: its objects are kept as they were");
+            return;
+        }
+        tracing::info!(%kind, "kind is gone");
+        self.change(Store::end);
+    }
+}
+
+/// Kubernetes' own groups. A server without one of their kinds is not the server it was.
+fn is_built_in(resource: &ApiResource) -> bool {
+    const GROUPS: [&str; 23] = [
+        "",
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "apps",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "autoscaling",
+        "batch",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "internal.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
+        "policy",
+        "rbac.authorization.k8s.io",
+        "resource.k8s.io",
+        "scheduling.k8s.io",
+        "storage.k8s.io",
+        "storagemigration.k8s.io",
+    ];
+    GROUPS.contains(&resource.group.as_str())
+}
+
+#[cfg(test)]
+mod tests;
