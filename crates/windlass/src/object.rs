@@ -22,11 +22,20 @@ use serde::de::DeserializeOwned;
 /// takes::<kube::api::PartialObjectMeta<ConfigMap>>();
 /// takes::<kube::api::DynamicObject>();
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a Kubernetes object",
+    label = "expected an object",
+    note = "objects are the types of `k8s_openapi`, types with `#[derive(CustomResource)]`, `PartialObjectMeta` and \
+            `DynamicObject`",
+    note = "functions that take an object by reference take `&K`, `&Arc<K>` and `&Draft<K>`, but no reference to a \
+            reference"
+)]
 pub trait Object:
     Resource<DynamicType: Clone, Scope: 'static> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
 }
 
+#[diagnostic::do_not_recommend]
 impl<K> Object for K where
     K: Resource<DynamicType: Clone, Scope: 'static>
         + Clone
@@ -58,9 +67,10 @@ impl<K> Object for K where
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Kubernetes object",
     label = "expected a reference to an object, to an `Arc` of one or to a `Draft` of one",
-    note = "`&K`, `&Arc<K>` and `&Draft<K>` work, where `K` is a type of `k8s_openapi`, one with \
-            `#[derive(CustomResource)]`, `PartialObjectMeta` or `DynamicObject`",
-    note = "a reference to a reference needs `*`: `&*object`"
+    note = "objects are the types of `k8s_openapi`, types with `#[derive(CustomResource)]`, `PartialObjectMeta` and \
+            `DynamicObject`",
+    note = "functions that take an object by reference take `&K`, `&Arc<K>` and `&Draft<K>`, but no reference to a \
+            reference"
 )]
 pub trait AsObject<Form>: form::Sealed<Form> {
     /// The type of the object.
@@ -87,10 +97,12 @@ pub(crate) mod form {
     pub struct Drafted;
 
     pub trait Sealed<Form> {}
+    #[diagnostic::do_not_recommend]
     impl<K: Resource + 'static> Sealed<Plain> for K {}
     impl<K: Resource + 'static> Sealed<Shared> for Arc<K> {}
 }
 
+#[diagnostic::do_not_recommend]
 impl<K: Resource + 'static> AsObject<form::Plain> for K {
     type Object = K;
 

@@ -22,9 +22,9 @@ use crate::object::Object;
 /// # Ok(()) }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say how objects of kind `{K}` are written",
+    message = "objects of kind `{K}` cannot be written with `{Self}`",
     label = "expected a `Context`, a `CachedClient` or an `Objects<{K}>`",
-    note = "for a kind that is known only at run time, give `client.dynamic(&resource)` or `client.objects_of(..)`"
+    note = "a kind that is known only at run time (`DynamicObject`) needs its handle: `ctx.dynamic(&resource)`, or `ctx.own()` for the controller's own kind"
 )]
 pub trait Target<K: Object>: Sealed<K> + Send + Sync {
     /// Everything that can be done with the kind.
@@ -34,8 +34,10 @@ pub trait Target<K: Object>: Sealed<K> + Send + Sync {
 /// Cannot be named outside of the crate.
 pub trait Sealed<K> {}
 
+#[diagnostic::do_not_recommend]
 impl<K: Object<DynamicType: Default>> Sealed<K> for CachedClient {}
 
+#[diagnostic::do_not_recommend]
 impl<K: Object<DynamicType: Default>> Target<K> for CachedClient {
     fn target(&self) -> Objects<K> {
         self.objects()

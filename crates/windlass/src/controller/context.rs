@@ -277,8 +277,10 @@ impl AsRef<CachedClient> for Context {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<K: Object<DynamicType: Default>> target::Sealed<K> for Context {}
 
+#[diagnostic::do_not_recommend]
 impl<K: Object<DynamicType: Default>> Target<K> for Context {
     fn target(&self) -> Objects<K> {
         self.objects()
