@@ -181,7 +181,7 @@ impl Cluster {
             kinds: server.api().crds.subscribe(),
             check_policy,
         };
-        let controllers = Running::start(&enabled, setup)?;
+        let controllers = Running::start(&enabled, setup, &server)?;
         Ok(Self { server, listener, controllers, enabled, kept, recovery })
     }
 

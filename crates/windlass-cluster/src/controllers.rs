@@ -27,7 +27,11 @@ mod policy_status;
 mod quota;
 mod replica_set;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -35,6 +39,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use windlass::Manager;
 use windlass::manager::ManagerError;
+use windlass_server::Server;
 
 use inventory::Inventory;
 pub(crate) use policy_status::Check;
@@ -177,20 +182,32 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts the controllers in the background.
-    pub(crate) fn start(controllers: &Controllers, setup: Setup) -> Result<Self, ManagerError> {
-        let shutdown = CancellationToken::new();
+    /// Starts the controllers in the background. The server's `/readyz` shows whether they work.
+    pub(crate) fn start(controllers: &Controllers, setup: Setup, server: &Server) -> Result<Self, ManagerError> {
         if controllers.enabled.is_empty() {
-            return Ok(Self { shutdown, task: None });
+            return Ok(Self { shutdown: CancellationToken::new(), task: None });
         }
-        let manager = assemble(controllers, setup)?;
+        Ok(Self::run(assemble(controllers, setup)?, server))
+    }
+
+    fn run(manager: Manager, server: &Server) -> Self {
+        for check in manager.ready_checks() {
+            let name = check.name();
+            let name = name.strip_suffix("-controller").unwrap_or(name).to_owned();
+            server.add_ready_check(name, move || check.run());
+        }
+        let failure = Arc::new(OnceLock::new());
+        let failed = Arc::clone(&failure);
+        server.add_ready_check("controller-manager", move || failed.get().cloned().map_or(Ok(()), Err));
+        let shutdown = CancellationToken::new();
         let until = shutdown.clone();
         let task = tokio::spawn(async move {
             if let Err(error) = manager.run_until(until).await {
                 tracing::error!(%error, "the built-in controllers stopped");
+                failure.get_or_init(|| error.to_string());
             }
         });
-        Ok(Self { shutdown, task: Some(task) })
+        Self { shutdown, task: Some(task) }
     }
 
     /// Lets the controllers finish what they are doing.

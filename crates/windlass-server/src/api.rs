@@ -17,6 +17,7 @@ use crate::catalog::Catalog;
 use crate::crd::controller::Progress;
 use crate::effort::Sidings;
 use crate::handler::BodyBudget;
+use crate::health::ReadyChecks;
 use crate::metrics::Metrics;
 use crate::registry::contention::Contention;
 use crate::render::RenderCache;
@@ -64,6 +65,8 @@ pub struct Api {
     pub(crate) body_budget: Arc<BodyBudget>,
     /// Who writes an object next when several have met.
     pub(crate) contention: Contention,
+    /// Checks of `/readyz` that belong to other parts of the process.
+    pub(crate) ready_checks: ReadyChecks,
     /// What requests are dated with and tokens judged by.
     pub(crate) clock: Clock,
     /// Where the server is reached by others, once it listens.

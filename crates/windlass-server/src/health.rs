@@ -1,8 +1,16 @@
 //! `/healthz`, `/livez`, `/readyz`: checks by name, for people with `?verbose`.
+//!
+//! The three endpoints share the server's own checks. `/readyz` also has those that other parts of the process have
+//! [registered](ReadyChecks), such as the built-in controllers. As upstream has it, the answer of an endpoint withholds
+//! why a check failed, since everybody may read it. The reason is in the answer of the single check and in the log.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use http::{Response, StatusCode};
+use parking_lot::{Mutex, RwLock};
 
 use crate::api::Api;
 use crate::body::Body;
@@ -29,35 +37,101 @@ fn hub(api: &Api) -> Result<(), String> {
     if api.hub.is_running() { Ok(()) } else { Err("watch events are not being delivered".into()) }
 }
 
+type ReadyCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// The checks that other parts of the process have registered for `/readyz`.
+#[derive(Default)]
+pub(crate) struct ReadyChecks {
+    registered: RwLock<Vec<(String, ReadyCheck)>>,
+    /// The reason that was logged last for each check that fails. Everybody may ask as often as they like: the log
+    /// only grows when a reason changes.
+    logged: Mutex<BTreeMap<String, String>>,
+}
+
+impl ReadyChecks {
+    pub(crate) fn add(&self, name: String, check: ReadyCheck) {
+        self.registered.write().push((name, check));
+    }
+
+    fn log(&self, name: &str, result: &Result<(), String>) {
+        let mut logged = self.logged.lock();
+        match result {
+            Ok(()) => {
+                if logged.remove(name).is_some() {
+                    tracing::info!(check = name, "health check passes again");
+                }
+            }
+            Err(reason) if logged.get(name) != Some(reason) => {
+                tracing::warn!(check = name, %reason, "health check failed");
+                logged.insert(name.to_owned(), reason.clone());
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// The checks of an endpoint, and whether they pass.
+struct Checks<'a> {
+    api: &'a Api,
+    registered: Vec<(String, ReadyCheck)>,
+}
+
+impl<'a> Checks<'a> {
+    fn of(api: &'a Api, endpoint: &str) -> Self {
+        let registered = match endpoint {
+            "readyz" => api.ready_checks.registered.read().clone(),
+            _ => Vec::new(),
+        };
+        Self { api, registered }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        CHECKS.iter().map(|(name, _)| *name).chain(self.registered.iter().map(|(name, _)| &**name))
+    }
+
+    /// Runs a check; `None` if the endpoint has none of this name.
+    fn run(&self, name: &str) -> Option<Result<(), String>> {
+        let own = CHECKS.iter().find(|(known, _)| *known == name);
+        let result = if let Some((_, check)) = own {
+            check(self.api)
+        } else {
+            let (_, check) = self.registered.iter().find(|(known, _)| known == name)?;
+            catch_unwind(AssertUnwindSafe(&**check)).unwrap_or_else(|_| Err("the check panicked".to_owned()))
+        };
+        self.api.ready_checks.log(name, &result);
+        Some(result)
+    }
+}
+
 /// Answers a health request; `None` if the path is none.
 pub(crate) fn answer(api: &Api, path: &str, query: &Query) -> Option<Response<Body>> {
     let mut segments = path.trim_start_matches('/').splitn(2, '/');
     let endpoint = segments.next().filter(|name| matches!(*name, "healthz" | "livez" | "readyz"))?;
+    let checks = Checks::of(api, endpoint);
     if let Some(name) = segments.next().filter(|name| !name.is_empty()) {
-        let Some((_, check)) = CHECKS.iter().find(|(known, _)| *known == name) else {
-            return Some(text(StatusCode::NOT_FOUND, "404 page not found\n"));
-        };
-        return Some(match check(api) {
-            Ok(()) => text(StatusCode::OK, "ok"),
-            Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("internal server error: {why}")),
+        return Some(match checks.run(name) {
+            None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+            Some(Ok(())) => text(StatusCode::OK, "ok"),
+            Some(Err(why)) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("internal server error: {why}\n")),
         });
     }
-    let excluded: Vec<&str> = query.all("exclude").collect();
+    let mut excluded: BTreeSet<&str> = query.all("exclude").collect();
     let mut lines = String::new();
     let mut failed = false;
-    for (name, check) in &CHECKS {
-        let line = if excluded.contains(name) {
-            format!("[+]{name} excluded: ok\n")
-        } else if check(api).is_ok() {
-            format!("[+]{name} ok\n")
-        } else {
+    for name in checks.names() {
+        let _ = if excluded.remove(name) {
+            writeln!(lines, "[+]{name} excluded: ok")
+        } else if matches!(checks.run(name), Some(Err(_))) {
             failed = true;
-            format!("[-]{name} failed: reason withheld\n")
+            writeln!(lines, "[-]{name} failed: reason withheld")
+        } else {
+            writeln!(lines, "[+]{name} ok")
         };
-        lines.push_str(&line);
     }
-    for name in excluded.iter().filter(|name| !CHECKS.iter().any(|(known, _)| known == *name)) {
-        let _ = writeln!(lines, "warn: some health checks cannot be excluded: no matches for \"{name}\"");
+    if !excluded.is_empty() {
+        let unknown: Vec<String> = excluded.iter().map(|name| format!("\"{name}\"")).collect();
+        let unknown = unknown.join(",");
+        let _ = writeln!(lines, "warn: some health checks cannot be excluded: no matches for {unknown}");
     }
     if failed {
         let _ = writeln!(lines, "{endpoint} check failed");

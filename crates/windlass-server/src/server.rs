@@ -36,6 +36,7 @@ use crate::catalog::Catalog;
 use crate::crd::controller::CrdController;
 use crate::effort::Sidings;
 use crate::handler::{Peer, handle, payload};
+use crate::health::ReadyChecks;
 use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
 use crate::registry::contention::Contention;
@@ -155,6 +156,7 @@ impl ServerBuilder {
             rbac: Rbac::default(),
             metrics: Metrics::default(),
             crds: CrdController::progress(),
+            ready_checks: ReadyChecks::default(),
             clock: self.clock,
             custom_versions: CustomVersions::default(),
             address: OnceLock::new(),
@@ -217,6 +219,28 @@ impl Server {
     /// The server's shared state.
     pub fn api(&self) -> &Arc<Api> {
         &self.api
+    }
+
+    /// Adds a check to `/readyz`, for another part of the process. `/readyz?verbose` shows whether it passes, and
+    /// `/readyz/NAME` also why it does not; the reason is logged. A check that panics has failed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// let server = windlass_server::Server::builder().start().await?;
+    /// server.add_ready_check("disk", || Err("95% full".to_owned()));
+    ///
+    /// let client = kube::Client::new(server.service(), "default");
+    /// let request = http::Request::get("/readyz").body(Default::default())?;
+    /// assert_eq!(client.send(request).await?.status(), 500);
+    /// # server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn add_ready_check(
+        &self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        self.api.ready_checks.add(name.into(), Arc::new(check));
     }
 
     /// The API as a tower service: no socket, no TLS, the caller is an administrator.

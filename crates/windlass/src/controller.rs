@@ -36,6 +36,7 @@ mod complete;
 mod context;
 mod enqueue;
 mod metrics;
+mod panics;
 mod permits;
 mod reconcile;
 mod source;
@@ -53,6 +54,7 @@ pub use complete::CompleteController;
 pub(crate) use complete::Environment;
 pub use context::{Context, ReconcileId};
 pub use enqueue::Enqueuer;
+pub use panics::RepeatedPanics;
 pub use reconcile::{Outcome, Reconcile, ReconcileError, ReconcileKey, from_fn, from_key_fn};
 pub use source_context::SourceContext;
 pub use watch::Watch;
@@ -65,6 +67,7 @@ use crate::predicate::Predicate;
 use crate::queue::QueueConfig;
 use crate::rbac::{OWN, WRITE};
 use crate::shard::Sharding;
+use panics::Health;
 use permits::Permits;
 use reconcile::{AnyReconciler, OfKeys, OfObjects};
 use source::{KindSource, Map, Primary, Source, StreamSource};
@@ -458,6 +461,7 @@ impl<K: Object> Controller<K> {
             enqueuer: self.enqueuer,
             cluster: self.cluster,
             permits: self.permits,
+            health: Health::default(),
         }
     }
 }

@@ -59,6 +59,7 @@ use tokio_util::sync::CancellationToken;
 pub use builder::ManagerBuilder;
 pub use cluster::RemoteCluster;
 pub use error::ManagerError;
+pub use probes::Check;
 
 use crate::cache::{CacheOptions, Caches, Lister};
 use crate::client::CachedClient;
@@ -234,7 +235,9 @@ impl Manager {
         Ok(())
     }
 
-    /// Adds a controller.
+    /// Adds a controller. `/readyz` has a check `controller/NAME` for it, which fails while the last three reconciles
+    /// of an object, or more, have all panicked. The log says which object, and the message. A probe of a pod that
+    /// should stay ready, because its webhooks still answer for example, asks `/readyz?exclude=controller/NAME`.
     pub fn add(&mut self, controller: CompleteController) -> Result<(), ManagerError> {
         let invalid = |source| ManagerError::Sharding { controller: controller.name().to_owned(), source };
         controller.validate(self.client.field_manager()).map_err(invalid)?;
@@ -244,6 +247,8 @@ impl Manager {
             self.names.remove(controller.name());
             return Err(ManagerError::Transform { controller: controller.name().to_owned(), kind });
         }
+        let health = controller.health();
+        self.checks.add_ready(&format!("controller/{}", controller.name()), move || health.check());
         self.controllers.push(Arc::new(controller));
         Ok(())
     }
@@ -319,6 +324,23 @@ impl Manager {
     /// Adds a check to `/readyz`: whether the process is of use.
     pub fn add_ready_check(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.checks.add_ready(name, check);
+    }
+
+    /// The checks of `/readyz` so far: of controllers, of webhooks, and those
+    /// [added](Self::add_ready_check). For programs that answer probes themselves; the checks can be run for as long as
+    /// the program wants, also while the manager runs.
+    ///
+    /// ```no_run
+    /// # async fn example(manager: windlass::Manager) {
+    /// let checks = manager.ready_checks();
+    /// tokio::spawn(manager.run());
+    /// for check in checks {
+    ///     println!("{}: {:?}", check.name(), check.run());
+    /// }
+    /// # }
+    /// ```
+    pub fn ready_checks(&self) -> Vec<Check> {
+        self.checks.ready().to_vec()
     }
 
     fn claim_name(&mut self, what: &'static str, name: &str) -> Result<(), ManagerError> {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 use windlass::Manager;
+use windlass::controller::RepeatedPanics;
 use windlass::events::{Event, EventType, Recorder};
 use windlass::informer::Change;
 use windlass::manager::ManagerError;
@@ -50,10 +51,13 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
     });
     let mut kinds = inventory.kinds();
     let collector = Arc::new(Collector::new(manager.client().clone(), inventory.kinds(), Arc::clone(&shared)));
+    let (deletions, orphans) = (RepeatedPanics::default(), RepeatedPanics::default());
+    let checks = (deletions.clone(), orphans.clone());
+    manager.add_ready_check("controller/garbage-collector-controller", move || checks.0.check().and(checks.1.check()));
     manager.add_task("garbage-collector-controller", |shutdown| async move {
         let feed = Arc::clone(&shared);
         let deleter = Arc::clone(&collector);
-        let deleting = work(shared.delete.clone(), DELETERS, shutdown.clone(), move |uid: Uid| {
+        let deleting = work(shared.delete.clone(), DELETERS, shutdown.clone(), deletions, move |uid: Uid| {
             let collector = Arc::clone(&deleter);
             async move { collector.attempt_to_delete(&uid).await }
         });
@@ -62,7 +66,7 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
                 feed.look_again();
             }
         });
-        let orphaning = work(shared.orphan.clone(), ORPHANERS, shutdown, move |uid: Uid| {
+        let orphaning = work(shared.orphan.clone(), ORPHANERS, shutdown, orphans, move |uid: Uid| {
             let collector = Arc::clone(&collector);
             async move { collector.attempt_to_orphan(&uid).await }
         });

@@ -17,6 +17,7 @@ use kube::core::Status;
 use tokio_util::sync::CancellationToken;
 use windlass::cache::Lister;
 use windlass::client::ClientError;
+use windlass::controller::RepeatedPanics;
 use windlass::informer::Change;
 use windlass::manager::ManagerError;
 use windlass::queue::{Completion, Priority, Queue, QueueConfig};
@@ -56,7 +57,10 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
         }
     });
     let client = manager.client().clone();
-    manager.add_task("namespace-controller", |shutdown| run(client, namespaces, queue, shutdown))
+    let panics = RepeatedPanics::default();
+    let check = panics.clone();
+    manager.add_ready_check("controller/namespace-controller", move || check.check());
+    manager.add_task("namespace-controller", |shutdown| run(client, namespaces, queue, panics, shutdown))
 }
 
 /// The namespace whose deletion a change may have brought forward.
@@ -78,6 +82,7 @@ async fn run(
     client: CachedClient,
     namespaces: Lister<Namespace>,
     queue: Queue<ObjectKey>,
+    panics: RepeatedPanics<ObjectKey>,
     shutdown: CancellationToken,
 ) -> Result<(), std::convert::Infallible> {
     let woken = queue.clone();
@@ -99,7 +104,7 @@ async fn run(
             }
         }
     };
-    work(queue, WORKERS, shutdown, each).await;
+    work(queue, WORKERS, shutdown, panics, each).await;
     Ok(())
 }
 

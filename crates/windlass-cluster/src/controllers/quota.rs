@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use tokio_util::sync::CancellationToken;
 use windlass::cache::Lister;
+use windlass::controller::RepeatedPanics;
 use windlass::informer::Change;
 use windlass::manager::ManagerError;
 use windlass::queue::{Completion, Priority, Queue};
@@ -39,7 +40,10 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
         }
     });
     let client = manager.client().clone();
-    manager.add_task("resourcequota-controller", |shutdown| run(client, quotas, queue, shutdown))
+    let panics = RepeatedPanics::default();
+    let check = panics.clone();
+    manager.add_ready_check("controller/resourcequota-controller", move || check.check());
+    manager.add_task("resourcequota-controller", |shutdown| run(client, quotas, queue, panics, shutdown))
 }
 
 /// The namespace whose usage a change may have changed.
@@ -59,6 +63,7 @@ async fn run(
     client: CachedClient,
     quotas: Lister<ResourceQuota>,
     queue: Queue<ObjectKey>,
+    panics: RepeatedPanics<ObjectKey>,
     shutdown: CancellationToken,
 ) -> Result<(), Infallible> {
     let woken = queue.clone();
@@ -81,7 +86,7 @@ async fn run(
             }
         }
     };
-    work(queue, WORKERS, shutdown, each).await;
+    work(queue, WORKERS, shutdown, panics, each).await;
     Ok(())
 }
 

@@ -18,6 +18,7 @@ mod conversion;
 mod definitions;
 mod documents;
 mod evictions;
+mod health;
 mod hook;
 mod hostile;
 mod kube_client;

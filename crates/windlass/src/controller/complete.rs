@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::panics::Health;
 use super::reconcile::AnyReconciler;
 use super::source::Source;
 use super::{Enqueuer, Options, Permits, worker};
@@ -39,6 +40,7 @@ pub struct CompleteController {
     pub(super) enqueuer: Enqueuer,
     pub(super) cluster: Option<RemoteCluster>,
     pub(super) permits: Permits,
+    pub(super) health: Health,
 }
 
 impl std::fmt::Debug for CompleteController {
@@ -72,6 +74,11 @@ impl CompleteController {
     /// What writes its events: that of the cluster it works in.
     pub(crate) fn broadcaster<'a>(&'a self, own: &'a Broadcaster) -> &'a Broadcaster {
         self.cluster.as_ref().map_or(own, |cluster| &cluster.events)
+    }
+
+    /// Whether its reconciles panic again and again, whichever run is the current one.
+    pub(crate) fn health(&self) -> Health {
+        self.health.clone()
     }
 
     pub(crate) fn needs_leader(&self) -> bool {
@@ -155,6 +162,7 @@ impl CompleteController {
             enqueuer: self.enqueuer.clone(),
             client: self.cluster.as_ref().map_or_else(|| environment.client.clone(), |cluster| cluster.client.clone()),
             environment,
+            health: self.health.clone(),
             shutdown,
         };
         Box::pin(run.run())

@@ -3,7 +3,6 @@
 //! Every worker belongs to the run: cancelling the token lets them finish what they are doing,
 //! dropping the run's future aborts them.
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,6 +18,7 @@ use tracing::Instrument;
 use super::context::{Context, Shared};
 use super::enqueue::Enqueuer;
 use super::metrics::{Metrics, QueueMetrics};
+use super::panics::{Health, RepeatedPanics, said};
 use super::reconcile::{AnyReconciler, Outcome, ReconcileError};
 use super::source::{Sink, Source};
 use super::{Environment, Options, SourceContext};
@@ -26,7 +26,6 @@ use crate::client::CachedClient;
 use crate::informer::SyncError;
 use crate::key::ObjectKey;
 use crate::metrics::Counter;
-use crate::object::panic_message;
 use crate::queue::{Completion, Item, Priority, Queue};
 use crate::shard::{Claim, Coordinator, Keys, Sharding, Slots, shard_of};
 
@@ -40,6 +39,7 @@ pub(super) struct Run {
     /// Of the cluster that the controller works in.
     pub(super) client: CachedClient,
     pub(super) environment: Environment,
+    pub(super) health: Health,
     pub(super) shutdown: CancellationToken,
 }
 
@@ -72,6 +72,8 @@ impl Run {
         // Subscribed before the lists are complete, so that nothing is missed; worked on after,
         // so that the first reconcile sees all kinds.
         let slots = self.options.sharding.as_ref().map(|sharding| Slots::new(sharding.shards));
+        let panics = RepeatedPanics::default();
+        let _observed = self.health.observe(&self.environment.metrics, &self.name, &panics, slots.as_ref());
         let sink = Sink { queue: queue.clone(), shards: None, slots: slots.clone() };
         let subscriptions: Vec<_> = self.sources.iter().map(|source| source.subscribe(&ctx, sink.clone())).collect();
         for source in &*self.sources {
@@ -102,6 +104,7 @@ impl Run {
             domain,
             timeout: self.options.reconcile_timeout,
             metrics,
+            panics,
         });
         let _attached = self.enqueuer.attach(queue.clone(), worker.domain.slots().cloned());
         let mut workers = JoinSet::new();
@@ -224,15 +227,6 @@ async fn feed(sources: Arc<[Box<dyn Source>]>, source: usize, ctx: SourceContext
     }
 }
 
-/// What a panic said. What it carries is let go of: should that panic, too, it is kept for good.
-fn said(panic: Box<dyn Any + Send>) -> String {
-    let message = panic_message(&*panic).to_owned();
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
-    }
-    message
-}
-
 /// The keys that a controller may work on, and in which context.
 enum Domain {
     /// All of them.
@@ -287,6 +281,7 @@ struct Worker {
     domain: Domain,
     timeout: Option<Duration>,
     metrics: Metrics,
+    panics: RepeatedPanics<ObjectKey>,
 }
 
 /// How a call of the reconciler ended.
@@ -303,6 +298,7 @@ impl Worker {
         // Cancel-safe: a key is taken only when it is returned.
         while let Some(Some(item)) = shutdown.run_until_cancelled(self.queue.next()).await {
             let Some((context, claim)) = self.domain.enter(&item.key) else {
+                self.panics.ended(&item.key);
                 // Told first: it must not be in neither place.
                 let verdict = self.domain.refuse(&item.key);
                 self.queue.put_back(&item.key, verdict);
@@ -341,7 +337,14 @@ impl Worker {
         // Around all of it: what was given up panics, if it does, when it is dropped.
         let caught = AssertUnwindSafe(called.instrument(span.clone())).catch_unwind().await;
         let ended = caught.unwrap_or_else(|panic| Ended::Panicked(said(panic)));
-        span.in_scope(|| self.judge(&item.key, ended))
+        span.in_scope(|| {
+            let (completion, panicked) = self.judge(&item.key, ended);
+            match panicked {
+                Some(message) => self.panics.panicked(&item.key, &message),
+                None => self.panics.ended(&item.key),
+            }
+            completion
+        })
     }
 
     async fn call(&self, item: &Item<ObjectKey>, context: Context) -> Ended {
@@ -353,35 +356,37 @@ impl Worker {
         returned.map_or(Ended::TimedOut(limit), Ended::Returned)
     }
 
-    /// Counts how a call ended and says so; what becomes of the key depends on nothing that the user's
-    /// error does meanwhile.
-    fn judge(&self, key: &ObjectKey, ended: Ended) -> Completion {
+    /// Counts how a call ended and logs it. The result does not depend on what the user's error does while it is
+    /// logged and dropped; a panic's message is part of it.
+    fn judge(&self, key: &ObjectKey, ended: Ended) -> (Completion, Option<String>) {
         let metrics = &self.metrics;
+        let mut panicked = None;
         let verdict = match &ended {
             Ended::Returned(Ok(Outcome::Done)) => {
                 metrics.success.inc();
-                return Completion::Done;
+                return (Completion::Done, None);
             }
             // No time to wait for: what is asked for again and again without one must not keep everything busy.
             Ended::Returned(Ok(Outcome::RequeueAfter(delay))) if delay.is_zero() => {
                 metrics.requeue.inc();
-                return Completion::Retry;
+                return (Completion::Retry, None);
             }
             Ended::Returned(Ok(Outcome::RequeueAfter(delay))) => {
                 metrics.requeue_after.inc();
-                return Completion::RequeueAfter(*delay);
+                return (Completion::RequeueAfter(*delay), None);
             }
             Ended::Lost => {
                 tracing::info!("reconcile dropped, its shard was lost");
-                return self.domain.refuse(key);
+                return (self.domain.refuse(key), None);
             }
             Ended::Returned(Err(error)) if error.is_terminal() => {
                 metrics.terminal.inc();
                 Completion::Done
             }
             Ended::Returned(Err(_)) => Completion::Retry,
-            Ended::Panicked(_) => {
+            Ended::Panicked(message) => {
                 metrics.panics.inc();
+                panicked = Some(message.clone());
                 Completion::Retry
             }
             Ended::TimedOut(_) => {
@@ -393,9 +398,11 @@ impl Worker {
         metrics.errors.inc();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| report(ended))) {
             metrics.panics.inc();
-            tracing::error!(message = said(panic), "reconcile failed, and its error panicked");
+            let message = said(panic);
+            tracing::error!(%message, "reconcile failed, and its error panicked");
+            panicked = Some(message);
         }
-        verdict
+        (verdict, panicked)
     }
 }
 

@@ -1,31 +1,63 @@
 //! What `/healthz` and `/readyz` answer: `ok`, or which check failed.
 //!
 //! As in Kubernetes: `?verbose` names every check, `?exclude=x` leaves one out, and
-//! `/readyz/x` asks one alone. Why a check failed goes to the log, not to whoever asks. A check that
+//! `/readyz/x` asks one alone. Why a check failed goes to the log, not to the client. A check that
 //! panics has failed.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use http::StatusCode;
 
 use super::http::{Answer, Head, text};
 use crate::object::panic_message;
 
-type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// A check of `/readyz` or `/healthz`, by its name. Clones are the same check.
+///
+/// [`Manager::ready_checks`](crate::Manager::ready_checks) returns those of a manager, for programs that answer probes
+/// themselves.
+#[derive(Clone)]
+pub struct Check {
+    name: Arc<str>,
+    check: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+}
+
+impl Check {
+    fn new(name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self { name: name.into(), check: Arc::new(check) }
+    }
+
+    /// The name, as in `/readyz/NAME`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the check passes now; the error says why it does not. A check that panics fails.
+    pub fn run(&self) -> Result<(), String> {
+        let asked = std::panic::catch_unwind(AssertUnwindSafe(&*self.check));
+        asked.unwrap_or_else(|panic| Err(format!("panicked: {}", panic_message(&*panic))))
+    }
+}
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Check").field("name", &self.name).finish_non_exhaustive()
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Checks {
-    health: Vec<(String, Check)>,
-    ready: Vec<(String, Check)>,
+    health: Vec<Check>,
+    ready: Vec<Check>,
 }
 
 impl Checks {
     pub(super) fn add_health(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
-        self.health.push((name.to_owned(), Box::new(check)));
+        self.health.push(Check::new(name, check));
     }
 
     pub(super) fn add_ready(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
-        self.ready.push((name.to_owned(), Box::new(check)));
+        self.ready.push(Check::new(name, check));
     }
 
     pub(super) fn with_ready(
@@ -35,6 +67,10 @@ impl Checks {
     ) -> Self {
         self.add_ready(name, check);
         self
+    }
+
+    pub(super) fn ready(&self) -> &[Check] {
+        &self.ready
     }
 
     pub(super) fn answer(&self, request: &Head) -> Answer {
@@ -51,11 +87,11 @@ impl Checks {
         let query = Query::parse(request.uri().query().unwrap_or_default());
         match single {
             Some("ping") => text(StatusCode::OK, "ok"),
-            Some(single) => match checks.iter().find(|(name, _)| name == single) {
-                Some((name, check)) => match ask(check) {
+            Some(single) => match checks.iter().find(|check| check.name() == single) {
+                Some(check) => match check.run() {
                     Ok(()) => text(StatusCode::OK, "ok"),
                     Err(reason) => {
-                        tracing::warn!(endpoint, check = %name, %reason, "probe failed");
+                        tracing::warn!(endpoint, check = check.name(), %reason, "probe failed");
                         text(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: reason withheld\n")
                     }
                 },
@@ -87,22 +123,18 @@ impl Query {
     }
 }
 
-fn ask(check: &Check) -> Result<(), String> {
-    let asked = std::panic::catch_unwind(AssertUnwindSafe(check));
-    asked.unwrap_or_else(|panic| Err(format!("panicked: {}", panic_message(&*panic))))
-}
-
-fn run(endpoint: &str, checks: &[(String, Check)], query: &Query) -> Answer {
+fn run(endpoint: &str, checks: &[Check], query: &Query) -> Answer {
     use std::fmt::Write as _;
 
     let mut report = String::from("[+]ping ok\n");
     let mut failed = false;
-    for (name, check) in checks {
-        let _ = if query.exclude.contains(name) {
+    for check in checks {
+        let name = check.name();
+        let _ = if query.exclude.iter().any(|excluded| excluded == name) {
             writeln!(report, "[+]{name} excluded: ok")
-        } else if let Err(reason) = ask(check) {
+        } else if let Err(reason) = check.run() {
             failed = true;
-            tracing::warn!(endpoint, check = %name, %reason, "probe failed");
+            tracing::warn!(endpoint, check = name, %reason, "probe failed");
             writeln!(report, "[-]{name} failed: reason withheld")
         } else {
             writeln!(report, "[+]{name} ok")

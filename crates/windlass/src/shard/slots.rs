@@ -110,6 +110,11 @@ impl Slots {
         self.slots.iter().filter(|slot| slot.fence.is_open()).count()
     }
 
+    /// Whether this replica holds a key's shard now.
+    pub(crate) fn holds(&self, key: &ObjectKey) -> bool {
+        self.slot(self.shard_of(key)).fence.is_open()
+    }
+
     pub(super) fn slot(&self, shard: u32) -> &Slot {
         &self.slots[shard as usize]
     }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -53,6 +54,48 @@ async fn probes_and_metrics_are_served() {
     .await;
     running.stop().await.expect("stopped");
     assert!(tokio::net::TcpStream::connect(probes).await.is_err(), "closed");
+}
+
+#[tokio::test]
+async fn a_controller_that_panics_again_and_again_is_not_ready() {
+    let bench = Bench::start().await;
+    let mut manager = Manager::builder(bench.kube.clone()).name("it").probes("127.0.0.1:0").build().expect("a manager");
+    let broken = Arc::new(AtomicBool::new(true));
+    let switch = Arc::clone(&broken);
+    let reconciler = from_key_fn(move |_: ObjectKey, _: Context| {
+        let broken = switch.load(Ordering::Relaxed);
+        async move {
+            assert!(!broken, "index out of bounds\nand more");
+            Ok(Outcome::Done)
+        }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
+    let (probes, registry) = (manager.probes_address().expect("bound"), manager.registry().clone());
+    let checks = manager.ready_checks();
+    let [check] = &checks[..] else { panic!("{checks:?}") };
+    assert_eq!(check.name(), "controller/pet");
+    let running = Running::ready(manager).await;
+    assert!(fetch(probes, "/readyz?verbose").await.contains("[+]controller/pet ok\n"));
+    let gauge = |keys: u32| format!("windlass_repeatedly_panicking_keys{{controller=\"pet\"}} {keys}\n");
+    wait_for("the gauge", async || registry.encode().contains(&gauge(0))).await;
+    bench.create(&pet("thor")).await;
+    wait_for("three panics", async || check.run().is_err()).await;
+    let reason = check.run().expect_err("still failing");
+    assert!(reason.starts_with("default/thor panicked ") && reason.ends_with(": index out of bounds"), "{reason}");
+    let answer = fetch(probes, "/readyz").await;
+    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    assert!(answer.contains("[-]controller/pet failed: reason withheld\n"), "{answer}");
+    assert!(fetch(probes, "/readyz?exclude=controller/pet").await.starts_with("HTTP/1.1 200"));
+    assert!(fetch(probes, "/healthz").await.starts_with("HTTP/1.1 200"), "a restart would not help");
+    assert!(registry.encode().contains(&gauge(1)));
+
+    broken.store(false, Ordering::Relaxed);
+    let patch = Patch::Merge(json!({"spec": {"tricks": ["recover"]}}));
+    bench.pets().patch("thor", &Default::default(), &patch).await.expect("patched");
+    wait_for("the recovery", async || check.run().is_ok()).await;
+    assert!(fetch(probes, "/readyz").await.starts_with("HTTP/1.1 200"));
+    assert!(registry.encode().contains(&gauge(0)));
+    running.stop().await.expect("stopped");
 }
 
 #[tokio::test(start_paused = true)]
