@@ -67,7 +67,7 @@ pub enum ServerError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
@@ -101,9 +101,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Takes the time from `clock` instead of the system: when a request came, which is what the objects it makes
-    /// are dated with, and whether a service account's token is still good. So a test need not wait until one
-    /// has run out.
+    /// Takes the time from `clock` instead of the system. The time of a request sets the timestamps of the objects that
+    /// it creates, and decides whether a service account's token has expired: a test need not wait for that.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
@@ -205,7 +204,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that keeps its objects in memory, unless told otherwise.
+    /// A server that keeps its objects in memory unless a [store](ServerBuilder::store) is set.
     pub fn builder() -> ServerBuilder {
         ServerBuilder {
             store: None,
@@ -216,7 +215,8 @@ impl Server {
         }
     }
 
-    /// The server's shared state.
+    /// The server's shared state, for the other crates of this workspace.
+    #[doc(hidden)]
     pub fn api(&self) -> &Arc<Api> {
         &self.api
     }

@@ -79,7 +79,7 @@ pub enum ConfigError {
     },
     /// The configuration does not make a client.
     #[error("client: {0}")]
-    CachedClient(#[source] Box<kube::Error>),
+    Client(#[source] Box<kube::Error>),
 }
 
 crate::report::debug_as_message!(ConfigError);
@@ -114,7 +114,7 @@ pub fn connect(mut config: kube::Config) -> Result<kube::Client, ConfigError> {
         let host = authority.as_str();
         host.rsplit_once('@').map_or(host, |(_, host)| host).into()
     });
-    let client = kube::Client::try_from(config).map_err(|error| ConfigError::CachedClient(Box::new(error)))?;
+    let client = kube::Client::try_from(config).map_err(|error| ConfigError::Client(Box::new(error)))?;
     Ok(retry::with_retries(client, host.unwrap_or_default(), token))
 }
 

@@ -95,6 +95,7 @@ impl<K: Resource + 'static> AsObject<form::Drafted> for Draft<K> {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Committed {
     /// Specification or metadata were patched.
     pub object: bool,

@@ -55,26 +55,23 @@ impl EventType {
     }
 }
 
-/// What happened to an object.
+/// An event to be [published](Recorder::publish): what happened to an object.
 ///
 /// ```
-/// use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
+/// use k8s_openapi::api::core::v1::{Node, Pod};
 /// use kube::Resource as _;
-/// use windlass::events::{Event, EventType, Recorder};
+/// use windlass::events::{NewEvent, Recorder};
 ///
 /// fn scheduled(recorder: &Recorder, pod: &Pod, node: &Node) {
-///     let event = Event {
-///         event_type: EventType::Normal,
-///         reason: "Scheduled".into(),
-///         action: "Binding".into(),
-///         note: format!("assigned to {}", node.metadata.name.as_deref().unwrap_or_default()),
-///         related: Some(node.object_ref(&())),
-///     };
+///     let note = format!("assigned to {}", node.metadata.name.as_deref().unwrap_or_default());
+///     let event = NewEvent::normal("Scheduled", note).action("Binding").related(node.object_ref(&()));
 ///     recorder.publish(pod.object_ref(&()), event);
 /// }
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+#[must_use]
+#[non_exhaustive]
+pub struct NewEvent {
     /// Whether it is worth attention.
     pub event_type: EventType,
     /// Why, as one `CamelCase` word; at most 128 bytes are kept.
@@ -87,6 +84,34 @@ pub struct Event {
     pub related: Option<ObjectReference>,
 }
 
+impl NewEvent {
+    /// An event whose action is the same word as its reason.
+    pub fn new(event_type: EventType, reason: impl Into<String>, note: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self { event_type, action: reason.clone(), reason, note: note.into(), related: None }
+    }
+
+    /// Things are as they should be.
+    pub fn normal(reason: impl Into<String>, note: impl Into<String>) -> Self {
+        Self::new(EventType::Normal, reason, note)
+    }
+
+    /// Something may go wrong.
+    pub fn warning(reason: impl Into<String>, note: impl Into<String>) -> Self {
+        Self::new(EventType::Warning, reason, note)
+    }
+
+    /// What was done, as one `CamelCase` word.
+    pub fn action(self, action: impl Into<String>) -> Self {
+        Self { action: action.into(), ..self }
+    }
+
+    /// Another object that is involved.
+    pub fn related(self, object: ObjectReference) -> Self {
+        Self { related: Some(object), ..self }
+    }
+}
+
 /// An event and the object it is about.
 ///
 /// ```
@@ -95,16 +120,17 @@ pub struct Event {
 ///
 /// let (recorder, mut records) = Recorder::capture("petstore");
 /// recorder.warning(&ConfigMap::default(), "Lost", "no such store");
-/// let Record { regarding, event, reporter } = records.try_recv().unwrap();
+/// let Record { regarding, event, reporter, .. } = records.try_recv().unwrap();
 /// assert_eq!(regarding.kind.as_deref(), Some("ConfigMap"));
 /// assert_eq!((&*reporter, event.reason.as_str()), ("petstore", "Lost"));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Record {
     /// The object.
     pub regarding: ObjectReference,
     /// The event.
-    pub event: Event,
+    pub event: NewEvent,
     /// Who reports it.
     pub reporter: Arc<str>,
 }
@@ -191,7 +217,7 @@ impl Recorder {
     }
 
     /// Reports an event in full.
-    pub fn publish(&self, regarding: ObjectReference, event: Event) {
+    pub fn publish(&self, regarding: ObjectReference, event: NewEvent) {
         let record = Record { regarding, event, reporter: Arc::clone(&self.reporter) };
         let sent = self.fences.pass().is_ok()
             && match &self.buffer {
@@ -221,10 +247,7 @@ impl Recorder {
             resource_version: meta.resource_version.clone(),
             field_path: None,
         };
-        self.publish(
-            regarding,
-            Event { event_type, reason: reason.to_owned(), action: reason.to_owned(), note, related: None },
-        );
+        self.publish(regarding, NewEvent::new(event_type, reason, note));
     }
 }
 

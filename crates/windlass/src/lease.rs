@@ -27,15 +27,19 @@ pub(crate) use fence::{Fences, Sent};
 /// Which lease, and how long things take. The defaults are client-go's.
 ///
 /// ```
+/// use std::time::Duration;
 /// use windlass::lease::LeaderElection;
 ///
-/// let election = LeaderElection::new("petstore", "9c3fedb1.example.com");
+/// let election = LeaderElection::new("9c3fedb1.example.com");
 /// assert_eq!(election.lease_duration.as_secs(), 15);
+/// let patient = election.namespace("petstore-system").lease_duration(Duration::from_secs(60));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct LeaderElection {
-    /// The namespace of the lease.
-    pub namespace: String,
+    /// The namespace of the lease. `None` is the client's default namespace: in a pod, the pod's own.
+    pub namespace: Option<String>,
     /// The name of the lease.
     pub name: String,
     /// The name of this replica; must be unique.
@@ -51,13 +55,13 @@ pub struct LeaderElection {
 }
 
 impl LeaderElection {
-    /// Election on the lease of this name, with client-go's times and an identity made of the
-    /// host's name and a random number.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    /// Election on the lease of this name, in the client's default namespace, with client-go's times and an identity
+    /// made of the host's name and a random number.
+    pub fn new(name: impl Into<String>) -> Self {
         let host = Some(crate::host::name()).filter(|host| !host.is_empty());
         let host = host.unwrap_or_else(|| "windlass".to_owned());
         Self {
-            namespace: namespace.into(),
+            namespace: None,
             name: name.into(),
             identity: format!("{host}_{:032x}", fastrand::u128(..)),
             lease_duration: Duration::from_secs(15),
@@ -65,6 +69,42 @@ impl LeaderElection {
             retry_period: Duration::from_secs(2),
             release_on_exit: true,
         }
+    }
+
+    /// Keeps the lease in this namespace.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// Names this replica. No other replica may have the same name.
+    pub fn identity(self, identity: impl Into<String>) -> Self {
+        Self { identity: identity.into(), ..self }
+    }
+
+    /// How long other replicas wait after a renewal before they take the lease; 15 seconds by default.
+    pub fn lease_duration(self, lease_duration: Duration) -> Self {
+        Self { lease_duration, ..self }
+    }
+
+    /// How long after its last renewal a leader goes on working; 10 seconds by default. Must be shorter than the
+    /// lease duration.
+    pub fn renew_deadline(self, renew_deadline: Duration) -> Self {
+        Self { renew_deadline, ..self }
+    }
+
+    /// How often the leader renews the lease, and the other replicas look at it; every 2 seconds by default.
+    pub fn retry_period(self, retry_period: Duration) -> Self {
+        Self { retry_period, ..self }
+    }
+
+    /// Whether a leader that stops releases the lease, so that another replica need not wait. True by default.
+    pub fn release_on_exit(self, release_on_exit: bool) -> Self {
+        Self { release_on_exit, ..self }
+    }
+
+    /// The namespace of the lease for a client.
+    pub(crate) fn namespace_for<'a>(&'a self, client: &'a kube::Client) -> &'a str {
+        self.namespace.as_deref().unwrap_or_else(|| client.default_namespace())
     }
 }
 
@@ -74,7 +114,7 @@ impl LeaderElection {
 /// use std::time::Duration;
 /// use windlass::lease::LeaderElection;
 ///
-/// let hasty = LeaderElection { renew_deadline: Duration::from_secs(15), ..LeaderElection::new("default", "lock") };
+/// let hasty = LeaderElection::new("lock").renew_deadline(Duration::from_secs(15));
 /// let error = hasty.validate().unwrap_err();
 /// assert_eq!(error.field, "renew_deadline");
 /// ```
@@ -113,12 +153,12 @@ impl LeaderElection {
 
     /// Whether the settings can work, by client-go's rules. The manager asks when it is built.
     pub fn validate(&self) -> Result<(), InvalidElection> {
-        for (field, value) in [("namespace", &self.namespace), ("name", &self.name), ("identity", &self.identity)] {
+        for (field, value) in [("name", &self.name), ("identity", &self.identity)] {
             if value.is_empty() {
                 return Err(InvalidElection::new(field, "is empty"));
             }
         }
-        check_namespace(&self.namespace)?;
+        self.namespace.as_deref().map_or(Ok(()), check_namespace)?;
         let name = &self.name;
         if name.len() > LONGEST_SUBDOMAIN || !name.split('.').all(is_label) {
             let problem = format!(
@@ -194,7 +234,7 @@ pub(crate) fn check_times(lease: Duration, renew: Duration, retry: Duration) -> 
 /// let held = LeaseSpec {
 ///     holder_identity: Some("another".into()), lease_duration_seconds: Some(15), ..LeaseSpec::default()
 /// };
-/// let mut election = Election::new(LeaderElection::new("default", "lock"));
+/// let mut election = Election::new(LeaderElection::new("lock"));
 /// let intent = election.look(Some(&held), Instant::now(), Timestamp::now());
 /// assert_eq!(intent, Intent::Wait { holder: "another".into() });
 /// ```
@@ -217,7 +257,7 @@ pub enum Intent {
 /// use windlass::lease::{Election, Intent, LeaderElection};
 ///
 /// let (now, wall) = (Instant::now(), Timestamp::now());
-/// let mut election = Election::new(LeaderElection::new("default", "lock"));
+/// let mut election = Election::new(LeaderElection::new("lock"));
 /// let Intent::Write(spec) = election.look(None, now, wall) else { unreachable!() };
 /// election.written(spec, now);
 /// assert!(election.is_leader(now + Duration::from_secs(9)));
@@ -350,8 +390,7 @@ mod tests {
     use super::*;
 
     fn election(identity: &str) -> Election {
-        let config = LeaderElection { identity: identity.into(), ..LeaderElection::new("default", "lock") };
-        Election::new(config)
+        Election::new(LeaderElection::new("lock").identity(identity))
     }
 
     fn wall(second: i64) -> Timestamp {
@@ -372,12 +411,9 @@ mod tests {
     /// An elector takes settings that nobody asked about.
     #[test]
     fn the_longest_times_are_as_good_as_for_ever() {
-        let for_ever = LeaderElection {
-            lease_duration: Duration::MAX,
-            renew_deadline: Duration::MAX,
-            retry_period: Duration::MAX,
-            ..LeaderElection::new("default", "lock")
-        };
+        let longest = Duration::MAX;
+        let for_ever =
+            LeaderElection::new("lock").lease_duration(longest).renew_deadline(longest).retry_period(longest);
         let (mut election, now) = (Election::new(for_ever), Instant::now());
         let spec = write(election.look(None, now, wall(0)));
         assert_eq!(spec.lease_duration_seconds, Some(i32::MAX));
@@ -390,21 +426,21 @@ mod tests {
     #[test]
     fn settings_that_cannot_work_are_named() {
         let check = |change: fn(&mut LeaderElection), field: &str| {
-            let mut config = LeaderElection::new("default", "lock");
+            let mut config = LeaderElection::new("lock");
             change(&mut config);
             assert_eq!(config.validate().unwrap_err().field, field);
         };
-        check(|c| c.namespace.clear(), "namespace");
+        check(|c| c.namespace = Some(String::new()), "namespace");
         check(|c| c.name.clear(), "name");
         check(|c| c.identity.clear(), "identity");
         for name in ["A b", "a_b", "-a", "a.", "a..b"] {
-            let refused = LeaderElection::new("default", name).validate().unwrap_err();
+            let refused = LeaderElection::new(name).validate().unwrap_err();
             assert!(refused.field == "name" && refused.problem.contains(&format!("{name:?}")), "{refused}");
         }
         check(|c| c.name = "a".repeat(254), "name");
-        check(|c| c.namespace = "a.b".into(), "namespace");
-        check(|c| c.namespace = "a".repeat(64), "namespace");
-        assert_eq!(LeaderElection::new("a".repeat(63), "9c3fedb1.example.com").validate(), Ok(()));
+        check(|c| c.namespace = Some("a.b".into()), "namespace");
+        check(|c| c.namespace = Some("a".repeat(64)), "namespace");
+        assert_eq!(LeaderElection::new("9c3fedb1.example.com").namespace("a".repeat(63)).validate(), Ok(()));
         check(|c| c.lease_duration = Duration::ZERO, "lease_duration");
         check(|c| c.lease_duration = Duration::MAX, "lease_duration");
         check(|c| c.renew_deadline = Duration::ZERO, "renew_deadline");
@@ -415,7 +451,7 @@ mod tests {
         );
         check(|c| c.retry_period = Duration::ZERO, "retry_period");
         check(|c| c.retry_period = Duration::from_millis(8334), "retry_period");
-        assert_eq!(LeaderElection::new("default", "lock").validate(), Ok(()));
+        assert_eq!(LeaderElection::new("lock").validate(), Ok(()));
     }
 
     #[test]

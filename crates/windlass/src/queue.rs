@@ -61,9 +61,11 @@ impl Priority {
 /// ```
 /// use windlass::queue::{QueueConfig, RateLimit};
 ///
-/// let config = QueueConfig { rate_limit: Some(RateLimit::new(50.0, 100)), ..QueueConfig::default() };
+/// let config = QueueConfig::default().rate_limit(RateLimit::new(50.0, 100));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct QueueConfig {
     /// Delay after the first failure of a key.
     pub base_delay: Duration,
@@ -75,6 +77,28 @@ pub struct QueueConfig {
     pub rate_limit: Option<RateLimit>,
 }
 
+impl QueueConfig {
+    /// The delay after the first failure of a key; 5 ms by default. It doubles with each further failure.
+    pub fn base_delay(self, base_delay: Duration) -> Self {
+        Self { base_delay, ..self }
+    }
+
+    /// The longest delay between retries of a key; 1000 seconds by default.
+    pub fn max_delay(self, max_delay: Duration) -> Self {
+        Self { max_delay, ..self }
+    }
+
+    /// How long a ready key waits before it has made up for one point of priority; 100 ms by default.
+    pub fn age_step(self, age_step: Duration) -> Self {
+        Self { age_step, ..self }
+    }
+
+    /// Limits how many keys are handed out; there is no limit by default.
+    pub fn rate_limit(self, limit: RateLimit) -> Self {
+        Self { rate_limit: Some(limit), ..self }
+    }
+}
+
 /// A limit on keys of all kinds together: so many at once, then so many per second.
 ///
 /// ```
@@ -82,7 +106,7 @@ pub struct QueueConfig {
 /// use windlass::queue::{Priority, QueueConfig, RateLimit, WorkQueue};
 ///
 /// let now = Instant::now();
-/// let config = QueueConfig { rate_limit: Some(RateLimit::new(10.0, 2)), ..QueueConfig::default() };
+/// let config = QueueConfig::default().rate_limit(RateLimit::new(10.0, 2));
 /// let mut queue = WorkQueue::new(config);
 /// for key in ["a", "b", "c"] {
 ///     queue.add(key, Priority::NORMAL, now);
@@ -134,6 +158,7 @@ impl Default for QueueConfig {
 /// queue.finish(&item.key, Completion::Done, now);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Item<T> {
     /// The key to work on.
     pub key: T,
@@ -183,6 +208,7 @@ pub enum Completion {
 /// assert_eq!((stats.depth[&0], stats.depth[&-100], stats.adds), (1, 1, 2));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct QueueStats {
     /// Ready keys by priority, also those that became due while nobody took any.
     pub depth: BTreeMap<i32, usize>,

@@ -88,11 +88,13 @@ use crate::lease::{
 /// ```
 /// use windlass::shard::Sharding;
 ///
-/// let sharding = Sharding { namespace: Some("operators".into()), ..Sharding::new(32) };
+/// let sharding = Sharding::new(32).namespace("operators");
 /// assert_eq!(sharding.lease_duration.as_secs(), 15);
 /// assert_eq!(Sharding::from(32).shards, 32);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
 pub struct Sharding {
     /// Number of shards, the same in all replicas: a few times as many as there will be replicas, and
     /// 10,000 at most.
@@ -112,7 +114,7 @@ pub struct Sharding {
 impl Sharding {
     /// This many shards, with the times of [leader election](LeaderElection).
     pub fn new(shards: u32) -> Self {
-        let election = LeaderElection::new("", "");
+        let election = LeaderElection::new("");
         Self {
             shards: shards.max(1),
             namespace: None,
@@ -121,6 +123,32 @@ impl Sharding {
             renew_deadline: election.renew_deadline,
             retry_period: election.retry_period,
         }
+    }
+
+    /// Keeps the leases in this namespace.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// Names this replica. No other replica may have the same name.
+    pub fn identity(self, identity: impl Into<String>) -> Self {
+        Self { identity: identity.into(), ..self }
+    }
+
+    /// How long other replicas wait after a renewal before they take a shard; 15 seconds by default.
+    pub fn lease_duration(self, lease_duration: Duration) -> Self {
+        Self { lease_duration, ..self }
+    }
+
+    /// How long after its last renewal a replica goes on working; 10 seconds by default. Must be shorter than the
+    /// lease duration.
+    pub fn renew_deadline(self, renew_deadline: Duration) -> Self {
+        Self { renew_deadline, ..self }
+    }
+
+    /// How often replicas renew their leases and look at each other's; every 2 seconds by default.
+    pub fn retry_period(self, retry_period: Duration) -> Self {
+        Self { retry_period, ..self }
     }
 }
 
@@ -277,13 +305,13 @@ mod tests {
             let error = sharding.validate(name, "pets").expect_err(name);
             assert_eq!(error.field, "manager's name");
         }
-        let long = Sharding { identity: "i".repeat(119), ..Sharding::new(4) };
+        let long = Sharding::new(4).identity("i".repeat(119));
         let name = "n".repeat(63);
         assert_eq!(long.validate(&name, &name).expect_err("too long").field, "identity");
         assert_eq!(long.validate("store", "pets"), Ok(()));
-        assert_eq!(Sharding { identity: "i".repeat(118), ..long }.validate(&name, &name), Ok(()));
+        assert_eq!(long.identity("i".repeat(118)).validate(&name, &name), Ok(()));
         for identity in ["", "__", "-", "\u{e9}"] {
-            let nobody = Sharding { identity: identity.to_owned(), ..Sharding::new(4) };
+            let nobody = Sharding::new(4).identity(identity);
             let error = nobody.validate("store", "pets").expect_err(identity);
             assert!(error.field == "identity" && error.problem.contains("no letter"), "{error:?}");
         }
@@ -298,7 +326,7 @@ mod tests {
         };
         assert_eq!(check(Sharding::new(u32::MAX), "shards"), "shards of 4294967295 are more than 10000");
         check(Sharding { shards: 0, ..Sharding::new(1) }, "shards");
-        check(Sharding { namespace: Some(String::new()), ..Sharding::new(1) }, "namespace");
+        check(Sharding::new(1).namespace(String::new()), "namespace");
         assert_eq!(Sharding::new(10_000).validate("store", "pets"), Ok(()));
     }
 

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 use windlass::Manager;
 use windlass::controller::RepeatedPanics;
-use windlass::events::{Event, EventType, Recorder};
+use windlass::events::{NewEvent, Recorder};
 use windlass::informer::Change;
 use windlass::manager::ManagerError;
 use windlass::queue::{Priority, Queue};
@@ -143,8 +143,6 @@ impl Shared {
             uid: Some(dependent.uid.to_string()),
             ..ObjectReference::default()
         };
-        let reason = "OwnerRefInvalidNamespace".to_owned();
-        let event = Event { event_type: EventType::Warning, action: reason.clone(), reason, note, related: None };
-        self.recorder.publish(regarding, event);
+        self.recorder.publish(regarding, NewEvent::warning("OwnerRefInvalidNamespace", note));
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn is_terminating(error: &ClientError) -> bool {
 }
 
 pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<(), ManagerError> {
-    let queue = Queue::new(QueueConfig { max_delay: MAX_DELAY, ..QueueConfig::default() });
+    let queue = Queue::new(QueueConfig::default().max_delay(MAX_DELAY));
     let namespaces = manager.lister::<Namespace>();
     let (woken, known) = (queue.clone(), namespaces.clone());
     inventory.on_change(move |_, change| {

@@ -222,18 +222,12 @@ mod tests {
     use k8s_openapi::api::core::v1::ObjectReference;
 
     use super::*;
-    use crate::events::Event;
+    use crate::events::NewEvent;
 
     fn record(name: &str, reason: &str, note: &str) -> Record {
         Record {
             regarding: ObjectReference { name: Some(name.into()), ..ObjectReference::default() },
-            event: Event {
-                event_type: EventType::Normal,
-                reason: reason.into(),
-                action: reason.into(),
-                note: note.into(),
-                related: None,
-            },
+            event: NewEvent::normal(reason, note),
             reporter: "test".into(),
         }
     }

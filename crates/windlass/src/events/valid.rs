@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::Event;
+use super::NewEvent;
 pub(super) use crate::names::is_subdomain;
 use crate::names::{NAME, is_qualified};
 
@@ -18,7 +18,7 @@ const NOBODY: &str = "windlass";
 const NOTHING: &str = "Unknown";
 
 /// Fills in what must be there and cuts off what is too long.
-pub(super) fn complete(event: &mut Event) {
+pub(super) fn complete(event: &mut NewEvent) {
     if event.reason.is_empty() {
         event.reason = if event.action.is_empty() { NOTHING.to_owned() } else { event.action.clone() };
     }
@@ -65,7 +65,6 @@ fn truncate(text: &mut String, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::EventType;
 
     #[test]
     fn reporters_have_qualified_names() {
@@ -96,8 +95,7 @@ mod tests {
     #[test]
     fn words_are_there_and_short_enough() {
         let event = |reason: &str, action: &str| {
-            let (reason, action, note) = (reason.into(), action.into(), "ü".repeat(600));
-            let mut event = Event { event_type: EventType::Normal, reason, action, note, related: None };
+            let mut event = NewEvent::normal(reason, "ü".repeat(600)).action(action);
             complete(&mut event);
             assert_eq!(event.note.len(), 1024);
             (event.reason, event.action)

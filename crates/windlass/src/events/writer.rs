@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event as CoreEvent, EventSource, ObjectReference};
-use k8s_openapi::api::events::v1::{Event as NewEvent, EventSeries};
+use k8s_openapi::api::events::v1::{Event as EventV1, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
@@ -32,6 +32,7 @@ use crate::lease::{FenceClosed, Fences};
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum EventApi {
     /// `events.k8s.io/v1`.
     #[default]
@@ -247,7 +248,7 @@ impl Writer {
         match self.api {
             EventApi::EventsV1 => {
                 let reporter = valid::reporter(&record.reporter);
-                let event = NewEvent {
+                let event = EventV1 {
                     metadata,
                     action: Some(record.event.action.clone()),
                     event_time: Some(MicroTime(first)),
@@ -259,9 +260,9 @@ impl Writer {
                     reporting_controller: Some(reporter.into_owned()),
                     series: (count > 1).then_some(EventSeries { count, last_observed_time: MicroTime(now) }),
                     type_: Some(record.event.event_type.as_str().to_owned()),
-                    ..NewEvent::default()
+                    ..EventV1::default()
                 };
-                let api: Api<NewEvent> = Api::namespaced(self.client.clone(), namespace(regarding));
+                let api: Api<EventV1> = Api::namespaced(self.client.clone(), namespace(regarding));
                 persist(|| api.create(&POST, &event)).await?;
             }
             EventApi::CoreV1 => {
@@ -296,7 +297,7 @@ impl Writer {
             EventApi::EventsV1 => {
                 let series = EventSeries { count, last_observed_time: MicroTime(now) };
                 let patch: Patch<Value> = Patch::Merge(json!({"series": series}));
-                let api: Api<NewEvent> = Api::namespaced(self.client.clone(), namespace);
+                let api: Api<EventV1> = Api::namespaced(self.client.clone(), namespace);
                 persist(|| api.patch(name, &params, &patch)).await?;
             }
             EventApi::CoreV1 => {
@@ -392,7 +393,7 @@ mod tests {
             let log = Arc::clone(&log);
             async move {
                 let body = request.into_body().collect_bytes().await.unwrap();
-                let event: NewEvent = serde_json::from_slice(&body).unwrap();
+                let event: EventV1 = serde_json::from_slice(&body).unwrap();
                 log.lock().push(event.reason.unwrap());
                 Ok::<_, Infallible>(http::Response::new(Body::from(body)))
             }
@@ -490,7 +491,7 @@ mod tests {
                 for (reason, action) in [("Fed", ""), ("", "Feeding"), ("", ""), (&*"r".repeat(200), "")] {
                     let (event_type, note) = (super::super::EventType::Normal, String::new());
                     let (reason, action) = (reason.to_owned(), action.to_owned());
-                    let event = super::super::Event { event_type, reason, action, note, related: None };
+                    let event = super::super::NewEvent { event_type, reason, action, note, related: None };
                     broadcaster.recorder(reporter).publish(regarding.clone(), event);
                 }
             }

@@ -19,7 +19,7 @@ use crate::events::Recorder;
 /// use windlass::lease::{Elector, Fence, LeaderElection};
 ///
 /// let fence = Fence::closed();
-/// let config = LeaderElection::new("default", "my-operator");
+/// let config = LeaderElection::new("my-operator");
 /// let mut elector = Elector::new(client.clone(), config, fence.clone(), Recorder::discard());
 /// elector.acquire().await; // waits for its turn
 /// let work = fence.guard(client);
@@ -46,9 +46,11 @@ enum Attempt {
 impl Elector {
     /// An elector that has not looked yet. `client` must not pass through the fence.
     pub fn new(client: kube::Client, config: LeaderElection, fence: Fence, recorder: Recorder) -> Self {
-        let config = config.countable();
+        let mut config = config.countable();
+        let namespace = config.namespace_for(&client).to_owned();
+        config.namespace = Some(namespace.clone());
         Self {
-            leases: Api::namespaced(client, &config.namespace),
+            leases: Api::namespaced(client, &namespace),
             election: Election::new(config.clone()),
             config,
             fence,
@@ -199,7 +201,7 @@ impl Elector {
     fn metadata(&self) -> ObjectMeta {
         ObjectMeta {
             name: Some(self.config.name.clone()),
-            namespace: Some(self.config.namespace.clone()),
+            namespace: self.config.namespace.clone(),
             ..ObjectMeta::default()
         }
     }

@@ -15,7 +15,7 @@ use super::probes::Checks;
 use super::{Bound, Manager, ManagerError, describe, requests};
 use crate::cache::{CacheOptions, Caches, by_kind};
 use crate::client::CachedClient;
-use crate::events::{Broadcaster, Event, EventApi, EventType, Recorder};
+use crate::events::{Broadcaster, EventApi, NewEvent, Recorder};
 use crate::lease::LeaderElection;
 use crate::metrics::{Registry, process};
 #[cfg(feature = "webhook")]
@@ -31,7 +31,7 @@ use crate::webhook::Webhooks;
 /// let manager = Manager::builder(client)
 ///     .name("petstore")
 ///     .namespaces(["dogs", "cats"])
-///     .leader_election(LeaderElection::new("petstore-system", "petstore"))
+///     .leader_election(LeaderElection::new("petstore").namespace("petstore-system"))
 ///     .resync(Duration::from_secs(36_000))
 ///     .probes(":8081")
 ///     .metrics(":8080")
@@ -259,13 +259,7 @@ fn is_field_manager(name: &str) -> bool {
 /// Options of caches that report objects that do not fit their type in events on these objects.
 pub(super) fn reporting(options: CacheOptions, recorder: Recorder) -> CacheOptions {
     options.on_decode_error(move |failure| {
-        let event = Event {
-            event_type: EventType::Warning,
-            reason: "FailedDecoding".to_owned(),
-            action: "Decode".to_owned(),
-            note: failure.error.clone(),
-            related: None,
-        };
+        let event = NewEvent::warning("FailedDecoding", &failure.error).action("Decode");
         recorder.publish(failure.reference.clone(), event);
     })
 }

@@ -46,7 +46,7 @@ impl Manager {
             needed.extend(&must);
         }
         if let Some(election) = &self.election {
-            let (namespace, group) = (Some(election.namespace.as_str()), "coordination.k8s.io");
+            let (namespace, group) = (Some(election.namespace_for(self.client.kube())), "coordination.k8s.io");
             needed.allow(namespace, group, ["leases"], ["create"]);
             needed.allow_named(namespace, group, "leases", &election.name, ["get", "update"]);
         }

@@ -396,7 +396,7 @@ proptest::proptest! {
 #[test]
 fn the_overall_limit_lets_a_burst_pass_and_then_a_steady_pace() {
     let start = Instant::now();
-    let config = QueueConfig { rate_limit: Some(RateLimit::new(10.0, 3)), ..QueueConfig::default() };
+    let config = QueueConfig::default().rate_limit(RateLimit::new(10.0, 3));
     let mut queue = WorkQueue::new(config);
     for key in 0..100 {
         queue.add(key, Priority::NORMAL, start);
@@ -421,7 +421,7 @@ fn the_overall_limit_lets_a_burst_pass_and_then_a_steady_pace() {
 #[test]
 fn keys_that_are_put_back_do_not_count_against_the_overall_limit() {
     let start = Instant::now();
-    let config = QueueConfig { rate_limit: Some(RateLimit::new(10.0, 3)), ..QueueConfig::default() };
+    let config = QueueConfig::default().rate_limit(RateLimit::new(10.0, 3));
     let mut queue = WorkQueue::new(config);
     for key in 0..200 {
         queue.add(key, Priority::NORMAL, start);
@@ -455,7 +455,7 @@ fn keys_that_are_put_back_do_not_count_against_the_overall_limit() {
 #[test]
 fn a_delay_without_end_waits_and_breaks_nothing() {
     let mut bench = Bench::new();
-    let config = QueueConfig { base_delay: Duration::MAX, max_delay: Duration::MAX, ..QueueConfig::default() };
+    let config = QueueConfig::default().base_delay(Duration::MAX).max_delay(Duration::MAX);
     bench.queue = WorkQueue::new(config);
     bench.queue.add_after("a", Duration::MAX, Priority::NORMAL, bench.start);
     for (key, verdict) in [("b", Completion::RequeueAfter(Duration::MAX)), ("c", Completion::Retry)] {

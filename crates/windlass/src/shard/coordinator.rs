@@ -116,14 +116,13 @@ impl Coordinator {
     ) -> Self {
         let team = Team::new(manager, controller);
         let namespace = config.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        let election = |name: String| LeaderElection {
-            namespace: namespace.clone(),
-            name,
-            identity: config.identity.clone(),
-            lease_duration: config.lease_duration,
-            renew_deadline: config.renew_deadline,
-            retry_period: config.retry_period,
-            release_on_exit: true,
+        let election = |name: String| {
+            LeaderElection::new(name)
+                .namespace(&namespace)
+                .identity(&config.identity)
+                .lease_duration(config.lease_duration)
+                .renew_deadline(config.renew_deadline)
+                .retry_period(config.retry_period)
         };
         Self {
             shards: (0..config.shards).map(|shard| Election::new(election(team.shard(shard)))).collect(),

@@ -63,7 +63,7 @@ async fn rules_follow_from_what_controllers_declare() {
         assert!(yaml.contains(rule), "{rule}\nnot in\n{yaml}");
     }
     let builder = Manager::builder(bench.kube.clone()).namespaces(["a", "b"]);
-    let mut manager = builder.leader_election(LeaderElection::new("ops", "lock")).build().expect("built");
+    let mut manager = builder.leader_election(LeaderElection::new("lock").namespace("ops")).build().expect("built");
     let pets = Controller::<Pet>::new("pet").watches(|_: &Node, _| None);
     manager.add(pets.complete(from_fn(|_, _| async { Ok(Outcome::Done) }))).expect("added");
     let rules = manager.rules();
@@ -86,7 +86,7 @@ async fn rules_follow_from_what_controllers_declare() {
 #[tokio::test(start_paused = true)]
 async fn sharded_controllers_need_leases_in_the_namespace_these_are_in_only() {
     let bench = Bench::start().await;
-    let elsewhere = Sharding { namespace: Some("ops".into()), ..Sharding::new(4) };
+    let elsewhere = Sharding::new(4).namespace("ops");
     for (sharding, place) in [(Sharding::new(4), "default"), (elsewhere, "ops")] {
         for in_edge in [false, true] {
             let mut manager = Manager::builder(bench.kube.clone()).namespaces(["a"]).build().expect("built");
@@ -204,7 +204,7 @@ async fn the_rules_are_enough_to_lead() {
     let log: Log<String> = Log::default();
     let build = || {
         let builder = Manager::builder(client.clone()).name("petstore");
-        let mut manager = builder.leader_election(LeaderElection::new("default", "lock")).build().expect("built");
+        let mut manager = builder.leader_election(LeaderElection::new("lock")).build().expect("built");
         let seen = log.clone();
         let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
             let seen = seen.clone();

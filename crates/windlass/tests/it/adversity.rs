@@ -437,12 +437,12 @@ async fn a_server_that_restarts_is_followed_and_nothing_is_taken_to_be_gone() {
 async fn a_leader_that_stood_still_in_a_reconcile_wakes_up_and_writes_nothing() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
-    let election = |identity: &str| LeaderElection {
-        identity: identity.to_owned(),
-        lease_duration: Duration::from_secs(1),
-        renew_deadline: Duration::from_millis(600),
-        retry_period: Duration::from_millis(50),
-        ..LeaderElection::new("default", "lock")
+    let election = |identity: &str| {
+        LeaderElection::new("lock")
+            .identity(identity)
+            .lease_duration(Duration::from_secs(1))
+            .renew_deadline(Duration::from_millis(600))
+            .retry_period(Duration::from_millis(50))
     };
     let leads = election("a");
     let mut frozen = Frozen::start(bench.kube.clone(), move |kube| {

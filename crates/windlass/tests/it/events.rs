@@ -19,7 +19,7 @@ async fn reasons(bench: &Bench, about: &str) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn events_of_a_controller_are_in_the_cluster_it_works_in() {
     let (home, away) = (Bench::start().await, Bench::start().await);
-    let election = LeaderElection::new("default", "it");
+    let election = LeaderElection::new("it");
     let builder = Manager::builder(home.kube.clone()).name("it").leader_election(election);
     let mut manager = builder.build().expect("a manager");
     let edge = manager.add_cluster("edge", away.kube.clone()).expect("added");

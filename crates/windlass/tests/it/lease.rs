@@ -28,23 +28,19 @@ use windlass_server::pki::Authority;
 use crate::bench::{Bench, Log, Pet, Running, pet, wait_for, write_kubeconfig};
 
 fn quick(identity: &str) -> LeaderElection {
-    LeaderElection {
-        identity: identity.to_owned(),
-        lease_duration: Duration::from_secs(1),
-        renew_deadline: Duration::from_millis(600),
-        retry_period: Duration::from_millis(50),
-        ..LeaderElection::new("default", "lock")
-    }
+    LeaderElection::new("lock")
+        .identity(identity)
+        .lease_duration(Duration::from_secs(1))
+        .renew_deadline(Duration::from_millis(600))
+        .retry_period(Duration::from_millis(50))
 }
 
 /// The same where time costs nothing, and no machine is too slow for it: the wall clock is not paused.
 fn patient(identity: &str) -> LeaderElection {
-    LeaderElection {
-        lease_duration: Duration::from_secs(12),
-        renew_deadline: Duration::from_secs(8),
-        retry_period: Duration::from_millis(500),
-        ..quick(identity)
-    }
+    quick(identity)
+        .lease_duration(Duration::from_secs(12))
+        .renew_deadline(Duration::from_secs(8))
+        .retry_period(Duration::from_millis(500))
 }
 
 /// A client whose requests hang while it is cut off.
@@ -91,7 +87,7 @@ fn replica(client: kube::Client, identity: &'static str, log: &Log<&'static str>
 #[tokio::test]
 async fn settings_that_cannot_work_fail_the_build() {
     let bench = Bench::start().await;
-    let hasty = LeaderElection { renew_deadline: Duration::from_secs(2), ..quick("a") };
+    let hasty = quick("a").renew_deadline(Duration::from_secs(2));
     let error = Manager::builder(bench.kube.clone()).leader_election(hasty).build().expect_err("refused").to_string();
     assert_eq!(error, "renew_deadline of 2s is not shorter than lease_duration, 1s in whole seconds");
 }
@@ -232,7 +228,7 @@ fn without_leases(bench: &Bench, cut: &Arc<AtomicBool>) -> kube::Client {
 
 /// Whose deadline is between two attempts to renew.
 fn uneven() -> LeaderElection {
-    LeaderElection { renew_deadline: Duration::from_secs(9), ..LeaderElection::new("default", "lock") }
+    LeaderElection::new("lock").renew_deadline(Duration::from_secs(9))
 }
 
 #[tokio::test(start_paused = true)]
@@ -406,7 +402,7 @@ async fn a_leader_that_was_stopped_and_wakes_up_writes_nothing() {
     let bench = Bench::start().await;
     let fence = Fence::closed();
     // Times long enough for the test to write in, however busy the machine is: the wall clock is not paused.
-    let election = LeaderElection { identity: "a".into(), ..LeaderElection::new("default", "lock") };
+    let election = LeaderElection::new("lock").identity("a");
     let mut elector = Elector::new(bench.kube.clone(), election, fence.clone(), Recorder::discard());
     let client = CachedClient::standalone(fence.guard(bench.kube.clone()), "a");
     let refused = client.create(&map("early")).await.expect_err("not the leader yet");

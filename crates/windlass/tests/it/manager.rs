@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, Patch, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
@@ -91,7 +91,7 @@ async fn a_controller_that_panics_again_and_again_is_not_ready() {
 
     broken.store(false, Ordering::Relaxed);
     let patch = Patch::Merge(json!({"spec": {"tricks": ["recover"]}}));
-    bench.pets().patch("thor", &Default::default(), &patch).await.expect("patched");
+    bench.pets().patch("thor", &PatchParams::default(), &patch).await.expect("patched");
     wait_for("the recovery", async || check.run().is_ok()).await;
     assert!(fetch(probes, "/readyz").await.starts_with("HTTP/1.1 200"));
     assert!(registry.encode().contains(&gauge(0)));
@@ -206,12 +206,12 @@ async fn things_start_in_order_and_stop_in_reverse() {
     map.metadata.name = Some("chip".into());
     let maps: Api<ConfigMap> = Api::namespaced(bench.kube.clone(), "default");
     maps.create(&PostParams::default(), &map).await.expect("created");
-    let other = LeaderElection { identity: "other".into(), ..LeaderElection::new("default", "lock") };
+    let other = LeaderElection::new("lock").identity("other");
     let mut elector = Elector::new(bench.kube.clone(), other, Fence::closed(), Recorder::discard());
     elector.acquire().await;
 
     let (log, listed) = (Log::<&str>::default(), Log::default());
-    let election = LeaderElection { retry_period: Duration::from_millis(5), ..LeaderElection::new("default", "lock") };
+    let election = LeaderElection::new("lock").retry_period(Duration::from_millis(5));
     let builder = Manager::builder(noting_lists(&bench, &listed)).name("it").leader_election(election);
     let mut manager = builder.probes("127.0.0.1:0").build().expect("built");
     let certificates = crate::webhook::certificates(crate::webhook::settings());
@@ -284,7 +284,7 @@ async fn a_leader_that_does_not_stop_in_time_gives_the_lease_back() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
     let log: Log<&str> = Log::default();
-    let builder = Manager::builder(bench.kube.clone()).leader_election(LeaderElection::new("default", "lock"));
+    let builder = Manager::builder(bench.kube.clone()).leader_election(LeaderElection::new("lock"));
     let mut manager = builder.build().expect("built");
     let seen = log.clone();
     let stuck = from_key_fn(move |_, _| {
@@ -310,7 +310,7 @@ async fn a_leader_task_that_ends_stops_the_manager() {
     let mut manager = bench.manager();
     manager.add_leader_task("short", |_, _| async { Ok::<_, String>(()) }).expect("added");
     let error = Running::start(manager).ended().await.expect_err("failed").to_string();
-    assert_eq!(error, "task \"short\": ended before it was told to");
+    assert_eq!(error, "task \"short\": ended before the manager stopped");
 }
 
 #[tokio::test(start_paused = true)]
@@ -429,7 +429,7 @@ async fn the_longest_durations_are_as_good_as_for_ever() {
         .resync(Duration::MAX)
         .sync_timeout(Duration::MAX)
         .graceful_shutdown(Duration::MAX)
-        .leader_election(LeaderElection::new("default", "it"))
+        .leader_election(LeaderElection::new("it"))
         .build()
         .expect("a manager");
     let seen = Log::default();
@@ -469,7 +469,7 @@ async fn names_that_cannot_be_used_are_refused_at_once() {
     let error = manager.add(Controller::<Pet>::new("").complete_keyed(nothing())).expect_err("no name").to_string();
     assert!(error.contains("name of a controller \"\""), "{error}");
     manager.add(Controller::<Pet>::new("pets").complete_keyed(nothing())).expect("a name");
-    let election = LeaderElection::new("default", "A b");
+    let election = LeaderElection::new("A b");
     let error =
         Manager::builder(bench.kube.clone()).leader_election(election).build().expect_err("no lease").to_string();
     assert!(error.starts_with("name \"A b\" "), "{error}");
@@ -503,7 +503,7 @@ async fn what_does_not_stop_is_named() {
 async fn a_failure_does_not_wait_for_ever_for_what_does_not_end() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
-    let election = LeaderElection::new("default", "it");
+    let election = LeaderElection::new("it");
     let builder = Manager::builder(bench.kube.clone()).name("it").leader_election(election);
     let mut manager = builder.graceful_shutdown(Duration::from_secs(5)).build().expect("built");
     let begun = Arc::new(Notify::new());

@@ -34,7 +34,7 @@ async fn a_replica_that_lost_its_lease_shows_no_work() {
     }
     let (begun, cut) = (Log::default(), Arc::new(AtomicBool::new(false)));
     // With times that cost nothing here, and that no machine is too slow for: the wall clock is not paused.
-    let election = LeaderElection::new("default", "lock");
+    let election = LeaderElection::new("lock");
     let builder = Manager::builder(switchable(&bench, &cut)).leader_election(election);
     let mut manager = builder.graceful_shutdown(Duration::from_secs(1)).build().expect("built");
     let log = begun.clone();

@@ -217,13 +217,11 @@ impl Drop for Term {
 async fn write_names(identity: String) {
     let file = std::env::var("WINDLASS_IT_KUBECONFIG").expect("a kubeconfig");
     let client = Loader::default().kubeconfig(file).client().await.expect("a client");
-    let election = LeaderElection {
-        identity: identity.clone(),
-        lease_duration: Duration::from_secs(1),
-        renew_deadline: Duration::from_millis(600),
-        retry_period: Duration::from_millis(50),
-        ..LeaderElection::new("default", "lock")
-    };
+    let election = LeaderElection::new("lock")
+        .identity(identity.clone())
+        .lease_duration(Duration::from_secs(1))
+        .renew_deadline(Duration::from_millis(600))
+        .retry_period(Duration::from_millis(50));
     let mut manager = Manager::builder(client).name(&identity).leader_election(election).build().expect("built");
     let reconciler = from_key_fn(move |key: ObjectKey, ctx: Context| {
         let identity = identity.clone();
@@ -363,7 +361,7 @@ async fn the_cluster_is_found_where_others_look_for_it() {
 async fn tell_needs() -> Result<(), ManagerError> {
     let config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
     let client = windlass::config::connect(config).expect("a client");
-    let election = LeaderElection::new("ops", "lock");
+    let election = LeaderElection::new("lock").namespace("ops");
     let mut manager = Manager::builder(client).name("pets").leader_election(election).build()?;
     manager.add_webhooks(webhooks(&crate::webhook::Rules::default(), certificates(settings())))?;
     manager.run().await

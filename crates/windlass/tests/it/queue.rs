@@ -163,8 +163,8 @@ async fn keys_of_other_replicas_do_not_count_against_the_limit() {
         let mut manager = bench.manager();
         // Good for long enough that no machine is too slow for it: the wall clock is not paused.
         let retry_period = Duration::from_millis(100);
-        let sharding = Sharding { identity: identity.to_owned(), retry_period, ..Sharding::new(8) };
-        let config = QueueConfig { rate_limit: Some(RateLimit::new(4.0, 1)), ..QueueConfig::default() };
+        let sharding = Sharding::new(8).identity(identity).retry_period(retry_period);
+        let config = QueueConfig::default().rate_limit(RateLimit::new(4.0, 1));
         let log = log.clone();
         let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
             log.push((identity, key.name().to_owned()));

@@ -21,13 +21,15 @@ use windlass::{Context, Controller, Manager, ObjectKey, Outcome};
 use crate::bench::{Bench, Frozen, Log, Pet, Running, pet, wait_for};
 
 fn quick(identity: &str) -> Sharding {
-    Sharding {
-        identity: identity.to_owned(),
-        lease_duration: Duration::from_secs(2),
-        renew_deadline: Duration::from_millis(1200),
-        retry_period: Duration::from_millis(100),
-        ..Sharding::new(8)
-    }
+    quick_with(8, identity)
+}
+
+fn quick_with(shards: u32, identity: &str) -> Sharding {
+    Sharding::new(shards)
+        .identity(identity)
+        .lease_duration(Duration::from_secs(2))
+        .renew_deadline(Duration::from_millis(1200))
+        .retry_period(Duration::from_millis(100))
 }
 
 /// Who works on what right now, and who did.
@@ -103,7 +105,7 @@ fn replica_of(client: kube::Client, identity: &'static str, shards: u32, watchma
             Ok(Outcome::RequeueAfter(Duration::from_millis(20)))
         }
     });
-    let controller = Controller::<Pet>::new("pet").concurrency(4).sharding(Sharding { shards, ..quick(identity) });
+    let controller = Controller::<Pet>::new("pet").concurrency(4).sharding(quick_with(shards, identity));
     manager.add(controller.complete_keyed(reconciler)).expect("added");
     manager
 }
@@ -316,7 +318,7 @@ async fn leases_that_are_deleted_by_hand_are_still_their_holders() {
 async fn a_replica_that_was_stopped_and_wakes_up_writes_nothing() {
     let bench = Bench::start().await;
     bench.create(&pet("thor")).await;
-    let one = |identity: &str| Sharding { shards: 1, ..quick(identity) };
+    let one = |identity: &str| quick_with(1, identity);
     let sharding = one("a");
     let mut frozen = Frozen::start(bench.kube.clone(), move |kube| {
         let manager = Manager::builder(kube).name("it").build().expect("built");

@@ -61,13 +61,11 @@ fn replica_of(client: &kube::Client, identity: &'static str, shards: u32, rules:
             Ok(Outcome::Done)
         }
     });
-    let sharding = Sharding {
-        identity: identity.to_owned(),
-        lease_duration: Duration::from_secs(2),
-        renew_deadline: Duration::from_millis(1200),
-        retry_period: Duration::from_millis(100),
-        ..Sharding::new(shards)
-    };
+    let sharding = Sharding::new(shards)
+        .identity(identity)
+        .lease_duration(Duration::from_secs(2))
+        .renew_deadline(Duration::from_millis(1200))
+        .retry_period(Duration::from_millis(100));
     let controller = Controller::<Pet>::new("pet").concurrency(2 * PETS).sharding(sharding);
     let enqueuer = controller.enqueuer();
     let mut manager = Manager::builder(client.clone()).name("it").build().expect("built");

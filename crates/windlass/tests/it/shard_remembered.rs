@@ -24,13 +24,11 @@ fn names() -> Vec<String> {
 }
 
 fn sharding(identity: &str) -> Sharding {
-    Sharding {
-        identity: identity.to_owned(),
-        lease_duration: Duration::from_secs(2),
-        renew_deadline: Duration::from_millis(1200),
-        retry_period: Duration::from_millis(100),
-        ..Sharding::new(4)
-    }
+    Sharding::new(4)
+        .identity(identity)
+        .lease_duration(Duration::from_secs(2))
+        .renew_deadline(Duration::from_millis(1200))
+        .retry_period(Duration::from_millis(100))
 }
 
 /// A replica that notes which pets it finds gone, and looks at them again after a time if one is given.

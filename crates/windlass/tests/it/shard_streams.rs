@@ -32,13 +32,11 @@ fn replica(
         log.push(key);
         async { Ok(Outcome::Done) }
     });
-    let sharding = Sharding {
-        identity: identity.to_owned(),
-        lease_duration: Duration::from_secs(2),
-        renew_deadline: Duration::from_millis(1200),
-        retry_period: Duration::from_millis(100),
-        ..Sharding::new(4)
-    };
+    let sharding = Sharding::new(4)
+        .identity(identity)
+        .lease_duration(Duration::from_secs(2))
+        .renew_deadline(Duration::from_millis(1200))
+        .retry_period(Duration::from_millis(100));
     let controller = Controller::<Pet>::new("pet").sharding(sharding).source(move |_| keys());
     let enqueuer = controller.enqueuer();
     let mut manager = Manager::builder(client).name("it").build().expect("built");

@@ -17,12 +17,10 @@ use crate::bench::{Bench, Log, Pet, Running, pet, wait_for};
 const PETS: usize = 40;
 
 fn sharding() -> Sharding {
-    Sharding {
-        lease_duration: Duration::from_secs(2),
-        renew_deadline: Duration::from_millis(1200),
-        retry_period: Duration::from_millis(100),
-        ..Sharding::new(8)
-    }
+    Sharding::new(8)
+        .lease_duration(Duration::from_secs(2))
+        .renew_deadline(Duration::from_millis(1200))
+        .retry_period(Duration::from_millis(100))
 }
 
 async fn with_pets() -> Bench {

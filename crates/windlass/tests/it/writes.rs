@@ -24,6 +24,12 @@ use windlass::{CachedClient, Context, Manager, ObjectKey};
 use crate::adversity::{forward, through};
 use crate::bench::{Bench, Pet, PetStatus, Running, pet, wait_for};
 
+fn committed(object: bool, status: bool) -> Committed {
+    let mut committed = Committed::default();
+    (committed.object, committed.status) = (object, status);
+    committed
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_draft_sends_only_what_changed() {
     let bench = Bench::start().await;
@@ -33,7 +39,7 @@ async fn a_draft_sends_only_what_changed() {
     assert_eq!(draft.commit(&client).await.expect("nothing"), Committed::default());
     draft.spec.tricks.push("sit".into());
     draft.status.get_or_insert_default().id = Some("7".into());
-    let both = Committed { object: true, status: true };
+    let both = committed(true, true);
     assert_eq!(draft.commit(&client).await.expect("both"), both);
     assert_eq!(draft.commit(&client).await.expect("nothing"), Committed::default());
     let live = bench.pets().get("thor").await.expect("there");
@@ -174,7 +180,7 @@ async fn a_draft_of_an_older_state_is_committed_where_it_is_in_nobodys_way() {
     let mut draft = Draft::new(old);
     draft.spec.name = "odin".into();
     draft.status.get_or_insert_default().id = Some("7".into());
-    assert_eq!(draft.commit(&client).await.expect("committed"), Committed { object: true, status: true });
+    assert_eq!(draft.commit(&client).await.expect("committed"), committed(true, true));
     let live = bench.pets().get("thor").await.expect("there");
     assert_eq!((live.spec.name.as_str(), live.spec.tricks), ("odin", vec!["sit".to_owned()]));
     assert_eq!(live.status.and_then(|status| status.id).as_deref(), Some("7"));
@@ -266,7 +272,7 @@ async fn a_draft_keeps_what_it_does_not_know_in_lists() {
         let conditions = &mut draft.status.get_or_insert_default().conditions;
         conditions.retain(|condition| condition.type_ != "Mine");
         conditions.push(mine);
-        assert_eq!(draft.commit(&client).await.expect("committed"), Committed { object: true, status: true });
+        assert_eq!(draft.commit(&client).await.expect("committed"), committed(true, true));
     }
     let live = client.live().get::<Deployment>(&key).await.expect("read").expect("there");
     let pod = live.spec.expect("a spec").template.spec.expect("a pod");
@@ -334,7 +340,7 @@ async fn a_draft_whose_status_was_refused_goes_on_from_what_was_patched() {
     draft.commit(&client).await.expect_err("the status is still refused");
     refuse.store(false, Ordering::Relaxed);
     draft.spec.tricks.push("roll".into());
-    assert_eq!(draft.commit(&client).await.expect("committed"), Committed { object: true, status: true });
+    assert_eq!(draft.commit(&client).await.expect("committed"), committed(true, true));
     let live = bench.pets().get("thor").await.expect("there");
     assert_eq!((live.spec.name.as_str(), live.spec.tricks), ("odin", vec!["sit".to_owned(), "roll".to_owned()]));
     assert_eq!(live.status.and_then(|status| status.id).as_deref(), Some("7"));
@@ -732,7 +738,7 @@ async fn a_condition_knows_generation_and_time() {
     let thor = Arc::new(client.create(&pet("thor")).await.expect("created"));
     let mut draft = Draft::new(Arc::clone(&thor));
     draft.condition("Ready", true, "Stored", "in the store").condition("Fed", false, "Hungry", "");
-    assert_eq!(draft.commit(&client).await.expect("committed"), Committed { object: false, status: true });
+    assert_eq!(draft.commit(&client).await.expect("committed"), committed(false, true));
     let stored = draft.status.clone().expect("a status").conditions;
     assert!(conditions::is_current(&stored, "Ready", thor.metadata.generation.expect("a generation")));
     assert!(conditions::is_false(&stored, "Fed"));
@@ -776,7 +782,7 @@ async fn kinds_known_at_run_time_are_drafted_and_have_children() {
     let mut draft = Draft::new(Arc::clone(&thor));
     draft.data["spec"]["tricks"] = json!(["sit"]);
     draft.data["status"] = json!({"id": "7"});
-    let both = Committed { object: true, status: true };
+    let both = committed(true, true);
     assert_eq!(draft.commit(&pets).await.expect("both"), both);
     assert_eq!(draft.commit(&pets).await.expect("nothing"), Committed::default());
     assert_eq!(bench.pets().get("thor").await.expect("there").spec.tricks, ["sit"]);

@@ -132,7 +132,7 @@ fn lease(role: &str, name: &str, holder: &str, shards: u32) -> Value {
 /// A replica called a that divides the keys into two shards.
 fn replica() -> (Coordinator, Fake, Queued) {
     let (fake, queued) = (Fake::default(), Queued::default());
-    let sharding = Sharding { identity: "a".to_owned(), ..Sharding::new(2) };
+    let sharding = Sharding::new(2).identity("a");
     let (names, slots, keys) = (("it", "pet"), Slots::new(2), Box::new(queued.clone()));
     let coordinator = Coordinator::new(fake.client(), names, sharding, slots, keys, Recorder::discard());
     (coordinator, fake, queued)
