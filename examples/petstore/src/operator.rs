@@ -20,7 +20,6 @@ mod verdict;
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use windlass::{
     Context, Controller, Outcome, ReconcileError,
     controller::CompleteController,
@@ -77,7 +76,7 @@ pub fn controller(store: StoreClient, timing: Timing) -> CompleteController {
         .predicate(predicate::generation_changed())
         .source(move |ctx| outage::affected(probed.clone(), ctx.lister(), timing.probe))
         .concurrency(CONCURRENCY)
-        .queue(QueueConfig { base_delay: timing.first_retry, max_delay: timing.last_retry, ..QueueConfig::default() })
+        .queue(QueueConfig::default().base_delay(timing.first_retry).max_delay(timing.last_retry))
         .complete(Finalizer::new(FINALIZER, reconciler))
 }
 
@@ -127,7 +126,7 @@ async fn report(pet: &Arc<Pet>, answer: &Result<Ensured, StoreError>, ctx: &Cont
     let verdict = Verdict::of(answer);
     let id = answer.as_ref().ok().map(|ensured| ensured.id.as_str());
     let mut draft = ctx.draft(pet);
-    draft.status = Some(verdict.status(pet, id, Timestamp::now()));
+    verdict.write(&mut draft, id);
     draft.commit(ctx).await?;
 
     let recorder = ctx.recorder();

@@ -6,11 +6,9 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
 use clap::Parser;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use tracing_subscriber::EnvFilter;
-use windlass::Manager;
+use windlass::{Manager, config::Loader};
 use windlass_petstore::{
     client::StoreClient,
     operator::{self, Timing},
@@ -24,7 +22,7 @@ struct Args {
     #[arg(long, default_value = "127.0.0.1:6742", value_name = "HOST:PORT")]
     petstore_addr: String,
 
-    /// Which cluster to work in, instead of what $KUBECONFIG, ~/.kube/config or the pod say.
+    /// The kubeconfig to use, instead of $KUBECONFIG, the pod's service account or ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -55,7 +53,8 @@ async fn main() -> anyhow::Result<()> {
         .with_ansi(io::stderr().is_terminal())
         .init();
 
-    let client = cluster(args.kubeconfig).await.context("no cluster to work in")?;
+    let loader = args.kubeconfig.into_iter().fold(Loader::default(), Loader::kubeconfig);
+    let client = loader.client().await?;
     let store = StoreClient::connect_lazy(&args.petstore_addr)?;
     let timing = Timing { resync: Duration::from_secs(args.resync), ..Timing::default() };
     let mut manager = Manager::builder(client)
@@ -66,15 +65,4 @@ async fn main() -> anyhow::Result<()> {
         .build()?;
     manager.add(operator::controller(store, timing))?;
     Ok(manager.run().await?)
-}
-
-async fn cluster(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
-        None => Config::infer().await?,
-        Some(file) => {
-            let kubeconfig = Kubeconfig::read_from(file)?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
-        }
-    };
-    Ok(windlass::config::connect(config)?)
 }

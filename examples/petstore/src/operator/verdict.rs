@@ -1,12 +1,11 @@
 //! What the store's answer means for a Pet: its status, and what to tell in an event.
 //!
-//! Pure: the reconciler brings the answer and the time, and carries out what is decided here.
+//! Pure: the reconciler brings the answer, and carries out what is decided here.
 
-use jiff::Timestamp;
-use windlass::conditions;
+use windlass::Draft;
 
 use crate::{
-    api::v1alpha1::{Pet, PetStatus, READY},
+    api::v1alpha1::{Pet, READY},
     client::{Change, Ensured, StoreError},
 };
 
@@ -60,16 +59,15 @@ impl Verdict {
         self.changed || !told
     }
 
-    /// The status that the Pet should have. `id` is its entry, if that is known by now.
-    pub(crate) fn status(&self, pet: &Pet, id: Option<&str>, now: Timestamp) -> PetStatus {
-        let mut status = pet.status.clone().unwrap_or_default();
+    /// Writes the status that the Pet should have. `id` is its entry, if that is known by now.
+    pub(crate) fn write(&self, draft: &mut Draft<Pet>, id: Option<&str>) {
+        let generation = draft.metadata.generation;
+        let status = draft.status.get_or_insert_default();
+        status.observed_generation = generation;
         if let Some(id) = id {
             status.id = Some(id.to_owned());
         }
-        status.observed_generation = pet.metadata.generation;
-        let ready = conditions::new(READY, self.ready, self.reason, &self.message).observed(pet.metadata.generation);
-        conditions::set(&mut status.conditions, ready, now);
-        status
+        draft.condition(READY, self.ready, self.reason, &self.message);
     }
 }
 
@@ -77,10 +75,15 @@ impl Verdict {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::Arc;
+
     use super::*;
 
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
+    /// The Pet after a verdict was written to it.
+    fn told(pet: &Pet, verdict: &Verdict, id: Option<&str>) -> Pet {
+        let mut draft = Draft::new(Arc::new(pet.clone()));
+        verdict.write(&mut draft, id);
+        Pet::clone(&draft)
     }
 
     fn thor() -> Pet {
@@ -104,45 +107,40 @@ mod tests {
     #[test]
     fn an_outage_and_its_end_are_told_once() {
         let mut pet = thor();
-        let mut told = Vec::new();
-        for (second, answer) in [
-            (1, Ok(ensured(Change::Added))),
-            (2, Ok(ensured(Change::Unchanged))),
-            (3, Err(unavailable())),
-            (4, Err(unavailable())),
-            (5, Ok(ensured(Change::Unchanged))),
-            (6, Ok(ensured(Change::Updated))),
+        let mut news = Vec::new();
+        for answer in [
+            Ok(ensured(Change::Added)),
+            Ok(ensured(Change::Unchanged)),
+            Err(unavailable()),
+            Err(unavailable()),
+            Ok(ensured(Change::Unchanged)),
+            Ok(ensured(Change::Updated)),
         ] {
             let verdict = Verdict::of(&answer);
-            told.push(verdict.is_news(&pet));
-            pet.status = Some(verdict.status(&pet, None, at(second)));
+            news.push(verdict.is_news(&pet));
+            pet = told(&pet, &verdict, None);
         }
-        assert_eq!(told, [true, false, true, false, true, true]);
+        assert_eq!(news, [true, false, true, false, true, true]);
         let ready = pet.ready().unwrap();
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", SYNCED));
-        assert_eq!(ready.last_transition_time.0, at(5));
         assert_eq!(ready.observed_generation, Some(3));
     }
 
     #[test]
     fn a_failure_keeps_the_id_of_the_entry() {
-        let mut pet = thor();
-        let verdict = Verdict::of(&Ok(ensured(Change::Added)));
-        pet.status = Some(verdict.status(&pet, Some("1234"), at(1)));
+        let pet = told(&thor(), &Verdict::of(&Ok(ensured(Change::Added))), Some("1234"));
         let verdict = Verdict::of(&Err(unavailable()));
         assert_eq!(verdict.message, "the pet store is unavailable: tcp connect error");
-        let status = verdict.status(&pet, None, at(2));
-        assert_eq!(status.id.as_deref(), Some("1234"));
-        assert_eq!(status.conditions[0].status, "False");
+        let pet = told(&pet, &verdict, None);
+        assert_eq!(pet.entry_id(), Some("1234"));
+        assert_eq!(pet.ready().unwrap().status, "False");
     }
 
     #[test]
     fn an_unchanged_verdict_leaves_the_status_alone() {
-        let mut pet = thor();
         let verdict = Verdict::of(&Err(unavailable()));
-        pet.status = Some(verdict.status(&pet, None, at(1)));
-        let again = verdict.status(&pet, None, at(2));
-        assert_eq!(Some(again), pet.status);
+        let pet = told(&thor(), &verdict, None);
+        assert_eq!(told(&pet, &verdict, None), pet);
     }
 
     #[test]

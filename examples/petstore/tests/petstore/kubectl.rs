@@ -7,10 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::events::v1::Event;
-use kube::{
-    Api, Client, ResourceExt,
-    config::{Config, KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, Client, ResourceExt};
 use tempfile::TempDir;
 use tokio::process::Command;
 use windlass_petstore::{
@@ -95,9 +92,7 @@ impl Home {
 
     /// Another client of the cluster, which can wait for things.
     async fn client(&self) -> Client {
-        let file = Kubeconfig::read_from(self.kubeconfig()).unwrap();
-        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-        Client::try_from(config).unwrap()
+        windlass::config::Loader::default().kubeconfig(self.kubeconfig()).client().await.unwrap()
     }
 
     async fn pets(&self) -> Api<Pet> {
