@@ -6,7 +6,12 @@ use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::{Error, Ident, ItemFn, Token};
 
-/// Runs an async test in a cluster of its own. See the documentation of `windlass-testing`.
+/// `#[windlass_testing::test]` is for an `async fn` with one argument, a `windlass_testing::Env`. Its own arguments are
+/// any of:
+///
+/// - `bare`: an API server alone, without the built-in controllers: no garbage collection, no pods of Deployments, and
+///   deleted namespaces stay.
+/// - `paused`: Tokio's clock stands still and jumps to the next timer whenever all tasks wait.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(arguments, item).unwrap_or_else(Error::into_compile_error).into()

@@ -1,4 +1,4 @@
-//! [`Env`]: a cluster, its clients, and what runs against it.
+//! [`Env`]: a cluster, its clients, and the managers that run against it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::fault::FaultBuilder;
 use crate::requests::{Caller, Requests};
 use crate::running::Managers;
 
-/// A cluster and what runs against it. Clones are the same environment.
+/// A cluster and the managers that run against it. Clones are the same environment.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -88,8 +88,22 @@ impl Env {
         Self { inner: Arc::new(inner) }
     }
 
-    /// A client that reaches the cluster as an administrator, for what is tested: [faults](Self::fail) concern it. It calls
-    /// the server in the same process, without a socket.
+    /// A plain [`kube::Client`] of an administrator, for the code under test. It calls the server in the same process,
+    /// without a socket. Its requests meet the [faults](Self::fail) of the test, and its reads are not cached; the
+    /// default namespace is `default`. [`manager`](Self::manager) uses it. For the test's own reads and writes there is
+    /// [`client`](Self::client).
+    ///
+    /// ```test_harness
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use kube::Api;
+    ///
+    /// #[windlass_testing::test(bare)]
+    /// async fn there_is_a_namespace(env: windlass_testing::Env) -> anyhow::Result<()> {
+    ///     let namespaces: Api<Namespace> = Api::all(env.kube());
+    ///     assert_eq!(namespaces.get("default").await?.metadata.name.as_deref(), Some("default"));
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn kube(&self) -> kube::Client {
         self.inner.kube.clone()
     }

@@ -15,7 +15,7 @@ use windlass_server::request::Verb;
 use crate::WAIT_TIMEOUT;
 use crate::requests::{Facts, Requests};
 
-/// What goes wrong with a request: see [`Env::fail`](crate::Env::fail).
+/// A failure of a request: see [`Env::fail`](crate::Env::fail).
 ///
 /// ```
 /// use std::time::Duration;

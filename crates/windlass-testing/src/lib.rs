@@ -60,6 +60,7 @@ pub use fault::{Fault, FaultBuilder, FaultGuard};
 pub use pods::PodsReady;
 pub use requests::Requests;
 pub use running::Running;
+pub use windlass::conditions::ConditionStatus;
 
 /// Runs an async test in a cluster of its own.
 ///
@@ -93,12 +94,24 @@ pub use running::Running;
 /// # Time
 /// With `test(paused)`, Tokio's clock stands still, and jumps to the next timer when all tasks wait: requeues, resyncs,
 /// leases, backoff and timeouts that take hours pass in milliseconds, in the right order. [`Env::advance`] moves the clock.
-/// Use it for what depends on time. Do not use it when something outside of the runtime is waited for, such as a
+/// Use it for tests of what depends on time. Do not use it when something outside of the runtime is waited for, such as a
 /// [webhook](Env::webhooks) or another connection over a socket, a thread or a process: the clock then jumps ahead and
 /// timeouts fire at once. Times in objects, such as `creationTimestamp`, come from the system's clock and do not jump.
 ///
-/// Both can be combined: `test(paused, bare)`.
-pub use windlass::conditions::ConditionStatus;
+/// # Both
+/// `test(paused, bare)` does both, in either order: no built-in controllers, and a clock that jumps.
+///
+/// ```test_harness
+/// use std::time::Duration;
+/// use windlass_testing::Env;
+///
+/// #[windlass_testing::test(paused, bare)]
+/// async fn a_day_passes_at_once(env: Env) {
+///     let began = tokio::time::Instant::now();
+///     env.advance(Duration::from_secs(86_400)).await;
+///     assert!(began.elapsed() >= Duration::from_secs(86_400));
+/// }
+/// ```
 pub use windlass_testing_macros::test;
 
 /// How long a condition may take, by the test's clock.

@@ -1,4 +1,4 @@
-//! Waiting for what the operator does.
+//! Waiting for the operator.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -193,7 +193,7 @@ impl Env {
         ended.chain(failed).flat_map(|reason| ["; ".to_owned(), reason]).collect()
     }
 
-    /// What was reported so far, by either API, oldest first; of a series, its first.
+    /// The events so far, of either API, oldest first; of a series, its first.
     pub async fn events(&self) -> Vec<Event> {
         let events: Api<Event> = Api::all(self.harness().clone());
         let list = events.list(&ListParams::default()).await;

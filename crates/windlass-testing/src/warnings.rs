@@ -1,5 +1,5 @@
-//! What the operator warns of: part of the test's output, and the last failure of a reconcile also of what a
-//! wait in vain says. A subscriber that is there when a test begins is kept; one that is to count in a test must be its
+//! Warnings of the operator: they are part of the test's output, and the message of a wait that timed out has the last
+//! failure of a reconcile. A subscriber that is there when a test begins is kept; one that is to count in a test must be its
 //! thread's (`tracing::subscriber::set_default`).
 
 use std::cell::RefCell;

@@ -125,7 +125,24 @@ impl CachedClient {
         Self::new(fence.guard(self.kube().clone()), self.caches().clone(), self.field_manager())
     }
 
-    /// The underlying client.
+    /// The [`kube::Client`] that this client sends its requests with, for requests that it has no method for, such as
+    /// logs or `exec`.
+    ///
+    /// Requests through it go to the server: reads bypass the cache, writes are sent under no
+    /// [field manager](Self::field_manager) unless they name one, and a cached read right after a write may still show
+    /// the object as it was before. The rest stays: the client's identity, the retries of
+    /// [`config::connect`](crate::config::connect), the manager's metrics, and, in a
+    /// [`Context`](crate::Context::client), the [fence](crate::lease::Fence), which refuses writes once another replica
+    /// may lead.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use windlass::Context;
+    /// # async fn example(ctx: Context) -> Result<(), kube::Error> {
+    /// let pods: kube::Api<Pod> = kube::Api::namespaced(ctx.client().kube().clone(), "default");
+    /// let logs = pods.logs("thor", &Default::default()).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn kube(&self) -> &kube::Client {
         &self.inner.kube
     }

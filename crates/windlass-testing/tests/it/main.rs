@@ -109,7 +109,7 @@ async fn an_hour_passes_in_no_time(env: Env) {
 async fn time_passes_by_no_timer(env: Env) {
     let counts: Arc<[AtomicUsize; 2]> = Arc::default();
     let (reconciled, terms) = (Arc::clone(&counts), Arc::clone(&counts));
-    let mut manager = env.manager().leader_election(LeaderElection::new("default", "lock")).build().expect("built");
+    let mut manager = env.manager().leader_election(LeaderElection::new("lock")).build().expect("built");
     let every_minute = from_key_fn(move |_, _| {
         reconciled[0].fetch_add(1, Ordering::Relaxed);
         async { Ok(Outcome::RequeueAfter(Duration::from_secs(60))) }
@@ -212,7 +212,7 @@ fn environments_at_the_same_time_know_nothing_of_each_other() {
 #[windlass_testing::test(paused, bare)]
 async fn a_killed_manager_gives_nothing_back_and_a_stopped_one_does(env: Env) {
     let start = async |identity: &str| {
-        let election = LeaderElection { identity: identity.into(), ..LeaderElection::new("default", "lock") };
+        let election = LeaderElection::new("lock").identity(identity);
         let mut manager = env.manager().leader_election(election).build().expect("built");
         let leading = CancellationToken::new();
         let led = leading.clone();
