@@ -25,9 +25,9 @@ pub(crate) enum Command {
     List(List),
     /// Print the kubeconfig of a running cluster
     Kubeconfig(Kubeconfig),
-    /// Print the manifests that an operator needs, as its own code says
+    /// Print the RBAC manifests that an operator needs, derived from its code
     Manifests(Manifests),
-    /// Watch an operator at work: a cluster, a pet store and two pets, gone after a few seconds
+    /// Run a demo for a few seconds: a cluster, a pet store, its operator and two pets
     Demo(Demo),
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Kubeconfig {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
-    /// Leave it running for kubectl until Ctrl-C instead of deleting the pets
+    /// Keep running until Ctrl-C, for use with kubectl, instead of deleting the pets
     #[arg(long)]
     pub keep: bool,
     /// How the result is printed
@@ -153,14 +153,14 @@ pub(crate) struct Manifests {
     /// The operator's program, if the package has several
     #[arg(long, value_name = "NAME")]
     pub bin: Option<String>,
-    /// Ask this program instead of building one
+    /// Run this program instead of building one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["package", "bin"])]
     pub program: Option<PathBuf>,
     /// The name of the roles [default: the manager's name]
     #[arg(long)]
     pub name: Option<String>,
-    /// The namespace that the operator runs in, for roles of what it keeps there, such as the leases of shards
-    /// [default: such roles name no namespace, so that `kubectl apply -n` decides]
+    /// The namespace that the operator runs in. Roles for its own objects, such as leases, are created there
+    /// [default: such roles have no namespace, and `kubectl apply -n` sets it]
     #[arg(short, long)]
     pub namespace: Option<String>,
     /// How many seconds the program may take to answer

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Down) -> Result<ExitCode> {
 
 /// Ends a cluster's process. Returns whether it had to be killed.
 fn stop(run: &Run, home: &Home) -> Result<bool> {
-    let pid = Pid::from_raw(run.pid).context("the recorded process id is not one")?;
+    let pid = Pid::from_raw(run.pid).context("the recorded process id is invalid")?;
     terminate(pid).with_context(|| format!("cannot stop process {}", run.pid))?;
     if ended(run) {
         return Ok(false);
@@ -101,7 +101,7 @@ pub(crate) fn forget(home: &Home, started: Option<&Run>, stopped: bool) -> Resul
         // seen under the lock.
         Ok(_) => {}
         Err(error) if started.is_none() => {
-            return Err(error.context(format!("cluster {:?} {what}; your kubeconfig cannot be looked at", home.name)));
+            return Err(error.context(format!("cluster {:?} {what}; your kubeconfig cannot be read", home.name)));
         }
         Err(error) => {
             return Err(error.context(format!("cluster {:?} {what}, but stays in your kubeconfig", home.name)));

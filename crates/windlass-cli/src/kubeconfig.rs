@@ -18,7 +18,7 @@ use crate::home::Home;
 use crate::{output, private};
 
 /// What is to be said of a cluster whose kubeconfig is not in its directory.
-pub(crate) const ELSEWHERE: &str = "its kubeconfig is where it was told to write it";
+pub(crate) const ELSEWHERE: &str = "its kubeconfig is in the file that --kubeconfig named";
 
 const SECTIONS: [&str; 3] = ["clusters", "contexts", "users"];
 

@@ -76,15 +76,15 @@ fn build(args: &Manifests) -> anyhow::Result<PathBuf> {
     }
     let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     if !built.status.success() {
-        bail!("the operator does not build; to ask a program that is built already, use --program");
+        bail!("the operator does not build; use --program for a program that is already built");
     }
     let mut programs = executables(&String::from_utf8_lossy(&built.stdout));
     match programs.len() {
-        0 => bail!("nothing that cargo built is a program; name the operator's package with --package"),
+        0 => bail!("cargo built no program; name the operator's package with --package"),
         1 => Ok(programs.swap_remove(0).1),
         _ => {
             let names: Vec<&str> = programs.iter().map(|(name, _)| name.as_str()).collect();
-            bail!("there is more than one program, say which is the operator with --bin: {}", names.join(", "))
+            bail!("cargo built several programs; name the operator with --bin: {}", names.join(", "))
         }
     }
 }
@@ -127,7 +127,7 @@ fn ask(program: &Path, args: &Manifests) -> anyhow::Result<Vec<Value>> {
         bail!("{name} failed ({status}):\n{}", shown(&said));
     }
     let manifests = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-    manifests.with_context(|| format!("{name} wrote no manifests but something else"))
+    manifests.with_context(|| format!("{name} wrote something other than manifests"))
 }
 
 fn unanswered(name: &str, ended: Option<ExitStatus>, timeout: u64, said: &str) -> String {

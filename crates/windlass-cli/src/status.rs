@@ -45,7 +45,10 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
             context.map(|context| format!(", context {context:?}")).unwrap_or_default()
         )),
         (Format::Text, Err(error)) if run.server.is_none() => {
-            output::line(format_args!("cluster {:?} runs (pid {}), but cannot be asked: {error}", home.name, run.pid));
+            output::line(format_args!(
+                "cluster {:?} runs (pid {}), but cannot be queried: {error}",
+                home.name, run.pid
+            ));
         }
         (Format::Text, Err(error)) => output::line(format_args!(
             "cluster {:?} runs{} (pid {}) but does not answer: {error:#}; see {}",

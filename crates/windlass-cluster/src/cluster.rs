@@ -200,12 +200,12 @@ impl Cluster {
         self.listener.as_ref().map(Listener::address)
     }
 
-    /// What was found in the data directory, if there is one.
+    /// What the cluster recovered from its data directory; `None` for a cluster in memory.
     pub fn recovery(&self) -> Option<&Recovery> {
         self.recovery.as_ref()
     }
 
-    /// What a client needs to reach the cluster as an administrator; `None` without a socket.
+    /// The address and credentials for an administrator; `None` without a socket.
     pub fn credentials(&self) -> Result<Option<Credentials>, ClusterError> {
         let Some(address) = self.address() else { return Ok(None) };
         let identity = self.kept.authority.client("kubernetes-admin", "system:masters")?;

@@ -53,17 +53,17 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum BuiltIn {
-    /// Empties namespaces that are being deleted, then lets them go.
+    /// Empties namespaces that are being deleted, then finalizes them.
     Namespace,
     /// Gives every namespace a ServiceAccount `default`.
     ServiceAccount,
     /// Gives every namespace a ConfigMap `kube-root-ca.crt`.
     RootCa,
-    /// Deletes what has lost its last owner.
+    /// Deletes objects whose last owner is gone.
     GarbageCollector,
-    /// Lets PersistentVolumeClaims go when no pod uses them.
+    /// Keeps PersistentVolumeClaims until no pod uses them.
     ClaimProtection,
-    /// Lets PersistentVolumes go when no claim is bound to them.
+    /// Keeps PersistentVolumes until no claim is bound to them.
     VolumeProtection,
     /// Keeps as many pods as a ReplicaSet asks for.
     ReplicaSet,
@@ -77,15 +77,15 @@ pub enum BuiltIn {
     CronJob,
     /// Writes the EndpointSlices of services that select pods.
     EndpointSlice,
-    /// Writes EndpointSlices for Endpoints that somebody else wrote.
+    /// Writes EndpointSlices for Endpoints that were not written by the Endpoints controller.
     EndpointSliceMirroring,
     /// Writes the Endpoints of services that select pods.
     Endpoints,
-    /// Says how many pods a PodDisruptionBudget lets go.
+    /// Computes how many pods a PodDisruptionBudget allows to be evicted.
     Disruption,
-    /// Counts what ResourceQuotas limit.
+    /// Counts the usage of ResourceQuotas.
     ResourceQuota,
-    /// Says what is doubtful about ValidatingAdmissionPolicies.
+    /// Type-checks the expressions of ValidatingAdmissionPolicies and reports warnings in their status.
     PolicyStatus,
 }
 
@@ -134,7 +134,7 @@ impl Controllers {
         Self { enabled: BuiltIn::ALL.iter().copied().collect() }
     }
 
-    /// None: an API server and nothing that acts on what it stores.
+    /// None: an API server alone.
     pub fn none() -> Self {
         Self { enabled: BTreeSet::new() }
     }

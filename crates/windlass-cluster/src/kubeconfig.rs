@@ -1,4 +1,4 @@
-//! What a client needs to reach a cluster, as a kubeconfig.
+//! The address and credentials of a cluster, as a kubeconfig.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

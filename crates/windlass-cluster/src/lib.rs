@@ -1,4 +1,4 @@
-//! The embedded cluster: an API server and what makes it a cluster, in one process.
+//! The embedded cluster: an API server and the built-in controllers, in one process.
 //!
 //! In a test, [`Cluster::start`] gives a fresh cluster in milliseconds, reached without a socket:
 //!

@@ -138,7 +138,7 @@ impl Registrar {
             self.retries.remove(name);
             return;
         };
-        tracing::warn!(%method, %path, %message, "an API service cannot be put right");
+        tracing::warn!(%method, %path, %message, "an API service cannot be updated");
         let wait = self.retries.get(name).map_or(FIRST_RETRY, |(_, wait)| *wait);
         self.retries.insert(name.to_owned(), (Instant::now() + wait, (wait * 2).min(LAST_RETRY)));
     }

@@ -1,4 +1,4 @@
-//! Who a request is from: client certificate, bearer token, impersonation, or nobody.
+//! The user of a request: by client certificate, bearer token or impersonation, or anonymous.
 
 mod impersonation;
 mod service_account;
@@ -44,7 +44,7 @@ impl User {
         Self::new("kubernetes-admin", [MASTERS.to_owned()])
     }
 
-    /// A user who showed no credentials.
+    /// The user of a request without credentials.
     pub fn anonymous() -> Self {
         Self {
             name: "system:anonymous".into(),
@@ -54,7 +54,7 @@ impl User {
         }
     }
 
-    /// Whether nobody is behind the request.
+    /// Whether the request had no credentials.
     pub fn is_anonymous(&self) -> bool {
         self.name == "system:anonymous"
     }
@@ -97,7 +97,7 @@ impl Tokens {
         self.0.push((digest(&token.into()), user));
     }
 
-    /// Who a token stands for.
+    /// The user of a token.
     fn find(&self, token: &str) -> Option<&User> {
         let digest = digest(token);
         let mut found = None;
@@ -115,7 +115,7 @@ fn digest(token: &str) -> Digest {
     sha2::Sha256::digest(token.as_bytes()).into()
 }
 
-/// Who a token stands for, and the audiences it was accepted for.
+/// The user of a token, and the audiences it was accepted for.
 pub(crate) struct Authenticated {
     /// The user.
     pub user: User,
@@ -139,7 +139,7 @@ pub(crate) async fn authenticate(api: &Api, headers: &HeaderMap, peer: Option<&U
     }
 }
 
-/// Who a token stands for when it is shown to one of `audiences`; else why it is not accepted.
+/// The user of a token that is used for one of `audiences`, or why it is not accepted.
 pub(crate) async fn token_user(api: &Api, token: &str, audiences: &[String]) -> Result<Authenticated, String> {
     // A static token is good for any audience.
     match api.tokens.find(token) {

@@ -71,7 +71,7 @@ pub(crate) async fn keep(api: Arc<Api>, stop: CancellationToken) {
             result = put_back => result,
         };
         if let Err(Failed { method, path, message }) = result {
-            tracing::warn!(%method, %path, %message, "the kubernetes service cannot be put right");
+            tracing::warn!(%method, %path, %message, "the kubernetes service cannot be updated");
         }
         is_first = false;
     }

@@ -28,18 +28,18 @@ pub enum PkiError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A stored file is not what it should be.
-    #[error("{path} is damaged: {problem}; restore it, or remove it and all that was made with it")]
+    /// A stored file is damaged.
+    #[error("{path} is damaged: {problem}; restore it, or remove it together with every file that was created with it")]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// TLS does not accept what was made or read.
+    /// TLS does not accept a certificate or key.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
 }

@@ -1,4 +1,4 @@
-//! The tests that every engine must pass, whoever writes it.
+//! The tests that every engine must pass, including engines of other crates.
 //!
 //! Each case is an async function over a fresh, empty [`Store`]; it panics where the store does not
 //! keep its promises. [`contract_tests!`](crate::contract_tests) makes a `#[tokio::test]` of each:

@@ -77,7 +77,7 @@ impl Default for DurableOptions {
     }
 }
 
-/// What was found when a store was opened.
+/// What opening a store found and repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {

@@ -1,4 +1,4 @@
-//! What can go wrong with a store.
+//! The errors of a store.
 
 use std::io;
 use std::path::PathBuf;
@@ -40,19 +40,19 @@ pub enum StoreError {
         /// The largest size allowed.
         limit: usize,
     },
-    /// Writing to disk failed. What the transaction would have done is not visible, and the store
-    /// takes no more writes until it is opened again; what it holds can still be read.
-    #[error("could not {action} {}; the store takes no more writes until it is opened again", path.display())]
+    /// Writing to disk failed. The transaction is not visible, and the store accepts no more writes until it
+    /// is opened again. Reads still work.
+    #[error("could not {action} {}; the store accepts no more writes until it is opened again", path.display())]
     Io {
         /// What was attempted, as in "could not … the file".
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: Arc<io::Error>,
     },
-    /// The store was closed; what it holds can still be read.
+    /// The store was closed. Reads still work.
     #[error("the store is closed")]
     Closed,
 }
@@ -81,7 +81,7 @@ pub enum OpenError {
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: Arc<io::Error>,
     },

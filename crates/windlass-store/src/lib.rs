@@ -16,7 +16,7 @@
 //! What always holds:
 //! - a write is visible to readers only after it is as durable as its engine promises;
 //! - revisions are dense and never go back, not even over a crash;
-//! - a reader of events sees every one, in order, or is told that some are gone;
+//! - a reader of events sees every event in order, or gets an error if some are gone;
 //! - memory is bounded: history is dropped, oldest first, when it exceeds its [budget](HistoryBudget).
 //!
 //! The store knows nothing of what the bytes mean. The one concession is [`Value::splice`]: a writer

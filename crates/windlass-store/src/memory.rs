@@ -24,12 +24,12 @@ use crate::{Entry, Event, Range, Revision, Snapshot, Store, StoreError, Txn, Txn
 ///     vec![Write::Put { key: "greeting".into(), expect, value: Value::plain(value) }]
 /// };
 /// let TxnResult::Committed { revision, .. } = store.txn(put("hello", Expect::Absent)).await? else {
-///     panic!("nobody else writes here");
+///     panic!("there is no other writer");
 /// };
 /// assert_eq!(revision, 2, "an empty store is at revision 1");
 /// store.txn(put("good morning", Expect::At(revision))).await?;
 ///
-/// // Somebody who has not seen the second write is told what is there instead.
+/// // A writer that has not seen the second write gets a conflict with the current value.
 /// let late = store.txn(put("goodbye", Expect::At(revision))).await?;
 /// assert!(matches!(late, TxnResult::Conflict { current: Some(entry), .. } if entry.modified == 3));
 ///

@@ -50,7 +50,7 @@ impl Value {
     }
 }
 
-/// What must be true of a key for a transaction to commit.
+/// A precondition of a write: what must be true of its key for the transaction to commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// The key does not exist.
@@ -173,7 +173,7 @@ impl Range {
     }
 }
 
-/// What a range held at one revision.
+/// The entries of a range at one revision.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The revision the answer is true at.
@@ -220,7 +220,7 @@ pub trait Store: Send + Sync + 'static {
     /// The oldest revision that can still be read at; everything below is gone.
     fn compacted(&self) -> Revision;
 
-    /// Whether writes are still taken, as far as is known; otherwise why not. Asks nobody: this is for health
+    /// Whether writes are still taken, as far as is known; otherwise why not. It does no I/O: this is for health
     /// checks.
     fn takes_writes(&self) -> Result<(), StoreError>;
 

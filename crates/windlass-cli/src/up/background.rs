@@ -179,7 +179,7 @@ impl Process {
             said = std::fs::read_to_string(home.log()).unwrap_or_default();
         }
         match said.trim().trim_start_matches("error: ") {
-            "" => bail!("the cluster did not start: its process said nothing ({status})"),
+            "" => bail!("the cluster did not start: its process ended without a message ({status})"),
             said => bail!("the cluster did not start: {said}"),
         }
     }

@@ -125,9 +125,9 @@ fn the_address_of_an_earlier_run_is_not_told() {
     let said = status();
     assert_eq!((&said["running"], &said["server"]), (&true.into(), &serde_json::Value::Null));
     let said = sandbox.windlass("status --name one").stdout;
-    assert!(said.contains("its kubeconfig is where it was told to write it"), "{said}");
+    assert!(said.contains("its kubeconfig is in the file that --kubeconfig named"), "{said}");
     let said = sandbox.fails("kubeconfig --name one");
-    assert!(said.contains("its kubeconfig is where it was told to write it"), "{said}");
+    assert!(said.contains("its kubeconfig is in the file that --kubeconfig named"), "{said}");
     sandbox.succeeds("down --name one");
     assert!(second.wait().success());
 }

@@ -107,7 +107,7 @@ fn a_program_that_does_not_answer_is_quoted() {
         ("echo no store >&2; exit 3", "failed (exit status: 3) without saying what it needs"),
         ("echo hello", "ended without saying what it needs"),
         ("exec sleep 600", "did not end within 1 s"),
-        ("echo pear > $WINDLASS_MANIFESTS", "wrote no manifests"),
+        ("echo pear > $WINDLASS_MANIFESTS", "wrote something other than manifests"),
     ] {
         let program = script(&sandbox, body);
         let said = sandbox.fails(&format!("manifests --timeout 1 --program {program}"));

@@ -76,7 +76,7 @@ fn a_cluster_that_never_was_asks_nothing_of_the_kubeconfig() {
 
     std::fs::write(&file, "contexts: [").unwrap();
     let said = down();
-    let text = "error: cluster \"one\" was not running; your kubeconfig cannot be looked at: ";
+    let text = "error: cluster \"one\" was not running; your kubeconfig cannot be read: ";
     assert!(said.stderr.starts_with(text), "{}", said.stderr);
 }
 

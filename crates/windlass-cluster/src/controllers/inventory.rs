@@ -143,7 +143,7 @@ impl Inventory {
         let listing = futures::future::join_all(fresh.into_iter().map(Lister::wait_synced));
         tokio::select! {
             listed = listing => for error in listed.into_iter().filter_map(Result::err) {
-                tracing::warn!(%error, "a kind cannot be listed, its objects are not looked after");
+                tracing::warn!(%error, "a kind cannot be listed: controllers do not see its objects");
             },
             // A kind that is waited for may have gone: nobody would wait for it any longer.
             Ok(()) = changed.changed() => {

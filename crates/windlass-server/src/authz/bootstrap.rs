@@ -70,7 +70,7 @@ pub(crate) async fn ensure_defaults(api: &Api) -> Result<(), StoreError> {
             return Ok(());
         }
     }
-    tracing::warn!("default roles could not be restored: somebody keeps changing them");
+    tracing::warn!("default roles could not be restored: another client keeps changing them");
     Ok(())
 }
 

@@ -33,7 +33,7 @@ impl Cleanups {
             let (api, key) = (Arc::clone(api), key.clone());
             AbortOnDropHandle::new(tokio::spawn(async move {
                 if let Err(error) = clean_up(&api, &key, &gate).await {
-                    tracing::error!(%error, "a custom resource definition does not go: the store cannot be used");
+                    tracing::error!(%error, "a custom resource definition cannot be removed: the store cannot be used");
                 }
             }))
         });

@@ -158,7 +158,7 @@ async fn elsewhere<T: Send + 'static>(mut future: BoxFuture<'static, T>, turnout
         let resource = Qualified { group: &turnout.group, name: &turnout.plural };
         let Ok(turn) = tokio::time::timeout(PATIENCE, turnout.turns.turn(resource)).await else {
             let Turnout { group, plural, .. } = &turnout;
-            tracing::warn!(%group, resource = %plural, "a request is given up: there was no turn for it");
+            tracing::warn!(%group, resource = %plural, "a request was refused: no capacity became free in time");
             return None;
         };
         let turn = turn.ok()?;

@@ -99,7 +99,7 @@ impl<K: Object> Objects<K> {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, namespace, "what was deleted is cached until the watch tells of it");
+                    tracing::warn!(%error, namespace, "deleted objects stay in the cache until the watch reports the deletion");
                 }
             }
         }

@@ -105,7 +105,7 @@ pub enum ManagerError {
         /// What is missing.
         missing: Rules,
     },
-    /// A task failed, panicked, or ended before it was told to; or it, or a controller, did not end when
+    /// A task failed, panicked, or ended before the manager stopped; or it, or a controller, did not end when
     /// this replica had lost the lease, for as long as a [graceful
     /// shutdown](crate::manager::ManagerBuilder::graceful_shutdown) may take: the replica cannot lead again,
     /// and is best restarted.

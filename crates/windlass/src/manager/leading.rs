@@ -193,7 +193,7 @@ impl Term {
         }
         let (running, who) = started.left();
         if lost {
-            tracing::warn!(running, who, "no longer leader, but what was running does not end: waiting for it");
+            tracing::warn!(running, who, "no longer leader; waiting for controllers and tasks that have not stopped");
         }
         timeout(time.saturating_sub(ABORT), gone).await.map_err(|_| {
             let (_, name) = started.left();

@@ -138,7 +138,7 @@ async fn verdict(
 ) -> Result<(), ManagerError> {
     match ended {
         Ok(()) if shutdown.is_cancelled() || stopping.has_begun().await => Ok(()),
-        Ok(()) => Err(ManagerError::Task { name, message: "ended before it was told to".to_owned() }),
+        Ok(()) => Err(ManagerError::Task { name, message: "ended before the manager stopped".to_owned() }),
         Err(message) => Err(ManagerError::Task { name, message }),
     }
 }

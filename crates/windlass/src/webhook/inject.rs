@@ -118,7 +118,7 @@ impl Injector {
         let params = PatchParams::apply(&self.field_manager).force();
         match api.patch(name, &params, &Patch::Apply(nothing)).await {
             Err(error) if !allowed(&error) => {
-                tracing::warn!(%name, %error, "webhooks of an earlier version stay, and nobody answers for them");
+                tracing::warn!(%name, %error, "webhooks of an earlier version are still registered, and no server answers them");
             }
             written => drop(written?),
         }

@@ -177,7 +177,7 @@ impl Policy {
 }
 
 fn read(pem: &str) -> Result<Facts, CertificateError> {
-    Facts::read(pem).ok_or_else(|| CertificateError::Unusable("what was made cannot be read".to_owned()))
+    Facts::read(pem).ok_or_else(|| CertificateError::Unusable("the new certificate cannot be parsed".to_owned()))
 }
 
 #[cfg(test)]
