@@ -3,7 +3,6 @@
 //! A program that prints which pods come and go, and then reads them from the cache:
 //!
 //! ```no_run
-//! use std::sync::Arc;
 //! use std::time::Duration;
 //!
 //! use k8s_openapi::api::core::v1::Pod;
@@ -16,8 +15,8 @@
 //!     let factory = InformerFactory::builder(client).resync(Duration::from_secs(30 * 60)).build();
 //!     let pods = factory.informer::<Pod>();
 //!     pods.add_handler(
-//!         Handler::new()
-//!             .added(|pod: Arc<Pod>, _initial| println!("add pod: {}", ObjectKey::of(&pod)))
+//!         Handler::<Pod>::new()
+//!             .added(|pod, _initial| println!("add pod: {}", ObjectKey::of(&pod)))
 //!             .updated(|old, _new| println!("update pod: {}", ObjectKey::of(&old)))
 //!             .deleted(|pod| println!("delete pod: {}", ObjectKey::of(&pod))),
 //!     )
@@ -261,7 +260,7 @@ impl InformerFactoryBuilder {
 /// let factory = InformerFactory::new(client);
 /// let pods = factory.informer::<Pod>();
 /// pods.add_index("node", |pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect())?;
-/// let subscription = pods.add_handler(Handler::new().deleted(|pod| println!("{:?} is gone", pod.metadata.name)));
+/// let subscription = pods.add_handler(Handler::<Pod>::new().deleted(|pod| println!("{:?} is gone", pod.metadata.name)));
 /// factory.start();
 /// pods.wait_synced().await?;
 /// assert!(pods.lister().by_index("node", "node-1").is_empty());

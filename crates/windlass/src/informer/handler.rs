@@ -48,7 +48,7 @@ impl<K> std::fmt::Debug for Handler<K> {
 }
 
 impl<K> Handler<K> {
-    /// A handler that does nothing yet.
+    /// A handler that does nothing yet. Name the kind, as in `Handler::<Pod>::new()`, so that closures need not.
     pub fn new() -> Self {
         Self::default()
     }
