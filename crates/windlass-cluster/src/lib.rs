@@ -20,6 +20,14 @@
 //! For development, [`ClusterBuilder::data_dir`] keeps everything on disk and
 //! [`ClusterBuilder::listen`] serves it over TLS to kubectl and every other client.
 
+// In other versions, fields that the controllers use have other types.
+k8s_openapi::k8s_if_le_1_35! {
+    compile_error!("windlass-cluster and windlass-testing need the API types of Kubernetes 1.36: enable feature `v1_36`");
+}
+k8s_openapi::k8s_if_ge_1_37! {
+    compile_error!("windlass-cluster and windlass-testing need the API types of Kubernetes 1.36: enable feature `v1_36`");
+}
+
 mod cluster;
 mod controllers;
 mod kubeconfig;
