@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Up) -> Result<ExitCode> {
     }
     memory::give_back_at_once();
     open_files::raise_limit();
-    let served = depth::run(async || foreground(args, &home).await)?;
+    let served = depth::run_with(memory::collect, async || foreground(args, &home).await)?;
     if args.watched
         && let Err(error) = &served
     {

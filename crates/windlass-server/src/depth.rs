@@ -37,8 +37,14 @@ pub fn limit() -> usize {
 /// # }
 /// ```
 pub fn run<T: Send>(future: impl AsyncFnOnce() -> T + Send) -> io::Result<T> {
+    run_with(|| {}, future)
+}
+
+/// The same. Each thread that serves calls `before_park` when it has nothing to do for the moment, so it has to be
+/// quick.
+pub fn run_with<T: Send>(before_park: fn(), future: impl AsyncFnOnce() -> T + Send) -> io::Result<T> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.enable_all().thread_stack_size(STACK).on_thread_start(|| LIMIT.set(DEEPEST));
+    runtime.enable_all().thread_stack_size(STACK).on_thread_start(|| LIMIT.set(DEEPEST)).on_thread_park(before_park);
     let first = move || {
         LIMIT.set(DEEPEST);
         Ok(runtime.build()?.block_on(future()))
