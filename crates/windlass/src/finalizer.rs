@@ -7,13 +7,12 @@
 //!
 //! # Objects that leave the selection
 //!
-//! A controller that watches a part of its kind, as a [`Scope`](crate::cache::Scope) of labels, is not told what
-//! becomes of an object that is no longer part of it. Objects that lose the label while they are being cleaned up
-//! are cleaned up all the same; but one that loses it first and is deleted later has the finalizer and nobody who
-//! looks after it, and stays until the label is back or somebody removes the finalizer by hand. (In
-//! controller-runtime it is the same.) So where users can change what is selected by, select with a
-//! [predicate](crate::predicate::object) instead: it costs the memory for the others, and as predicates cannot hold
-//! back the end of an object, it is cleaned up whatever its labels are by then.
+//! A controller that watches a part of its kind, such as a [`Scope`](crate::cache::Scope) of labels, sees no changes
+//! of an object that has left that part. An object that loses the label while it is being cleaned up is still cleaned
+//! up. An object that loses the label first and is deleted later keeps the finalizer, and stays until the label is
+//! back or the finalizer is removed by hand. (In controller-runtime it is the same.) So if users can change the
+//! selected field, select with a [predicate](crate::predicate::object) instead: predicates do not filter deletions, so
+//! the object is cleaned up whatever its labels are. The other objects then take memory in the cache.
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -87,6 +86,12 @@ use crate::object::{AsObject, Object};
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not implement `Finalize<{K}>`",
+    label = "this has no `cleanup` for objects that are being deleted",
+    note = "`Finalizer::new` takes `impl Finalize`, with `reconcile` for objects that exist and `cleanup` for objects that are being deleted",
+    note = "a reconciler without `cleanup` (`impl Reconcile`) is given to `Controller::complete` without a `Finalizer`"
+)]
 pub trait Finalize<K: Object>: Send + Sync + 'static {
     /// Brings the world closer to what the object asks for. The finalizer is on the object.
     fn reconcile(&self, object: Arc<K>, ctx: Context) -> impl Future<Output = crate::Result> + Send;

@@ -27,8 +27,9 @@ use serde::de::DeserializeOwned;
     label = "expected an object",
     note = "objects are the types of `k8s_openapi`, types with `#[derive(CustomResource)]`, `PartialObjectMeta` and \
             `DynamicObject`",
-    note = "functions that take an object by reference take `&K`, `&Arc<K>` and `&Draft<K>`, but no reference to a \
-            reference"
+    note = "writes of the client, such as `create` and `update`, take `&K`: with an `Arc` or a `Draft`, write `&*object`",
+    note = "functions that only read an object, such as `ObjectKey::of` and `recorder().normal`, take `&K`, `&Arc<K>` and \
+            `&Draft<K>`, but no reference to a reference"
 )]
 pub trait Object:
     Resource<DynamicType: Clone, Scope: 'static> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
@@ -49,6 +50,9 @@ impl<K> Object for K where
 }
 
 /// An object by reference: `&K`, `&Arc<K>` and `&Draft<K>` all work wherever a function takes `&impl AsObject`.
+/// Functions that only read the object do, such as [`ObjectKey::of`](crate::ObjectKey::of),
+/// [`Recorder::normal`](crate::events::Recorder::normal) and [`Context::children`](crate::Context::children). Writes of
+/// the client take `&K` (`&*object` for an `Arc`), and [`Context::draft`](crate::Context::draft) takes `&Arc<K>`.
 ///
 /// `Form` tells the three apart for the compiler, which infers it. The trait is sealed: there is nothing to implement.
 ///

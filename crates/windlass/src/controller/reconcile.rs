@@ -30,7 +30,7 @@ use crate::object::Object;
 ///
 /// impl Reconcile<ConfigMap> for Settings {
 ///     async fn reconcile(&self, map: Arc<ConfigMap>, ctx: Context) -> windlass::Result {
-///         ctx.recorder().normal(&*map, "Seen", "read the settings");
+///         ctx.recorder().normal(&map, "Seen", "read the settings");
 ///         Ok(Outcome::RequeueAfter(Duration::from_secs(600)))
 ///     }
 /// }
@@ -150,6 +150,10 @@ pub enum Outcome {
 /// failure in a row. [`terminal`](Self::terminal) marks those that trying again cannot help; the
 /// object is reconciled again when it changes.
 ///
+/// A failure is logged (a conflict with another writer at level `debug`) and counted in the metrics. The library writes
+/// neither an event nor a condition about it: a reconciler whose users should see the failure does so before it
+/// returns the error.
+///
 /// ```
 /// use windlass::ReconcileError;
 ///
@@ -175,7 +179,7 @@ impl ReconcileError {
         Self { source: error.into(), terminal: false }
     }
 
-    /// An error that trying again cannot help: it is reported, not retried.
+    /// An error that trying again cannot help: it is logged and counted, not retried.
     pub fn terminal(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { source: error.into(), terminal: true }
     }
@@ -249,7 +253,7 @@ struct FromFn<K, F>(F, PhantomData<fn(Arc<K>)>);
 /// use windlass::{Context, Controller, Outcome, controller};
 ///
 /// let reconciler = controller::from_fn(|map: Arc<ConfigMap>, ctx: Context| async move {
-///     ctx.recorder().normal(&*map, "Seen", "read the settings");
+///     ctx.recorder().normal(&map, "Seen", "read the settings");
 ///     Ok(Outcome::Done)
 /// });
 /// let controller = Controller::<ConfigMap>::new("settings").complete(reconciler);
