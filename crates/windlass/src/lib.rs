@@ -3,7 +3,7 @@
 //!
 //! # A complete operator
 //!
-//! It keeps a pet in an outside system for every `Pet` object, and removes it again when the
+//! This operator keeps a pet in an external system for every `Pet` object, and removes it from that system before the
 //! object is deleted.
 //!
 //! ```no_run
@@ -28,12 +28,12 @@
 //!     conditions: Vec<Condition>,
 //! }
 //!
-//! struct Store; // the outside system
+//! struct Store; // the external system
 //!
 //! impl Finalize<Pet> for Store {
 //!     async fn reconcile(&self, pet: Arc<Pet>, ctx: Context) -> windlass::Result {
 //!         let mut draft = ctx.draft(&pet);
-//!         draft.status.get_or_insert_default().id.get_or_insert_with(|| "made outside".to_string());
+//!         draft.status.get_or_insert_default().id.get_or_insert_with(|| "made by the store".to_string());
 //!         draft.condition("Ready", true, "Stored", "the pet is in the store");
 //!         if draft.commit(&ctx).await?.status {
 //!             ctx.recorder().normal(&pet, "Stored", "the pet is in the store");
@@ -42,7 +42,7 @@
 //!     }
 //!
 //!     async fn cleanup(&self, _pet: Arc<Pet>, _ctx: Context) -> windlass::Result {
-//!         Ok(Outcome::Done) // removed outside: the object may go
+//!         Ok(Outcome::Done) // removed from the store: the object may be deleted
 //!     }
 //! }
 //!
@@ -62,27 +62,26 @@
 //! A change travels `watch → informer → cache → queue → reconcile → client`:
 //!
 //! 1. [`manager`]: everything an operator runs, started and stopped in order.
-//! 2. [`controller`]: what to watch, which keys that concerns, and who reconciles them;
-//!    [`predicate`]: which changes are worth it.
-//! 3. [`client`] and [`cache`]: cached reads that never show less than one's own writes, live
-//!    reads, writes.
+//! 2. [`controller`]: what to watch, which keys a change concerns, and the reconciler;
+//!    [`predicate`]: which changes wake the controller.
+//! 3. [`client`] and [`cache`]: cached reads that always show the process its own writes, live reads, writes.
 //! 4. [`informer`] and [`queue`]: the machinery underneath, usable on its own. An informer factory calls handlers for
-//!    what is added, updated and deleted, without a manager.
-//! 5. Helpers for reconcilers: [`finalizer`] (clean up before an object goes), [`draft`] (send
-//!    only what changed), [`children`] (children, and no more of them than wanted), [`conditions`],
+//!    objects that are added, updated and deleted, without a manager.
+//! 5. Helpers for reconcilers: [`finalizer`] (clean up before an object is deleted), [`draft`] (send
+//!    only what changed), [`children`] (apply the wanted children, delete the others), [`conditions`],
 //!    [`owner`], [`events`], [`quantity`].
-//! 6. [`lease`]: of all replicas one works, and no write leaves the others.
+//! 6. [`lease`]: one replica works, the leader, and the others send no writes.
 //! 7. [`shard`]: all replicas work, each on its part of the keys.
-//! 8. [`webhook`]: defaulting, validating and converting, with certificates of one's own.
+//! 8. [`webhook`]: defaulting, validating and converting, with certificates that the operator creates itself.
 //! 9. [`metrics`]: under controller-runtime's names.
-//! 10. [`config`]: which cluster, and as whom; [`rbac`]: what the operator must be allowed.
+//! 10. [`config`]: the cluster and the credentials; [`rbac`]: the permissions that the operator needs.
 //!
 //! # Features
 //!
 //! | | |
 //! |---|---|
 //! | `webhook` | the module [`webhook`], and metrics over HTTPS; on by default, needs `ring` or `aws-lc-rs` |
-//! | `rustls-tls`, `openssl-tls` | what the client speaks TLS with; rustls by default |
+//! | `rustls-tls`, `openssl-tls` | the TLS implementation of the client; rustls by default |
 //! | `ring`, `aws-lc-rs` | rustls' cryptography; ring by default |
 //! | `v1_33` to `v1_37`, `earliest`, `latest` | the Kubernetes version of [`k8s_openapi`]'s types: a binary enables one |
 //!

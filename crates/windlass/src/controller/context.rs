@@ -199,9 +199,10 @@ impl Context {
         Children::of(self, owner)
     }
 
-    /// A [`Draft`] of an object: change it, then [commit](Draft::commit) what changed. The draft shares the object as
-    /// it was read, so this takes the `Arc` that the reconciler is given or that `get` returns; for an object of one's
-    /// own there is [`Draft::new`] with `Arc::new(object)`.
+    /// A [`Draft`] of an object: change it, then [commit](Draft::commit) what changed.
+    ///
+    /// The draft shares the object as it was read, so this takes the `Arc` that the reconciler receives or that a
+    /// cached read returns. For an object without an `Arc`, use [`Draft::new`] with `Arc::new(object)`.
     ///
     /// ```
     /// # use std::sync::Arc;
