@@ -1,9 +1,15 @@
 //! The command line, as it is written. Nothing here touches the system.
 
+mod project;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+
+pub(crate) use project::{
+    Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteWebhook, Edit, Init, LicenseName, Selected,
+};
 
 /// The toolkit for Kubernetes operators in Rust.
 #[derive(Debug, Parser)]
@@ -15,6 +21,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Create an operator's project
+    Init(Init),
+    /// Add a kind or webhooks to a project
+    #[command(subcommand)]
+    Create(Create),
+    /// Take a kind or webhooks away from a project
+    #[command(subcommand)]
+    Delete(Delete),
+    /// Change the settings of a project
+    Edit(Edit),
     /// Start a local cluster and add it to your kubeconfig
     Up(Up),
     /// Stop a cluster and take it out of your kubeconfig
@@ -25,7 +41,7 @@ pub(crate) enum Command {
     List(List),
     /// Print the kubeconfig of a running cluster
     Kubeconfig(Kubeconfig),
-    /// Print the RBAC manifests that an operator needs, derived from its code
+    /// Print or write the manifests that an operator needs, derived from its code
     Manifests(Manifests),
     /// Run a demo for a few seconds: a cluster, a pet store, its operator and two pets
     Demo(Demo),
@@ -130,6 +146,8 @@ pub(crate) enum ManifestKind {
     /// Roles that allow what the operator does
     #[default]
     Rbac,
+    /// The definitions of the kinds that the operator declares
+    Crd,
 }
 
 /// How manifests are printed.
@@ -144,9 +162,15 @@ pub(crate) enum ManifestFormat {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Manifests {
-    /// Which manifests
+    /// Which manifests to print
     #[arg(value_enum, default_value_t)]
     pub kind: ManifestKind,
+    /// Write all of them into config/ of the project, instead of printing some
+    #[arg(long, conflicts_with_all = ["kind", "name", "namespace"])]
+    pub write: bool,
+    /// Compare all of them with config/ of the project, and fail if files differ
+    #[arg(long, conflicts_with_all = ["kind", "name", "namespace", "write"])]
+    pub check: bool,
     /// The package of the operator, which cargo builds [default: the one in this directory]
     #[arg(short, long, value_name = "PACKAGE")]
     pub package: Option<String>,

@@ -3,9 +3,13 @@
 //! Arguments are parsed in [`args`] and resolved by the command that uses them; each command is one file.
 
 mod args;
+mod create;
+mod delete;
 mod demo;
 mod down;
+mod edit;
 mod home;
+mod init;
 mod kubeconfig;
 mod list;
 mod logging;
@@ -14,6 +18,7 @@ mod memory;
 mod open_files;
 mod output;
 mod private;
+mod project;
 mod signals;
 mod status;
 mod up;
@@ -27,6 +32,10 @@ use args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     let result = match args.command {
+        Command::Init(init) => init::run(init),
+        Command::Create(create) => create::run(create),
+        Command::Delete(delete) => delete::run(delete),
+        Command::Edit(edit) => edit::run(edit),
         Command::Up(up) => up::run(&up),
         Command::Down(down) => down::run(&down),
         Command::Status(status) => status::run(&status),

@@ -4,6 +4,8 @@
 //! `WINDLASS_MANIFESTS` set to a file, where the library writes what the manager needs instead of
 //! starting it. Nothing is sent to a cluster: the program is given a kubeconfig that leads nowhere.
 
+mod config;
+
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use crate::args::{ManifestFormat, Manifests};
+use crate::args::{ManifestFormat, ManifestKind, Manifests};
 use crate::output;
 
 /// How often a program is looked at that has not ended yet.
@@ -39,6 +41,10 @@ pub(crate) fn run(args: &Manifests) -> anyhow::Result<ExitCode> {
         None => build(args)?,
     };
     let mut manifests = ask(&program, args)?;
+    if args.write || args.check {
+        return config::run(&manifests, args);
+    }
+    manifests.retain(|manifest| is_definition(manifest) == (args.kind == ManifestKind::Crd));
     for manifest in &mut manifests {
         // It goes where it is applied: into the namespace of the operator.
         if manifest["metadata"]["namespace"] == HOME
@@ -47,7 +53,7 @@ pub(crate) fn run(args: &Manifests) -> anyhow::Result<ExitCode> {
             metadata.remove("namespace");
         }
     }
-    if let Some(name) = &args.name {
+    if let Some(name) = args.name.as_ref().filter(|_| args.kind == ManifestKind::Rbac) {
         for manifest in &mut manifests {
             manifest["metadata"]["name"] = name.as_str().into();
         }
@@ -63,6 +69,10 @@ pub(crate) fn run(args: &Manifests) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_definition(manifest: &Value) -> bool {
+    manifest["kind"] == "CustomResourceDefinition"
 }
 
 /// Has Cargo build the operator, and returns where it is.
@@ -115,6 +125,8 @@ fn ask(program: &Path, args: &Manifests) -> anyhow::Result<Vec<Value>> {
     command.env("WINDLASS_MANIFESTS", &answer).env("KUBECONFIG", &file);
     // Neither a pod that this may run in nor a developer's settings are the operator's needs.
     command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("ENABLE_WEBHOOKS");
+    // An operator that watches chosen namespaces is installed to watch its own.
+    command.env("WATCH_NAMESPACE", home);
     let name = program.display();
     let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
     let ended = wait(&mut child, Duration::from_secs(args.timeout))?;

@@ -53,6 +53,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -135,6 +136,8 @@ pub struct Manager {
     #[cfg(feature = "webhook")]
     metrics_certificates: Option<PathBuf>,
     check_permissions: bool,
+    /// The kinds that the operator declares.
+    definitions: Vec<CustomResourceDefinition>,
     /// Where to say what is needed, instead of running.
     describe: Option<PathBuf>,
     ready: watch::Sender<bool>,

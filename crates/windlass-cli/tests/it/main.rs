@@ -13,6 +13,7 @@ mod foreground;
 mod interrupted;
 mod kubectl;
 mod manifests;
+mod project;
 mod public_names;
 mod reference;
 mod restart;

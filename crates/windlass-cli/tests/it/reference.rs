@@ -21,15 +21,28 @@ fn help(args: &str) -> String {
     text.lines().map(str::trim_end).flat_map(|line| [line, "\n"]).collect()
 }
 
+/// The names under `Commands:`, without `help`.
+fn subcommands(help: &str) -> Vec<&str> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names = lines.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").collect()
+}
+
+/// Adds the section of a command, and of the commands below it.
+fn describe(command: &str, page: &mut String) {
+    let text = help(&format!("{command} --help"));
+    *page += &["\n## `windlass ", command, "`\n\n```text\n", &text, "```\n"].concat();
+    for name in subcommands(&text) {
+        describe(&format!("{command} {name}"), page);
+    }
+}
+
 #[test]
 fn the_reference_is_up_to_date() {
     let overview = help("--help");
-    let commands = overview.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let names = commands.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
     let mut page = format!("{INTRODUCTION}\n```text\n{overview}```\n");
-    for name in names.filter(|name| *name != "help") {
-        let help = help(&format!("{name} --help"));
-        page += &["\n## `windlass ", name, "`\n\n```text\n", &help, "```\n"].concat();
+    for name in subcommands(&overview) {
+        describe(name, &mut page);
     }
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(PAGE, &page).unwrap();

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 
@@ -54,6 +55,7 @@ pub struct ManagerBuilder {
     #[cfg(feature = "webhook")]
     metrics_certificates: Option<PathBuf>,
     check_permissions: bool,
+    definitions: Vec<CustomResourceDefinition>,
     describe: Option<PathBuf>,
 }
 
@@ -80,6 +82,7 @@ impl ManagerBuilder {
             #[cfg(feature = "webhook")]
             metrics_certificates: None,
             check_permissions: true,
+            definitions: Vec::new(),
             describe: describe::asked(),
         }
     }
@@ -188,6 +191,13 @@ impl ManagerBuilder {
         self
     }
 
+    /// The definitions of the kinds that the operator declares. They are not installed: `windlass manifests` writes
+    /// them beside the roles.
+    pub fn definitions(mut self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) -> Self {
+        self.definitions.extend(definitions);
+        self
+    }
+
     /// The manager, its addresses bound. To be called inside a Tokio runtime.
     pub fn build(self) -> Result<Manager, ManagerError> {
         tokio::runtime::Handle::try_current().map_err(|_| ManagerError::NoRuntime)?;
@@ -234,6 +244,7 @@ impl ManagerBuilder {
             #[cfg(feature = "webhook")]
             metrics_certificates: self.metrics_certificates,
             check_permissions: self.check_permissions,
+            definitions: self.definitions,
             describe: self.describe,
             ready: watch::Sender::new(false),
             #[cfg(feature = "webhook")]

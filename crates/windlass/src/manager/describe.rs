@@ -8,6 +8,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
 use crate::rbac::Rules;
@@ -19,14 +20,20 @@ pub(super) fn asked() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Adds the roles to the file.
-pub(super) fn write(path: &Path, name: &str, rules: &Rules) -> io::Result<()> {
+/// Adds the definitions and the roles to the file.
+pub(super) fn write(
+    path: &Path,
+    name: &str,
+    rules: &Rules,
+    definitions: &[CustomResourceDefinition],
+) -> io::Result<()> {
     let mut text = Vec::new();
+    let definitions = definitions.iter().map(serde_json::to_value);
     let cluster = rules.cluster_role(name).map(serde_json::to_value).into_iter();
     let roles = rules.roles(name).into_iter().map(serde_json::to_value);
-    for role in cluster.chain(roles) {
-        let role: Value = role?;
-        writeln!(text, "{role}")?;
+    for manifest in definitions.chain(cluster).chain(roles) {
+        let manifest: Value = manifest?;
+        writeln!(text, "{manifest}")?;
     }
     // In one piece: a process may have several managers.
     OpenOptions::new().append(true).create(true).open(path)?.write_all(&text)

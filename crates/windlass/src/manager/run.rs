@@ -40,7 +40,7 @@ impl Manager {
     /// Runs until the token is cancelled, then stops in order.
     pub async fn run_until(mut self, shutdown: CancellationToken) -> Result<(), ManagerError> {
         if let Some(path) = self.describe.clone() {
-            let written = describe::write(&path, self.client.field_manager(), &self.rules());
+            let written = describe::write(&path, self.client.field_manager(), &self.rules(), &self.definitions);
             return written.map_err(|source| ManagerError::Describe { path, source });
         }
         if self.check_permissions {

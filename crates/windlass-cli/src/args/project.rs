@@ -1,0 +1,235 @@
+//! The arguments of the commands that change an operator's project. Flags have kubebuilder's names, and those of its
+//! flags that mean nothing here are accepted, because tutorials use them.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Subcommand, ValueEnum};
+use windlass_scaffold::name::{ControllerName, Domain, Group, Kind, Plural, ProjectName, Version};
+
+use super::Format;
+
+/// How the files of a project are changed.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Change {
+    /// Show what would change as a diff, and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Replace files that you have edited; without this they are merged, and nothing is written if that fails
+    #[arg(long)]
+    pub force: bool,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Init {
+    /// Where to create the project; the directory is created if it does not exist
+    #[arg(default_value = ".", value_name = "DIRECTORY")]
+    pub directory: PathBuf,
+    /// The domain of the project's API groups
+    #[arg(long, default_value = "my.domain")]
+    pub domain: Domain,
+    /// The name of the project [default: the name of the directory]
+    #[arg(long, visible_alias = "project-name")]
+    pub name: Option<ProjectName>,
+    /// Keep the files of each API group in a directory of their own
+    #[arg(long)]
+    pub multigroup: bool,
+    /// Let the operator watch chosen namespaces only, with Roles instead of ClusterRoles
+    #[arg(long)]
+    pub namespaced: bool,
+    /// The license that generated files name
+    #[arg(long, value_enum, default_value_t)]
+    pub license: LicenseName,
+    /// The owner that the license's header names
+    #[arg(long)]
+    pub owner: Option<String>,
+    /// Take windlass from this checkout [default: the one that this command was built from, if it is still there]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "windlass_git")]
+    pub windlass_path: Option<PathBuf>,
+    /// Take windlass from this git repository
+    #[arg(long, value_name = "URL")]
+    pub windlass_git: Option<String>,
+    #[command(flatten)]
+    pub change: Change,
+    #[command(flatten)]
+    pub ignored: Ignored,
+}
+
+/// The license that generated files name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LicenseName {
+    /// Apache License 2.0
+    #[default]
+    Apache2,
+    /// MIT License
+    Mit,
+    /// No license
+    None,
+}
+
+/// Flags of kubebuilder that mean nothing here.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ignored {
+    #[arg(long, hide = true)]
+    repo: Option<String>,
+    #[arg(long, hide = true)]
+    plugins: Option<String>,
+    #[arg(long, hide = true)]
+    project_version: Option<String>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    make: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    fetch_deps: Option<bool>,
+    #[arg(long, hide = true)]
+    skip_go_version_check: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Create {
+    /// Add a kind, a version of it, or a controller
+    Api(CreateApi),
+    /// Add webhooks to a kind
+    Webhook(CreateWebhook),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Delete {
+    /// Take away a version of a kind with its controllers and webhooks
+    Api(DeleteApi),
+    /// Take webhooks away from a kind
+    Webhook(DeleteWebhook),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(disable_version_flag = true)]
+pub(crate) struct CreateApi {
+    /// The API group, without the project's domain
+    #[arg(long)]
+    pub group: Option<Group>,
+    /// The version, such as v1 or v1alpha1
+    #[arg(long)]
+    pub version: Version,
+    /// The kind, such as Guestbook
+    #[arg(long)]
+    pub kind: Kind,
+    /// The plural of the kind in lower case [default: formed as in English]
+    #[arg(long)]
+    pub plural: Option<Plural>,
+    /// A short name for `kubectl get`; may be given more than once
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub shortname: Vec<Plural>,
+    /// Whether objects of the kind are in namespaces
+    #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true", require_equals = true,
+          action = ArgAction::Set, value_name = "BOOL")]
+    pub namespaced: bool,
+    /// Whether to declare the kind; `false` is for controllers of kinds that Kubernetes or another project declares
+    /// [default: asks on a terminal, else true]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub resource: Option<bool>,
+    /// Whether to add a controller for the kind [default: asks on a terminal, else true]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub controller: Option<bool>,
+    /// The controller's name [default: the kind's]
+    #[arg(long, value_name = "NAME")]
+    pub controller_name: Option<ControllerName>,
+    /// The Rust module with the types of a kind that another project declares, such as `their_api::v1`
+    #[arg(long, value_name = "PATH", requires = "external_api_module")]
+    pub external_api_path: Option<String>,
+    /// The domain of that kind's group
+    #[arg(long, value_name = "DOMAIN", requires = "external_api_path")]
+    pub external_api_domain: Option<Domain>,
+    /// The crate with these types, as a line of `[dependencies]`, such as `their-api = "1"`
+    #[arg(long, value_name = "DEPENDENCY", requires = "external_api_path")]
+    pub external_api_module: Option<String>,
+    #[command(flatten)]
+    pub change: Change,
+    #[command(flatten)]
+    pub ignored: Ignored,
+}
+
+/// Which version of which kind.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Selected {
+    /// The API group, without the project's domain; needed if several have the kind
+    #[arg(long)]
+    pub group: Option<Group>,
+    /// The version; needed if the kind has several
+    #[arg(long)]
+    pub version: Option<Version>,
+    /// The kind
+    #[arg(long)]
+    pub kind: Kind,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(disable_version_flag = true)]
+pub(crate) struct CreateWebhook {
+    #[command(flatten)]
+    pub selected: Selected,
+    /// Set defaults before an object is stored
+    #[arg(long)]
+    pub defaulting: bool,
+    /// Validate objects before they are created, updated or deleted
+    #[arg(long, visible_alias = "programmatic-validation")]
+    pub validation: bool,
+    /// Convert objects between the versions of the kind
+    #[arg(long)]
+    pub conversion: bool,
+    /// The version that all others are converted to and from [default: --version]
+    #[arg(long, value_name = "VERSION", requires = "conversion", conflicts_with = "version")]
+    pub hub: Option<Version>,
+    /// The versions that are converted to the hub and from it [default: all others]
+    #[arg(long, value_name = "VERSION", requires = "conversion", value_delimiter = ',')]
+    pub spoke: Vec<Version>,
+    #[command(flatten)]
+    pub change: Change,
+    #[command(flatten)]
+    pub ignored: Ignored,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(disable_version_flag = true)]
+pub(crate) struct DeleteApi {
+    #[command(flatten)]
+    pub selected: Selected,
+    #[command(flatten)]
+    pub change: Change,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(disable_version_flag = true)]
+pub(crate) struct DeleteWebhook {
+    #[command(flatten)]
+    pub selected: Selected,
+    /// Only the one that sets defaults
+    #[arg(long)]
+    pub defaulting: bool,
+    /// Only the one that validates
+    #[arg(long, visible_alias = "programmatic-validation")]
+    pub validation: bool,
+    /// Only conversion
+    #[arg(long)]
+    pub conversion: bool,
+    #[command(flatten)]
+    pub change: Change,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Edit {
+    /// Whether to keep the files of each API group in a directory of their own
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub multigroup: Option<bool>,
+    /// Whether the operator watches chosen namespaces only
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub namespaced: Option<bool>,
+    /// The license that generated files name
+    #[arg(long, value_enum)]
+    pub license: Option<LicenseName>,
+    /// The owner that the license's header names; empty for none
+    #[arg(long)]
+    pub owner: Option<String>,
+    #[command(flatten)]
+    pub change: Change,
+}

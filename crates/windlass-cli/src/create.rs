@@ -1,0 +1,74 @@
+//! `windlass create`: kinds and webhooks for a project.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use windlass_scaffold::command::{self, External, NewApi, Selector, Webhooks};
+
+use crate::args::{Create, CreateApi, CreateWebhook};
+use crate::project;
+
+pub(crate) fn run(args: Create) -> Result<ExitCode> {
+    match args {
+        Create::Api(args) => api(args),
+        Create::Webhook(args) => webhook(args),
+    }
+}
+
+fn api(args: CreateApi) -> Result<ExitCode> {
+    let new = NewApi {
+        resource: decide(args.resource, "Create Resource")?,
+        controller: decide(args.controller, "Create Controller")?,
+        group: args.group,
+        version: args.version,
+        kind: args.kind,
+        plural: args.plural,
+        short_names: args.shortname,
+        namespaced: args.namespaced,
+        controller_name: args.controller_name,
+        external: args.external_api_path.map(|path| External {
+            path,
+            domain: args.external_api_domain,
+            module: args.external_api_module,
+        }),
+        force: args.change.force,
+    };
+    project::change(&args.change, |project| command::create_api(project, new), "cargo test --workspace")
+}
+
+fn webhook(args: CreateWebhook) -> Result<ExitCode> {
+    let mut selector = Selector::from(args.selected);
+    if args.hub.is_some() {
+        selector.version = args.hub;
+    }
+    let new = Webhooks {
+        defaulting: args.defaulting,
+        validation: args.validation,
+        conversion: args.conversion,
+        spokes: args.spoke,
+    };
+    project::change(&args.change, |project| command::create_webhook(project, &selector, &new), "cargo test --workspace")
+}
+
+/// What a flag says; without it a person is asked, and a script means yes.
+fn decide(flag: Option<bool>, question: &str) -> Result<bool> {
+    if let Some(flag) = flag {
+        return Ok(flag);
+    }
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Ok(true);
+    }
+    loop {
+        let _ = write!(std::io::stderr(), "{question} [y/n] ");
+        let mut answer = String::new();
+        if std::io::stdin().read_line(&mut answer).context("cannot read the answer")? == 0 {
+            bail!("no answer; use --resource and --controller, or answer y or n");
+        }
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => return Ok(true),
+            "n" | "no" => return Ok(false),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! `windlass edit`: changes the settings of a project.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use windlass_scaffold::command;
+
+use crate::args::Edit;
+use crate::project;
+
+pub(crate) fn run(args: Edit) -> Result<ExitCode> {
+    let edit = command::Edit {
+        multigroup: args.multigroup,
+        namespaced: args.namespaced,
+        license: args.license.map(Into::into),
+        owner: args.owner,
+    };
+    project::change(&args.change, |project| command::edit(project, edit), "cargo test --workspace")
+}

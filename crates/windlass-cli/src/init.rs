@@ -1,0 +1,66 @@
+//! `windlass init`: an operator's project.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use windlass_scaffold::Project;
+use windlass_scaffold::name::ProjectName;
+use windlass_scaffold::project::{Settings, Source};
+use windlass_scaffold::scaffold;
+
+use crate::args::Init;
+use crate::project;
+
+pub(crate) fn run(args: Init) -> Result<ExitCode> {
+    let root = std::path::absolute(&args.directory).context("cannot tell the current directory")?;
+    scaffold::ensure_new(&root).map_err(project::explain)?;
+    let name = match args.name {
+        Some(name) => name,
+        None => ProjectName::new(directory_name(&root))?,
+    };
+    let settings = Settings {
+        windlass: source(args.windlass_path, args.windlass_git)?,
+        license: args.license.into(),
+        owner: args.owner,
+    };
+    let mut new = Project::new(name, args.domain, settings);
+    new.multigroup = args.multigroup;
+    new.namespaced = args.namespaced;
+    let plan = scaffold::init(&root, &new, project::mode(&args.change)).map_err(project::explain)?;
+    project::report(&plan, &args.change, "windlass create api --group GROUP --version v1 --kind KIND");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn directory_name(root: &Path) -> String {
+    // `.` and `..` have no name of their own.
+    let named = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    named.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Where the project's dependencies on windlass come from.
+fn source(path: Option<PathBuf>, git: Option<String>) -> Result<Source> {
+    if let Some(url) = git {
+        return Ok(Source::Git(url));
+    }
+    if let Some(path) = path {
+        let checkout = path.canonicalize().with_context(|| format!("cannot use --windlass-path {}", path.display()))?;
+        anyhow::ensure!(
+            is_checkout(&checkout),
+            "--windlass-path {}: this is no checkout of windlass, it has no crates/windlass/Cargo.toml",
+            path.display()
+        );
+        return Ok(Source::Path(checkout.display().to_string()));
+    }
+    // A command that was built from a checkout works with that checkout.
+    let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    match built_in.canonicalize() {
+        Ok(checkout) if is_checkout(&checkout) => Ok(Source::Path(checkout.display().to_string())),
+        _ => Ok(Source::default()),
+    }
+}
+
+fn is_checkout(directory: &Path) -> bool {
+    directory.join("crates/windlass/Cargo.toml").is_file()
+        && directory.join("crates/windlass-testing/Cargo.toml").is_file()
+}

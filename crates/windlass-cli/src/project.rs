@@ -1,0 +1,76 @@
+//! What the commands that change a project have in common: where it is, and what is printed.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde_json::json;
+use windlass_scaffold::command::{CommandError, Selector};
+use windlass_scaffold::project::License;
+use windlass_scaffold::scaffold::{self, Mode, ScaffoldError};
+use windlass_scaffold::{Plan, Project};
+
+use crate::args::{Change, Format, LicenseName, Selected};
+use crate::output;
+
+/// Changes the project of the current directory, or of the closest directory above it that has one.
+pub(crate) fn change(
+    args: &Change,
+    change: impl FnOnce(&mut Project) -> Result<(), CommandError>,
+    next: &str,
+) -> Result<ExitCode> {
+    let root = root(Path::new("."));
+    let plan = scaffold::change(&root, mode(args), change).map_err(explain)?;
+    report(&plan, args, next);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The directory with the file `PROJECT`, at `start` or above it.
+pub(crate) fn root(start: &Path) -> PathBuf {
+    let Ok(start) = std::path::absolute(start) else { return start.to_owned() };
+    let with_project = start.ancestors().find(|directory| directory.join("PROJECT").is_file());
+    with_project.unwrap_or(&start).to_owned()
+}
+
+pub(crate) fn mode(args: &Change) -> Mode {
+    Mode { dry_run: args.dry_run, force: args.force }
+}
+
+/// The error as people see it.
+pub(crate) fn explain(error: ScaffoldError) -> anyhow::Error {
+    anyhow::Error::new(error)
+}
+
+/// Prints what was changed, or what would be.
+pub(crate) fn report(plan: &Plan, args: &Change, next: &str) {
+    match args.output {
+        Format::Json => {
+            let changes = plan.changes.iter().map(|change| json!({"action": change.verb(), "path": change.path}));
+            output::json(&json!({"dryRun": args.dry_run, "changes": changes.collect::<Vec<_>>()}));
+        }
+        Format::Text if args.dry_run => output::line(plan.diff().trim_end()),
+        Format::Text if plan.changes.is_empty() => output::line("nothing to change"),
+        Format::Text => {
+            for change in &plan.changes {
+                output::line(format_args!("{} {}", change.verb(), change.path));
+            }
+            output::line(format_args!("\nnext: {next}"));
+        }
+    }
+}
+
+impl From<LicenseName> for License {
+    fn from(name: LicenseName) -> Self {
+        match name {
+            LicenseName::Apache2 => Self::Apache2,
+            LicenseName::Mit => Self::Mit,
+            LicenseName::None => Self::None,
+        }
+    }
+}
+
+impl From<Selected> for Selector {
+    fn from(selected: Selected) -> Self {
+        Self { group: selected.group, version: selected.version, kind: selected.kind }
+    }
+}

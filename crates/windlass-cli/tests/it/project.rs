@@ -1,0 +1,132 @@
+//! `windlass init`, `create`, `delete` and `edit`, as people use them.
+
+use std::process::Command;
+
+use crate::windlass::Sandbox;
+
+/// A sandbox with a project that git knows.
+fn project(options: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.succeeds(&format!("init --domain my.domain --name guestbook {options}"));
+    git(&sandbox, "init -q");
+    commit(&sandbox);
+    sandbox
+}
+
+fn git(sandbox: &Sandbox, args: &str) -> String {
+    let mut git = Command::new("git");
+    git.args(args.split_whitespace()).current_dir(sandbox.path(".")).env("HOME", sandbox.path("."));
+    let output = git.output().expect("git runs");
+    assert!(output.status.success(), "git {args}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn commit(sandbox: &Sandbox) {
+    git(sandbox, "add -A");
+    git(sandbox, "-c user.name=me -c user.email=me@example.com commit -q -m state");
+}
+
+fn assert_unchanged(sandbox: &Sandbox) {
+    assert_eq!(git(sandbox, "status --porcelain --ignored"), "");
+}
+
+#[test]
+fn delete_leaves_an_empty_git_diff() {
+    let sandbox = project("--multigroup");
+    for (create, delete) in [
+        ("create api --group webapp --version v1 --kind Guestbook", "delete api --kind Guestbook"),
+        ("create api --group apps --version v1 --kind Deployment --resource=false", "delete api --kind Deployment"),
+    ] {
+        sandbox.succeeds(create);
+        assert_ne!(git(&sandbox, "status --porcelain"), "");
+        sandbox.succeeds(delete);
+        assert_unchanged(&sandbox);
+    }
+    sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook");
+    commit(&sandbox);
+    sandbox.succeeds("create webhook --kind Guestbook --defaulting --programmatic-validation");
+    sandbox.succeeds("delete webhook --kind Guestbook");
+    assert_unchanged(&sandbox);
+}
+
+#[test]
+fn a_dry_run_shows_a_diff_and_writes_nothing() {
+    let sandbox = project("");
+    let diff = sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook --dry-run");
+    assert!(diff.contains("+++ b/api/src/v1/guestbook.rs"), "{diff}");
+    assert!(diff.contains("+    manager.add(guestbook::controller())?;"), "{diff}");
+    assert_unchanged(&sandbox);
+}
+
+#[test]
+fn programs_read_what_changed() {
+    let sandbox = project("");
+    let text = sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook -o json");
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let created = serde_json::json!({"action": "create", "path": "src/controller/guestbook.rs"});
+    assert!(value["changes"].as_array().unwrap().contains(&created), "{value}");
+}
+
+#[test]
+fn commands_work_below_the_project() {
+    let sandbox = project("");
+    let mut command = sandbox.command("create api --group webapp --version v1 --kind Guestbook");
+    assert!(command.current_dir(sandbox.path("src")).output().unwrap().status.success());
+    assert!(sandbox.path("api/src/v1/guestbook.rs").exists());
+}
+
+#[test]
+fn bad_names_are_refused_with_what_is_allowed() {
+    let sandbox = project("");
+    for (args, part) in [
+        ("create api --group webapp --version v1 --kind type", "begins with an upper case letter"),
+        ("create api --group webapp --version v1 --kind Type", "reserved word"),
+        ("create api --group webapp --version v1 --kind Gäste", "contains 'ä'"),
+        ("create api --group webapp --version v1 --kind Option", "try \"OptionResource\""),
+        ("create api --group webapp --version one --kind Guestbook", "such as \"v1\" or \"v1beta2\""),
+        ("create api --group Web_App --version v1 --kind Guestbook", "contains 'W'"),
+        ("create api --group webapp --version v1 --kind Pod", "Kubernetes has a kind Pod"),
+        ("create api --group webapp --version v1 --kind Guestbook --plural Guests", "contains 'G'"),
+        ("create webhook --kind Guestbook --defaulting", "the project has no kind Guestbook"),
+        ("create webhook --kind Guestbook", "no webhook is named"),
+        ("delete api --kind Guestbook", "the project has no kind Guestbook"),
+        ("init --domain my.domain", "has a project already"),
+        ("init other --domain my..domain", "empty part"),
+        ("init other --name Shop", "contains 'S'"),
+        ("init other --windlass-path .", "no crates/windlass/Cargo.toml"),
+    ] {
+        let said = sandbox.fails(args);
+        assert!(said.contains(part), "windlass {args}: {part:?} is not in: {said}");
+        assert_unchanged(&sandbox);
+    }
+    let long = format!("create api --group webapp --version v1 --kind {}", "A".repeat(64));
+    assert!(sandbox.fails(&long).contains("longer than 63 characters"));
+}
+
+#[test]
+fn a_file_in_the_way_stops_everything() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("Makefile"), "mine\n").unwrap();
+    let said = sandbox.fails("init --name shop");
+    assert!(said.contains("Makefile exists already") && said.contains("--force"), "{said}");
+    assert_eq!(std::fs::read_dir(sandbox.path(".")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_project_of_a_newer_version_is_left_alone() {
+    let sandbox = project("");
+    let text = std::fs::read_to_string(sandbox.path("PROJECT")).unwrap();
+    std::fs::write(sandbox.path("PROJECT"), text.replace("version: \"3\"", "version: \"4\"")).unwrap();
+    commit(&sandbox);
+    let said = sandbox.fails("create api --group webapp --version v1 --kind Guestbook");
+    assert!(said.contains("install a newer windlass"), "{said}");
+    assert_unchanged(&sandbox);
+}
+
+#[test]
+fn without_a_project_the_error_says_how_to_get_one() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.fails("create api --group webapp --version v1 --kind Guestbook");
+    assert!(said.contains("run `windlass init`"), "{said}");
+    assert_eq!(std::fs::read_dir(sandbox.path(".")).unwrap().count(), 0);
+}

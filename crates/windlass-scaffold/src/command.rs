@@ -1,0 +1,352 @@
+//! The commands, as changes of a project's description.
+//!
+//! Each function takes a project and returns nothing or the reason why not; files are not its business.
+
+mod error;
+
+use crate::builtin;
+use crate::name::{ControllerName, Domain, Group, Kind, Plural, Version};
+use crate::project::{Api, License, Project, Resource, WebhookSet};
+
+pub use error::CommandError;
+
+/// What `create api` is asked for.
+#[derive(Debug, Clone)]
+pub struct NewApi {
+    /// The group, without the domain.
+    pub group: Option<Group>,
+    /// The version.
+    pub version: Version,
+    /// The kind.
+    pub kind: Kind,
+    /// The plural, if it is not the regular one.
+    pub plural: Option<Plural>,
+    /// Short names for `kubectl get`.
+    pub short_names: Vec<Plural>,
+    /// Whether objects are in namespaces.
+    pub namespaced: bool,
+    /// Whether this project declares the kind.
+    pub resource: bool,
+    /// Whether a controller for the kind is wanted.
+    pub controller: bool,
+    /// The controller's name, if it is not the kind's.
+    pub controller_name: Option<ControllerName>,
+    /// Where the types of a kind are that another project declares.
+    pub external: Option<External>,
+    /// Whether a kind may have the name of a built-in one.
+    pub force: bool,
+}
+
+/// Where the types of a kind are that another project declares.
+#[derive(Debug, Clone)]
+pub struct External {
+    /// The Rust module of the types: `cert_manager_api::v1`.
+    pub path: String,
+    /// The domain of the group: `io`.
+    pub domain: Option<Domain>,
+    /// The crate, as a line of `[dependencies]`.
+    pub module: Option<String>,
+}
+
+/// Which resource a command is about; what is left out must not be needed to tell it from others.
+#[derive(Debug, Clone)]
+pub struct Selector {
+    /// The group, without the domain.
+    pub group: Option<Group>,
+    /// The version.
+    pub version: Option<Version>,
+    /// The kind.
+    pub kind: Kind,
+}
+
+/// Which webhooks a command is about.
+#[derive(Debug, Clone, Default)]
+pub struct Webhooks {
+    /// Defaults.
+    pub defaulting: bool,
+    /// Validation.
+    pub validation: bool,
+    /// Conversion; the resource is the hub.
+    pub conversion: bool,
+    /// The versions that are converted to the hub and from it. All others of the kind, if none is named.
+    pub spokes: Vec<Version>,
+}
+
+/// What `edit` changes.
+#[derive(Debug, Clone, Default)]
+pub struct Edit {
+    /// A directory for each group.
+    pub multigroup: Option<bool>,
+    /// Chosen namespaces only.
+    pub namespaced: Option<bool>,
+    /// The license of generated files.
+    pub license: Option<License>,
+    /// Whose copyright it is.
+    pub owner: Option<String>,
+}
+
+/// Adds a version of a kind, a controller, or both.
+///
+/// # Errors
+/// If the project cannot have it; nothing is changed then.
+pub fn create_api(project: &mut Project, new: NewApi) -> Result<(), CommandError> {
+    if !new.resource && !new.controller {
+        return Err(CommandError::Nothing);
+    }
+    let mut wanted = resource(project, &new)?;
+    let existing =
+        project.resources.iter().position(|other| other.same_kind(&wanted) && other.version == wanted.version);
+    if new.resource {
+        check_declaration(project, &new, &wanted, existing)?;
+        wanted.api = Some(Api::new(new.namespaced, new.short_names.clone()));
+    }
+    if let Some(at) = existing {
+        let api = wanted.api.take();
+        wanted = project.resources[at].clone();
+        wanted.api = api.or(wanted.api);
+    }
+    if new.controller {
+        add_controller(project, &mut wanted, new.controller_name)?;
+    }
+    match existing {
+        Some(at) => project.resources[at] = wanted,
+        None => project.resources.push(wanted),
+    }
+    Ok(())
+}
+
+/// The resource that is meant, without anything of it.
+fn resource(project: &Project, new: &NewApi) -> Result<Resource, CommandError> {
+    let mut wanted = Resource::new(project.domain.clone(), new.group.clone(), new.version.clone(), new.kind.clone());
+    if let Some(plural) = &new.plural {
+        wanted.set_plural(plural.clone());
+    }
+    if new.resource {
+        if new.external.is_some() {
+            return Err(CommandError::ExternalDeclared);
+        }
+    } else if let Some(external) = &new.external {
+        wanted.external = true;
+        wanted.domain.clone_from(&external.domain);
+        wanted.path = Some(external.path.clone());
+        wanted.module.clone_from(&external.module);
+        return Ok(wanted);
+    } else if !project.resources.iter().any(|other| other.same_kind(&wanted) && other.version == new.version) {
+        let group = new.group.clone().map_or_else(|| Group::new("core"), Ok).map_err(CommandError::Name)?;
+        let Some(found) = builtin::find(&group, &new.version, &new.kind) else {
+            return Err(CommandError::UnknownKind { kind: new.kind.clone(), version: new.version.clone() });
+        };
+        wanted.core = true;
+        wanted.domain = None;
+        wanted.group =
+            (!found.group.is_empty()).then(|| Group::new(found.group)).transpose().map_err(CommandError::Name)?;
+        wanted.path = Some(found.path);
+        return Ok(wanted);
+    }
+    Ok(wanted)
+}
+
+fn check_declaration(
+    project: &Project,
+    new: &NewApi,
+    wanted: &Resource,
+    existing: Option<usize>,
+) -> Result<(), CommandError> {
+    if existing.is_some_and(|at| project.resources[at].api.is_some()) {
+        return Err(CommandError::Exists { kind: wanted.kind.clone(), version: wanted.version.clone() });
+    }
+    let group = wanted.qualified_group();
+    if !group.contains('.') {
+        return Err(CommandError::GroupWithoutDot { group });
+    }
+    let declared = || project.resources.iter().filter(|other| other.api.is_some());
+    if !project.multigroup
+        && let Some(other) = declared().find(|other| other.qualified_group() != group)
+    {
+        return Err(CommandError::OtherGroup { group, existing: other.qualified_group() });
+    }
+    if builtin::is_taken(&wanted.kind) && !new.force {
+        return Err(CommandError::BuiltIn { kind: wanted.kind.clone() });
+    }
+    for other in declared() {
+        if other.same_kind(wanted) {
+            if other.api.as_ref().is_some_and(|api| api.namespaced != new.namespaced) {
+                return Err(CommandError::OtherScope { kind: wanted.kind.clone(), version: other.version.clone() });
+            }
+            if other.plural() != wanted.plural() {
+                return Err(CommandError::OtherPlural { kind: wanted.kind.clone(), plural: other.plural() });
+            }
+            continue;
+        }
+        let module = wanted.kind.module() == other.kind.module();
+        let same_group = other.qualified_group() == group;
+        if (same_group && (other.plural() == wanted.plural() || module)) || (module && !project.multigroup) {
+            return Err(CommandError::Clash { kind: wanted.kind.clone(), other: other.kind.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn add_controller(
+    project: &Project,
+    resource: &mut Resource,
+    name: Option<ControllerName>,
+) -> Result<(), CommandError> {
+    let name = name.unwrap_or_else(|| ControllerName::of(&resource.kind));
+    let taken = project.resources.iter().any(|other| other.controllers().contains(&name));
+    if taken {
+        return Err(CommandError::ControllerExists { name });
+    }
+    let mut names = resource.controllers();
+    names.push(name);
+    resource.set_controllers(names);
+    Ok(())
+}
+
+/// Adds webhooks to a kind. Those that it has stay.
+///
+/// # Errors
+/// If the project does not have the kind, or the kind has these webhooks.
+pub fn create_webhook(project: &mut Project, selector: &Selector, new: &Webhooks) -> Result<(), CommandError> {
+    if !(new.defaulting || new.validation || new.conversion) {
+        return Err(CommandError::NoWebhook);
+    }
+    let at = find(project, selector)?;
+    let mut set = project.resources[at].webhooks.clone().unwrap_or_default();
+    for (wanted, existing, name) in [
+        (new.defaulting, set.defaulting, "defaulting"),
+        (new.validation, set.validation, "validation"),
+        (new.conversion, set.conversion, "conversion"),
+    ] {
+        if wanted && existing {
+            return Err(CommandError::WebhookExists { kind: selector.kind.clone(), webhook: name });
+        }
+    }
+    set.defaulting |= new.defaulting;
+    set.validation |= new.validation;
+    if new.conversion {
+        set.spoke = spokes(project, at, new)?;
+        set.conversion = true;
+    }
+    project.resources[at].webhooks = Some(set);
+    Ok(())
+}
+
+fn spokes(project: &Project, hub: usize, new: &Webhooks) -> Result<Vec<Version>, CommandError> {
+    let hub = &project.resources[hub];
+    let kind = || hub.kind.clone();
+    let versions = project.versions_of(hub);
+    if let Some(other) = versions.iter().find(|other| crate::render::has_conversion(other)) {
+        return Err(CommandError::OtherHub { kind: kind(), hub: other.version.clone() });
+    }
+    let others: Vec<Version> =
+        versions.iter().map(|other| other.version.clone()).filter(|version| *version != hub.version).collect();
+    if let Some(unknown) = new.spokes.iter().find(|version| !others.contains(version)) {
+        return Err(CommandError::NoSuchVersion { kind: kind(), version: unknown.clone() });
+    }
+    let spokes = if new.spokes.is_empty() { others } else { new.spokes.clone() };
+    if spokes.is_empty() { Err(CommandError::OneVersion { kind: kind() }) } else { Ok(spokes) }
+}
+
+/// Takes away a version of a kind with everything that is generated for it.
+///
+/// # Errors
+/// If the project does not have it, or another version is converted to it.
+pub fn delete_api(project: &mut Project, selector: &Selector) -> Result<(), CommandError> {
+    let at = find(project, selector)?;
+    let gone = &project.resources[at];
+    let conversion = project.resources.iter().find(|other| {
+        other.same_kind(gone)
+            && other.webhooks.as_ref().is_some_and(|set| {
+                set.conversion && (other.version == gone.version || set.spoke.contains(&gone.version))
+            })
+    });
+    if let Some(hub) = conversion {
+        return Err(CommandError::Converted { kind: gone.kind.clone(), hub: hub.version.clone() });
+    }
+    project.resources.remove(at);
+    Ok(())
+}
+
+/// Takes webhooks away; all of them, if none is named.
+///
+/// # Errors
+/// If the kind does not have them.
+pub fn delete_webhook(project: &mut Project, selector: &Selector, gone: &Webhooks) -> Result<(), CommandError> {
+    let at = find(project, selector)?;
+    let kind = || selector.kind.clone();
+    let Some(mut set) = project.resources[at].webhooks.clone() else {
+        return Err(CommandError::WebhookMissing { kind: kind(), webhook: "no" });
+    };
+    if gone.defaulting || gone.validation || gone.conversion {
+        for (named, existing, name) in [
+            (gone.defaulting, &mut set.defaulting, "no defaulting"),
+            (gone.validation, &mut set.validation, "no validation"),
+            (gone.conversion, &mut set.conversion, "no conversion"),
+        ] {
+            if named && !*existing {
+                return Err(CommandError::WebhookMissing { kind: kind(), webhook: name });
+            }
+            *existing &= !named;
+        }
+    } else {
+        set = WebhookSet::default();
+    }
+    if !set.conversion {
+        set.spoke = Vec::new();
+    }
+    project.resources[at].webhooks = (!set.is_empty()).then_some(set);
+    Ok(())
+}
+
+/// Changes the settings of a project.
+///
+/// # Errors
+/// If its kinds do not allow that.
+pub fn edit(project: &mut Project, edit: Edit) -> Result<(), CommandError> {
+    if let Some(multigroup) = edit.multigroup {
+        if !multigroup {
+            let mut groups: Vec<String> = project.resources.iter().map(Resource::qualified_group).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            if groups.len() > 1 {
+                return Err(CommandError::SeveralGroups { groups: groups.join(", ") });
+            }
+        }
+        project.multigroup = multigroup;
+    }
+    if let Some(namespaced) = edit.namespaced {
+        project.namespaced = namespaced;
+    }
+    let settings = project.settings_mut();
+    if let Some(license) = edit.license {
+        settings.license = license;
+    }
+    if let Some(owner) = edit.owner {
+        settings.owner = (!owner.is_empty()).then_some(owner);
+    }
+    Ok(())
+}
+
+/// The one resource that is meant.
+fn find(project: &Project, selector: &Selector) -> Result<usize, CommandError> {
+    let fits = |resource: &Resource| {
+        resource.kind == selector.kind
+            && selector.version.as_ref().is_none_or(|version| *version == resource.version)
+            && (selector.group.is_none() || selector.group == resource.group)
+    };
+    let found: Vec<usize> =
+        project.resources.iter().enumerate().filter(|(_, resource)| fits(resource)).map(|(at, _)| at).collect();
+    match found[..] {
+        [at] => Ok(at),
+        [] => {
+            let known = project.resources.iter().map(|resource| format!("{} {}", resource.kind, resource.version));
+            Err(CommandError::NoSuchKind { kind: selector.kind.clone(), known: known.collect::<Vec<_>>().join(", ") })
+        }
+        _ => {
+            let found = found.iter().map(|at| &project.resources[*at]);
+            let found = found.map(|resource| format!("{}/{}", resource.qualified_group(), resource.version));
+            Err(CommandError::Ambiguous { kind: selector.kind.clone(), found: found.collect::<Vec<_>>().join(", ") })
+        }
+    }
+}

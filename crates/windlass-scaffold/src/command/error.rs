@@ -1,0 +1,67 @@
+//! Why a command cannot do what it is asked for.
+
+use crate::name::{ControllerName, Kind, NameError, Plural, Version};
+
+/// Why a command cannot do what it is asked for, and what can be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum CommandError {
+    #[error(transparent)]
+    Name(NameError),
+    #[error("neither a resource nor a controller is wanted: leave out --resource=false or --controller=false")]
+    Nothing,
+    #[error("a kind of another project is not declared here: add --resource=false to --external-api-path")]
+    ExternalDeclared,
+    #[error(
+        "Kubernetes has no kind {kind} of version {version} in this group, and neither has this project; for a kind of \
+         another project, say where its Rust types are with --external-api-path"
+    )]
+    UnknownKind { kind: Kind, version: Version },
+    #[error("{kind} {version} exists already; to add a controller to it use --resource=false --controller-name NAME")]
+    Exists { kind: Kind, version: Version },
+    #[error(
+        "the group {group:?} has no dot, and Kubernetes wants one: use --group, or a domain such as \"example.com\""
+    )]
+    GroupWithoutDot { group: String },
+    #[error(
+        "the kinds of this project are in the group {existing}, and this one would be in {group}: run `windlass edit \
+         --multigroup` first"
+    )]
+    OtherGroup { group: String, existing: String },
+    #[error("Kubernetes has a kind {kind}, and `kubectl get` would find that: choose another name, or add --force")]
+    BuiltIn { kind: Kind },
+    #[error("{kind} {version} has the other scope: all versions of a kind are in namespaces, or none is")]
+    OtherScope { kind: Kind, version: Version },
+    #[error("other versions of {kind} have the plural {plural:?}: use --plural {plural}")]
+    OtherPlural { kind: Kind, plural: Plural },
+    #[error("{kind} is too similar to {other}: their plural or their Rust module would be the same")]
+    Clash { kind: Kind, other: Kind },
+    #[error("there is a controller {name:?} already: choose another name with --controller-name")]
+    ControllerExists { name: ControllerName },
+    #[error("no webhook is named: use --defaulting, --validation or --conversion")]
+    NoWebhook,
+    #[error("{kind} has a {webhook} webhook already")]
+    WebhookExists { kind: Kind, webhook: &'static str },
+    #[error("{kind} has {webhook} webhook")]
+    WebhookMissing { kind: Kind, webhook: &'static str },
+    #[error(
+        "{kind} has the hub {hub} already: `windlass delete webhook --kind {kind} --version {hub} --conversion` first"
+    )]
+    OtherHub { kind: Kind, hub: Version },
+    #[error("{kind} has no version {version}: create it first")]
+    NoSuchVersion { kind: Kind, version: Version },
+    #[error("{kind} has one version only: create the other with `windlass create api` first")]
+    OneVersion { kind: Kind },
+    #[error(
+        "versions of {kind} are converted, and {hub} is the hub: `windlass delete webhook --kind {kind} --version {hub} \
+         --conversion` first"
+    )]
+    Converted { kind: Kind, hub: Version },
+    #[error("the project has kinds in several groups: {groups}")]
+    SeveralGroups { groups: String },
+    #[error("the project has no kind {kind} like that; it has: {known}")]
+    NoSuchKind { kind: Kind, known: String },
+    #[error("there is more than one {kind}: {found}; say which with --group and --version")]
+    Ambiguous { kind: Kind, found: String },
+}

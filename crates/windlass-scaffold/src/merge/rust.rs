@@ -1,0 +1,258 @@
+//! Merges Rust files by items and statements.
+//!
+//! What the generated file gained and lost is found by comparing its items, and, within functions of the same name,
+//! their statements. Each addition goes into the user's file behind the neighbour that precedes it in the generated
+//! file, if the user still has that, or else before the one that follows. Positions come from the parser; the text
+//! is copied, so the user's formatting and comments stay.
+
+use proc_macro2::{LineColumn, Span};
+use quote::ToTokens;
+use syn::spanned::Spanned as _;
+
+/// `None` where items cannot tell how to merge: a file does not parse, or more than additions and removals differ.
+pub(super) fn merge(base: &str, target: &str, disk: &str) -> Option<String> {
+    let (base, target, disk) = (Source::parse(base)?, Source::parse(target)?, Source::parse(disk)?);
+    let mut edits = Vec::new();
+    sequence(&base.items(), &target.items(), &disk.items(), disk.end_of_items(), &mut edits)?;
+    let merged = apply(disk.text, edits);
+    // What was put together has to be Rust.
+    syn::parse_file(&merged).ok().map(|_| merged)
+}
+
+struct Source<'a> {
+    text: &'a str,
+    file: syn::File,
+    lines: Vec<usize>,
+}
+
+/// One item or statement.
+struct Part<'a> {
+    /// Its tokens: equal parts mean the same.
+    tokens: String,
+    /// What it is, if parts of the same name may differ within: a function.
+    name: Option<String>,
+    /// Its text, with the comments directly above.
+    text: &'a str,
+    /// The space between the part in front of it and this one.
+    lead: &'a str,
+    start: usize,
+    end: usize,
+    /// The statements of a function, and where one may be added when there is none.
+    body: Option<(Vec<Part<'a>>, usize)>,
+}
+
+/// A change of the user's text: what to put in the place of a range.
+struct Edit {
+    start: usize,
+    end: usize,
+    text: String,
+}
+
+impl<'a> Source<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let file = syn::parse_file(text).ok()?;
+        let starts = text.match_indices('\n').map(|(at, _)| at + 1);
+        Some(Self { text, file, lines: std::iter::once(0).chain(starts).collect() })
+    }
+
+    fn offset(&self, at: LineColumn) -> usize {
+        let line = self.lines[at.line - 1];
+        let column = self.text[line..].char_indices().nth(at.column).map_or(self.text.len() - line, |(at, _)| at);
+        line + column
+    }
+
+    fn items(&self) -> Vec<Part<'_>> {
+        self.led(self.file.items.iter().map(|item| self.item(item)).collect())
+    }
+
+    fn led<'s>(&'s self, mut parts: Vec<Part<'s>>) -> Vec<Part<'s>> {
+        for at in 1..parts.len() {
+            parts[at].lead = &self.text[parts[at - 1].end..parts[at].start];
+        }
+        parts
+    }
+
+    fn end_of_items(&self) -> usize {
+        self.text.len()
+    }
+
+    fn item(&self, item: &syn::Item) -> Part<'_> {
+        let mut part = self.part(item, item.span());
+        if let syn::Item::Fn(function) = item {
+            part.name = Some(format!("fn {}", function.sig.ident));
+            let statements = function.block.stmts.iter().map(|stmt| self.part(stmt, stmt.span())).collect();
+            let statements = self.led(statements);
+            let open = self.offset(function.block.brace_token.span.open().end());
+            part.body = Some((statements, open));
+        }
+        part
+    }
+
+    fn part(&self, node: &impl ToTokens, span: Span) -> Part<'_> {
+        let start = self.with_comments(self.offset(span.start()));
+        let end = self.offset(span.end());
+        let tokens = node.to_token_stream().to_string();
+        Part { tokens, name: None, text: &self.text[start..end], lead: "", start, end, body: None }
+    }
+
+    /// The start of the plain comments directly above, which belong to what follows them.
+    fn with_comments(&self, start: usize) -> usize {
+        let line = self.lines.partition_point(|at| *at <= start) - 1;
+        if !self.text[self.lines[line]..start].trim().is_empty() {
+            return start;
+        }
+        let comment = |line: &usize| {
+            let text = self.text[self.lines[*line]..].lines().next().unwrap_or_default().trim_start();
+            text.starts_with("//") && !text.starts_with("//!") && !text.starts_with("///")
+        };
+        let first = (0..line).rev().take_while(comment).last();
+        let Some(first) = first else { return start };
+        let indent = self.text[self.lines[first]..].len() - self.text[self.lines[first]..].trim_start().len();
+        self.lines[first] + indent
+    }
+}
+
+/// Finds the edits that take `disk` from `base` to `target`.
+fn sequence(
+    base: &[Part<'_>],
+    target: &[Part<'_>],
+    disk: &[Part<'_>],
+    end: usize,
+    edits: &mut Vec<Edit>,
+) -> Option<()> {
+    let in_parts = |parts: &[Part<'_>], part: &Part<'_>| parts.iter().position(|other| other.tokens == part.tokens);
+    let named = |parts: &[Part<'_>], part: &Part<'_>| {
+        part.name.as_ref().and_then(|name| parts.iter().position(|other| other.name.as_ref() == Some(name)))
+    };
+    for part in base {
+        if in_parts(target, part).is_some() {
+            continue;
+        }
+        match named(target, part) {
+            // The same function with another body.
+            Some(changed) => {
+                let (old, _) = part.body.as_ref()?;
+                let (new, _) = target[changed].body.as_ref()?;
+                if signature(part) != signature(&target[changed]) {
+                    return None;
+                }
+                let users = &disk[named(disk, part)?];
+                let (current, open) = users.body.as_ref()?;
+                sequence(old, new, current, *open, edits)?;
+            }
+            None => {
+                // Gone already, or found and taken out; one that the user has changed is a contradiction.
+                match in_parts(disk, part) {
+                    Some(at) => edits.push(removal(disk, at)),
+                    None if named(disk, part).is_some() => return None,
+                    None => {}
+                }
+            }
+        }
+    }
+    for (at, part) in target.iter().enumerate() {
+        if in_parts(base, part).is_some() || named(base, part).is_some() || in_parts(disk, part).is_some() {
+            continue;
+        }
+        if named(disk, part).is_some() {
+            return None;
+        }
+        edits.push(insertion(target, at, disk, end));
+    }
+    Some(())
+}
+
+/// A function without its body.
+fn signature<'a>(part: &Part<'a>) -> &'a str {
+    let body = part.text.find('{').unwrap_or(part.text.len());
+    part.text[..body].trim()
+}
+
+fn removal(parts: &[Part<'_>], at: usize) -> Edit {
+    // With the space in front of it, so that no blank lines stay behind; a first part takes the space after it.
+    let (start, end) = match at.checked_sub(1) {
+        Some(before) => (parts[before].end, parts[at].end),
+        None => (parts[at].start, parts.get(at + 1).map_or(parts[at].end, |next| next.start)),
+    };
+    Edit { start, end, text: String::new() }
+}
+
+fn insertion(target: &[Part<'_>], at: usize, disk: &[Part<'_>], end: usize) -> Edit {
+    let in_disk = |part: &Part<'_>| {
+        disk.iter().position(|other| other.tokens == part.tokens || (part.name.is_some() && other.name == part.name))
+    };
+    let part = &target[at];
+    // Behind the closest neighbour in front of it that the user has, with the space that the scaffold leaves there.
+    if let Some(place) = target[..at].iter().rev().find_map(in_disk) {
+        let place = disk[place].end;
+        return Edit { start: place, end: place, text: format!("{}{}", part.lead, part.text) };
+    }
+    if let Some((next, place)) = target[at + 1..].iter().find_map(|next| Some((next, in_disk(next)?))) {
+        let place = disk[place].start;
+        return Edit { start: place, end: place, text: format!("{}{}", part.text, next.lead) };
+    }
+    match disk.last() {
+        Some(last) => Edit { start: last.end, end: last.end, text: format!("\n\n{}", part.text) },
+        None => Edit { start: end, end, text: format!("\n{}\n", part.text) },
+    }
+}
+
+fn apply(text: &str, mut edits: Vec<Edit>) -> String {
+    edits.sort_by_key(|edit| (edit.start, edit.end));
+    let mut merged = String::with_capacity(text.len() + 200);
+    let mut at = 0;
+    for edit in edits {
+        merged.push_str(&text[at..edit.start.max(at)]);
+        merged.push_str(&edit.text);
+        at = edit.end.max(at);
+    }
+    merged.push_str(&text[at..]);
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "//! Controllers.\n\npub mod pet;\n\nuse windlass::Manager;\n\npub fn add_to(manager: &mut Manager) {\n    \
+                        manager.add(pet::controller());\n}\n";
+    const TARGET: &str = "//! Controllers.\n\npub mod pet;\npub mod toy;\n\nuse windlass::Manager;\n\npub fn add_to(manager: \
+                          &mut Manager) {\n    manager.add(pet::controller());\n    manager.add(toy::controller());\n}\n";
+
+    #[test]
+    fn additions_go_beside_their_neighbours() {
+        let disk = "//! Mine.\n\nmod helpers;\npub mod pet; // first\n\nuse windlass::Manager;\nuse std::fmt;\n\n/// Adds.\npub fn \
+                    add_to(manager: &mut Manager) {\n    helpers::start();\n    manager\n        .add(pet::controller());\n    \
+                    helpers::end();\n}\n";
+        let expected = "//! Mine.\n\nmod helpers;\npub mod pet;\npub mod toy; // first\n\nuse windlass::Manager;\nuse std::fmt;\n\n/// \
+                        Adds.\npub fn add_to(manager: &mut Manager) {\n    helpers::start();\n    manager\n        \
+                        .add(pet::controller());\n    manager.add(toy::controller());\n    helpers::end();\n}\n";
+        assert_eq!(merge(BASE, TARGET, disk).unwrap(), expected);
+        // And back.
+        assert_eq!(merge(TARGET, BASE, expected).unwrap(), disk);
+    }
+
+    #[test]
+    fn removals_of_what_the_user_changed_contradict() {
+        let disk = TARGET.replace("toy::controller()", "toy::controller(1)");
+        // The statement is the user's now: it stays, and the module that it needs goes. The compiler tells.
+        let merged = merge(TARGET, BASE, &disk).unwrap();
+        assert!(merged.contains("toy::controller(1)") && !merged.contains("pub mod toy;"));
+    }
+
+    #[test]
+    fn the_first_and_only_parts_can_come_and_go() {
+        let empty = "//! Controllers.\n";
+        let one = "//! Controllers.\n\npub mod pet;\n";
+        assert_eq!(merge(empty, one, "//! Mine.\n").unwrap(), "//! Mine.\n\npub mod pet;\n");
+        let user = "//! Mine.\n\nfn mine() {}\n";
+        let merged = merge(empty, one, user).unwrap();
+        assert_eq!(merged, "//! Mine.\n\nfn mine() {}\n\npub mod pet;\n");
+        assert_eq!(merge(one, empty, &merged).unwrap(), user);
+    }
+
+    #[test]
+    fn what_does_not_parse_is_not_merged() {
+        assert_eq!(merge(BASE, TARGET, "fn broken( {"), None);
+    }
+}

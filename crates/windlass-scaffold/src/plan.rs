@@ -1,0 +1,154 @@
+//! What a command will do to the files of a project: planned first, then shown or written.
+//!
+//! A plan compares three trees: `base`, what the project's `PROJECT` file generates now; `target`, what it will
+//! generate; and the files on disk. A file that both trees generate alike is left alone, whatever the user has done
+//! to it. A file that the user has not touched becomes the target's. Where both the user and the target changed a
+//! file, the changes are [merged](crate::merge), and if they contradict each other the plan has a conflict and
+//! nothing at all is written.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::merge;
+use crate::tree::Tree;
+
+/// What will be done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The files that change, ordered by path.
+    pub changes: Vec<Change>,
+    /// The files whose changes contradict the user's.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// One file that changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Its path in the project.
+    pub path: String,
+    /// What is there now; `None` creates the file.
+    pub before: Option<String>,
+    /// What will be there; `None` removes the file.
+    pub after: Option<String>,
+}
+
+/// One file that cannot be changed without losing what the user wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// Its path in the project.
+    pub path: String,
+    /// Why not.
+    pub reason: &'static str,
+    /// The change that was to be made.
+    pub wanted: Change,
+}
+
+/// A file on disk cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {path}: {source}")]
+pub struct ReadError {
+    path: String,
+    source: std::io::Error,
+}
+
+impl Plan {
+    /// Compares the trees with the files below `root`. With `force`, a conflict becomes the target's file.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn new(root: &Path, base: &Tree, target: &Tree, force: bool) -> Result<Self, ReadError> {
+        let mut paths: Vec<&str> = base.paths().chain(target.paths()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let mut plan = Self::default();
+        for path in paths {
+            let (base, target) = (base.get(path), target.get(path));
+            if base == target {
+                continue;
+            }
+            let disk = read(root, path)?;
+            match decide(path, base, target, disk.as_deref()) {
+                Decision::Leave => {}
+                Decision::Write(after) => plan.change(path, disk, after),
+                Decision::Conflict(_) if force => plan.change(path, disk, target.map(str::to_owned)),
+                Decision::Conflict(reason) => {
+                    let before = base.map(str::to_owned);
+                    let wanted = Change { path: path.to_owned(), before, after: target.map(str::to_owned) };
+                    plan.conflicts.push(Conflict { path: path.to_owned(), reason, wanted });
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    fn change(&mut self, path: &str, before: Option<String>, after: Option<String>) {
+        if before != after {
+            self.changes.push(Change { path: path.to_owned(), before, after });
+        }
+    }
+
+    /// The changes as a unified diff.
+    pub fn diff(&self) -> String {
+        self.changes.iter().map(Change::diff).collect()
+    }
+}
+
+impl Change {
+    /// What happens to the file, in one word.
+    pub fn verb(&self) -> &'static str {
+        match (&self.before, &self.after) {
+            (None, _) => "create",
+            (_, None) => "remove",
+            _ => "update",
+        }
+    }
+
+    /// The change as a unified diff.
+    pub fn diff(&self) -> String {
+        let before = self.before.as_deref().unwrap_or_default();
+        let after = self.after.as_deref().unwrap_or_default();
+        let name = |side: &Option<String>, prefix: &str| match side {
+            Some(_) => format!("{prefix}/{}", self.path),
+            None => "/dev/null".to_owned(),
+        };
+        let patch = diffy::create_patch(before, after).to_string();
+        // The first two lines name the files.
+        let hunks = patch.splitn(3, '\n').nth(2).unwrap_or_default();
+        let mut text = String::new();
+        let _ = write!(text, "--- {}\n+++ {}\n{hunks}", name(&self.before, "a"), name(&self.after, "b"));
+        text
+    }
+}
+
+enum Decision {
+    Leave,
+    Write(Option<String>),
+    Conflict(&'static str),
+}
+
+fn decide(path: &str, base: Option<&str>, target: Option<&str>, disk: Option<&str>) -> Decision {
+    if disk == target {
+        return Decision::Leave;
+    }
+    if disk == base {
+        return Decision::Write(target.map(str::to_owned));
+    }
+    match (base, target, disk) {
+        (Some(_), None, _) => Decision::Conflict("has changes of yours and would be removed"),
+        (_, _, None) => Decision::Conflict("was removed by you and would be changed"),
+        (None, _, Some(_)) => Decision::Conflict("exists already"),
+        (Some(base), Some(target), Some(disk)) => match merge::merge(path, base, target, disk) {
+            Some(merged) => Decision::Write(Some(merged)),
+            None => Decision::Conflict("has changes of yours at the same place"),
+        },
+    }
+}
+
+fn read(root: &Path, path: &str) -> Result<Option<String>, ReadError> {
+    match std::fs::read(root.join(path)) {
+        // A file that is no text is the user's: never equal to what is generated.
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ReadError { path: path.to_owned(), source }),
+    }
+}

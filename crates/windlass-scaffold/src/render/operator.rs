@@ -1,0 +1,146 @@
+//! The operator's program, its controllers, webhooks and tests.
+
+use minijinja::{Value, context};
+
+use super::{group_modules, modules, type_path, version_modules};
+use crate::name::ControllerName;
+use crate::project::{Project, Resource};
+use crate::template;
+use crate::tree::Tree;
+
+pub(super) fn render(project: &Project, common: &Value, tree: &mut Tree) {
+    tree.add("src/main.rs", template::render("operator/main.rs", common.clone()));
+    tree.add("src/lib.rs", template::render("operator/lib.rs", common.clone()));
+    controllers(project, common, tree);
+    if project.has_webhooks() {
+        webhooks(project, common, tree);
+    }
+    tests(project, common, tree);
+}
+
+fn controllers(project: &Project, common: &Value, tree: &mut Tree) {
+    let mut leaves = Vec::new();
+    for resource in &project.resources {
+        for name in resource.controllers() {
+            let mut modules = group_modules(project, resource);
+            modules.push(name.module());
+            let path = format!("src/controller/{}.rs", modules.join("/"));
+            tree.add(path, reconciler(project, resource, &name, common));
+            leaves.push(modules);
+        }
+    }
+    let header = super::header(project);
+    let about = |path: &[String]| format!("Controllers of the group {}.", path.join(".").replace('_', "-"));
+    modules::add(tree, "src/controller", &header, &leaves, about);
+    let mut paths: Vec<String> = leaves.iter().map(|leaf| leaf.join("::")).collect();
+    paths.sort_unstable();
+    let values = context! { modules => modules::top(&leaves), controllers => paths, ..common.clone() };
+    tree.add("src/controller.rs", template::render("operator/controller.rs", values));
+}
+
+fn reconciler(project: &Project, resource: &Resource, name: &ControllerName, common: &Value) -> String {
+    let path = type_path(project, resource);
+    let name_of_template =
+        if resource.api.is_some() { "operator/reconciler.rs" } else { "operator/reconciler_foreign.rs" };
+    let values = context! {
+        kind => resource.kind.as_str(),
+        variable => resource.kind.module(),
+        types => path.import,
+        type => path.path,
+        controller => name.as_str(),
+        finalizer => format!("{}/{}", resource.qualified_group(), name),
+        ..common.clone()
+    };
+    template::render(name_of_template, values)
+}
+
+fn webhooks(project: &Project, common: &Value, tree: &mut Tree) {
+    let mut leaves = Vec::new();
+    let mut conversions = Vec::new();
+    for resource in &project.resources {
+        let Some(set) = &resource.webhooks else { continue };
+        let types = type_path(project, resource);
+        if set.conversion {
+            let krate = format!("{}_api", project.project_name.module());
+            let path = |version: &Resource| {
+                format!("{krate}::{}::{}", version_modules(project, version).join("::"), version.kind)
+            };
+            let spokes = super::api::conversions(project).into_iter().filter(|(hub, _)| *hub == resource);
+            let spokes: Vec<String> = spokes.map(|(_, spoke)| path(spoke)).collect();
+            conversions.push((path(resource), spokes));
+        }
+        if set.defaulting || set.validation {
+            let mut modules = version_modules(project, resource);
+            modules.push(resource.kind.module());
+            let (variable, path) = (resource.kind.module(), &types.path);
+            let request = format!("request: &Request<{path}>");
+            let object = |kind: &str| format!("_{variable}: &{kind}{path}");
+            let values = context! {
+                kind => resource.kind.as_str(),
+                set_defaults => method("set_defaults", &[object("mut "), format!("_{request}")], "Result<(), Denied>"),
+                validate_create => method("validate_create", &[object(""), format!("_{request}")], "Verdict"),
+                validate_update => method(
+                    "validate_update",
+                    &[format!("_old: &{path}"), format!("new: &{path}"), request.clone()],
+                    "Verdict",
+                ),
+                validate_delete => method("validate_delete", &[object(""), format!("_{request}")], "Verdict"),
+                types => types.import,
+                type => path,
+                defaulting => set.defaulting,
+                validation => set.validation,
+                ..common.clone()
+            };
+            tree.add(format!("src/webhook/{}.rs", modules.join("/")), template::render("webhook/kind.rs", values));
+            leaves.push(modules);
+        }
+    }
+    let header = super::header(project);
+    modules::add(tree, "src/webhook", &header, &leaves, |path| format!("Webhooks of {}.", path.join(", ")));
+    let mut paths: Vec<String> = leaves.iter().map(|leaf| leaf.join("::")).collect();
+    paths.sort_unstable();
+    let values = context! {
+        modules => modules::top(&leaves),
+        webhook_paths => paths,
+        conversion_calls => conversions,
+        ..common.clone()
+    };
+    tree.add("src/webhook.rs", template::render("webhook/webhook.rs", values));
+}
+
+fn tests(project: &Project, common: &Value, tree: &mut Tree) {
+    let mut names = Vec::new();
+    for resource in &project.resources {
+        let Some(api) = &resource.api else { continue };
+        // A kind with several controllers, or none, is left to the user.
+        if resource.controllers().is_empty() {
+            continue;
+        }
+        let mut parts = group_modules(project, resource);
+        parts.push(resource.kind.module());
+        let name = parts.join("_");
+        let path = type_path(project, resource);
+        let values = context! {
+            kind => resource.kind.as_str(),
+            spec => format!("{}Spec", path.path),
+            types => path.import,
+            type => path.path,
+            namespaced => api.namespaced,
+            ..common.clone()
+        };
+        tree.add(format!("tests/it/{name}.rs"), template::render("tests/kind.rs", values));
+        names.push(name);
+    }
+    names.sort_unstable();
+    let values = context! { tests => names, ..common.clone() };
+    tree.add("tests/it/main.rs", template::render("tests/main.rs", values));
+}
+
+/// The head of a method, broken into lines as rustfmt does.
+fn method(name: &str, arguments: &[String], result: &str) -> String {
+    let line = format!("    async fn {name}(&self, {}) -> {result}", arguments.join(", "));
+    if line.len() + " {".len() <= super::LINE {
+        return line;
+    }
+    format!("    async fn {name}(\n        &self,\n        {},\n    ) -> {result}", arguments.join(",\n        "))
+}

@@ -1,0 +1,118 @@
+//! A project on disk: what ties descriptions, plans and files together.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::command::CommandError;
+use crate::plan::{Conflict, Plan, ReadError};
+use crate::project::{FILE, Project, ProjectError};
+use crate::render::render;
+use crate::tree::Tree;
+use crate::write::{self, WriteError};
+
+/// Why a project could not be changed. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum ScaffoldError {
+    #[error(
+        "there is no project here: {path} has no file PROJECT; run `windlass init`, or go to the project's directory"
+    )]
+    NoProject { path: String },
+    #[error("{path} has a project already")]
+    ProjectExists { path: String },
+    #[error(transparent)]
+    Project(#[from] ProjectError),
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error("{}", conflicts(.0))]
+    Conflicts(Vec<Conflict>),
+}
+
+fn conflicts(conflicts: &[Conflict]) -> String {
+    let mut text = String::from("nothing was changed, because files would lose what you wrote:\n");
+    for conflict in conflicts {
+        let _ = writeln!(text, "  {} {}", conflict.path, conflict.reason);
+    }
+    text.push_str(
+        "Add --force to replace these files; `git diff` then shows what was lost. The change would have been:\n",
+    );
+    for conflict in conflicts {
+        text.push_str(&conflict.wanted.diff());
+    }
+    text
+}
+
+/// How a change is carried out.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Mode {
+    /// Nothing is written.
+    pub dry_run: bool,
+    /// Files with changes of the user are replaced.
+    pub force: bool,
+}
+
+/// Reads the project of a directory, after what an earlier command was ended in has been finished.
+///
+/// # Errors
+/// If there is none, or it cannot be read.
+pub fn open(root: &Path) -> Result<Project, ScaffoldError> {
+    write::finish(root)?;
+    match std::fs::read_to_string(root.join(FILE)) {
+        Ok(text) => Ok(Project::parse(&text)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(ScaffoldError::NoProject { path: root.display().to_string() })
+        }
+        Err(error) => Err(ProjectError::Syntax(error.to_string()).into()),
+    }
+}
+
+/// Checks that a directory has no project.
+///
+/// # Errors
+/// If it has one.
+pub fn ensure_new(root: &Path) -> Result<(), ScaffoldError> {
+    if root.join(FILE).exists() {
+        return Err(ScaffoldError::ProjectExists { path: root.display().to_string() });
+    }
+    Ok(())
+}
+
+/// Writes a new project.
+///
+/// # Errors
+/// If there is one, or if files are in its way.
+pub fn init(root: &Path, project: &Project, mode: Mode) -> Result<Plan, ScaffoldError> {
+    ensure_new(root)?;
+    carry_out(root, &Tree::default(), &render(project), mode)
+}
+
+/// Changes a project.
+///
+/// # Errors
+/// If the change is refused or contradicts what the user has changed.
+pub fn change(
+    root: &Path,
+    mode: Mode,
+    change: impl FnOnce(&mut Project) -> Result<(), CommandError>,
+) -> Result<Plan, ScaffoldError> {
+    let before = open(root)?;
+    let mut after = before.clone();
+    change(&mut after)?;
+    carry_out(root, &render(&before), &render(&after), mode)
+}
+
+fn carry_out(root: &Path, base: &Tree, target: &Tree, mode: Mode) -> Result<Plan, ScaffoldError> {
+    let plan = Plan::new(root, base, target, mode.force)?;
+    if !plan.conflicts.is_empty() {
+        return Err(ScaffoldError::Conflicts(plan.conflicts));
+    }
+    if !mode.dry_run {
+        write::write(root, &plan)?;
+    }
+    Ok(plan)
+}

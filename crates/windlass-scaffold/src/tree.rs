@@ -1,0 +1,36 @@
+//! A tree of files as a value.
+
+use std::collections::BTreeMap;
+
+/// Files by their path, which is relative to the project and separated by `/`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tree {
+    files: BTreeMap<String, String>,
+}
+
+impl Tree {
+    /// Adds a file.
+    ///
+    /// # Panics
+    /// If there is one of that path: two parts of the scaffold may not write the same file.
+    pub fn add(&mut self, path: impl Into<String>, content: impl Into<String>) {
+        let path = path.into();
+        let earlier = self.files.insert(path.clone(), content.into());
+        assert!(earlier.is_none(), "invariant: {path} is generated once");
+    }
+
+    /// The content of a file.
+    pub fn get(&self, path: &str) -> Option<&str> {
+        self.files.get(path).map(String::as_str)
+    }
+
+    /// All files, ordered by path.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().map(|(path, content)| (path.as_str(), content.as_str()))
+    }
+
+    /// The paths, in order.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+}

@@ -1,0 +1,86 @@
+«header»//! Runs the operator until SIGINT or SIGTERM.
+
+use std::error::Error;
+use std::io::IsTerminal as _;
+%% if webhooks
+use std::path::PathBuf;
+%% endif
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+use windlass::Manager;
+use windlass::lease::LeaderElection;
+%% if webhooks
+
+use «crate»::webhook;
+%% endif
+
+/// The «name» operator.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// Where to serve /metrics, such as :8443; 0 turns it off.
+    #[arg(long, default_value = "0", value_name = "[HOST]:PORT")]
+    metrics_bind_address: String,
+
+    /// Serve metrics over HTTPS, to clients that the API server authorises.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    metrics_secure: bool,
+
+    /// Where to serve /healthz and /readyz; 0 turns it off.
+    #[arg(long, default_value = ":8081", value_name = "[HOST]:PORT")]
+    health_probe_bind_address: String,
+
+    /// Let only one replica work at a time.
+    #[arg(long)]
+    leader_elect: bool,
+%% if namespaced
+
+    /// The namespaces to watch, separated by commas; all if empty.
+    #[arg(long, env = "WATCH_NAMESPACE", value_delimiter = ',', value_name = "NAMESPACES")]
+    watch_namespace: Vec<String>,
+%% endif
+%% if webhooks
+
+    /// A directory with tls.crt and tls.key for the webhooks. The operator makes its own certificates otherwise.
+    #[arg(long, value_name = "DIRECTORY")]
+    webhook_cert_path: Option<PathBuf>,
+%% endif
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if std::io::stderr().is_terminal() {
+        log.init();
+    } else {
+        log.json().init();
+    }
+
+    let client = windlass::config::client().await?;
+%% if webhooks
+    let namespace = client.default_namespace().to_owned();
+%% endif
+    let mut builder = Manager::builder(client)
+        .name("«name»")
+        .definitions(«crate»_api::definitions()?)
+        .metrics(options.metrics_bind_address)
+        .probes(options.health_probe_bind_address);
+    if options.metrics_secure {
+        builder = builder.authenticate_metrics();
+    }
+    if options.leader_elect {
+        builder = builder.leader_election(LeaderElection::new("«name»"));
+    }
+%% if namespaced
+    builder = builder.namespaces(options.watch_namespace.iter().filter(|name| !name.is_empty()));
+%% endif
+%% if webhooks
+    let certificates = webhook::certificates(&namespace, options.webhook_cert_path);
+    builder = builder.webhooks(webhook::webhooks().certificates(certificates));
+%% endif
+    «crate»::operator(builder)?.run().await?;
+    Ok(())
+}

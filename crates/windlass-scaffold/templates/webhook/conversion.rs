@@ -1,0 +1,42 @@
+«header»//! Converts «kind» between its versions. «hub» is the hub: every other version is converted to it and from it.
+
+use windlass::webhook::{Convert, ConvertError};
+
+use super::«variable» as spoke;
+use «hub_path» as hub;
+
+impl Convert<hub::«kind»> for spoke::«kind» {
+    fn into_hub(self) -> Result<hub::«kind», ConvertError> {
+        // Nothing may be lost: keep what the hub has no field for in an annotation.
+        Ok(hub::«kind» {
+            metadata: self.metadata,
+            spec: hub::«kind»Spec { foo: self.spec.foo },
+            status: self.status.map(|status| hub::«kind»Status { conditions: status.conditions }),
+        })
+    }
+
+    fn from_hub(hub: hub::«kind») -> Result<Self, ConvertError> {
+        Ok(spoke::«kind» {
+            metadata: hub.metadata,
+            spec: spoke::«kind»Spec { foo: hub.spec.foo },
+            status: hub.status.map(|status| spoke::«kind»Status { conditions: status.conditions }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::webhook::{hub_round_trip, round_trip};
+
+    use super::{hub, spoke};
+
+    #[test]
+    fn nothing_is_lost() {
+        let spec = hub::«kind»Spec { foo: Some("bar".into()) };
+        let sample = hub::«kind»::new("sample", spec);
+        hub_round_trip::<spoke::«kind», hub::«kind»>(&sample).unwrap();
+        let spec = spoke::«kind»Spec { foo: Some("bar".into()) };
+        let sample = spoke::«kind»::new("sample", spec);
+        round_trip::<spoke::«kind», hub::«kind»>(&sample).unwrap();
+    }
+}

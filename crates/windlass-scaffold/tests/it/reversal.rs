@@ -1,0 +1,145 @@
+//! What is created and deleted again leaves nothing behind.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use windlass_scaffold::command::{self, Webhooks};
+use windlass_scaffold::scaffold::{self, Mode};
+
+use super::{Dir, api, project, selector};
+
+#[test]
+fn a_deleted_kind_leaves_nothing_behind() {
+    let dir = Dir::new(&project());
+    let before = dir.files();
+    dir.create(api("webapp", "v1", "Guestbook"));
+    assert!(dir.files().contains_key("src/controller/guestbook.rs"));
+    dir.run(|project| command::delete_api(project, &selector("v1", "Guestbook")));
+    assert_eq!(dir.files(), before);
+    assert!(!dir.path().join("src/controller").exists());
+}
+
+#[test]
+fn deletion_leaves_the_users_changes() {
+    let dir = Dir::new(&project());
+    dir.create(api("webapp", "v1", "Guestbook"));
+    dir.edit("src/lib.rs", "    Ok(manager)", "    manager.add_ready_check(\"mine\", || Ok(()));\n    Ok(manager)");
+    dir.edit("src/main.rs", "    let options = Options::parse();", "    // Mine.\n    let options = Options::parse();");
+    dir.edit("src/controller.rs", "    Ok(())", "    tracing::info!(\"all added\");\n    Ok(())");
+    dir.edit("Cargo.toml", "clap.workspace = true\n", "anyhow = \"1\"\nclap.workspace = true\n");
+    let before = dir.files();
+    dir.create(api("webapp", "v1", "Order"));
+    let guestbook = selector("v1", "Guestbook");
+    dir.webhook(&guestbook, &Webhooks { defaulting: true, ..Webhooks::default() });
+    let added = dir.read("src/controller.rs");
+    let calls =
+        "    manager.add(guestbook::controller())?;\n    manager.add(order::controller())?;\n    tracing::info!";
+    assert!(added.contains(calls), "{added}");
+    dir.run(|project| command::delete_webhook(project, &guestbook, &Webhooks::default()));
+    dir.run(|project| command::delete_api(project, &selector("v1", "Order")));
+    assert_eq!(dir.files(), before);
+}
+
+#[test]
+fn webhooks_come_one_after_the_other() {
+    let dir = Dir::new(&project());
+    dir.create(api("webapp", "v1", "Guestbook"));
+    let guestbook = selector("v1", "Guestbook");
+    dir.webhook(&guestbook, &Webhooks { defaulting: true, ..Webhooks::default() });
+    dir.edit("src/webhook/v1/guestbook.rs", "        Ok(())", "        // Mine.\n        Ok(())");
+    dir.webhook(&guestbook, &Webhooks { validation: true, ..Webhooks::default() });
+    let text = dir.read("src/webhook/v1/guestbook.rs");
+    assert!(text.contains("// Mine.") && text.contains("impl Validate<v1::Guestbook>"), "{text}");
+}
+
+#[test]
+fn the_same_command_twice_is_refused_and_a_dry_run_writes_nothing() {
+    let dir = Dir::new(&project());
+    let before = dir.files();
+    let mode = Mode { dry_run: true, force: false };
+    let new = api("webapp", "v1", "Guestbook");
+    let plan = scaffold::change(dir.path(), mode, |project| command::create_api(project, new.clone())).unwrap();
+    assert!(plan.diff().contains("+++ b/src/controller/guestbook.rs"), "{}", plan.diff());
+    assert_eq!(dir.files(), before);
+    dir.create(new.clone());
+    let again = scaffold::change(dir.path(), Mode::default(), |project| command::create_api(project, new));
+    assert!(again.unwrap_err().to_string().contains("exists already"));
+}
+
+#[test]
+fn kinds_of_other_projects_bring_their_crate() {
+    let dir = Dir::new(&project());
+    let before = dir.files();
+    let external = command::External {
+        path: "their_api::v1".into(),
+        domain: Some(super::Domain::new("io").unwrap()),
+        module: Some("their-api = \"1\"".into()),
+    };
+    dir.create(super::NewApi { resource: false, external: Some(external), ..api("cert-manager", "v1", "Issuer") });
+    assert!(dir.read("Cargo.toml").contains("their-api = \"1\"\ntokio.workspace"), "{}", dir.read("Cargo.toml"));
+    let reconciler = dir.read("src/controller/issuer.rs");
+    assert!(
+        reconciler.contains("use their_api::v1;") && reconciler.contains("Controller::<v1::Issuer>"),
+        "{reconciler}"
+    );
+    dir.run(|project| command::delete_api(project, &selector("v1", "Issuer")));
+    assert_eq!(dir.files(), before);
+}
+
+/// Things that can be created.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Api(&'static str, &'static str, &'static str),
+    Webhook(&'static str, &'static str, bool),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let api = (select(vec!["webapp", "batch"]), select(vec!["v1", "v1beta1"]), select(vec!["At", "IPPool", "Home"]));
+    let webhook = (select(vec!["v1", "v1beta1"]), select(vec!["At", "IPPool", "Home"]), any::<bool>());
+    let step = prop_oneof![
+        api.prop_map(|(group, version, kind)| Step::Api(group, version, kind)),
+        webhook.prop_map(|(version, kind, defaulting)| Step::Webhook(version, kind, defaulting)),
+    ];
+    proptest::collection::vec(step, 1..8)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Every command that succeeds can be taken back, in the reverse order, file by file.
+    #[test]
+    fn everything_can_be_taken_back(multigroup in any::<bool>(), namespaced in any::<bool>(), steps in steps()) {
+        let mut new = project();
+        new.multigroup = multigroup;
+        new.namespaced = namespaced;
+        let dir = Dir::new(&new);
+        let mut undo = Vec::new();
+        for step in steps {
+            let before = dir.files();
+            let done = scaffold::change(dir.path(), Mode::default(), |project| match step {
+                Step::Api(group, version, kind) => command::create_api(project, super::NewApi { controller: version == "v1", ..api(group, version, kind) }),
+                Step::Webhook(version, kind, defaulting) => {
+                    let wanted = Webhooks { defaulting, validation: !defaulting, ..Webhooks::default() };
+                    command::create_webhook(project, &selector(version, kind), &wanted)
+                }
+            });
+            if done.is_ok() {
+                undo.push((step, before));
+            } else {
+                prop_assert_eq!(dir.files(), before);
+            }
+        }
+        for (step, before) in undo.into_iter().rev() {
+            dir.run(|project| match step {
+                Step::Api(group, version, kind) => {
+                    let group = Some(super::Group::new(group).unwrap());
+                    command::delete_api(project, &super::Selector { group, ..selector(version, kind) })
+                }
+                Step::Webhook(version, kind, defaulting) => {
+                    let gone = Webhooks { defaulting, validation: !defaulting, ..Webhooks::default() };
+                    command::delete_webhook(project, &selector(version, kind), &gone)
+                }
+            });
+            prop_assert_eq!(dir.files(), before);
+        }
+    }
+}
