@@ -24,7 +24,7 @@ pub fn render(project: &Project) -> Tree {
     tree.add(crate::project::FILE, project.to_text());
     let common = common(project);
     for (path, name) in [
-        ("Cargo.toml", "root/Cargo.toml"),
+        ("Cargo.toml", "root/cargo.toml.in"),
         (".gitignore", "root/gitignore"),
         (".dockerignore", "root/dockerignore"),
         ("Dockerfile", "root/Dockerfile"),

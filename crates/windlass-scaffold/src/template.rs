@@ -1,7 +1,8 @@
 //! The templates of generated files.
 //!
 //! A template is the file itself with «variables» and lines that begin with `%%` for conditions and loops: the usual
-//! braces mean something in Rust, YAML, TOML and Helm already.
+//! braces mean something in Rust, YAML, TOML and Helm already. No template is called `Cargo.toml`: Cargo would take its
+//! directory for another package and leave it out.
 
 use std::sync::LazyLock;
 
@@ -15,7 +16,7 @@ macro_rules! templates {
 }
 
 templates![
-    "root/Cargo.toml",
+    "root/cargo.toml.in",
     "root/gitignore",
     "root/dockerignore",
     "root/Dockerfile",
@@ -25,7 +26,7 @@ templates![
     "root/README.md",
     "root/AGENTS.md",
     "root/test.yml",
-    "api/Cargo.toml",
+    "api/cargo.toml.in",
     "api/types.rs",
     "operator/main.rs",
     "operator/lib.rs",

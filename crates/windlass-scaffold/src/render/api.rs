@@ -10,7 +10,7 @@ use crate::template;
 use crate::tree::Tree;
 
 pub(super) fn render(project: &Project, common: &Value, tree: &mut Tree) {
-    tree.add("api/Cargo.toml", template::render("api/Cargo.toml", common.clone()));
+    tree.add("api/Cargo.toml", template::render("api/cargo.toml.in", common.clone()));
     let declared: Vec<&Resource> = project.resources.iter().filter(|resource| resource.api.is_some()).collect();
     for resource in &declared {
         types(project, resource, common, tree);
