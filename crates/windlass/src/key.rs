@@ -22,6 +22,23 @@ use crate::object::AsObject;
 /// assert_eq!(key.to_string(), "pets/thor");
 /// assert_eq!(ObjectKey::cluster("node-1").namespace(), None);
 /// ```
+///
+/// Functions that take `impl Into<ObjectKey>` take a key, a reference to one, an object, or text:
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::ObjectKey;
+///
+/// let key = ObjectKey::new("pets", "thor");
+/// assert_eq!(ObjectKey::from("pets/thor"), key);
+/// assert_eq!(ObjectKey::from(("pets", "thor")), key);
+/// assert_eq!(ObjectKey::from("node-1"), ObjectKey::cluster("node-1"));
+///
+/// let mut map = ConfigMap::default();
+/// map.metadata.name = Some("thor".into());
+/// map.metadata.namespace = Some("pets".into());
+/// assert_eq!(ObjectKey::from(&map), key);
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
     /// `namespace/name`, or `name` alone. Neither may contain a slash, as the API has it, so that
@@ -77,6 +94,27 @@ impl fmt::Display for ObjectKey {
 impl fmt::Debug for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", &*self.joined)
+    }
+}
+
+impl From<&ObjectKey> for ObjectKey {
+    fn from(key: &ObjectKey) -> Self {
+        key.clone()
+    }
+}
+
+impl From<&str> for ObjectKey {
+    /// `namespace/name`, as keys are shown, or the name alone.
+    fn from(key: &str) -> Self {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        Self::new(namespace, name)
+    }
+}
+
+impl From<(&str, &str)> for ObjectKey {
+    /// Namespace and name.
+    fn from((namespace, name): (&str, &str)) -> Self {
+        Self::new(namespace, name)
     }
 }
 
