@@ -70,7 +70,7 @@ use crate::shard::Sharding;
 use panics::Health;
 use permits::Permits;
 use reconcile::{AnyReconciler, OfKeys, OfObjects};
-use source::{KindSource, Map, Primary, Source, StreamSource};
+use source::{KindSource, Map, PollSource, Primary, Source, StreamSource};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -338,18 +338,20 @@ impl<K: Object> Controller<K> {
     /// durations. So keys that come while their shard changes hands, or is not held yet, are
     /// reconciled by the replica that takes it, perhaps once more than needed.
     ///
+    /// For an external system that has to be asked, [`poll`](Self::poll) is simpler.
+    ///
     /// ```
-    /// # use std::time::Duration;
     /// # use futures::{StreamExt, stream};
     /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use tokio::sync::mpsc::Receiver;
     /// # use windlass::{Controller, ObjectKey};
-    /// // Every minute all ConfigMaps are reconciled.
-    /// let controller = Controller::<ConfigMap>::new("settings").source(|ctx| {
-    ///     let minutes = stream::repeat(ctx).then(async |ctx| {
-    ///         tokio::time::sleep(Duration::from_secs(60)).await;
-    ///         stream::iter(ctx.lister::<ConfigMap>().keys())
-    ///     });
-    ///     minutes.flatten()
+    /// # fn subscribe() -> Receiver<String> { tokio::sync::mpsc::channel(1).1 }
+    /// // A message names a ConfigMap as `namespace/name`.
+    /// let controller = Controller::<ConfigMap>::new("settings").source(|_ctx| {
+    ///     stream::unfold(subscribe(), async |mut messages| {
+    ///         let message = messages.recv().await?;
+    ///         Some((ObjectKey::from(&*message), messages))
+    ///     })
     /// });
     /// ```
     pub fn source<F, S>(mut self, stream: F) -> Self
@@ -358,6 +360,43 @@ impl<K: Object> Controller<K> {
         S: Stream<Item = ObjectKey> + Send + 'static,
     {
         self.sources.push(Box::new(|_| Box::new(StreamSource::new(stream))));
+        self
+    }
+
+    /// Also wakes the keys that a function returns: when the controller has started and its caches are filled, and then
+    /// again and again, with a pause of `interval` after each call. The call under way is dropped when the controller
+    /// stops.
+    ///
+    /// A function that fails returns no keys, and logs why; it is called again after the interval. A panic is logged,
+    /// and counted in `windlass_source_panics_total`, and the function is called again after a second. In a
+    /// [sharded](crate::shard) controller every replica calls the function; see [`source`](Self::source).
+    ///
+    /// ```
+    /// # use std::{collections::BTreeSet, sync::Arc, time::Duration};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::{Controller, ObjectKey};
+    /// # struct Billing;
+    /// # impl Billing { async fn overdue(&self) -> BTreeSet<String> { BTreeSet::new() } }
+    /// use windlass::controller::SourceContext;
+    ///
+    /// /// The ConfigMaps of customers whose invoices are overdue.
+    /// async fn overdue(ctx: SourceContext, billing: Arc<Billing>) -> Vec<ObjectKey> {
+    ///     let customers = billing.overdue().await;
+    ///     let late = |map: &ConfigMap| map.metadata.name.as_ref().is_some_and(|name| customers.contains(name));
+    ///     ctx.lister().filter(late).iter().map(ObjectKey::of).collect()
+    /// }
+    ///
+    /// let billing = Arc::new(Billing);
+    /// let controller = Controller::<ConfigMap>::new("customers")
+    ///     .poll(Duration::from_secs(60), move |ctx| overdue(ctx, Arc::clone(&billing)));
+    /// ```
+    pub fn poll<F, R, I>(mut self, interval: Duration, keys: F) -> Self
+    where
+        F: Fn(SourceContext) -> R + Send + Sync + 'static,
+        R: Future<Output = I> + Send + 'static,
+        I: IntoIterator<Item = ObjectKey>,
+    {
+        self.sources.push(Box::new(move |_| Box::new(PollSource::new(interval, keys))));
         self
     }
 

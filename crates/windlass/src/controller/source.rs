@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -190,6 +191,42 @@ impl Source for StreamSource {
             sink.take(key);
             std::future::ready(())
         })))
+    }
+}
+
+type PollFn = Arc<dyn Fn(SourceContext) -> BoxFuture<'static, Vec<ObjectKey>> + Send + Sync>;
+
+/// Keys that a function is asked for at intervals.
+pub(super) struct PollSource {
+    interval: Duration,
+    keys: PollFn,
+}
+
+impl PollSource {
+    pub(super) fn new<R, I>(interval: Duration, keys: impl Fn(SourceContext) -> R + Send + Sync + 'static) -> Self
+    where
+        R: Future<Output = I> + Send + 'static,
+        I: IntoIterator<Item = ObjectKey>,
+    {
+        let keys: PollFn = Arc::new(move |ctx| {
+            let keys = keys(ctx);
+            Box::pin(async move { keys.await.into_iter().collect() })
+        });
+        Self { interval, keys }
+    }
+}
+
+impl Source for PollSource {
+    fn feed(&self, ctx: &SourceContext, sink: Sink) -> Option<BoxFuture<'static, ()>> {
+        let (interval, keys, ctx) = (self.interval, Arc::clone(&self.keys), ctx.clone());
+        Some(Box::pin(async move {
+            loop {
+                for key in keys(ctx.clone()).await {
+                    sink.take(key);
+                }
+                tokio::time::sleep(interval).await;
+            }
+        }))
     }
 }
 

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
+use tokio::time::Instant;
 use tower::ServiceExt;
 use windlass::controller::{SourceContext, from_key_fn};
 use windlass::manager::ManagerError;
@@ -165,6 +166,36 @@ async fn a_stream_that_panics_starts_over_and_a_delay_without_end_stops_nobody()
     for name in ["before", "broken", "after"] {
         wait_for(name, async || log.contains(&format!("default/{name}"))).await;
     }
+    running.stop().await.expect("stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_wakes_keys_at_start_and_at_intervals() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let (log, polls) = (Log::<String>::default(), Log::<(Instant, usize)>::default());
+    let polled = polls.clone();
+    let mut manager = bench.manager();
+    let poll = move |ctx: SourceContext| {
+        let polled = polled.clone();
+        async move {
+            polled.push((Instant::now(), ctx.lister::<Pet>().keys().len()));
+            // The interval begins when the poll ends.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(polled.len() != 2, "a bug of the user's");
+            [ObjectKey::new("default", format!("polled-{}", polled.len()))]
+        }
+    };
+    let controller = Controller::<Pet>::new("pet").poll(Duration::from_secs(3), poll);
+    manager.add(controller.complete_keyed(noting(&log))).expect("added");
+    let running = Running::start(manager);
+    for key in ["default/polled-1", "default/polled-3", "default/polled-4"] {
+        wait_for(key, async || log.contains(&key.to_owned())).await;
+    }
+    let polls = polls.entries();
+    assert!(polls.iter().all(|(_, known)| *known == 1), "the caches are filled: {polls:?}");
+    let pauses: Vec<_> = polls.windows(2).map(|pair| pair[1].0.duration_since(pair[0].0).as_secs()).collect();
+    assert_eq!(pauses[..3], [4, 2, 4], "a panic makes the pause one second");
     running.stop().await.expect("stopped");
 }
 
