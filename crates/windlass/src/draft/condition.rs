@@ -17,6 +17,9 @@ impl<K: Object> Draft<K> {
     /// only when the status does, so that setting the same again is no change and [commits](Self::commit) nothing.
     /// Other fields of a condition that is there stay, and fields that its type does not have are left out.
     ///
+    /// Returns whether the condition changes: it was not there, or had another status or reason. That is the moment
+    /// for an event. Another message or generation alone is committed, too, but is no change in this sense.
+    ///
     /// A status that is missing is made. If the type has no place for conditions, or the status has other fields that
     /// must be set first, committing fails with [`ClientError::Condition`](crate::client::ClientError::Condition)
     /// and sends nothing.
@@ -29,7 +32,9 @@ impl<K: Object> Draft<K> {
     ///
     /// async fn reconcile(shop: Arc<Deployment>, ctx: Context) -> windlass::Result {
     ///     let mut draft = ctx.draft(&shop);
-    ///     draft.condition("Ready", true, "Stored", "the shop is open");
+    ///     if draft.condition("Ready", true, "Stored", "the shop is open") {
+    ///         ctx.recorder().normal(&shop, "Stored", "the shop is open");
+    ///     }
     ///     draft.condition("Audited", ConditionStatus::Unknown, "NoAnswer", "the auditor was not reached");
     ///     draft.commit(&ctx).await?;
     ///     Ok(Outcome::Done)
@@ -41,16 +46,19 @@ impl<K: Object> Draft<K> {
         status: impl Into<ConditionStatus>,
         reason: impl Into<String>,
         message: impl Into<String>,
-    ) -> &mut Self {
+    ) -> bool {
         let condition = conditions::new(type_, status, reason, message).observed(self.base.meta().generation);
         match with_condition(&self.object, &condition, Timestamp::now()) {
-            Ok(Some(object)) => self.object = object,
-            Ok(None) => {}
+            Ok(Some((object, changes))) => {
+                self.object = object;
+                changes
+            }
+            Ok(None) => false,
             Err(reason) => {
                 self.refused.get_or_insert(Refused { condition: condition.type_, reason });
+                false
             }
         }
-        self
     }
 }
 
@@ -61,9 +69,19 @@ pub(super) struct Refused {
     pub(super) reason: String,
 }
 
-/// The object with a condition; `None` if it has that already. The error says why it cannot have one.
-fn with_condition<K: Object>(object: &K, condition: &NewCondition, now: Timestamp) -> Result<Option<K>, String> {
+/// The object with a condition, and whether that has another status or reason than before; `None` if the object has the
+/// condition already. The error says why it cannot have one.
+fn with_condition<K: Object>(
+    object: &K,
+    condition: &NewCondition,
+    now: Timestamp,
+) -> Result<Option<(K, bool)>, String> {
     let mut json = serde_json::to_value(object).map_err(|error| error.to_string())?;
+    let list = json["status"]["conditions"].as_array();
+    let before = list.and_then(|list| list.iter().find(|known| known["type"] == condition.type_));
+    let changes = before.is_none_or(|before| {
+        before["status"] != condition.status.as_str() || before["reason"] != condition.reason.as_str()
+    });
     if !set(&mut json, condition, now)? {
         return Ok(None);
     }
@@ -73,7 +91,7 @@ fn with_condition<K: Object>(object: &K, condition: &NewCondition, now: Timestam
     let is_set = |known: &Value| known["type"] == condition.type_ && known["status"] == condition.status.as_str();
     let list = shown["status"]["conditions"].as_array();
     if list.is_some_and(|list| list.iter().any(is_set)) {
-        Ok(Some(changed))
+        Ok(Some((changed, changes)))
     } else {
         Err("its type has no list `status.conditions`".to_owned())
     }
@@ -170,7 +188,7 @@ mod tests {
         node.metadata.generation = Some(1);
         node.status = serde_json::from_value(json!({"conditions": [heartbeat]})).unwrap();
         let lost = conditions::new("Ready", false, "Lost", "no answer").observed(1);
-        let node = with_condition(&node, &lost, at(2)).unwrap().unwrap();
+        let (node, _) = with_condition(&node, &lost, at(2)).unwrap().unwrap();
         let condition = &node.status.unwrap().conditions.unwrap()[0];
         assert_eq!((condition.status.as_str(), condition.reason.as_deref()), ("False", Some("Lost")));
         assert_eq!(condition.last_heartbeat_time, Some(Time(at(1))));
@@ -180,15 +198,29 @@ mod tests {
     #[test]
     fn types_with_and_without_conditions_are_told_apart() {
         let ready = conditions::new("Ready", true, "Stored", "");
-        let deployment = with_condition(&Deployment::default(), &ready, at(1)).unwrap().unwrap();
+        let (deployment, _) = with_condition(&Deployment::default(), &ready, at(1)).unwrap().unwrap();
         assert_eq!(deployment.status.unwrap().conditions.unwrap()[0].type_, "Ready");
         let dynamic: DynamicObject = serde_json::from_value(json!({"metadata": {}})).unwrap();
-        let dynamic = with_condition(&dynamic, &ready, at(1)).unwrap().unwrap();
+        let (dynamic, _) = with_condition(&dynamic, &ready, at(1)).unwrap().unwrap();
         assert_eq!(dynamic.data["status"]["conditions"][0]["status"], "True");
         let none = with_condition(&ConfigMap::default(), &ready, at(1)).map(drop);
         assert_eq!(none, Err("its type has no list `status.conditions`".to_owned()));
         let text: DynamicObject = serde_json::from_value(json!({"metadata": {}, "status": "fine"})).unwrap();
         assert_eq!(with_condition(&text, &ready, at(1)).map(drop), Err("its status is not an object".to_owned()));
+    }
+
+    #[test]
+    fn a_change_of_status_or_reason_is_told() {
+        let mut draft = Draft::new(Arc::new(Deployment::default()));
+        assert!(draft.condition("Ready", false, "RollingOut", "0 of 2"), "it was not there");
+        assert!(!draft.condition("Ready", false, "RollingOut", "0 of 2"));
+        assert!(!draft.condition("Ready", false, "RollingOut", "1 of 2"), "another message");
+        let list = draft.status.as_ref().unwrap().conditions.as_ref().unwrap();
+        assert_eq!(list[0].message.as_deref(), Some("1 of 2"));
+        assert!(draft.condition("Ready", false, "Paused", "1 of 2"), "another reason");
+        assert!(draft.condition("Ready", true, "Paused", "1 of 2"), "another status");
+        let mut none = Draft::new(Arc::new(ConfigMap::default()));
+        assert!(!none.condition("Ready", true, "Stored", ""), "the type has no conditions");
     }
 
     /// A status with a field that must be there.
@@ -212,7 +244,8 @@ mod tests {
         assert!(reason.contains("the status cannot be made: missing field `id`"), "{reason}");
         let mut draft = Draft::new(Arc::new(Strict::new("x", StrictSpec {})));
         draft.status = Some(StrictStatus { id: "7".into(), conditions: Vec::new() });
-        draft.condition("Ready", true, "Stored", "").condition("Fed", false, "Hungry", "");
+        assert!(draft.condition("Ready", true, "Stored", ""));
+        assert!(draft.condition("Fed", false, "Hungry", ""));
         assert!(draft.refused.is_none());
         assert_eq!(draft.status.as_ref().unwrap().conditions.len(), 2);
     }

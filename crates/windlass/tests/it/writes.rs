@@ -737,7 +737,8 @@ async fn a_condition_knows_generation_and_time() {
     let client = bench.client();
     let thor = Arc::new(client.create(&pet("thor")).await.expect("created"));
     let mut draft = Draft::new(Arc::clone(&thor));
-    draft.condition("Ready", true, "Stored", "in the store").condition("Fed", false, "Hungry", "");
+    assert!(draft.condition("Ready", true, "Stored", "in the store"));
+    draft.condition("Fed", false, "Hungry", "");
     assert_eq!(draft.commit(&client).await.expect("committed"), committed(false, true));
     let stored = draft.status.clone().expect("a status").conditions;
     assert!(conditions::is_current(&stored, "Ready", thor.metadata.generation.expect("a generation")));
