@@ -263,7 +263,8 @@ impl Webhooks {
         self.admission(Admission::defaulting(defaulter))
     }
 
-    /// Validates a kind.
+    /// Validates a kind, on the validator's [operations](Validate::OPERATIONS): creates and updates, unless it names
+    /// others.
     pub fn validator<K: Object>(self, validator: impl Validate<K>) -> Self
     where
         K::DynamicType: Default,

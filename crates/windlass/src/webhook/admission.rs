@@ -73,8 +73,8 @@ pub trait Defaulter<K: Object>: Send + Sync + 'static {
 
 /// Decides whether an object may be as it is.
 ///
-/// Unless [told otherwise](Admission::operations), creates and updates are validated, deletes are
-/// not.
+/// Creates and updates are validated. A validator of deletes says so in [`OPERATIONS`](Self::OPERATIONS), as below;
+/// [`Admission::operations`] can still choose others.
 ///
 /// An object in the request that does not fit the type is refused. One that is stored and no longer does,
 /// as when a field has become required since, can still be repaired and deleted, with a warning that says
@@ -99,7 +99,33 @@ pub trait Defaulter<K: Object>: Send + Sync + 'static {
 ///     }
 /// }
 /// ```
+///
+/// A validator that is asked about deletes, too:
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::webhook::{Denied, Operation, Request, Validate, Verdict, Warnings, Webhooks};
+///
+/// struct Protected;
+///
+/// impl Validate<ConfigMap> for Protected {
+///     const OPERATIONS: &'static [Operation] = &[Operation::Create, Operation::Update, Operation::Delete];
+///
+///     async fn validate_create(&self, _: &ConfigMap, _: &Request<ConfigMap>) -> Verdict {
+///         Ok(Warnings::none())
+///     }
+///
+///     async fn validate_delete(&self, map: &ConfigMap, _: &Request<ConfigMap>) -> Verdict {
+///         if map.immutable == Some(true) { Err(Denied::new("it stays")) } else { Ok(Warnings::none()) }
+///     }
+/// }
+///
+/// let webhooks = Webhooks::new().validator::<ConfigMap>(Protected);
+/// ```
 pub trait Validate<K: Object>: Send + Sync + 'static {
+    /// What the validator is asked about: creates and updates, unless an implementation says otherwise.
+    const OPERATIONS: &'static [Operation] = &[Operation::Create, Operation::Update];
+
     /// Decides about a new object.
     fn validate_create(&self, object: &K, request: &Request<K>) -> impl Future<Output = Verdict> + Send;
 
@@ -110,7 +136,8 @@ pub trait Validate<K: Object>: Send + Sync + 'static {
         self.validate_create(new, request)
     }
 
-    /// Decides whether an object may go; by default it may.
+    /// Decides whether an object may go; by default it may. [`OPERATIONS`](Self::OPERATIONS) must name
+    /// [`Operation::Delete`], or API servers do not ask.
     fn validate_delete(&self, object: &K, request: &Request<K>) -> impl Future<Output = Verdict> + Send {
         let _ = (object, request);
         async { Ok(Warnings::none()) }
@@ -181,6 +208,10 @@ impl Phase {
         };
         format!("{name}-{phase}-webhook-configuration")
     }
+}
+
+fn operations_of<K: Object, V: Validate<K>>(_: &V) -> &'static [Operation] {
+    V::OPERATIONS
 }
 
 /// What becomes of a request when the webhook cannot be asked.
@@ -256,17 +287,19 @@ impl Admission {
         Self::for_kind::<K>(Phase::Mutating, respond)
     }
 
-    /// A validating webhook at controller-runtime's path, `/validate-<group>-<version>-<kind>`.
+    /// A validating webhook at controller-runtime's path, `/validate-<group>-<version>-<kind>`, that is asked about the
+    /// validator's [operations](Validate::OPERATIONS).
     pub fn validating<K: Object>(validator: impl Validate<K>) -> Self
     where
         K::DynamicType: Default,
     {
+        let operations = operations_of(&validator);
         let validator = Arc::new(validator);
         let respond: Respond = Arc::new(move |request| {
             let validator = Arc::clone(&validator);
             Box::pin(async move { validate(&*validator, &request).await.into() })
         });
-        Self::for_kind::<K>(Phase::Validating, respond)
+        Self::for_kind::<K>(Phase::Validating, respond).operations(operations.iter().cloned())
     }
 
     /// A webhook that may change objects, answered by hand. It needs [rules](Self::rule) to be
@@ -355,7 +388,8 @@ impl Admission {
         self
     }
 
-    /// Which operations it is asked about, in all its rules.
+    /// Which operations it is asked about, in all its rules. Of a validator these are its
+    /// [`OPERATIONS`](Validate::OPERATIONS) by default.
     pub fn operations(mut self, operations: impl IntoIterator<Item = Operation>) -> Self {
         let names: Vec<String> =
             operations.into_iter().map(|operation| operation_name(&operation).to_owned()).collect();

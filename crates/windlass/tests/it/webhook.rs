@@ -15,8 +15,8 @@ use kube::api::Api;
 use tokio::sync::Semaphore;
 use windlass::Manager;
 use windlass::webhook::{
-    Admission, Certificates, Defaulter, Denied, FieldErrors, Operation, Request, SelfManaged, Validate, Verdict,
-    Warnings, Webhooks,
+    Certificates, Defaulter, Denied, FieldErrors, Operation, Request, SelfManaged, Validate, Verdict, Warnings,
+    Webhooks,
 };
 
 use crate::bench::{Bench, Pet, Running};
@@ -53,6 +53,8 @@ impl Defaulter<Pet> for Rules {
 }
 
 impl Validate<Pet> for Rules {
+    const OPERATIONS: &'static [Operation] = &[Operation::Create, Operation::Update, Operation::Delete];
+
     async fn validate_create(&self, pet: &Pet, request: &Request<Pet>) -> Verdict {
         match pet.spec.name.as_str() {
             "slow" => drop(self.gate.acquire().await),
@@ -89,12 +91,11 @@ impl Validate<Pet> for Rules {
 
 /// The rules, at a free port.
 pub fn webhooks(rules: &Rules, certificates: Certificates) -> Webhooks {
-    let all = [Operation::Create, Operation::Update, Operation::Delete];
     Webhooks::new()
         .listen("127.0.0.1:0")
         .certificates(certificates)
         .defaulter::<Pet>(rules.clone())
-        .admission(Admission::validating::<Pet>(rules.clone()).operations(all))
+        .validator::<Pet>(rules.clone())
 }
 
 /// Self-managed, registered, reached directly, looked after often.

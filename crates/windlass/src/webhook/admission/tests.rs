@@ -147,3 +147,23 @@ async fn what_is_stored_and_no_longer_fits_can_be_deleted() {
         assert!(refused[0].starts_with("denied: object does not fit"), "{refused:?}");
     }
 }
+
+/// Is asked about deletes alone.
+struct Deletes;
+
+impl Validate<ConfigMap> for Deletes {
+    const OPERATIONS: &'static [Operation] = &[Operation::Delete];
+
+    async fn validate_create(&self, _: &ConfigMap, _: &Request<ConfigMap>) -> Verdict {
+        Ok(Warnings::none())
+    }
+}
+
+#[test]
+fn a_validator_names_its_operations() {
+    let operations = |hook: Admission| hook.rules[0].operations.clone().unwrap();
+    assert_eq!(operations(Admission::validating::<ConfigMap>(Legs)), ["CREATE", "UPDATE"]);
+    assert_eq!(operations(Admission::validating::<ConfigMap>(Deletes)), ["DELETE"]);
+    let told = Admission::validating::<ConfigMap>(Deletes).operations([Operation::Connect]);
+    assert_eq!(operations(told), ["CONNECT"]);
+}
