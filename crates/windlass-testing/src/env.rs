@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windlass::manager::ManagerBuilder;
 use windlass::webhook::{Certificates, SelfManaged, Webhooks};
-use windlass::{CachedClient, Manager, ObjectKey};
+use windlass::{CachedClient, Manager};
 use windlass_cluster::{Cluster, Controllers};
 
 use crate::Options;
@@ -24,15 +24,13 @@ use crate::running::Managers;
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-/// use windlass::ObjectKey;
 /// use windlass_testing::{Env, Options, run};
 ///
 /// run(Options::default(), async |env: Env| {
 ///     let mut namespace = Namespace::default();
 ///     namespace.metadata.name = Some("pets".into());
-///     env.client().create(&namespace).await.expect("created");
-///     let account = ObjectKey::new("pets", "default");
-///     env.wait_until::<ServiceAccount>(&account, |_| true).await;
+///     env.create(namespace).await;
+///     env.wait_until::<ServiceAccount>("pets/default", |_| true).await;
 /// });
 /// ```
 #[derive(Clone)]
@@ -108,7 +106,9 @@ impl Env {
         self.inner.kube.clone()
     }
 
-    /// The test's own client, an administrator, with cached reads that show its own writes.
+    /// The test's own client, an administrator, with cached reads that show its own writes. For requests that must
+    /// succeed, [`create`](Self::create), [`get`](Self::get), [`modify`](Self::modify) and [`delete`](Self::delete) are
+    /// shorter.
     pub fn client(&self) -> &CachedClient {
         &self.inner.client
     }
@@ -161,7 +161,7 @@ impl Env {
         let definitions: Api<CustomResourceDefinition> = Api::all(self.harness().clone());
         let made = definitions.create(&PostParams::default(), &definition).await;
         let made = made.unwrap_or_else(|error| panic!("the definition was refused: {error}"));
-        self.wait_for_condition::<CustomResourceDefinition>(&ObjectKey::of(&made), "Established", true).await;
+        self.wait_for_condition::<CustomResourceDefinition>(&made, "Established", true).await;
     }
 
     /// The same webhooks, ready for a manager of this environment: served on a free port of the loopback interface, with
@@ -191,8 +191,7 @@ impl Env {
     ///     env.run_ready(env.manager().webhooks(env.webhooks(webhooks)).build().expect("a manager")).await;
     ///     let mut map = ConfigMap::default();
     ///     map.metadata.name = Some("settings".into());
-    ///     map.metadata.namespace = Some("default".into());
-    ///     let map = env.client().create(&map).await.expect("created");
+    ///     let map = env.create(map).await;
     ///     assert_eq!(map.metadata.labels.expect("labels")["team"], "pets");
     /// });
     /// ```
@@ -222,9 +221,8 @@ impl Env {
     ///     let fault = env.fail(Requests::writes_of::<ConfigMap>()).times(3).with(Fault::status(500));
     ///     let mut map = ConfigMap::default();
     ///     map.metadata.name = Some("settings".into());
-    ///     map.metadata.namespace = Some("default".into());
-    ///     env.client().create(&map).await.expect("the test's own requests do not fail");
-    ///     env.wait_until::<ConfigMap>(&ObjectKey::of(&map), |map| map.immutable == Some(true)).await;
+    ///     env.create(map).await; // the test's own requests do not fail
+    ///     env.wait_until::<ConfigMap>("settings", |map| map.immutable == Some(true)).await;
     ///     assert_eq!(fault.hits(), 3);
     /// });
     /// ```
@@ -262,9 +260,8 @@ impl Env {
     ///     env.restart_server().await;
     ///     let mut map = ConfigMap::default();
     ///     map.metadata.name = Some("settings".into());
-    ///     map.metadata.namespace = Some("default".into());
-    ///     env.client().create(&map).await.expect("created");
-    ///     env.wait_until::<ConfigMap>(&ObjectKey::of(&map), |map| map.immutable == Some(true)).await;
+    ///     env.create(map).await;
+    ///     env.wait_until::<ConfigMap>("settings", |map| map.immutable == Some(true)).await;
     /// });
     /// ```
     ///

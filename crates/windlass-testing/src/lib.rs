@@ -20,9 +20,8 @@
 //!
 //!     let mut map = ConfigMap::default();
 //!     map.metadata.name = Some("settings".into());
-//!     map.metadata.namespace = Some("default".into());
-//!     env.client().create(&map).await.expect("created");
-//!     let marked = env.wait_until::<ConfigMap>(&ObjectKey::of(&map), |map| map.data.is_some()).await;
+//!     env.create(map).await;
+//!     let marked = env.wait_until::<ConfigMap>("settings", |map| map.data.is_some()).await;
 //!     assert_eq!(marked.data.as_ref().expect("marked")["seen"], "yes");
 //! }
 //! ```
@@ -30,6 +29,8 @@
 //! - **A cluster.** An API server with the real pipeline: authorization, admission, validation, defaulting, watches,
 //!   server-side apply; and the built-in controllers, as those of Deployments and garbage collection. The attribute
 //!   [`test`] says what runs and what does not.
+//! - **Objects.** [`Env::create`], [`Env::get`], [`Env::modify`] and [`Env::delete`] are for requests that must
+//!   succeed: the test fails with its own line and what the server said. [`Env::client`] is for all others.
 //! - **Waiting.** [`Env::wait_until`], [`Env::wait_gone`] and [`Env::wait_for_condition`] follow one object by a watch;
 //!   [`Env::eventually`] checks again whenever anything in the cluster has changed. Tests do not sleep.
 //! - **Time.** With `test(paused)`, the clock stands still and jumps to the next timer whenever there is nothing else to
@@ -47,6 +48,7 @@ mod entrance;
 mod env;
 mod fault;
 mod identity;
+mod objects;
 mod pods;
 mod requests;
 mod running;
@@ -98,7 +100,6 @@ pub use windlass::conditions::ConditionStatus;
 /// [webhook](Env::webhooks) or another connection over a socket, a thread or a process: the clock then jumps ahead and
 /// timeouts fire at once. Times in objects, such as `creationTimestamp`, come from the system's clock and do not jump.
 ///
-/// # Both
 /// `test(paused, bare)` does both, in either order: no built-in controllers, and a clock that jumps.
 ///
 /// ```test_harness
@@ -110,6 +111,33 @@ pub use windlass::conditions::ConditionStatus;
 ///     let began = tokio::time::Instant::now();
 ///     env.advance(Duration::from_secs(86_400)).await;
 ///     assert!(began.elapsed() >= Duration::from_secs(86_400));
+/// }
+/// ```
+///
+/// # Setup
+/// With `test(setup = start)`, the test begins with `start`, an `async fn(&Env) -> T`. What it returns is given to a
+/// test function with a second argument; otherwise it lives until the test ends. It combines with `bare` and `paused`.
+///
+/// ```test_harness
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass_testing::Env;
+///
+/// /// All tests begin with settings; an operator would be started here, too.
+/// async fn start(env: &Env) -> ConfigMap {
+///     let mut map = ConfigMap::default();
+///     map.metadata.name = Some("settings".into());
+///     env.create(map).await
+/// }
+///
+/// #[windlass_testing::test(bare, setup = start)]
+/// async fn settings_can_be_frozen(env: Env) {
+///     let map = env.modify::<ConfigMap>("settings", |map| map.immutable = Some(true)).await;
+///     assert_eq!(map.immutable, Some(true));
+/// }
+///
+/// #[windlass_testing::test(bare, setup = start)]
+/// async fn settings_have_an_identity(env: Env, settings: ConfigMap) {
+///     assert_eq!(env.get::<ConfigMap>("settings").await.metadata.uid, settings.metadata.uid);
 /// }
 /// ```
 pub use windlass_testing_macros::test;

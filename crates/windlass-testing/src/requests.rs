@@ -121,8 +121,10 @@ impl Requests {
         self
     }
 
-    /// Of these, only those for one object. A list or watch is for many.
-    pub fn object(mut self, key: &ObjectKey) -> Self {
+    /// Of these, only those for one object. A list or watch is for many. A key without a namespace, as `"blog"`, means
+    /// this name in any namespace.
+    pub fn object(mut self, key: impl Into<ObjectKey>) -> Self {
+        let key = key.into();
         self.namespace = key.namespace().map(str::to_owned);
         self.name = Some(key.name().to_owned());
         self

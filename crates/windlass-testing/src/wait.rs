@@ -10,10 +10,10 @@ use kube::Resource;
 use kube::api::{Api, ListParams};
 use parking_lot::Mutex;
 use serde_json::Value;
-use windlass::{Object, ObjectKey};
-
 use windlass::conditions::ConditionStatus;
+use windlass::{AsObject, Object, ObjectKey};
 
+use crate::objects::{key_of, kind};
 use crate::{Env, WAIT_TIMEOUT, warnings};
 
 /// How soon a read that failed, or that showed more than the cache, is made again if nothing changes.
@@ -22,14 +22,15 @@ const RECHECK_PAUSE: Duration = Duration::from_millis(10);
 impl Env {
     /// Waits until an object exists and fulfils a condition, and returns the object.
     ///
+    /// The key may be anything that [becomes one](ObjectKey), as `"shop/blog"`. As for all functions of `Env`, a key
+    /// without a namespace means `default` if the kind is namespaced.
+    ///
     /// ```
     /// use k8s_openapi::api::core::v1::ServiceAccount;
-    /// use windlass::ObjectKey;
     /// use windlass_testing::{Env, Options, run};
     ///
     /// run(Options::default(), async |env: Env| {
-    ///     let key = ObjectKey::new("default", "default");
-    ///     let account = env.wait_until::<ServiceAccount>(&key, |_| true).await;
+    ///     let account = env.wait_until::<ServiceAccount>("kube-system/default", |_| true).await;
     ///     assert!(account.metadata.uid.is_some());
     /// });
     /// ```
@@ -37,14 +38,18 @@ impl Env {
     /// # Panics
     /// When that takes more than 30 seconds of the test's time. The message has the object.
     #[track_caller]
-    pub fn wait_until<K>(&self, key: &ObjectKey, condition: impl Fn(&K) -> bool) -> impl Future<Output = Arc<K>>
+    pub fn wait_until<K>(
+        &self,
+        key: impl Into<ObjectKey>,
+        condition: impl Fn(&K) -> bool,
+    ) -> impl Future<Output = Arc<K>>
     where
         K: Object<DynamicType: Default>,
     {
-        let at = Location::caller();
+        let (at, key) = (Location::caller(), key_of::<K>(key));
         async move {
             let what = || format!("{} {key} to exist and fulfil the condition", kind::<K>());
-            let found = self.wait(what, at, key, |object: Option<&K>| object.is_some_and(&condition)).await;
+            let found = self.wait(what, at, &key, |object: Option<&K>| object.is_some_and(&condition)).await;
             found.expect("invariant: only an object that exists fulfils the condition")
         }
     }
@@ -54,14 +59,14 @@ impl Env {
     /// # Panics
     /// When that takes more than 30 seconds of the test's time. The message has the object.
     #[track_caller]
-    pub fn wait_gone<K>(&self, key: &ObjectKey) -> impl Future<Output = ()>
+    pub fn wait_gone<K>(&self, key: impl Into<ObjectKey>) -> impl Future<Output = ()>
     where
         K: Object<DynamicType: Default>,
     {
-        let at = Location::caller();
+        let (at, key) = (Location::caller(), key_of::<K>(key));
         async move {
             let what = || format!("{} {key} to be gone", kind::<K>());
-            self.wait(what, at, key, |object: Option<&K>| object.is_none()).await;
+            self.wait(what, at, &key, |object: Option<&K>| object.is_none()).await;
         }
     }
 
@@ -76,14 +81,14 @@ impl Env {
     #[track_caller]
     pub fn wait_for_condition<K>(
         &self,
-        key: &ObjectKey,
+        key: impl Into<ObjectKey>,
         type_: &str,
         status: impl Into<ConditionStatus>,
     ) -> impl Future<Output = Arc<K>>
     where
         K: Object<DynamicType: Default>,
     {
-        let (at, status) = (Location::caller(), status.into());
+        let (at, key, status) = (Location::caller(), key_of::<K>(key), status.into());
         async move {
             let what = || format!("the condition {type_} of {} {key} to be {}", kind::<K>(), status.as_str());
             let says = |object: Option<&K>| {
@@ -91,7 +96,7 @@ impl Env {
                     .and_then(|object| serde_json::to_value(object).ok())
                     .is_some_and(|object| has_condition(&object, type_, status))
             };
-            let found = self.wait(what, at, key, says).await;
+            let found = self.wait(what, at, &key, says).await;
             found.expect("invariant: only an object that exists has conditions")
         }
     }
@@ -105,14 +110,14 @@ impl Env {
     pub fn wait_for<K>(
         &self,
         what: &str,
-        key: &ObjectKey,
+        key: impl Into<ObjectKey>,
         condition: impl Fn(Option<&K>) -> bool,
     ) -> impl Future<Output = Option<Arc<K>>>
     where
         K: Object<DynamicType: Default>,
     {
-        let at = Location::caller();
-        async move { self.wait(|| what.to_owned(), at, key, condition).await }
+        let (at, key) = (Location::caller(), key_of::<K>(key));
+        async move { self.wait(|| what.to_owned(), at, &key, condition).await }
     }
 
     async fn wait<K>(
@@ -202,16 +207,17 @@ impl Env {
         items
     }
 
-    /// Waits for an event about an object, by its reason.
+    /// Waits for an event about an object, by its reason. The object is `&K` or `&Arc<K>`, such as
+    /// [`create`](Self::create) and [`wait_until`](Self::wait_until) return.
     ///
     /// # Panics
     /// When that takes more than 30 seconds of the test's time.
     #[track_caller]
-    pub fn wait_for_event<K: Resource>(&self, about: &K, reason: &str) -> impl Future<Output = Event> {
-        let at = Location::caller();
+    pub fn wait_for_event<Form>(&self, about: &impl AsObject<Form>, reason: &str) -> impl Future<Output = Event> {
+        let (at, about) = (Location::caller(), about.as_object().meta());
         async move {
-            let (uid, found) = (about.meta().uid.as_ref(), Mutex::new(None));
-            let what = format!("an event {reason} about {}", about.meta().name.as_deref().unwrap_or_default());
+            let (uid, found) = (about.uid.as_ref(), Mutex::new(None));
+            let what = format!("an event {reason} about {}", about.name.as_deref().unwrap_or_default());
             let reported = async || {
                 let fits = |event: &Event| {
                     event.reason.as_deref() == Some(reason)
@@ -226,10 +232,6 @@ impl Env {
             found.into_inner().expect("invariant: found before the wait ended")
         }
     }
-}
-
-fn kind<K: Object<DynamicType: Default>>() -> String {
-    K::kind(&K::DynamicType::default()).into_owned()
 }
 
 /// An object as it is shown in messages: without what nobody reads.

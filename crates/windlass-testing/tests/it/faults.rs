@@ -93,7 +93,7 @@ async fn a_status_has_a_reason(env: Env) {
 #[windlass_testing::test(paused, bare)]
 async fn one_object_can_be_chosen_even_when_created(env: Env) {
     let maps = maps(&env);
-    let fault = env.fail(Requests::of::<ConfigMap>().object(&ObjectKey::new("default", "b"))).with(Fault::status(500));
+    let fault = env.fail(Requests::of::<ConfigMap>().object("default/b")).with(Fault::status(500));
     assert_eq!(code(create(&maps, "a").await), 200);
     assert_eq!(code(create(&maps, "b").await), 500);
     assert_eq!(code(maps.get_opt("b").await), 500);

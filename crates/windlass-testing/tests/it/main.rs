@@ -2,6 +2,7 @@
 
 mod faults;
 mod identity;
+mod objects;
 mod pods;
 mod restart;
 mod wait;
