@@ -16,7 +16,7 @@ impl Env {
     /// This, [`get`](Self::get), [`modify`](Self::modify) and [`delete`](Self::delete) are for requests that must
     /// succeed; they are made by the test's own [`client`](Self::client). For a request that may be refused, call the
     /// client itself. Functions that take a key take anything that [becomes one](ObjectKey): `"blog"`, `"shop/blog"`,
-    /// `&object` or `&key`. For a namespaced kind, a key without a namespace means `default`.
+    /// `&key` or `&object` (of an `Arc`, `&*object`). For a namespaced kind, a key without a namespace means `default`.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::ConfigMap;
