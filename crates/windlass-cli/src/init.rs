@@ -14,7 +14,7 @@ use crate::project;
 
 pub(crate) fn run(args: Init) -> Result<ExitCode> {
     let root = std::path::absolute(&args.directory).context("cannot tell the current directory")?;
-    scaffold::ensure_new(&root).map_err(project::explain)?;
+    scaffold::ensure_new(&root)?;
     let name = match args.name {
         Some(name) => name,
         None => ProjectName::new(directory_name(&root))?,
@@ -27,7 +27,7 @@ pub(crate) fn run(args: Init) -> Result<ExitCode> {
     let mut new = Project::new(name, args.domain, settings);
     new.multigroup = args.multigroup;
     new.namespaced = args.namespaced;
-    let plan = scaffold::init(&root, &new, project::mode(&args.change)).map_err(project::explain)?;
+    let plan = scaffold::init(&root, &new, project::mode(&args.change))?;
     project::report(&plan, &args.change, "windlass create api --group GROUP --version v1 --kind KIND");
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::json;
 use windlass_scaffold::command::{CommandError, Selector};
 use windlass_scaffold::project::License;
-use windlass_scaffold::scaffold::{self, Mode, ScaffoldError};
+use windlass_scaffold::scaffold::{self, Mode};
 use windlass_scaffold::{Plan, Project};
 
 use crate::args::{Change, Format, LicenseName, Selected};
@@ -20,7 +20,7 @@ pub(crate) fn change(
     next: &str,
 ) -> Result<ExitCode> {
     let root = root(Path::new("."));
-    let plan = scaffold::change(&root, mode(args), change).map_err(explain)?;
+    let plan = scaffold::change(&root, mode(args), change)?;
     report(&plan, args, next);
     Ok(ExitCode::SUCCESS)
 }
@@ -34,11 +34,6 @@ pub(crate) fn root(start: &Path) -> PathBuf {
 
 pub(crate) fn mode(args: &Change) -> Mode {
     Mode { dry_run: args.dry_run, force: args.force }
-}
-
-/// The error as people see it.
-pub(crate) fn explain(error: ScaffoldError) -> anyhow::Error {
-    anyhow::Error::new(error)
 }
 
 /// Prints what was changed, or what would be.
