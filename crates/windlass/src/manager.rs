@@ -239,8 +239,11 @@ impl Manager {
     }
 
     /// Adds a controller. `/readyz` has a check `controller/NAME` for it, which fails while the last three reconciles
-    /// of an object, or more, have all panicked. The log says which object, and the message. A probe of a pod that
-    /// should stay ready, because its webhooks still answer for example, asks `/readyz?exclude=controller/NAME`.
+    /// of an object, or more, have all panicked. The log says which object, and the message.
+    ///
+    /// `/readyz?verbose` and `/readyz/controller/NAME` show the failure, and so does the metric
+    /// `windlass_repeatedly_panicking_keys`. The manager itself stays ready: one object that a reconciler cannot deal
+    /// with must not take the operator's webhooks out of service.
     pub fn add(&mut self, controller: CompleteController) -> Result<(), ManagerError> {
         let invalid = |source| ManagerError::Sharding { controller: controller.name().to_owned(), source };
         controller.validate(self.client.field_manager()).map_err(invalid)?;
@@ -251,7 +254,7 @@ impl Manager {
             return Err(ManagerError::Transform { controller: controller.name().to_owned(), kind });
         }
         let health = controller.health();
-        self.checks.add_ready(&format!("controller/{}", controller.name()), move || health.check());
+        self.checks.add_advisory(&format!("controller/{}", controller.name()), move || health.check());
         self.controllers.push(Arc::new(controller));
         Ok(())
     }

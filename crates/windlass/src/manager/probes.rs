@@ -19,12 +19,14 @@ use crate::object::panic_message;
 #[derive(Clone)]
 pub struct Check {
     name: Arc<str>,
+    /// A failure is shown, but does not make the manager unready.
+    advisory: bool,
     check: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
 impl Check {
     fn new(name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), check: Arc::new(check) }
+        Self { name: name.into(), advisory: false, check: Arc::new(check) }
     }
 
     /// The name, as in `/readyz/NAME`.
@@ -58,6 +60,12 @@ impl Checks {
 
     pub(super) fn add_ready(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.ready.push(Check::new(name, check));
+    }
+
+    /// Adds a check of `/readyz` that shows in `?verbose` and answers `/readyz/NAME`, but does not make the manager
+    /// unready.
+    pub(super) fn add_advisory(&mut self, name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        self.ready.push(Check { advisory: true, ..Check::new(name, check) });
     }
 
     pub(super) fn with_ready(
@@ -133,9 +141,10 @@ fn run(endpoint: &str, checks: &[Check], query: &Query) -> Answer {
         let _ = if query.exclude.iter().any(|excluded| excluded == name) {
             writeln!(report, "[+]{name} excluded: ok")
         } else if let Err(reason) = check.run() {
-            failed = true;
+            failed |= !check.advisory;
             tracing::warn!(endpoint, check = name, %reason, "probe failed");
-            writeln!(report, "[-]{name} failed: reason withheld")
+            let effect = if check.advisory { " (does not affect readiness)" } else { "" };
+            writeln!(report, "[-]{name} failed: reason withheld{effect}")
         } else {
             writeln!(report, "[+]{name} ok")
         };
