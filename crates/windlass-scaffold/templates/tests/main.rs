@@ -27,7 +27,5 @@ fn operator(builder: ManagerBuilder) -> Manager {
     ::«crate»::operator(builder).expect("controllers have different names")
 }
 
-#[windlass_testing::test]
-async fn the_operator_starts(env: Env) {
-    start(&env).await;
-}
+#[windlass_testing::test(setup = start)]
+async fn the_operator_starts(_env: Env) {}

@@ -1,10 +1,10 @@
 «header»//! Admission of «kind» objects.
 
-%% if validation
-use windlass::webhook::{Admission, Operation, Validate, Verdict, Warnings};
-%% endif
 %% if defaulting
 use windlass::webhook::{Defaulter, Denied};
+%% endif
+%% if validation
+use windlass::webhook::{Operation, Validate, Verdict, Warnings};
 %% endif
 use windlass::webhook::{Request, Webhooks};
 
@@ -16,9 +16,7 @@ pub fn add_to(mut webhooks: Webhooks) -> Webhooks {
     webhooks = webhooks.defaulter::<«type»>(Webhook);
 %% endif
 %% if validation
-    // Leave out what need not be asked: every webhook costs each such request a round trip.
-    let operations = [Operation::Create, Operation::Update, Operation::Delete];
-    webhooks = webhooks.admission(Admission::validating::<«type»>(Webhook).operations(operations));
+    webhooks = webhooks.validator::<«type»>(Webhook);
 %% endif
     webhooks
 }
@@ -35,6 +33,9 @@ impl Defaulter<«type»> for Webhook {
 %% if validation
 
 impl Validate<«type»> for Webhook {
+    // Leave out what need not be asked: every webhook costs each such request a round trip.
+    const OPERATIONS: &'static [Operation] = &[Operation::Create, Operation::Update, Operation::Delete];
+
 «validate_create» {
         Ok(Warnings::none())
     }
