@@ -9,6 +9,8 @@ use windlass_scaffold::command::{self, External, NewApi, Selector, Webhooks};
 use crate::args::{Create, CreateApi, CreateWebhook};
 use crate::project;
 
+const NEXT: &str = "cargo test --workspace; windlass manifests --write";
+
 pub(crate) fn run(args: Create) -> Result<ExitCode> {
     match args {
         Create::Api(args) => api(args),
@@ -34,7 +36,7 @@ fn api(args: CreateApi) -> Result<ExitCode> {
         }),
         force: args.change.force,
     };
-    project::change(&args.change, |project| command::create_api(project, new), "cargo test --workspace")
+    project::change(&args.change, |project| command::create_api(project, new), NEXT)
 }
 
 fn webhook(args: CreateWebhook) -> Result<ExitCode> {
@@ -48,7 +50,7 @@ fn webhook(args: CreateWebhook) -> Result<ExitCode> {
         conversion: args.conversion,
         spokes: args.spoke,
     };
-    project::change(&args.change, |project| command::create_webhook(project, &selector, &new), "cargo test --workspace")
+    project::change(&args.change, |project| command::create_webhook(project, &selector, &new), NEXT)
 }
 
 /// What a flag says; without it a person is asked, and a script means yes.

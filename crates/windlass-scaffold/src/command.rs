@@ -178,6 +178,13 @@ fn check_declaration(
             }
             continue;
         }
+        // `Foo` has the types `FooSpec` and `FooStatus` beside it.
+        let types = |kind: &Kind| ["Spec", "Status"].map(|part| format!("{kind}{part}"));
+        let beside = types(&other.kind).contains(&wanted.kind.to_string())
+            || types(&wanted.kind).contains(&other.kind.to_string());
+        if beside && other.qualified_group() == group {
+            return Err(CommandError::Clash { kind: wanted.kind.clone(), other: other.kind.clone() });
+        }
         let module = wanted.kind.module() == other.kind.module();
         let same_group = other.qualified_group() == group;
         if (same_group && (other.plural() == wanted.plural() || module)) || (module && !project.multigroup) {
@@ -340,7 +347,9 @@ fn find(project: &Project, selector: &Selector) -> Result<usize, CommandError> {
     match found[..] {
         [at] => Ok(at),
         [] => {
-            let known = project.resources.iter().map(|resource| format!("{} {}", resource.kind, resource.version));
+            let known = project.resources.iter();
+            let known =
+                known.map(|resource| format!("{} {}/{}", resource.kind, resource.qualified_group(), resource.version));
             Err(CommandError::NoSuchKind { kind: selector.kind.clone(), known: known.collect::<Vec<_>>().join(", ") })
         }
         _ => {

@@ -12,9 +12,9 @@ use std::path::Path;
 /// The merged file; `None` if the changes contradict each other.
 pub(crate) fn merge(path: &str, base: &str, target: &str, disk: &str) -> Option<String> {
     if Path::new(path).extension().is_some_and(|extension| extension == "rs")
-        && let Some(merged) = rust::merge(base, target, disk)
+        && let Some(result) = rust::merge(base, target, disk)
     {
-        return Some(merged);
+        return result.ok();
     }
     diffy::merge(base, disk, target).ok()
 }

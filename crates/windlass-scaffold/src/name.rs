@@ -268,12 +268,10 @@ fn label_1035(name: &str) -> Result<(), String> {
 }
 
 fn project(name: &str) -> Result<(), String> {
-    label_1035(name)?;
     characters(name, lower, 50)?;
-    // Cargo refuses these, or they are crates that the project itself uses.
-    if ["build", "deps", "examples", "incremental", "core", "std", "alloc", "proc-macro", "api", "windlass"]
-        .contains(&name)
-    {
+    label_1035(name)?;
+    // Cargo refuses these.
+    if ["build", "deps", "examples", "incremental", "proc-macro"].contains(&name) {
         return Err("cannot be the name of a Cargo package here".into());
     }
     not_reserved(&module(name))
@@ -284,7 +282,31 @@ fn controller(name: &str) -> Result<(), String> {
     not_reserved(&module(name))
 }
 
+/// Crates and modules that generated code names: one of the project's own would hide them.
+const USED_AS_MODULES: [&str; 17] = [
+    "alloc",
+    "api",
+    "clap",
+    "controller",
+    "core",
+    "k8s_openapi",
+    "kube",
+    "main",
+    "schemars",
+    "serde",
+    "serde_json",
+    "std",
+    "tokio",
+    "tracing",
+    "tracing_subscriber",
+    "windlass",
+    "windlass_testing",
+];
+
 fn not_reserved(module: &str) -> Result<(), String> {
+    if USED_AS_MODULES.contains(&module) {
+        return Err(format!("would be the Rust module or crate `{module}`, which generated code uses itself"));
+    }
     if KEYWORDS.contains(&module) {
         return Err(format!("would be the Rust module `{module}`, which is a reserved word"));
     }
@@ -454,7 +476,10 @@ mod tests {
         refused(Kind::new("Option"), "try \"OptionResource\"");
         refused(Kind::new("A".repeat(64)), "longer than 63");
         refused(ProjectName::new("My Project"), "--name");
-        refused(ProjectName::new("windlass"), "Cargo package");
+        refused(ProjectName::new("windlass"), "generated code uses itself");
+        refused(Kind::new("Main"), "generated code uses itself");
+        refused(ProjectName::new("tokio"), "generated code uses itself");
+        refused(ProjectName::new("a".repeat(51)), "longer than 50");
         refused(Plural::new(""), "is empty");
     }
 

@@ -64,7 +64,7 @@ pub const SET_LABEL: &str = "windlass.dev/child-set";
 ///     matches!(error, ChildError::Owner(_)) // the child belongs to another owner
 /// }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ChildError {
     /// The child cannot belong to the owner.
@@ -74,6 +74,8 @@ pub enum ChildError {
     #[error(transparent)]
     Client(#[from] ClientError),
 }
+
+crate::report::debug_as_message!(ChildError);
 
 /// A child that was deleted because it is not wanted any more.
 ///

@@ -326,7 +326,7 @@ impl<K: Object> Informer<K> {
 }
 
 /// An informer has an index of that name already.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} have an index {index:?} already")]
 #[non_exhaustive]
 pub struct IndexExists {
@@ -335,6 +335,8 @@ pub struct IndexExists {
     /// The name of the index.
     pub index: String,
 }
+
+crate::report::debug_as_message!(IndexExists);
 
 /// Some informers have not been filled.
 #[derive(Clone, thiserror::Error)]

@@ -28,7 +28,7 @@ use crate::object::{AsObject, Object, is_cluster_scoped, is_namespaced, types_of
 /// let error = owner::set_controller(&mut Secret::default(), &never_stored).unwrap_err();
 /// assert!(matches!(error, OwnerError::NotStored { .. }));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OwnerError {
     /// Another object controls it already.
@@ -73,6 +73,8 @@ pub enum OwnerError {
         name: String,
     },
 }
+
+crate::report::debug_as_message!(OwnerError);
 
 /// Makes `owner` the controller of `object`: the one owner that looks after it. Fails when
 /// another one does, and when the owner is in another namespace, or in one while the object is in

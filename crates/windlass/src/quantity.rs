@@ -35,7 +35,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 /// assert_eq!("much".parse::<Amount>().unwrap_err(), QuantityError::Format);
 /// assert_eq!("5q".parse::<Amount>().unwrap_err(), QuantityError::Format);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantityError {
     /// It does not look like one.
@@ -48,6 +48,8 @@ pub enum QuantityError {
     #[error("quantity is out of range")]
     Range,
 }
+
+crate::report::debug_as_message!(QuantityError);
 
 /// How an amount is written.
 ///

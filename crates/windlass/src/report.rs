@@ -16,14 +16,26 @@ impl fmt::Display for Chain<'_> {
         f.write_str(&said)?;
         let mut cause = self.0.source();
         while let Some(error) = cause {
-            let text = error.to_string();
-            if !said.contains(&text) {
-                write!(f, ": {text}")?;
+            if let Some(text) = text(error) {
+                if !said.contains(&text) {
+                    write!(f, ": {text}")?;
+                }
+                said.push_str(&text);
             }
-            said.push_str(&text);
             cause = error.source();
         }
         Ok(())
+    }
+}
+
+/// The message of a cause; `None` for one that only wraps others. kube's own messages repeat the whole `Status`, field
+/// by field.
+fn text(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => Some(status.message.clone()),
+        Some(kube::Error::Service(_)) => None,
+        _ if error.is::<kube::core::Status>() || error.is::<Box<kube::core::Status>>() => None,
+        _ => Some(error.to_string()),
     }
 }
 
@@ -47,6 +59,19 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]
     struct Link(&'static str, #[source] Option<Box<Link>>);
+
+    #[test]
+    fn the_answer_of_a_server_is_its_message() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("create configmaps/v1 default/a: it exists")]
+        struct Refused(#[source] kube::Error);
+
+        let status = kube::core::Status::failure("it exists", "AlreadyExists").with_code(409);
+        let refused = Refused(kube::Error::Api(status.boxed()));
+        assert_eq!(Chain(&refused).to_string(), "create configmaps/v1 default/a: it exists");
+        let unreachable = Refused(kube::Error::Service("connection refused".into()));
+        assert_eq!(Chain(&unreachable).to_string(), "create configmaps/v1 default/a: it exists: connection refused");
+    }
 
     #[test]
     fn causes_follow_once() {

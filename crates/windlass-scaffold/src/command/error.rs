@@ -35,9 +35,11 @@ pub enum CommandError {
     OtherScope { kind: Kind, version: Version },
     #[error("other versions of {kind} have the plural {plural:?}: use --plural {plural}")]
     OtherPlural { kind: Kind, plural: Plural },
-    #[error("{kind} is too similar to {other}: their plural or their Rust module would be the same")]
+    #[error(
+        "{kind} is too similar to {other}: their plural, or Rust modules or types of theirs, would have the same name"
+    )]
     Clash { kind: Kind, other: Kind },
-    #[error("there is a controller {name:?} already: choose another name with --controller-name")]
+    #[error("there is a controller \"{name}\" already: choose another name with --controller-name")]
     ControllerExists { name: ControllerName },
     #[error("no webhook is named: use --defaulting, --validation or --conversion")]
     NoWebhook,
@@ -60,7 +62,7 @@ pub enum CommandError {
     Converted { kind: Kind, hub: Version },
     #[error("the project has kinds in several groups: {groups}")]
     SeveralGroups { groups: String },
-    #[error("the project has no kind {kind} like that; it has: {known}")]
+    #[error("the project has no such version of {kind} in such a group; it has: {known}")]
     NoSuchKind { kind: Kind, known: String },
     #[error("there is more than one {kind}: {found}; say which with --group and --version")]
     Ambiguous { kind: Kind, found: String },

@@ -9,14 +9,21 @@ use proc_macro2::{LineColumn, Span};
 use quote::ToTokens;
 use syn::spanned::Spanned as _;
 
-/// `None` where items cannot tell how to merge: a file does not parse, or more than additions and removals differ.
-pub(super) fn merge(base: &str, target: &str, disk: &str) -> Option<String> {
+/// The changes contradict those of the user.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Contradiction;
+
+/// `None` if one of the files does not parse.
+pub(super) fn merge(base: &str, target: &str, disk: &str) -> Option<Result<String, Contradiction>> {
     let (base, target, disk) = (Source::parse(base)?, Source::parse(target)?, Source::parse(disk)?);
     let mut edits = Vec::new();
-    sequence(&base.items(), &target.items(), &disk.items(), disk.end_of_items(), &mut edits)?;
+    let done = sequence(&base.items(), &target.items(), &disk.items(), disk.end_of_items(), &mut edits);
+    if done.is_none() {
+        return Some(Err(Contradiction));
+    }
     let merged = apply(disk.text, edits);
     // What was put together has to be Rust.
-    syn::parse_file(&merged).ok().map(|_| merged)
+    Some(syn::parse_file(&merged).map(|_| merged).map_err(|_| Contradiction))
 }
 
 struct Source<'a> {
@@ -137,6 +144,10 @@ fn sequence(
                     return None;
                 }
                 let users = &disk[named(disk, part)?];
+                // New statements use the parameters by the names that they have in the generated function.
+                if parameters(part) != parameters(users) {
+                    return None;
+                }
                 let (current, open) = users.body.as_ref()?;
                 sequence(old, new, current, *open, edits)?;
             }
@@ -160,6 +171,16 @@ fn sequence(
         edits.push(insertion(target, at, disk, end));
     }
     Some(())
+}
+
+/// The names of a function's parameters.
+fn parameters(part: &Part<'_>) -> Vec<String> {
+    let Ok(function) = syn::parse_str::<syn::ItemFn>(&part.tokens) else { return Vec::new() };
+    let names = function.sig.inputs.iter().map(|input| match input {
+        syn::FnArg::Typed(input) => input.pat.to_token_stream().to_string(),
+        syn::FnArg::Receiver(_) => "self".to_owned(),
+    });
+    names.collect()
 }
 
 /// A function without its body.
@@ -227,16 +248,16 @@ mod tests {
         let expected = "//! Mine.\n\nmod helpers;\npub mod pet;\npub mod toy; // first\n\nuse windlass::Manager;\nuse std::fmt;\n\n/// \
                         Adds.\npub fn add_to(manager: &mut Manager) {\n    helpers::start();\n    manager\n        \
                         .add(pet::controller());\n    manager.add(toy::controller());\n    helpers::end();\n}\n";
-        assert_eq!(merge(BASE, TARGET, disk).unwrap(), expected);
+        assert_eq!(merge(BASE, TARGET, disk).unwrap().unwrap(), expected);
         // And back.
-        assert_eq!(merge(TARGET, BASE, expected).unwrap(), disk);
+        assert_eq!(merge(TARGET, BASE, expected).unwrap().unwrap(), disk);
     }
 
     #[test]
     fn removals_of_what_the_user_changed_contradict() {
         let disk = TARGET.replace("toy::controller()", "toy::controller(1)");
         // The statement is the user's now: it stays, and the module that it needs goes. The compiler tells.
-        let merged = merge(TARGET, BASE, &disk).unwrap();
+        let merged = merge(TARGET, BASE, &disk).unwrap().unwrap();
         assert!(merged.contains("toy::controller(1)") && !merged.contains("pub mod toy;"));
     }
 
@@ -244,11 +265,17 @@ mod tests {
     fn the_first_and_only_parts_can_come_and_go() {
         let empty = "//! Controllers.\n";
         let one = "//! Controllers.\n\npub mod pet;\n";
-        assert_eq!(merge(empty, one, "//! Mine.\n").unwrap(), "//! Mine.\n\npub mod pet;\n");
+        assert_eq!(merge(empty, one, "//! Mine.\n").unwrap().unwrap(), "//! Mine.\n\npub mod pet;\n");
         let user = "//! Mine.\n\nfn mine() {}\n";
-        let merged = merge(empty, one, user).unwrap();
+        let merged = merge(empty, one, user).unwrap().unwrap();
         assert_eq!(merged, "//! Mine.\n\nfn mine() {}\n\npub mod pet;\n");
-        assert_eq!(merge(one, empty, &merged).unwrap(), user);
+        assert_eq!(merge(one, empty, &merged).unwrap().unwrap(), user);
+    }
+
+    #[test]
+    fn a_renamed_parameter_contradicts() {
+        let disk = BASE.replace("manager: &mut", "m: &mut").replace("manager.add", "m.add");
+        assert_eq!(merge(BASE, TARGET, &disk), Some(Err(Contradiction)));
     }
 
     #[test]

@@ -51,7 +51,9 @@ struct Options {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // The library logs an unreachable server once; kube's own client logs every attempt.
+    let quiet = || EnvFilter::new("info,kube_client::client::builder=off");
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| quiet());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if std::io::stderr().is_terminal() {
         log.init();

@@ -3,7 +3,9 @@
 %% for module in modules
 pub mod «module»;
 %% endfor
+%% if modules
 
+%% endif
 use std::path::PathBuf;
 
 %% if conversion_calls

@@ -64,7 +64,11 @@ fn commands_that_cannot_be_are_refused() {
     for (new, part) in cases {
         refused(&dir, |project| command::create_api(project, new), part);
     }
-    refused(&dir, |project| command::delete_api(project, &selector("v2", "Guestbook")), "it has: Guestbook v1");
+    refused(
+        &dir,
+        |project| command::delete_api(project, &selector("v2", "Guestbook")),
+        "it has: Guestbook webapp.my.domain/v1",
+    );
     let conversion = command::Webhooks { conversion: true, ..command::Webhooks::default() };
     refused(
         &dir,

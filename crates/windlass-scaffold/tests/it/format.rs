@@ -27,9 +27,11 @@ fn generated_code_is_formatted() {
             check(&dir);
             dir.create(NewApi { controller: false, ..api("webapp", "v1beta1", kind) });
             let hub = selector("v1", kind);
+            dir.webhook(&hub, &Webhooks { conversion: true, ..Webhooks::default() });
+            check(&dir);
             dir.webhook(&hub, &Webhooks { defaulting: true, ..Webhooks::default() });
             check(&dir);
-            dir.webhook(&hub, &Webhooks { validation: true, conversion: true, ..Webhooks::default() });
+            dir.webhook(&hub, &Webhooks { validation: true, ..Webhooks::default() });
             check(&dir);
             dir.run(|project| {
                 command::delete_webhook(project, &hub, &Webhooks { defaulting: true, ..Webhooks::default() })

@@ -21,12 +21,12 @@ pub struct Check {
     name: Arc<str>,
     /// A failure is shown, but does not make the manager unready.
     advisory: bool,
-    check: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    run: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
 impl Check {
     fn new(name: &str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), advisory: false, check: Arc::new(check) }
+        Self { name: name.into(), advisory: false, run: Arc::new(check) }
     }
 
     /// The name, as in `/readyz/NAME`.
@@ -36,7 +36,7 @@ impl Check {
 
     /// Whether the check passes now; the error says why it does not. A check that panics fails.
     pub fn run(&self) -> Result<(), String> {
-        let asked = std::panic::catch_unwind(AssertUnwindSafe(&*self.check));
+        let asked = std::panic::catch_unwind(AssertUnwindSafe(&*self.run));
         asked.unwrap_or_else(|panic| Err(format!("panicked: {}", panic_message(&*panic))))
     }
 }
