@@ -150,8 +150,8 @@ fn unanswered(name: &str, ended: Option<ExitStatus>, timeout: u64, said: &str) -
     };
     let said = if said.is_empty() { String::new() } else { format!("; it said:\n{said}") };
     format!(
-        "{name} {how} without saying what it needs. Its manager has to get as far as `run` with no cluster there, \
-         and arguments that it cannot do without go behind `--`{said}"
+        "{name} {how} before its manager reached `run`. The program must get there without a cluster; pass arguments \
+         that it needs after `--`{said}"
     )
 }
 

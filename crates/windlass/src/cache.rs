@@ -75,8 +75,8 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Says that the objects of the kind are in no namespace. Types of their own say so themselves;
-    /// of a kind known only at run time, nobody else does.
+    /// Declares that the kind is cluster-scoped. Rust types declare this themselves; a kind known only at run time
+    /// needs this call.
     #[must_use]
     pub fn cluster_scoped(mut self) -> Self {
         self.cluster_scoped = true;
@@ -547,13 +547,13 @@ impl Caches {
         reader
     }
 
-    /// Has every object of a kind changed before it is kept: what nobody reads need not be in
-    /// memory. Handlers, predicates and cached reads, of one's own writes too, see what is left.
+    /// Changes every object of a kind before it is cached, to save the memory of fields that are never read.
+    /// Handlers, predicates and cached reads see the changed objects, also after this process has written one.
     /// Name, namespace, uid and resource version stay; do not write such objects back as a whole.
     /// A [`Draft`](crate::Draft) of one is fine; where it changes a list that is not as the server has
     /// it, committing fails and says which.
     ///
-    /// It must be said before the kind is watched, once: later calls change nothing and return
+    /// Call it once, before the kind is watched: later calls change nothing and return
     /// false.
     ///
     /// ```
@@ -586,9 +586,8 @@ impl Caches {
         self.inner.transforms.lock().contains_key(&(TypeId::of::<K>(), ApiResource::erase::<K>(dt)))
     }
 
-    /// Stops watching a kind, for everybody, as when its definition is gone. Listers of it keep what they
-    /// know and learn nothing more, and its controllers and handlers are told of no more changes; a new
-    /// lister watches anew.
+    /// Stops watching a kind, for example after its CRD was deleted. Its listers keep their objects and are not
+    /// updated any more, and its controllers and handlers receive no more changes. A new lister starts a new watch.
     pub fn forget<K: Object>(&self, dt: &K::DynamicType) {
         let resource = ApiResource::erase::<K>(dt);
         let mut reflectors = self.inner.reflectors.lock();
@@ -603,9 +602,9 @@ impl Caches {
     }
 
     /// Stops watching what a scope selects of a kind: what [`lister_in`](Self::lister_in) with that scope reads
-    /// from. There is one watch for all who look at the same namespace with the same selectors, so it stops for
-    /// all of them: listers keep what they know and learn nothing more, and controllers and handlers of that
-    /// scope are told of no more changes. In a manager with [namespaces](CacheOptions::namespaces) a scope that
+    /// from. All readers of the same namespace with the same selectors share one watch, so it stops for
+    /// all of them: listers keep their objects and are not updated any more, and controllers and handlers of that
+    /// scope receive no more changes. In a manager with [namespaces](CacheOptions::namespaces) a scope that
     /// names none stands for each of them, so the watches that name one of them with the same selectors are
     /// among these. Watches of other namespaces or with other selectors go on.
     pub fn forget_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) {

@@ -4,9 +4,9 @@
 //! last write of it, nor one that it has seen deleted; [`CachedClient::live`] asks the server. Writes go
 //! to the server, and what it answers is visible to cached reads at once: of every type and, where
 //! several versions of a kind are watched, of each of them, for which the object is read once more
-//! (if that fails, [`CachedClient::get`] asks the server until the watch has passed the write). A write
-//! whose answer nobody waited for, because its future was dropped as a reconcile timeout does it, may
-//! have been carried out or not, or may be yet: like another's it is known when the watch shows it.
+//! (if that fails, [`CachedClient::get`] asks the server until the watch has passed the write). If
+//! the future of a write is dropped before it is answered, as a reconcile timeout does, the write may or may not be
+//! carried out: cached reads show it when the watch delivers it, as they show writes of other clients.
 //!
 //! Names and namespaces are parts of a path and no more: one that would lead elsewhere (`.`, `..`, or with a `/`
 //! or `%` in it) is refused with [`ClientError::InvalidName`] before anything is sent, and in a cache there is no
@@ -191,7 +191,7 @@ impl CachedClient {
     }
 
     /// The lister of a kind, for reads that need no waiting: of all its objects (in the manager's
-    /// namespaces). If nobody watches them all yet, that begins here; see [`Caches::lister`].
+    /// namespaces). If they are not all watched yet, a watch starts; see [`Caches::lister`].
     pub fn lister<K: Object>(&self) -> Lister<K>
     where
         K::DynamicType: Default,
@@ -211,7 +211,7 @@ impl CachedClient {
     }
 
     /// All objects of a kind from the cache (in the manager's namespaces), whatever parts of them
-    /// others watch: if nobody watches them all yet, that begins here. A part is read with
+    /// others watch: if they are not all watched yet, a watch starts. A part is read with
     /// [`Caches::lister_in`].
     pub async fn list<K: Object>(&self) -> Result<Vec<Arc<K>>, ClientError>
     where

@@ -1,4 +1,4 @@
-//! Which cluster to talk to, and as whom.
+//! Which cluster to talk to, and with which credentials.
 //!
 //! In the order of controller-runtime: a file that was named, `$KUBECONFIG` (several files are
 //! merged, and those that are not there are left out), the service account of the pod this runs in,

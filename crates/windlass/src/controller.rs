@@ -1,4 +1,4 @@
-//! Controllers: what to watch, which keys that concerns, and who reconciles them.
+//! Controllers: what to watch, which keys a change concerns, and the reconciler of these keys.
 //!
 //! A controller looks after one kind ([`Controller::new`]), and may be woken by others: objects it
 //! [owns](Controller::owns), or any [watched](Controller::watches) kind mapped to its keys. Events
@@ -228,7 +228,7 @@ impl<K: Object> Controller<K> {
     /// Also wakes the keys that a function names when an object of another kind changes. After an
     /// update it is asked about the old and the new state.
     ///
-    /// A function that panics names nobody, so the change wakes only the keys of the other state, if
+    /// A function that panics names no keys, so the change wakes only the keys of the other state, if
     /// there is one: the panic is logged with the kind and the object, and counted by
     /// `windlass_cache_panics_total`, and nothing is tried again before the object changes once more, or
     /// is [resynced](crate::manager::ManagerBuilder::resync).

@@ -11,9 +11,9 @@
 //! A merge patch replaces lists as a whole. So that this undoes nothing that others wrote, a patch
 //! with a list carries the resource version, and the server refuses it when the object has changed.
 //! It is sent again if the lists in question are as they were; conditions are merged by type. Where
-//! others changed the same list, or the same condition, committing fails with a conflict: what is to be
-//! written comes from a state that is over. So it does when the object was deleted and another made in its
-//! place: a draft changes the object it was made of and no other.
+//! others changed the same list, or the same condition, committing fails with a conflict, because the draft
+//! is based on an outdated state. It also fails when the object was deleted and created again: a draft changes only
+//! the object that it was made of.
 //!
 //! Where a [transform](crate::cache::Caches::transform) hides parts of what is cached, a draft of a cached object
 //! does not know the whole list that it changes. So the object is read from the server before a list of such a kind

@@ -30,7 +30,7 @@ use crate::key::ObjectKey;
 use crate::lease::{Fence, Fences};
 use crate::object::{AsObject, Object, types_of};
 
-/// Whether an event is worth somebody's attention.
+/// Whether an event reports normal operation or a problem.
 ///
 /// ```
 /// use windlass::events::EventType;

@@ -1,7 +1,7 @@
 //! How errors read: the message and its causes on one line, in `Display` and in `Debug`.
 //!
 //! `fn main() -> Result<(), Box<dyn Error>>` prints an error with `Debug`, and so do `unwrap` and `expect`. The
-//! derived form shows fields and variant names, which helps nobody who runs an operator, so the errors that
+//! derived form shows fields and variant names, which does not help to run an operator, so the errors that
 //! operators return from `main` have the readable form for both.
 
 use std::error::Error;

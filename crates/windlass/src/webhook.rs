@@ -180,7 +180,7 @@ pub enum WebhookError {
         #[source]
         source: Box<kube::Error>,
     },
-    /// The Secret was changed by somebody else each time it was to be written.
+    /// Another client changed the Secret before each attempt to write it.
     #[error("the Secret with the certificates changes too fast")]
     Contended,
     /// The socket or TLS cannot be set up.

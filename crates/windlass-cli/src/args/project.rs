@@ -203,13 +203,13 @@ pub(crate) struct DeleteApi {
 pub(crate) struct DeleteWebhook {
     #[command(flatten)]
     pub selected: Selected,
-    /// Only the one that sets defaults
+    /// Delete only the defaulting webhook
     #[arg(long)]
     pub defaulting: bool,
-    /// Only the one that validates
+    /// Delete only the validating webhook
     #[arg(long, visible_alias = "programmatic-validation")]
     pub validation: bool,
-    /// Only conversion
+    /// Delete only the conversion
     #[arg(long)]
     pub conversion: bool,
     #[command(flatten)]

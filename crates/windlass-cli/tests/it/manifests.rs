@@ -104,8 +104,8 @@ fn roles_of_the_operators_own_namespace_are_where_it_runs() {
 fn a_program_that_does_not_answer_is_quoted() {
     let sandbox = Sandbox::new();
     for (body, says) in [
-        ("echo no store >&2; exit 3", "failed (exit status: 3) without saying what it needs"),
-        ("echo hello", "ended without saying what it needs"),
+        ("echo no store >&2; exit 3", "failed (exit status: 3) before its manager reached `run`"),
+        ("echo hello", "ended before its manager reached `run`"),
         ("exec sleep 600", "did not end within 1 s"),
         ("echo pear > $WINDLASS_MANIFESTS", "wrote something other than manifests"),
     ] {

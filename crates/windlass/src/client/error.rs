@@ -143,7 +143,7 @@ impl ClientError {
         self.status().is_some_and(Status::is_not_found)
     }
 
-    /// Whether somebody else wrote first.
+    /// Whether another client changed the object first.
     pub fn is_conflict(&self) -> bool {
         self.status().is_some_and(Status::is_conflict)
     }

@@ -38,7 +38,7 @@ impl TokenOptions {
         Self::default()
     }
 
-    /// Those who are to accept the token, instead of the API server.
+    /// The audiences that accept the token, instead of the API server.
     pub fn audiences(mut self, audiences: impl IntoIterator<Item: Into<String>>) -> Self {
         self.audiences = audiences.into_iter().map(Into::into).collect();
         self

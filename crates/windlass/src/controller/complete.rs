@@ -26,7 +26,7 @@ use crate::rbac::{READ, Rules};
 /// use windlass::controller::{CompleteController, Controller, from_fn};
 /// use windlass::Outcome;
 ///
-/// /// What an operator's library offers to whoever puts the manager together.
+/// /// What an operator's library offers to the program that builds the manager.
 /// pub fn controller() -> CompleteController {
 ///     Controller::<ConfigMap>::new("settings").complete(from_fn(|_map, _ctx| async { Ok(Outcome::Done) }))
 /// }

@@ -17,7 +17,7 @@ use crate::shard::Slots;
 /// [sharded](crate::shard) controller, keys of shards that other replicas hold: only those replicas
 /// can reconcile them, so tell all replicas, or write something that the controller watches. A key
 /// that all replicas are told of is not lost while its shard changes hands: those that do not hold it
-/// remember it for two lease durations, and whoever takes the shard reconciles it, perhaps once more
+/// remember it for two lease durations, and the replica that takes the shard reconciles it, perhaps once more
 /// than needed. That is not so for keys that are to be reconciled later.
 ///
 /// ```

@@ -189,8 +189,7 @@ impl ReconcileError {
         self.terminal
     }
 
-    /// Whether somebody else wrote the object first, which is a reason to look again but not to
-    /// alarm anybody.
+    /// Whether another client changed the object first, which is a reason to reconcile again, not an error to report.
     pub fn is_conflict(&self) -> bool {
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(&*self.source);
         while let Some(current) = error {

@@ -84,9 +84,9 @@ impl<K: Object> Watch<K> {
         self
     }
 
-    /// Has objects changed before they are kept, so that what nobody reads is not in memory: see
-    /// [`Caches::transform`]. It holds for all who look at the kind; there can be one for each, and
-    /// it must be there before the kind is watched, or [`Manager::add`](crate::Manager::add) fails.
+    /// Changes objects before they are cached, to save the memory of fields that are never read: see
+    /// [`Caches::transform`]. It applies to all readers of the kind. A kind has at most one transform, which must be
+    /// set before the kind is watched, or [`Manager::add`](crate::Manager::add) fails.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Secret;

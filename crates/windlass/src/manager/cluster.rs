@@ -56,7 +56,7 @@ impl RemoteCluster {
         self.client.lister()
     }
 
-    /// Reports events about objects of this cluster in a component's name, whoever leads. A controller
+    /// Reports events about objects of this cluster in a component's name, whether or not this replica is the leader. A controller
     /// that [works here](crate::Controller::cluster) has one in
     /// [`Context::recorder`](crate::Context::recorder).
     pub fn recorder(&self, component: &str) -> Recorder {

@@ -16,7 +16,7 @@ use crate::object::Object;
 
 pub use kube::core::admission::Operation;
 
-/// What is asked: who wants to do what with which object.
+/// An admission request: the user, the operation and the object.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;

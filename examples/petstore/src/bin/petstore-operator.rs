@@ -30,15 +30,15 @@ struct Args {
     #[arg(long, value_name = "NAME")]
     namespace: Vec<String>,
 
-    /// Where to serve /healthz and /readyz; 0 is nowhere.
+    /// Where to serve /healthz and /readyz; 0 turns it off.
     #[arg(long, default_value = ":8081", value_name = "HOST:PORT")]
     probe_addr: String,
 
-    /// Where to serve /metrics; 0 is nowhere.
+    /// Where to serve /metrics; 0 turns it off.
     #[arg(long, default_value = "0", value_name = "HOST:PORT")]
     metrics_addr: String,
 
-    /// How often to look at an entry that nothing was said about.
+    /// How often to check an entry of which no change was reported.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     resync: u64,
 }
