@@ -75,14 +75,29 @@ fn compile(case: &Path, library: &Path) -> String {
     normalise(&String::from_utf8_lossy(&output.stderr))
 }
 
-/// The message without what changes with the library's source: where it is, and its line numbers.
+/// The line with the item whose bound is not met, without the modules that the item is in.
+fn without_modules(line: &str) -> String {
+    const START: &str = "note: required by a bound in `";
+    let Some(mut item) = line.strip_prefix(START) else { return line.to_owned() };
+    while let Some((module, rest)) = item.split_once("::")
+        && module.starts_with(|first: char| first.is_ascii_lowercase())
+    {
+        item = rest;
+    }
+    format!("{START}{item}")
+}
+
+/// The message without what changes with the library's source: where it is, and its line numbers. And without modules
+/// of the library: rustc names them where another crate has something of the same name, which depends on the features
+/// of dependencies.
 fn normalise(message: &str) -> String {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("two levels down");
     let workspace = format!("{}/", workspace.display());
     let mut normal = String::new();
     let mut elsewhere = false;
     for line in message.lines() {
-        let line = line.replace(&workspace, "");
+        let line = line.replace(&workspace, "").replace("windlass::", "");
+        let line = without_modules(&line);
         let text = line.trim_start();
         let number = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(0);
         let (number, rest) = text.split_at(number);

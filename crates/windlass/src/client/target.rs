@@ -24,7 +24,7 @@ use crate::object::Object;
 #[diagnostic::on_unimplemented(
     message = "objects of kind `{K}` cannot be written with `{Self}`",
     label = "expected a `Context`, a `CachedClient` or an `Objects<{K}>`",
-    note = "a kind that is known only at run time (`DynamicObject`) needs its handle: `ctx.dynamic(&resource)`, or `ctx.own::<{K}>()` for the controller's own kind, which is `None` for any other kind"
+    note = "a kind that is known only at run time (`DynamicObject`) needs its handle: `ctx.dynamic(&resource)`, or what `ctx.own()` contains for the controller's own kind"
 )]
 pub trait Target<K: Object>: Sealed<K> + Send + Sync {
     /// Everything that can be done with the kind.
