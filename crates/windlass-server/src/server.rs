@@ -230,7 +230,7 @@ impl Server {
     /// server.add_ready_check("disk", || Err("95% full".to_owned()));
     ///
     /// let client = kube::Client::new(server.service(), "default");
-    /// let request = http::Request::get("/readyz").body(Default::default())?;
+    /// let request = http::Request::get("/readyz").body(kube::client::Body::empty())?;
     /// assert_eq!(client.send(request).await?.status(), 500);
     /// # server.stop().await?;
     /// # Ok(()) }
