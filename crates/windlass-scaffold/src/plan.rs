@@ -3,7 +3,7 @@
 //! A plan compares three trees: `base`, what the project's `PROJECT` file generates now; `target`, what it will
 //! generate; and the files on disk. A file that both trees generate alike is left alone, whatever the user has done
 //! to it. A file that the user has not touched becomes the target's. Where both the user and the target changed a
-//! file, the changes are [merged](crate::merge), and if they contradict each other the plan has a conflict and
+//! file, the changes are merged, and if they contradict each other the plan has a conflict and
 //! nothing at all is written.
 
 use std::fmt::Write as _;
