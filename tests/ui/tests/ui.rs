@@ -106,6 +106,8 @@ fn normalise(message: &str) -> String {
             elsewhere = !place.starts_with("tests/cases/");
             let place = if elsewhere { place.split(':').next().unwrap_or(place) } else { place };
             let _ = writeln!(normal, "  --> {place}");
+        } else if elsewhere && rest.starts_with('|') {
+            // An excerpt of the library, which rustc shows if it finds the source.
         } else if rest.starts_with('|') || rest.starts_with("= ") {
             let number = if elsewhere { "" } else { number };
             let _ = writeln!(normal, "{number:>2} {rest}");
@@ -113,7 +115,9 @@ fn normalise(message: &str) -> String {
             break;
         } else {
             elsewhere = false;
-            let _ = writeln!(normal, "{line}");
+            // How far a line is indented depends on the widest line number.
+            let indent = if line.starts_with(' ') { "  " } else { "" };
+            let _ = writeln!(normal, "{indent}{text}");
         }
     }
     normal.truncate(normal.trim_end().len());
