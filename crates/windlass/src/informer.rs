@@ -40,19 +40,20 @@
 //!
 //! # What handlers can rely on
 //!
-//! - A handler is told of every object that exists (`added`, initial) and then of changes, in order, one call at a
+//! - A handler receives every object that exists (`added`, initial) and then the changes, in order, one call at a
 //!   time. Each handler of an informer is called independently of the others.
 //! - A handler may block: it is called on Tokio's blocking pool, and neither its informer nor other handlers wait for
 //!   it. Up to 1,024 changes are kept for a handler that is slower than the changes come. The changes on top of that
-//!   are merged for each object: the handler is told of the newest state, with the state that it was told last as the
-//!   old one, and not of objects that came and went in between. So a slow handler misses steps, but never the outcome.
-//! - A deletion that happened while the watch was down is told with the last known state.
+//!   are merged for each object: the handler receives the newest state, with the state that it received last as the
+//!   old one, and no objects that were created and deleted in between. So a slow handler misses intermediate states,
+//!   but never the final one.
+//! - A deletion that happened while the watch was down is delivered with the last known state.
 //! - A handler that panics is called again for the next change. The panic is logged and counted ([`Caches::panics`]).
 //! - Objects are shared with the cache and with other handlers. They come without `metadata.managedFields`: see
 //!   [`cache`](crate::cache).
 //!
 //! An informer needs the permissions `list` and `watch` for its kind. A kind that was deleted, as far as the server
-//! tells, has no objects: handlers are told that they are gone, and of new ones when it comes back.
+//! tells, has no objects: handlers receive their deletion, and new objects when the kind is created again.
 
 mod delivery;
 mod handler;

@@ -166,7 +166,7 @@ impl<K: Object> Reflector<K> {
         self.started.load(Ordering::Acquire)
     }
 
-    /// True the first time: whoever is told so runs the task.
+    /// Claims the right to run the task: true for the first caller only.
     pub(crate) fn claim_start(&self) -> bool {
         !self.started.swap(true, Ordering::AcqRel)
     }

@@ -1,4 +1,4 @@
-//! How one handler is told: in order, one call at a time, on threads that may block.
+//! Delivers changes to one handler: in order, one call at a time, on threads that may block.
 //!
 //! Reflectors file changes as [pending](super::pending) and go on. While there are any, one task on the blocking pool
 //! tells them to the handler.

@@ -1,4 +1,4 @@
-//! The changes that a handler has not been told yet: bounded, however slow the handler is.
+//! The changes that a handler has not received yet: bounded, however slow the handler is.
 //!
 //! Up to a limit every change is kept by itself. The changes on top of that are merged, object by object: what is kept
 //! of an object is what its handler was told last, if it changed, and whether the object still exists. Its current

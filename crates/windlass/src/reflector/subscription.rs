@@ -102,7 +102,8 @@ impl<K: Object> Reflector<K> {
         let reflector = Arc::downgrade(self);
         let subscription = Subscription::new(move || {
             cancelled.store(true, Ordering::Release);
-            // Whoever tells of a change right now, perhaps the caller of this, removes it later.
+            // If the lock is held, a change is being delivered (perhaps by this very caller), and the delivery removes
+            // cancelled handlers when it ends.
             if let Some(reflector) = reflector.upgrade()
                 && let Some(mut handlers) = reflector.handlers.try_lock()
             {

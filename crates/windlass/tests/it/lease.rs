@@ -360,8 +360,11 @@ async fn a_term_begins_when_the_workers_of_the_last_one_are_gone() {
                 std::thread::park_timeout(Duration::from_millis(1));
             }
             cutting.store(false, Ordering::Relaxed);
-            // Long enough for the lease to be taken again, if nobody waited.
-            std::thread::sleep(Duration::from_millis(500));
+            // A term that did not wait for this worker would begin once the lease is reachable again.
+            let reachable = std::time::Instant::now();
+            while !seen.contains(&"again") && reachable.elapsed() < Duration::from_millis(500) {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
             seen.push("end");
         }
         async { Ok(Outcome::Done) }

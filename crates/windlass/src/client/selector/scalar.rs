@@ -267,44 +267,29 @@ impl ser::SerializeMap for Fields<'_> {
 /// A list: no single value, and no path leads through it.
 struct List(Scalar);
 
-impl ser::SerializeSeq for List {
-    type Ok = Scalar;
-    type Error = Refused;
+macro_rules! ignore_elements {
+    ($($of:ident $element:ident),+) => {
+        $(impl ser::$of for List {
+            type Ok = Scalar;
+            type Error = Refused;
 
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), Refused> {
-        Ok(())
-    }
+            fn $element<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), Refused> {
+                Ok(())
+            }
 
-    fn end(self) -> Result<Scalar, Refused> {
-        Ok(self.0)
-    }
+            fn end(self) -> Result<Scalar, Refused> {
+                Ok(self.0)
+            }
+        })+
+    };
 }
 
-impl ser::SerializeTuple for List {
-    type Ok = Scalar;
-    type Error = Refused;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    fn end(self) -> Result<Scalar, Refused> {
-        Ok(self.0)
-    }
-}
-
-impl ser::SerializeTupleVariant for List {
-    type Ok = Scalar;
-    type Error = Refused;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    fn end(self) -> Result<Scalar, Refused> {
-        Ok(self.0)
-    }
-}
+ignore_elements!(
+    SerializeSeq serialize_element,
+    SerializeTuple serialize_element,
+    SerializeTupleStruct serialize_field,
+    SerializeTupleVariant serialize_field
+);
 
 impl ser::SerializeStructVariant for Fields<'_> {
     type Ok = Scalar;
@@ -316,19 +301,6 @@ impl ser::SerializeStructVariant for Fields<'_> {
 
     fn end(self) -> Result<Scalar, Refused> {
         Ok(self.found)
-    }
-}
-
-impl ser::SerializeTupleStruct for List {
-    type Ok = Scalar;
-    type Error = Refused;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    fn end(self) -> Result<Scalar, Refused> {
-        Ok(self.0)
     }
 }
 

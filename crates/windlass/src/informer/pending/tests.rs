@@ -29,7 +29,7 @@ fn told(changes: &[Change<ConfigMap>]) -> Vec<String> {
     changes.iter().map(told).collect()
 }
 
-/// The server's side of a handler: what exists, and what is told of it.
+/// The server's side of a handler: the objects that exist, and their changes.
 struct World {
     exists: BTreeMap<String, Arc<ConfigMap>>,
     pending: Pending<ConfigMap>,
