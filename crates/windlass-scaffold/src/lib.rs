@@ -13,10 +13,12 @@ mod merge;
 pub mod name;
 pub mod plan;
 pub mod project;
+mod record;
 pub mod render;
 pub mod scaffold;
 mod template;
 pub mod tree;
+pub mod upgrade;
 pub mod write;
 
 pub use plan::Plan;

@@ -81,7 +81,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn change(&mut self, path: &str, before: Option<String>, after: Option<String>) {
+    pub(crate) fn change(&mut self, path: &str, before: Option<String>, after: Option<String>) {
         if before != after {
             self.changes.push(Change { path: path.to_owned(), before, after });
         }
@@ -144,7 +144,7 @@ fn decide(path: &str, base: Option<&str>, target: Option<&str>, disk: Option<&st
     }
 }
 
-fn read(root: &Path, path: &str) -> Result<Option<String>, ReadError> {
+pub(crate) fn read(root: &Path, path: &str) -> Result<Option<String>, ReadError> {
     match std::fs::read(root.join(path)) {
         // A file that is no text is the user's: never equal to what is generated.
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::command::CommandError;
 use crate::plan::{Conflict, Plan, ReadError};
 use crate::project::{FILE, Project, ProjectError};
+use crate::record;
 use crate::render::render;
 use crate::tree::Tree;
 use crate::write::{self, WriteError};
@@ -112,7 +113,15 @@ fn carry_out(root: &Path, base: &Tree, target: &Tree, mode: Mode) -> Result<Plan
         return Err(ScaffoldError::Conflicts(plan.conflicts));
     }
     if !mode.dry_run {
-        write::write(root, &plan)?;
+        let recorded = record::read(root).unwrap_or_else(|| base.clone());
+        write_recorded(root, &plan, &record::follow(&recorded, base, target))?;
     }
     Ok(plan)
+}
+
+/// Carries out a plan, and keeps what was generated.
+pub(crate) fn write_recorded(root: &Path, plan: &Plan, generated: &Tree) -> Result<(), ScaffoldError> {
+    let mut plan = plan.clone();
+    plan.change(record::FILE, crate::plan::read(root, record::FILE)?, Some(record::to_text(generated)));
+    Ok(write::write(root, &plan)?)
 }

@@ -19,6 +19,16 @@ impl Tree {
         assert!(earlier.is_none(), "invariant: {path} is generated once");
     }
 
+    /// Sets the content of a file.
+    pub(crate) fn set(&mut self, path: impl Into<String>, content: impl Into<String>) {
+        self.files.insert(path.into(), content.into());
+    }
+
+    /// Removes a file.
+    pub(crate) fn remove(&mut self, path: &str) {
+        self.files.remove(path);
+    }
+
     /// The content of a file.
     pub fn get(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)

@@ -21,9 +21,40 @@ pub(super) fn merge(base: &str, target: &str, disk: &str) -> Option<Result<Strin
     if done.is_none() {
         return Some(Err(Contradiction));
     }
+    Some(finish(&disk, edits))
+}
+
+/// The same, if the user has left the items and statements alone that change.
+pub(super) fn merge_untouched(base: &str, target: &str, disk: &str) -> Option<Result<String, Contradiction>> {
+    let (base, target, disk) = (Source::parse(base)?, Source::parse(target)?, Source::parse(disk)?);
+    if !untouched(&base.items(), &target.items(), &disk.items()) {
+        return Some(Err(Contradiction));
+    }
+    let mut edits = Vec::new();
+    let done = sequence(&base.items(), &target.items(), &disk.items(), disk.end_of_items(), &mut edits);
+    Some(done.ok_or(Contradiction).and_then(|()| finish(&disk, edits)))
+}
+
+/// Whether all parts of `base` that are not in `target` are in `disk` as they were.
+fn untouched(base: &[Part<'_>], target: &[Part<'_>], disk: &[Part<'_>]) -> bool {
+    let gone = base.iter().filter(|part| !target.iter().any(|other| other.tokens == part.tokens));
+    gone.into_iter().all(|part| {
+        if disk.iter().any(|other| other.tokens == part.tokens) {
+            return true;
+        }
+        let same = |other: &&Part<'_>| part.name.is_some() && other.name == part.name;
+        let (Some(new), Some(users)) = (target.iter().find(same), disk.iter().find(same)) else { return false };
+        match (&part.body, &new.body, &users.body) {
+            (Some((old, _)), Some((new, _)), Some((users, _))) => untouched(old, new, users),
+            _ => false,
+        }
+    })
+}
+
+fn finish(disk: &Source<'_>, edits: Vec<Edit>) -> Result<String, Contradiction> {
     let merged = apply(disk.text, edits);
     // What was put together has to be Rust.
-    Some(syn::parse_file(&merged).map(|_| merged).map_err(|_| Contradiction))
+    syn::parse_file(&merged).map(|_| merged).map_err(|_| Contradiction)
 }
 
 struct Source<'a> {

@@ -4,6 +4,7 @@
 mod conflicts;
 mod format;
 mod reversal;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::path::Path;
