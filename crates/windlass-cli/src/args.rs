@@ -1,6 +1,7 @@
 //! The command line, as it is written. Nothing here touches the system.
 
 mod project;
+mod tools;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,8 +9,10 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use project::{
-    Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteWebhook, Edit, Init, LicenseName, Selected,
+    Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteWebhook, Edit, Init, LicenseName, OnConflict,
+    Selected, Upgrade,
 };
+pub(crate) use tools::{Completion, ListFormat, Man, Version, VersionFormat};
 
 /// The toolkit for Kubernetes operators in Rust.
 #[derive(Debug, Parser)]
@@ -31,6 +34,8 @@ pub(crate) enum Command {
     Delete(Delete),
     /// Change the settings of a project
     Edit(Edit),
+    /// Bring a project's files to what this version generates, and keep your changes
+    Upgrade(Upgrade),
     /// Start a local cluster and add it to your kubeconfig
     Up(Up),
     /// Stop a cluster and take it out of your kubeconfig
@@ -45,6 +50,12 @@ pub(crate) enum Command {
     Manifests(Manifests),
     /// Run a demo for a few seconds: a cluster, a pet store, its operator and two pets
     Demo(Demo),
+    /// Print a script that completes commands in a shell
+    Completion(Completion),
+    /// Print or write manual pages
+    Man(Man),
+    /// Show the version of this command and of the Kubernetes that it serves
+    Version(Version),
 }
 
 /// How results are printed.
@@ -111,14 +122,14 @@ pub(crate) struct Status {
     pub name: Name,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
 }
 
 #[derive(Debug, clap::Args)]

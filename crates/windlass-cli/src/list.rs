@@ -5,25 +5,24 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::args::{Format, List};
+use crate::args::{List, ListFormat};
 use crate::home::Home;
 use crate::output;
 
 pub(crate) fn run(args: &List) -> Result<ExitCode> {
     let homes = Home::names()?.into_iter().map(|name| Home::of(&name)).collect::<Result<Vec<Home>>>()?;
+    let document = || {
+        let cluster = |home: &Home| {
+            let run = home.running();
+            json!({"name": home.name, "running": run.is_some(), "server": run.and_then(|run| run.server)})
+        };
+        homes.iter().map(cluster).collect()
+    };
     match args.output {
-        Format::Json => {
-            let clusters: Vec<_> = homes
-                .iter()
-                .map(|home| {
-                    let run = home.running();
-                    json!({"name": home.name, "running": run.is_some(), "server": run.and_then(|run| run.server)})
-                })
-                .collect();
-            output::json(&json!(clusters));
-        }
-        Format::Text if homes.is_empty() => output::line("no clusters; start one with `windlass up`"),
-        Format::Text => {
+        ListFormat::Json => output::json(&document()),
+        ListFormat::Yaml => output::yaml(&document())?,
+        ListFormat::Table if homes.is_empty() => output::line("no clusters; start one with `windlass up`"),
+        ListFormat::Table => {
             output::line(format_args!("{:<20} {:<9} SERVER", "NAME", "STATE"));
             for home in &homes {
                 let run = home.running();

@@ -3,6 +3,7 @@
 //! Arguments are parsed in [`args`] and resolved by the command that uses them; each command is one file.
 
 mod args;
+mod completion;
 mod create;
 mod delete;
 mod demo;
@@ -13,6 +14,7 @@ mod init;
 mod kubeconfig;
 mod list;
 mod logging;
+mod man;
 mod manifests;
 mod memory;
 mod open_files;
@@ -22,6 +24,8 @@ mod project;
 mod signals;
 mod status;
 mod up;
+mod upgrade;
+mod version;
 
 use std::process::ExitCode;
 
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
         Command::Create(create) => create::run(create),
         Command::Delete(delete) => delete::run(delete),
         Command::Edit(edit) => edit::run(edit),
+        Command::Upgrade(upgrade) => upgrade::run(&upgrade),
         Command::Up(up) => up::run(&up),
         Command::Down(down) => down::run(&down),
         Command::Status(status) => status::run(&status),
@@ -43,6 +48,9 @@ fn main() -> ExitCode {
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&kubeconfig),
         Command::Manifests(manifests) => manifests::run(&manifests),
         Command::Demo(demo) => demo::run(&demo),
+        Command::Completion(completion) => completion::run(&completion),
+        Command::Man(man) => man::run(&man),
+        Command::Version(version) => version::run(&version),
     };
     match result {
         // Whoever waits for what was said must not take silence for success.

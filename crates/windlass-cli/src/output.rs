@@ -33,6 +33,12 @@ pub(crate) fn json(value: &Value) {
     line(format_args!("{value:#}"));
 }
 
+/// The same document as YAML.
+pub(crate) fn yaml(value: &Value) -> anyhow::Result<()> {
+    line(serde_saphyr::to_string(value)?.trim_end());
+    Ok(())
+}
+
 /// What went wrong, with its causes, and on a terminal in colour.
 pub(crate) fn error(error: &anyhow::Error) {
     let (on, off) = if std::io::stderr().is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
-use crate::args::{Format, Status};
+use crate::args::{ListFormat, Status};
 use crate::home::Home;
 use crate::kubeconfig::{self, ELSEWHERE};
 use crate::output;
@@ -16,8 +16,9 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
     let Some(run) = home.running() else {
         match args.output {
-            Format::Json => output::json(&json!({"name": home.name, "running": false})),
-            Format::Text => output::line(format_args!(
+            ListFormat::Json => output::json(&json!({"name": home.name, "running": false})),
+            ListFormat::Yaml => output::yaml(&json!({"name": home.name, "running": false}))?,
+            ListFormat::Table => output::line(format_args!(
                 "cluster {:?} is not running; start it with `windlass up --name {}`",
                 home.name, home.name
             )),
@@ -32,25 +33,27 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
     let healthy = version.is_ok();
     // One in the foreground is in nobody's kubeconfig.
     let context = Some(home.context()).filter(|context| kubeconfig::names(context).unwrap_or(false));
+    let document = json!({
+        "name": home.name, "running": true, "healthy": healthy, "server": run.server, "pid": run.pid,
+        "ephemeral": run.ephemeral, "context": context, "version": version.as_ref().ok(),
+    });
     match (args.output, version) {
-        (Format::Json, version) => output::json(&json!({
-            "name": home.name, "running": true, "healthy": healthy, "server": run.server, "pid": run.pid,
-            "ephemeral": run.ephemeral, "context": context, "version": version.ok(),
-        })),
-        (Format::Text, Ok(version)) => output::line(format_args!(
+        (ListFormat::Json, _) => output::json(&document),
+        (ListFormat::Yaml, _) => output::yaml(&document)?,
+        (ListFormat::Table, Ok(version)) => output::line(format_args!(
             "cluster {:?} runs{} (pid {}, Kubernetes {version}{})",
             home.name,
             run.at(),
             run.pid,
             context.map(|context| format!(", context {context:?}")).unwrap_or_default()
         )),
-        (Format::Text, Err(error)) if run.server.is_none() => {
+        (ListFormat::Table, Err(error)) if run.server.is_none() => {
             output::line(format_args!(
                 "cluster {:?} runs (pid {}), but cannot be queried: {error}",
                 home.name, run.pid
             ));
         }
-        (Format::Text, Err(error)) => output::line(format_args!(
+        (ListFormat::Table, Err(error)) => output::line(format_args!(
             "cluster {:?} runs{} (pid {}) but does not answer: {error:#}; see {}",
             home.name,
             run.at(),

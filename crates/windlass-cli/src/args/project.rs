@@ -233,3 +233,26 @@ pub(crate) struct Edit {
     #[command(flatten)]
     pub change: Change,
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Upgrade {
+    /// The git revision at which the generated files had no edits; for projects without a record of what was generated
+    /// [default: the record in .windlass/]
+    #[arg(long, value_name = "REVISION")]
+    pub from: Option<String>,
+    /// What to do where you and the newer version have changed the same lines
+    #[arg(long, value_enum, default_value_t)]
+    pub conflicts: OnConflict,
+    #[command(flatten)]
+    pub change: Change,
+}
+
+/// What to do where changes contradict each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnConflict {
+    /// Change nothing and name the lines
+    #[default]
+    Refuse,
+    /// Write both versions between markers; for files that tools read, such as the Makefile, beside the file
+    Markers,
+}

@@ -15,7 +15,7 @@ fn bad_arguments_are_named() {
     check("up --name ../escape", "lower-case letters, digits and dashes");
     check("up --listen nonsense", "invalid value 'nonsense' for '--listen <ADDR:PORT>'");
     check("up --ephemeral --data-dir x", "cannot be used with");
-    check("status -o xml", "possible values: text, json");
+    check("status -o xml", "possible values: table, json, yaml");
 }
 
 #[test]

@@ -17,4 +17,5 @@ mod project;
 mod public_names;
 mod reference;
 mod restart;
+mod tools;
 mod trouble;

@@ -130,3 +130,28 @@ fn without_a_project_the_error_says_how_to_get_one() {
     assert!(said.contains("run `windlass init`"), "{said}");
     assert_eq!(std::fs::read_dir(sandbox.path(".")).unwrap().count(), 0);
 }
+
+#[test]
+fn an_upgrade_reports_lines_that_both_have_changed() {
+    let sandbox = project("");
+    assert!(sandbox.succeeds("upgrade").contains("nothing to change"));
+    assert_unchanged(&sandbox);
+    // As if an older version had generated another line, which the user has changed too.
+    let edit = |path: &str, from: &str, to: &str| {
+        let text = std::fs::read_to_string(sandbox.path(path)).unwrap();
+        assert!(text.contains(from), "{path}: {text}");
+        std::fs::write(sandbox.path(path), text.replace(from, to)).unwrap();
+    };
+    edit("Makefile", "lint: ## Check the code", "lint: ## Check");
+    std::fs::remove_file(sandbox.path(".windlass/generated")).unwrap();
+    commit(&sandbox);
+    edit("Makefile", "lint: ## Check", "lint: ## Mine");
+    commit(&sandbox);
+    let said = sandbox.fails("upgrade --from HEAD~1");
+    assert!(said.contains("Makefile: line 2") && said.contains("nothing was written"), "{said}");
+    assert_unchanged(&sandbox);
+    let said = sandbox.windlass("upgrade --from HEAD~1 --conflicts=markers");
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert!(said.stderr.contains("the new version is in Makefile.windlass-new"), "{said:?}");
+    assert!(sandbox.fails("upgrade --from nowhere").contains("git knows no such commit"));
+}

@@ -12,6 +12,15 @@ This page is what `--help` says. After a change of the command line, write it ag
 
 Environment: `WINDLASS_HOME` is where clusters are kept (`~/.windlass`), `KUBECONFIG` is the kubeconfig that `up` and
 `down` edit (`~/.kube/config`; the first file of a list), `RUST_LOG` is how much a cluster logs (`info`).
+
+Results go to standard output, everything else to standard error. Colours are used on a terminal only. Exit codes:
+
+| code | meaning |
+|---|---|
+| 0 | done |
+| 1 | failed; or the answer is no: `status` of a cluster that does not run or answer, `manifests --check` with drift, `doctor` with something broken |
+| 2 | the command line is wrong; nothing was done |
+| 129, 130, 131, 143 | ended by SIGHUP, SIGINT, SIGQUIT or SIGTERM |
 ";
 
 /// The help of a command, wrapped as it is where there is no terminal.
