@@ -1,5 +1,6 @@
 //! The command line, as it is written. Nothing here touches the system.
 
+mod against;
 mod project;
 mod tools;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub(crate) use against::{Apply, Install, Operator, Run, Target, Uninstall};
 pub(crate) use project::{
     Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteWebhook, Edit, Init, LicenseName, OnConflict,
     Selected, Upgrade,
@@ -48,6 +50,14 @@ pub(crate) enum Command {
     Kubeconfig(Kubeconfig),
     /// Print or write the manifests that an operator needs, derived from its code
     Manifests(Manifests),
+    /// Install the kinds of a project in a cluster
+    Install(Install),
+    /// Take the kinds of a project out of a cluster, with all their objects
+    Uninstall(Uninstall),
+    /// Build an operator and run it here, outside of the cluster
+    Run(Run),
+    /// Apply manifests to a cluster, what others need first
+    Apply(Apply),
     /// Run a demo for a few seconds: a cluster, a pet store, its operator and two pets
     Demo(Demo),
     /// Print a script that completes commands in a shell

@@ -2,6 +2,8 @@
 //!
 //! Arguments are parsed in [`args`] and resolved by the command that uses them; each command is one file.
 
+mod against;
+mod apply;
 mod args;
 mod completion;
 mod create;
@@ -11,6 +13,7 @@ mod down;
 mod edit;
 mod home;
 mod init;
+mod install;
 mod kubeconfig;
 mod list;
 mod logging;
@@ -18,11 +21,14 @@ mod man;
 mod manifests;
 mod memory;
 mod open_files;
+mod operator;
 mod output;
 mod private;
 mod project;
+mod run;
 mod signals;
 mod status;
+mod uninstall;
 mod up;
 mod upgrade;
 mod version;
@@ -47,6 +53,10 @@ fn main() -> ExitCode {
         Command::List(list) => list::run(&list),
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&kubeconfig),
         Command::Manifests(manifests) => manifests::run(&manifests),
+        Command::Install(install) => install::run(&install),
+        Command::Uninstall(uninstall) => uninstall::run(&uninstall),
+        Command::Run(args) => run::run(&args),
+        Command::Apply(apply) => apply::run(&apply),
         Command::Demo(demo) => demo::run(&demo),
         Command::Completion(completion) => completion::run(&completion),
         Command::Man(man) => man::run(&man),

@@ -76,7 +76,7 @@ fn is_definition(manifest: &Value) -> bool {
 }
 
 /// Has Cargo build the operator, and returns where it is.
-fn build(args: &Manifests) -> anyhow::Result<PathBuf> {
+pub(crate) fn build(args: &Manifests) -> anyhow::Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--message-format", "json-render-diagnostics"]);
     for (option, value) in [("--package", &args.package), ("--bin", &args.bin)] {
@@ -113,7 +113,7 @@ fn executables(messages: &str) -> Vec<(String, PathBuf)> {
 }
 
 /// Runs the operator until it has said what it needs.
-fn ask(program: &Path, args: &Manifests) -> anyhow::Result<Vec<Value>> {
+pub(crate) fn ask(program: &Path, args: &Manifests) -> anyhow::Result<Vec<Value>> {
     let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
     let (answer, said) = (dir.path().join("manifests"), dir.path().join("said"));
     let file = dir.path().join("kubeconfig");

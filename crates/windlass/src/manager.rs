@@ -225,6 +225,7 @@ impl Manager {
             self.disabled_webhooks.push(webhooks);
             return Ok(());
         }
+        let webhooks = webhooks.where_told(self.client.kube().default_namespace(), self.client.field_manager());
         let address = Some(webhooks.address().to_owned());
         if let Some(Bound { listener, address }) = builder::bind(address, "webhooks", self.describe.is_some())? {
             let bound = webhooks.bind(listener, address)?;

@@ -60,7 +60,8 @@
 //! Paths are those of controller-runtime, so that manifests made for it work. Webhooks are served until the manager has
 //! stopped everything that might write, and running requests are answered first. A handler that panics answers with 500;
 //! other requests are not affected. With `ENABLE_WEBHOOKS=false` in the environment nothing is served, for running an
-//! operator on a developer's machine.
+//! operator on a developer's machine. With `WINDLASS_WEBHOOKS=ADDRESS:PORT`, which `windlass run` sets, they are served
+//! there and API servers call them directly.
 
 #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
 compile_error!("feature `webhook` of windlass needs a cryptography provider: also enable `ring` or `aws-lc-rs`");
@@ -122,6 +123,8 @@ use server::Routes;
 
 /// Where all conversions are served, as in controller-runtime.
 const CONVERT_PATH: &str = "/convert";
+/// The address at which an operator outside of its cluster serves webhooks; `windlass run` sets it.
+const OUTSIDE: &str = "WINDLASS_WEBHOOKS";
 /// What a review of one object may take, as in controller-runtime.
 const ADMISSION_LIMIT: usize = 7 << 20;
 /// What a review of the many objects of a list may take.
@@ -326,6 +329,27 @@ impl Webhooks {
         bundle: &str,
     ) -> Option<ValidatingWebhookConfiguration> {
         registration::validating_configuration(name, &self.admissions, reach, bundle)
+    }
+
+    /// Serves where `WINDLASS_WEBHOOKS` says, if it says so: see [`outside`](Self::outside).
+    pub(crate) fn where_told(self, namespace: &str, name: &str) -> Self {
+        match std::env::var(OUTSIDE).ok().filter(|address| !address.is_empty()) {
+            Some(address) => self.outside(&address, namespace, name),
+            None => self,
+        }
+    }
+
+    /// Serves at an address that API servers reach directly, whatever was set: with certificates of the operator's own,
+    /// and registered, so that nothing has to be prepared in the cluster.
+    fn outside(mut self, address: &str, namespace: &str, name: &str) -> Self {
+        address.clone_into(&mut self.address);
+        let settings = match self.certificates.0 {
+            Source::SelfManaged(settings) => *settings,
+            Source::Files { .. } => SelfManaged::new(namespace),
+        };
+        let name = settings.registered_as().unwrap_or(name).to_owned();
+        self.certificates = Certificates::self_managed(settings.directly().register(name));
+        self
     }
 
     /// Whether there is anything to serve, and somebody who wants it served.
@@ -561,6 +585,27 @@ mod tests {
         for path in ["", "a", "/a/", "//a", "/a.b", "/a?b"] {
             assert!(!is_path(path), "{path}");
         }
+    }
+
+    #[test]
+    fn outside_of_a_cluster_webhooks_are_reached_directly() {
+        let of = |certificates: Certificates| {
+            let webhooks = Webhooks::new().listen(":9443").certificates(certificates);
+            let webhooks = webhooks.outside("127.0.0.1:0", "pets", "petstore");
+            assert_eq!(webhooks.address(), "127.0.0.1:0");
+            match webhooks.certificates.0 {
+                Source::SelfManaged(settings) => {
+                    assert!(settings.reach.is_none(), "not directly");
+                    (settings.namespace.clone(), settings.registered_as().map(str::to_owned))
+                }
+                Source::Files { .. } => panic!("certificates from files"),
+            }
+        };
+        assert_eq!(of(Certificates::default()), ("pets".into(), Some("petstore".into())));
+        let own = SelfManaged::new("zoo").service("zoo-webhooks");
+        assert_eq!(of(Certificates::self_managed(own.clone())), ("zoo".into(), Some("petstore".into())));
+        let registered = Certificates::self_managed(own.register("zoo"));
+        assert_eq!(of(registered), ("zoo".into(), Some("zoo".into())));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod process;
 mod windlass;
 
+mod against;
 mod anonymous;
 mod arguments;
 mod background;

@@ -1,0 +1,148 @@
+//! The cluster that a command works on: the current context, another one, or a cluster of `windlass up`.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::args::Target as Args;
+use crate::home::Home;
+use crate::output;
+
+/// A cluster, and a client for it.
+pub(crate) struct Target {
+    pub context: String,
+    /// Where its API server is.
+    pub server: String,
+    /// The namespace of objects that name none.
+    pub namespace: String,
+    pub client: kube::Client,
+    /// Nothing but the chosen context is used of it.
+    kubeconfig: Kubeconfig,
+}
+
+impl Target {
+    /// Finds the cluster, and says which one is used: a command must not change another cluster than the user thinks.
+    pub(crate) async fn connect(args: &Args) -> Result<Self> {
+        let mut kubeconfig = match &args.embedded {
+            Some(name) => Kubeconfig::read_from(embedded(name)?)?,
+            None => read(args.kubeconfig.as_deref())?,
+        };
+        let current = kubeconfig.current_context.clone().filter(|name| !name.is_empty());
+        let Some(context) = args.context.clone().or(current) else {
+            bail!("no context is current; name one with --context, or use --embedded. There are: {}", all(&kubeconfig));
+        };
+        let Some(named) = kubeconfig.contexts.iter().find(|named| named.name == context) else {
+            bail!("there is no context {context:?}; there are: {}", all(&kubeconfig));
+        };
+        let of_context = named.context.clone().with_context(|| format!("the context {context:?} is empty"))?;
+        let cluster = kubeconfig.clusters.iter().find(|named| named.name == of_context.cluster);
+        let server = cluster.and_then(|named| named.cluster.as_ref()?.server.clone());
+        let server = server.with_context(|| format!("the cluster of the context {context:?} has no server"))?;
+        kubeconfig.current_context = Some(context.clone());
+        let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &options).await;
+        let config = config.with_context(|| format!("the context {context:?} cannot be used"))?;
+        let namespace = config.default_namespace.clone();
+        let client = windlass::config::connect(config)?;
+        output::note(format_args!("context {context:?}, {server}"));
+        Ok(Self { context, server, namespace, client, kubeconfig })
+    }
+
+    /// The host in the address of the API server.
+    pub(crate) fn host(&self) -> Option<String> {
+        let uri: http::Uri = self.server.parse().ok()?;
+        Some(uri.host()?.trim_matches(['[', ']']).to_owned())
+    }
+
+    /// The port in the address of the API server.
+    pub(crate) fn port(&self) -> u16 {
+        let uri: Option<http::Uri> = self.server.parse().ok();
+        uri.and_then(|uri| uri.port_u16()).unwrap_or(443)
+    }
+
+    /// Whether the API server is reached at an address of this machine alone.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.host().is_some_and(|host| is_loopback(&host))
+    }
+
+    /// Writes a kubeconfig with this cluster as its current one, in which `change` may replace the credentials.
+    pub(crate) fn write_kubeconfig(
+        &self,
+        path: &Path,
+        change: impl FnOnce(&mut serde_json::Value) -> Result<()>,
+    ) -> Result<()> {
+        let mut config = serde_json::to_value(&self.kubeconfig).context("the kubeconfig cannot be written")?;
+        change(&mut config)?;
+        crate::private::write(path, &config.to_string())
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The kubeconfig of a cluster of `windlass up`, which is started if it does not run.
+fn embedded(name: &str) -> Result<PathBuf> {
+    let home = Home::of(name)?;
+    if home.running().is_none() {
+        output::note(format_args!("starting cluster {name:?}"));
+        let mut up = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
+        let started =
+            up.args(["up", "--name", name]).stdin(Stdio::null()).output().context("cannot run windlass up")?;
+        if !started.status.success() {
+            let _ = std::io::stderr().write_all(&started.stderr);
+            bail!("cluster {name:?} did not start");
+        }
+    }
+    let run = home.running().with_context(|| format!("cluster {name:?} has stopped again"))?;
+    Ok(run.kubeconfig.unwrap_or_else(|| home.kubeconfig()))
+}
+
+/// A file, or those of the environment merged, or the one at home.
+fn read(file: Option<&Path>) -> Result<Kubeconfig> {
+    if let Some(file) = file {
+        return Ok(Kubeconfig::read_from(file)?);
+    }
+    let list = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
+    let paths: Vec<PathBuf> = match &list {
+        Some(list) => std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect(),
+        None => std::env::home_dir().map(|home| home.join(".kube").join("config")).into_iter().collect(),
+    };
+    // A file that is not there is left out, as kubectl does.
+    let mut merged: Option<Kubeconfig> = None;
+    for path in paths.iter().filter(|path| path.exists()) {
+        let next = Kubeconfig::read_from(path)?;
+        merged = Some(match merged {
+            Some(before) => before.merge(next)?,
+            None => next,
+        });
+    }
+    merged.with_context(|| {
+        let named: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        format!("there is no kubeconfig at {}; start a cluster with `windlass up` or --embedded", named.join(", "))
+    })
+}
+
+fn all(kubeconfig: &Kubeconfig) -> String {
+    let names: Vec<&str> = kubeconfig.contexts.iter().map(|named| named.name.as_str()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_addresses_are_known() {
+        for host in ["localhost", "127.0.0.1", "127.8.8.8", "::1"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["192.0.2.1", "example.com", "0.0.0.0", "fd00::1"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}
