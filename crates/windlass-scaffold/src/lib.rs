@@ -9,6 +9,7 @@
 
 mod builtin;
 pub mod command;
+pub mod kustomize;
 mod merge;
 pub mod name;
 pub mod plan;

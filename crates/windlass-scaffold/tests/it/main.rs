@@ -1,8 +1,9 @@
 //! Projects on disk: made, changed, edited by a user, and taken back.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod conflicts;
 mod format;
+mod kustomize;
 mod reversal;
 mod upgrade;
 
