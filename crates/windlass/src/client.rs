@@ -26,7 +26,6 @@ mod objects;
 mod request;
 mod scale;
 mod segment;
-mod selector;
 mod subresource;
 pub(crate) mod target;
 mod token;

@@ -45,23 +45,10 @@ impl From<DecodeError> for serde_json::Error {
     }
 }
 
-/// An object, and the text to decode it from again if it is not the text that was given.
-pub(crate) struct Repaired<T> {
-    pub(crate) object: T,
-    pub(crate) json: Option<Vec<u8>>,
-}
-
 /// Decodes an object.
 pub(crate) fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, DecodeError> {
-    repaired(json).map(|repaired| repaired.object)
-}
-
-/// Decodes an object, and says what text it can be decoded from without repair.
-pub(crate) fn repaired<T: DeserializeOwned>(json: &[u8]) -> Result<Repaired<T>, DecodeError> {
-    match serde_json::from_slice(json) {
-        Ok(object) => Ok(Repaired { object, json: None }),
-        Err(error) => slow(json, &error),
-    }
+    serde_json::from_slice(json)
+        .or_else(|error| repair(json, &error, |json| serde_json::from_slice(json)).map(|(object, _)| object))
 }
 
 /// Decodes an object from a value that is used otherwise, too.
@@ -74,12 +61,17 @@ pub(crate) fn strictly<T: DeserializeOwned>(value: &Value) -> Result<T, DecodeEr
     T::deserialize(value).map_err(|error| repair::refused(&error))
 }
 
+/// Decodes a text that its type refuses, with this error; and the text it can be decoded from.
 #[cold]
-fn slow<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> Result<Repaired<T>, DecodeError> {
+pub(crate) fn repair<T>(
+    json: &[u8],
+    error: &serde_json::Error,
+    mut decode: impl FnMut(&[u8]) -> Result<T, serde_json::Error>,
+) -> Result<(T, Vec<u8>), DecodeError> {
     let mut object = None;
-    let mut accepts = |json: &[u8]| serde_json::from_slice(json).map(|decoded| object = Some(decoded));
+    let mut accepts = |json: &[u8]| decode(json).map(|decoded| object = Some(decoded));
     let json = repair::repair(json, error, &mut accepts)?;
-    object.map(|object| Repaired { object, json: Some(json) }).ok_or_else(|| repair::refused(error))
+    object.map(|object| (object, json)).ok_or_else(|| repair::refused(error))
 }
 
 #[cfg(test)]

@@ -69,6 +69,7 @@ pub use crate::reflector::{Change, DecodeFailure, Subscription, SyncError};
 
 use crate::cache::{CacheOptions, Caches, Lister, Scope};
 use crate::object::{Object, describe};
+use crate::reflector::Told;
 
 /// Makes informers and runs them. Clones share the informers.
 ///
@@ -293,8 +294,9 @@ impl<K: Object> std::fmt::Debug for Informer<K> {
 impl<K: Object> Informer<K> {
     /// Has a handler called for every object that exists and then for every change, until the subscription is dropped.
     /// Handlers may be added before and after the start. See the [module](self) for what they can rely on.
-    pub fn add_handler(&self, handler: Handler<K>) -> Subscription {
-        delivery::deliver(self.lister.reflectors(), handler, self.caches.spawner())
+    pub fn add_handler(&self, mut handler: Handler<K>) -> Subscription {
+        let call = move |change: &Told| handler.call(change.typed());
+        delivery::deliver(self.lister.reflectors(), Box::new(call), self.caches.spawner())
     }
 
     /// Adds an index: `values` names what an object is filed under. Read it with [`Lister::by_index`].

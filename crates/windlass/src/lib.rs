@@ -126,6 +126,7 @@ mod outage;
 mod reflector;
 mod report;
 mod retry;
+mod selector;
 
 pub use k8s_openapi;
 pub use kube;

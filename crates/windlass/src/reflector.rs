@@ -24,6 +24,7 @@ mod sync;
 
 mod backoff;
 mod decode;
+mod erased;
 mod fields;
 mod json;
 mod machine;
@@ -40,7 +41,6 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use kube::api::ApiResource;
-use kube::core::{Selector, SelectorExt};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -51,12 +51,16 @@ pub use misfit::DecodeFailure;
 pub use subscription::Subscription;
 pub use sync::SyncError;
 
+pub(crate) use erased::{AnyObject, AnyTransform, IndexFn, Kind, Shared, Transform, any_transform, typed, typed_ref};
 pub(crate) use misfit::OnDecodeError;
 pub(crate) use source::{ApiSource, ListWatch, Selection};
-pub(crate) use store::{IndexFn, Store};
+pub(crate) use store::Store;
+pub(crate) use store::Told;
+pub(crate) use subscription::AnyHandler;
 
 use crate::key::ObjectKey;
-use crate::object::{Object, describe, panic_message, parse_version};
+use crate::object::{panic_message, parse_version};
+use crate::selector::Labels;
 use misfit::Misfits;
 use subscription::Listening;
 use sync::SyncState;
@@ -67,18 +71,24 @@ const GONE_AFTER: u32 = 3;
 /// How long a reflector that panicked waits before it starts over.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
-/// Changes objects before they are kept, to drop what nobody reads.
-pub(crate) type Transform<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
+/// How a reflector works, besides what it watches.
+#[derive(Clone, Default)]
+pub(crate) struct Settings {
+    /// How often handlers are reminded of everything.
+    pub(crate) resync: Option<Duration>,
+    pub(crate) transform: Option<AnyTransform>,
+    pub(crate) on_decode_error: Option<OnDecodeError>,
+}
 
 /// The state of one kind, kept up to date while its task runs.
-pub(crate) struct Reflector<K: Object> {
-    resource: ApiResource,
+pub(crate) struct Reflector {
+    kind: Kind,
     selection: Selection,
-    labels: Option<Selector>,
-    store: RwLock<Store<K>>,
+    labels: Option<Labels>,
+    store: RwLock<Store>,
     /// Held while a change is applied and told, so that a handler added meanwhile misses nothing
     /// and hears nothing twice.
-    handlers: Mutex<Vec<Listening<K>>>,
+    handlers: Mutex<Vec<Listening>>,
     sync: watch::Sender<SyncState>,
     /// When the last list was complete.
     listed: Mutex<Option<Instant>>,
@@ -89,41 +99,34 @@ pub(crate) struct Reflector<K: Object> {
     /// How often in a row the server said that there is no such kind.
     missing: AtomicU32,
     resync: Option<Duration>,
-    transform: Option<Transform<K>>,
+    transform: Option<AnyTransform>,
     /// Whether it was said that a transform leaves what cannot be read again.
     unwritable: AtomicBool,
 }
 
-impl<K: Object> Reflector<K> {
-    pub(crate) fn new(
-        resource: ApiResource,
-        selection: Selection,
-        labels: Option<Selector>,
-        resync: Option<Duration>,
-        transform: Option<Transform<K>>,
-        on_decode_error: Option<OnDecodeError>,
-    ) -> Arc<Self> {
+impl Reflector {
+    pub(crate) fn new(kind: Kind, selection: Selection, labels: Option<Labels>, settings: Settings) -> Arc<Self> {
         let panics = Arc::<AtomicU64>::default();
         Arc::new(Self {
-            resource,
             selection,
             labels,
-            store: RwLock::new(Store::new(Arc::clone(&panics))),
+            store: RwLock::new(Store::new(kind.clone(), Arc::clone(&panics))),
+            kind,
             panics,
             handlers: Mutex::default(),
             sync: watch::Sender::new(SyncState::default()),
             listed: Mutex::default(),
             started: AtomicBool::new(false),
-            misfits: Misfits::new(on_decode_error),
+            misfits: Misfits::new(settings.on_decode_error),
             missing: AtomicU32::new(0),
-            resync,
-            transform,
+            resync: settings.resync,
+            transform: settings.transform,
             unwritable: AtomicBool::new(false),
         })
     }
 
     /// Keeps the state up to date until the token is cancelled. To be called once.
-    pub(crate) async fn run(self: Arc<Self>, source: Arc<dyn ListWatch<K>>, shutdown: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, source: Arc<dyn ListWatch>, shutdown: CancellationToken) {
         let running = async {
             // The code of others runs in there: decoders, indexes, transforms.
             while let Err(panic) = AssertUnwindSafe(task::run(&self, &*source)).catch_unwind().await {
@@ -159,7 +162,7 @@ impl<K: Object> Reflector<K> {
     }
 
     pub(crate) fn describe(&self) -> String {
-        describe(&self.resource)
+        self.kind.describe()
     }
 
     pub(crate) fn is_started(&self) -> bool {
@@ -191,69 +194,66 @@ impl<K: Object> Reflector<K> {
         });
     }
 
-    pub(crate) fn read<R>(&self, read: impl FnOnce(&Store<K>) -> R) -> R {
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&Store) -> R) -> R {
         read(&self.store.read())
     }
 
     /// Adds an index unless there is one of that name. Whether it was added.
-    pub(crate) fn ensure_index(&self, name: &str, values: impl FnOnce() -> IndexFn<K>) -> bool {
+    pub(crate) fn ensure_index(&self, name: &str, values: &IndexFn) -> bool {
         if self.store.read().has_index(name) {
             return false;
         }
         let mut store = self.store.write();
         let missing = !store.has_index(name);
         if missing {
-            store.add_index(name, values());
+            store.add_index(name, Arc::clone(values));
         }
         missing
     }
 
-    /// The object as it is to be kept. One that the function panics on is kept as it came.
-    fn transformed(&self, object: K) -> (K, bool) {
+    /// The kind.
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// The object as it is to be kept, and whether that is another than it came. One that the function panics on is
+    /// kept as it came.
+    fn transformed(&self, object: Shared) -> (Shared, bool) {
         let Some(transform) = &self.transform else {
             return (object, false);
         };
-        let mut changed = object.clone();
-        match std::panic::catch_unwind(AssertUnwindSafe(|| transform(&mut changed))) {
-            Ok(()) => {
-                // By these it is found, and told from others.
-                let (meta, original) = (changed.meta_mut(), object.meta());
-                meta.name.clone_from(&original.name);
-                meta.namespace.clone_from(&original.namespace);
-                meta.uid.clone_from(&original.uid);
-                meta.resource_version.clone_from(&original.resource_version);
-                (changed, true)
-            }
+        match std::panic::catch_unwind(AssertUnwindSafe(|| transform(&*object))) {
+            Ok(changed) => (changed, true),
             Err(panic) => {
                 self.panics.fetch_add(1, Ordering::Relaxed);
-                let (kind, key) = (self.describe(), ObjectKey::of(&object));
+                let (kind, key) = (self.describe(), object.key());
                 tracing::error!(%kind, object = %key, message = panic_message(&*panic), "transform panicked");
                 (object, false)
             }
         }
     }
 
-    /// An object that the server sent, as it would be kept.
-    pub(crate) fn as_kept(&self, mut object: K) -> K {
-        object.meta_mut().managed_fields = None;
+    /// An object without managed fields, as it would be kept.
+    pub(crate) fn as_kept(&self, object: Shared) -> Shared {
         self.transformed(object).0
     }
 
-    pub(crate) fn note_write(&self, object: K) {
-        let selected = self.selection.fields.as_ref().map_or(Some(true), |fields| fields::selects(fields, &object));
-        // As the server sees it: what is left of it in the cache may have no labels any more.
-        let labelled = self.labels.as_ref().is_none_or(|selector| match &object.meta().labels {
-            Some(labels) => selector.matches(labels),
-            None => selector.matches(&std::collections::BTreeMap::new()),
-        });
-        if self.namespace().is_some() && object.meta().namespace.as_deref() != self.namespace() {
+    /// An object was written: what the server answered, without managed fields.
+    pub(crate) fn note_write(&self, object: Shared) {
+        if self.namespace().is_some() && object.metadata().namespace.as_deref() != self.namespace() {
             return;
         }
-        let object = Arc::new(self.transformed(object).0);
+        let selected = self.selection.fields.as_ref().map_or(Some(true), |fields| {
+            let json = object.encode().and_then(|json| serde_json::from_slice(&json)).ok()?;
+            fields::selects(fields, &json)
+        });
+        // As the server sees it: what is left of it in the cache may have no labels any more.
+        let labelled = self.labels.as_ref().is_none_or(|selector| selector.matches(object.metadata().labels.as_ref()));
+        let object = self.transformed(object).0;
         let mut store = self.store.write();
         // Where only the server knows, an object that was selected is taken to stay so, any other to
         // stay out.
-        if selected.is_none() && !store.has_observed(&ObjectKey::of(&*object)) {
+        if selected.is_none() && !store.has_observed(&object.key()) {
             return;
         }
         let before = store.is_forgetful();
@@ -303,7 +303,7 @@ impl<K: Object> Reflector<K> {
     /// starting, and Kubernetes' own kinds do not go away.
     fn not_found(&self) -> bool {
         let times = self.missing.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        times >= GONE_AFTER && self.is_synced() && !is_built_in(&self.resource) && self.read(Store::has_any)
+        times >= GONE_AFTER && self.is_synced() && !is_built_in(&self.kind.resource) && self.read(Store::has_any)
     }
 
     /// What was found out: a kind that is gone has no objects. One that is only not served, in this

@@ -91,7 +91,7 @@ impl<K: Object> Objects<K> {
         match known.get(key).await? {
             Found::Told(object) => Ok(object),
             Found::Unknown if !is_possible(key) => Ok(None),
-            Found::Unknown => Ok(Box::pin(self.live().get(key)).await?.map(|object| Arc::new(known.as_kept(object)))),
+            Found::Unknown => Ok(Box::pin(self.live().get(key)).await?.map(|object| known.as_kept(object))),
         }
     }
 
@@ -130,8 +130,8 @@ impl<K: Object> Objects<K> {
             let Some(live) = Box::pin(self.live().get(key)).await? else { continue };
             let live = self.client.caches().known_with(&self.dt).as_kept(live);
             let filed = query.index.as_ref().is_none_or(|(index, value)| lister.files(index, value, &live));
-            if filed && query.matches(&live).map_err(|reason| self.refused("list", reason))? {
-                objects.push(Arc::new(live));
+            if filed && query.matches(&*live).map_err(|reason| self.refused("list", reason))? {
+                objects.push(live);
             }
         }
         objects.truncate(query.limit);

@@ -27,10 +27,10 @@ use kube::api::{
     DeleteParams, ListParams, PatchParams, PostParams, Preconditions, PropagationPolicy, ValidationDirective,
 };
 
-use super::selector::FieldSelector;
-pub use super::selector::Labels;
 pub use super::token::TokenOptions;
 use crate::object::{AsObject, Object, is_cluster_scoped};
+use crate::selector::FieldSelector;
+pub use crate::selector::Labels;
 
 /// Which objects are listed. Conditions add up: an object is listed if all of them hold.
 ///

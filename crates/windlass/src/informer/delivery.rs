@@ -11,34 +11,31 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::Handler;
 use super::pending::{LIMIT, Next, Pending};
 use crate::cache::Spawner;
 use crate::key::ObjectKey;
-use crate::object::Object;
-use crate::reflector::{Change, Reflector, Subscription};
+use crate::reflector::{Change, Reflector, Subscription, Told};
 
-pub(super) struct Delivery<K: Object> {
+/// Calls the user's handler.
+type Tell = Box<dyn FnMut(&Told) + Send>;
+
+pub(super) struct Delivery {
     /// Their handlers lead here, so that they are not kept alive from here.
-    reflectors: Vec<Weak<Reflector<K>>>,
-    handler: Mutex<Handler<K>>,
-    state: Mutex<State<K>>,
+    reflectors: Vec<Weak<Reflector>>,
+    handler: Mutex<Tell>,
+    state: Mutex<State>,
     cancelled: AtomicBool,
     spawner: Spawner,
 }
 
-struct State<K> {
-    pending: Pending<K>,
+struct State {
+    pending: Pending,
     /// Whether a task tells the handler.
     telling: bool,
 }
 
 /// Has a handler called for everything that is known and then for every change.
-pub(super) fn deliver<K: Object>(
-    reflectors: &[Arc<Reflector<K>>],
-    handler: Handler<K>,
-    spawner: Spawner,
-) -> Subscription {
+pub(super) fn deliver(reflectors: &[Arc<Reflector>], handler: Tell, spawner: Spawner) -> Subscription {
     let delivery = Arc::new(Delivery {
         reflectors: reflectors.iter().map(Arc::downgrade).collect(),
         handler: Mutex::new(handler),
@@ -57,14 +54,15 @@ pub(super) fn deliver<K: Object>(
     subscriptions.extend(reflectors.iter().map(|reflector| {
         let begin = |keys| delivery.begin(reflector, keys);
         let told = Arc::clone(&delivery);
-        reflector.follow(begin, move |change| told.file(|pending| pending.push(change.clone())))
+        let handler = move |change: &Told| told.file(|pending| pending.push(change.clone()));
+        reflector.follow(begin, Arc::new(handler))
     }));
     Subscription::joined(subscriptions)
 }
 
-impl<K: Object> Delivery<K> {
+impl Delivery {
     /// Files what exists. Only as much of it is decoded as is told soon.
-    fn begin(self: &Arc<Self>, reflector: &Reflector<K>, keys: Vec<ObjectKey>) {
+    fn begin(self: &Arc<Self>, reflector: &Reflector, keys: Vec<ObjectKey>) {
         for key in keys {
             let has_room = self.state.lock().pending.has_room();
             let object = has_room.then(|| reflector.read(|store| store.observed(&key))).flatten();
@@ -75,7 +73,7 @@ impl<K: Object> Delivery<K> {
         }
     }
 
-    fn file(self: &Arc<Self>, file: impl FnOnce(&mut Pending<K>)) {
+    fn file(self: &Arc<Self>, file: impl FnOnce(&mut Pending)) {
         let mut state = self.state.lock();
         file(&mut state.pending);
         if !state.telling {
@@ -93,8 +91,8 @@ impl<K: Object> Delivery<K> {
                     self.state.lock().pending = Pending::new(LIMIT);
                     return;
                 }
-                let key = ObjectKey::of(&**change.object());
-                if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| handler.call(change)))
+                let key = change.object().key();
+                if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| handler(&change)))
                     && let Some(reflector) = self.reflector(&key)
                 {
                     reflector.handler_panicked(&key, &*panic);
@@ -104,7 +102,7 @@ impl<K: Object> Delivery<K> {
     }
 
     /// The next changes; `None`, and the task is over, when there are none.
-    fn next(&self) -> Option<[Option<Change<K>>; 2]> {
+    fn next(&self) -> Option<[Option<Told>; 2]> {
         let next = {
             let mut state = self.state.lock();
             let next = state.pending.next();
@@ -126,7 +124,7 @@ impl<K: Object> Delivery<K> {
         self.cancelled.load(Ordering::Acquire) || self.spawner.is_stopping()
     }
 
-    fn reflector(&self, key: &ObjectKey) -> Option<Arc<Reflector<K>>> {
+    fn reflector(&self, key: &ObjectKey) -> Option<Arc<Reflector>> {
         self.reflectors.iter().filter_map(Weak::upgrade).find(|reflector| reflector.covers(key.namespace()))
     }
 }

@@ -6,30 +6,28 @@
 //! exists or that the handler has been told of, and objects that come and go meanwhile leave nothing behind.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
 
 use crate::key::ObjectKey;
-use crate::object::Object;
-use crate::reflector::Change;
+use crate::reflector::{Change, Shared, Told};
 
 /// Changes that are kept by themselves.
 pub(super) const LIMIT: usize = 1024;
 
 /// Several changes of one object in a row.
-enum Merged<K> {
+enum Merged {
     /// The handler does not know the object.
     Added { initial: bool },
     /// The handler was told this state last; the current one if there is none here.
-    Updated { old: Option<Arc<K>> },
+    Updated { old: Option<Shared> },
     /// The object that the handler knows is gone.
-    Deleted { last: Arc<K> },
+    Deleted { last: Shared },
     /// The object that the handler knows is gone, and there is another of that name.
-    Replaced { last: Arc<K>, initial: bool },
+    Replaced { last: Shared, initial: bool },
 }
 
-impl<K> Merged<K> {
+impl Merged {
     /// `None` when there is nothing left to tell.
-    fn and(before: Option<Self>, change: Change<K>) -> Option<Self> {
+    fn and(before: Option<Self>, change: Told) -> Option<Self> {
         Some(match (before, change) {
             (None, Change::Added { initial, .. }) => Self::Added { initial },
             (None | Some(Self::Updated { old: None }), Change::Updated { old, .. }) => Self::Updated { old: Some(old) },
@@ -43,12 +41,12 @@ impl<K> Merged<K> {
     }
 
     /// What the handler is told. `now` is the object if it exists.
-    fn resolve(self, now: impl FnOnce() -> Option<Arc<K>>) -> [Option<Change<K>>; 2] {
+    fn resolve(self, now: impl FnOnce() -> Option<Shared>) -> [Option<Told>; 2] {
         let added = |initial| move |object| Change::Added { object, initial };
         match self {
             Self::Added { initial } => [now().map(added(initial)), None],
             Self::Updated { old } => {
-                let updated = |new: Arc<K>| match old {
+                let updated = |new: Shared| match old {
                     Some(old) => Change::Updated { old, new },
                     None => Change::Resync { object: new },
                 };
@@ -61,24 +59,24 @@ impl<K> Merged<K> {
 }
 
 /// See the [module documentation](self).
-pub(super) struct Pending<K> {
+pub(super) struct Pending {
     limit: usize,
     /// Told first.
-    single: VecDeque<Change<K>>,
+    single: VecDeque<Told>,
     /// By the number that says when the first of the changes came.
-    merged: HashMap<ObjectKey, (u64, Merged<K>)>,
+    merged: HashMap<ObjectKey, (u64, Merged)>,
     order: BTreeMap<u64, ObjectKey>,
     next: u64,
 }
 
 /// What a handler is told next.
-pub(super) enum Next<K> {
-    Change(Change<K>),
+pub(super) enum Next {
+    Change(Told),
     /// The merged changes of an object: see [`Pending::take`].
     Merged(ObjectKey),
 }
 
-impl<K: Object> Pending<K> {
+impl Pending {
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, single: VecDeque::new(), merged: HashMap::new(), order: BTreeMap::new(), next: 0 }
     }
@@ -88,12 +86,12 @@ impl<K: Object> Pending<K> {
         self.merged.is_empty() && self.single.len() < self.limit
     }
 
-    pub(super) fn push(&mut self, change: Change<K>) {
+    pub(super) fn push(&mut self, change: Told) {
         if self.has_room() {
             self.single.push_back(change);
             return;
         }
-        let key = ObjectKey::of(&**change.object());
+        let key = change.object().key();
         let (number, before) = match self.merged.remove(&key) {
             Some((number, before)) => (Some(number), Some(before)),
             None => (None, None),
@@ -111,7 +109,7 @@ impl<K: Object> Pending<K> {
         self.put(key, None, Merged::Added { initial: true });
     }
 
-    fn put(&mut self, key: ObjectKey, number: Option<u64>, merged: Merged<K>) {
+    fn put(&mut self, key: ObjectKey, number: Option<u64>, merged: Merged) {
         let number = number.unwrap_or_else(|| {
             self.next += 1;
             self.order.insert(self.next, key.clone());
@@ -120,7 +118,7 @@ impl<K: Object> Pending<K> {
         self.merged.insert(key, (number, merged));
     }
 
-    pub(super) fn next(&mut self) -> Option<Next<K>> {
+    pub(super) fn next(&mut self) -> Option<Next> {
         match self.single.pop_front() {
             Some(change) => Some(Next::Change(change)),
             None => self.order.first_key_value().map(|(_, key)| Next::Merged(key.clone())),
@@ -129,7 +127,7 @@ impl<K: Object> Pending<K> {
 
     /// The merged changes of an object, if there still are any. `now` is the object if it exists; no change may come
     /// between that and this call.
-    pub(super) fn take(&mut self, key: &ObjectKey, now: impl FnOnce() -> Option<Arc<K>>) -> [Option<Change<K>>; 2] {
+    pub(super) fn take(&mut self, key: &ObjectKey, now: impl FnOnce() -> Option<Shared>) -> [Option<Told>; 2] {
         let Some((number, merged)) = self.merged.remove(key) else {
             return [None, None];
         };

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-/// A change of one object, as an informer's handlers see it.
+use super::erased::{AnyObject, Shared, typed};
+use crate::object::Object;
+
+/// A change of one object, as a reflector's handlers see it.
 ///
 /// ```
 /// use windlass::informer::Change;
@@ -16,8 +19,8 @@ use std::sync::Arc;
 /// }
 /// ```
 #[derive(Debug)]
-pub enum Change<K> {
-    /// An object appeared; `initial` when it was there before the informer looked.
+pub enum Change<K: ?Sized> {
+    /// An object appeared; `initial` when it was there before the reflector looked.
     Added {
         /// The object.
         object: Arc<K>,
@@ -43,7 +46,7 @@ pub enum Change<K> {
     },
 }
 
-impl<K> Clone for Change<K> {
+impl<K: ?Sized> Clone for Change<K> {
     fn clone(&self) -> Self {
         match self {
             Self::Added { object, initial } => Self::Added { object: Arc::clone(object), initial: *initial },
@@ -54,12 +57,25 @@ impl<K> Clone for Change<K> {
     }
 }
 
-impl<K> Change<K> {
+impl<K: ?Sized> Change<K> {
     /// The object after the change; for a deletion its last known state.
     pub fn object(&self) -> &Arc<K> {
         match self {
             Self::Added { object, .. } | Self::Resync { object } | Self::Deleted { object } => object,
             Self::Updated { new, .. } => new,
+        }
+    }
+}
+
+impl Change<dyn AnyObject> {
+    /// The change of an object that is known to be of a type.
+    pub(crate) fn typed<K: Object>(&self) -> Change<K> {
+        let typed = |object: &Shared| typed(Arc::clone(object));
+        match self {
+            Self::Added { object, initial } => Change::Added { object: typed(object), initial: *initial },
+            Self::Updated { old, new } => Change::Updated { old: typed(old), new: typed(new) },
+            Self::Resync { object } => Change::Resync { object: typed(object) },
+            Self::Deleted { object } => Change::Deleted { object: typed(object) },
         }
     }
 }

@@ -3,7 +3,6 @@
 //! A page or event is cut into objects by [position](super::json), and each is decoded by itself:
 //! one that does not fit its type is reported with its name and does not stop the rest.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -11,46 +10,46 @@ use kube::core::{Status, WatchEvent};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::erased::{Kind, Shared};
 use super::json;
-use crate::decode::{self, DecodeError, Repaired};
+use crate::decode::DecodeError;
 use crate::key::ObjectKey;
-use crate::object::Object;
 
 /// One page of a list.
 #[derive(Debug)]
-pub(crate) struct Page<K> {
-    pub(crate) items: Vec<Decoded<K>>,
+pub(crate) struct Page {
+    pub(crate) items: Vec<Decoded>,
     pub(crate) resource_version: String,
     pub(crate) continue_token: Option<String>,
 }
 
 /// One event of a watch.
 #[derive(Debug)]
-pub(crate) enum Event<K> {
-    Applied(Decoded<K>),
-    Deleted(Decoded<K>),
+pub(crate) enum Event {
+    Applied(Decoded),
+    Deleted(Decoded),
     Bookmark { resource_version: String, initial_end: bool },
     Error(Box<Status>),
 }
 
 /// An object, or what could be found out about one that cannot be read.
 #[derive(Debug)]
-pub(crate) enum Decoded<K> {
-    Object(Fresh<K>),
+pub(crate) enum Decoded {
+    Object(Fresh),
     Broken(Broken),
 }
 
 /// An object as it arrived.
-#[derive(Debug)]
-pub(crate) struct Fresh<K> {
-    pub(crate) object: K,
+pub(crate) struct Fresh {
+    pub(crate) object: Shared,
     /// The bytes it was decoded from, without `managedFields` and what the type knows by itself.
     pub(crate) json: Option<Box<[u8]>>,
 }
 
-impl<K> From<K> for Fresh<K> {
+#[cfg(test)]
+impl<K: crate::object::Object> From<K> for Fresh {
     fn from(object: K) -> Self {
-        Self { object, json: None }
+        Self { object: std::sync::Arc::new(object), json: None }
     }
 }
 
@@ -64,25 +63,25 @@ pub(crate) struct Broken {
     pub(crate) error: String,
 }
 
-impl<K: Object> Decoded<K> {
+impl std::fmt::Debug for Fresh {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fresh").field("key", &self.object.key()).finish_non_exhaustive()
+    }
+}
+
+impl Decoded {
     pub(crate) fn resource_version(&self) -> &str {
         match self {
-            Self::Object(fresh) => fresh.object.meta().resource_version.as_deref().unwrap_or_default(),
+            Self::Object(fresh) => fresh.object.metadata().resource_version.as_deref().unwrap_or_default(),
             Self::Broken(broken) => &broken.resource_version,
         }
     }
 
-    fn from_json(json: Box<[u8]>) -> Self {
-        match decode::repaired::<K>(&json) {
-            Ok(Repaired { object, json: repaired }) => Self::object(object, repaired.map_or(json, Into::into)),
+    fn from_json(kind: &Kind, json: Box<[u8]>) -> Self {
+        match kind.decode_repaired(&json) {
+            Ok((object, repaired)) => Self::Object(Fresh { object, json: Some(repaired.map_or(json, Into::into)) }),
             Err(error) => Self::broken(&json, &error),
         }
-    }
-
-    fn object(mut object: K, json: Box<[u8]>) -> Self {
-        // Only there when the bytes could not be cut.
-        object.meta_mut().managed_fields = None;
-        Self::Object(Fresh { object, json: Some(json) })
     }
 
     fn broken(json: &[u8], error: &DecodeError) -> Self {
@@ -97,29 +96,27 @@ impl<K: Object> Decoded<K> {
     }
 }
 
-/// Decodes objects, and says what is kept of their bytes.
-pub(super) struct Keeping<K> {
+/// Decodes objects of a kind, and says what is kept of their bytes.
+pub(super) struct Keeping {
+    pub(super) kind: Kind,
     /// Whether the type knows its kind and version by itself, so that objects need not say it. Known once
     /// there was an object.
     implied: OnceLock<bool>,
-    kind: PhantomData<fn() -> K>,
 }
 
-impl<K> Default for Keeping<K> {
-    fn default() -> Self {
-        Self { implied: OnceLock::new(), kind: PhantomData }
+impl Keeping {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self { kind, implied: OnceLock::new() }
     }
-}
 
-impl<K: Object> Keeping<K> {
-    fn decode(&self, json: &[u8], within: Range<usize>) -> Decoded<K> {
+    fn decode(&self, json: &[u8], within: Range<usize>) -> Decoded {
         if self.is_implied(json, within.clone()) {
             let short = json::without_managed_fields(json, within.clone(), false);
-            if let Ok(object) = serde_json::from_slice(&short) {
-                return Decoded::object(object, short);
+            if let Ok(object) = self.kind.decode(&short) {
+                return Decoded::Object(Fresh { object, json: Some(short) });
             }
         }
-        Decoded::from_json(json::without_managed_fields(json, within, true))
+        Decoded::from_json(&self.kind, json::without_managed_fields(json, within, true))
     }
 
     /// Tried with the first object that says its kind: it must be the same with and without.
@@ -132,8 +129,8 @@ impl<K: Object> Keeping<K> {
             return false;
         }
         let written = |types| {
-            let object: K = serde_json::from_slice(&json::without_managed_fields(json, within.clone(), types)).ok()?;
-            serde_json::to_vec(&object).ok()
+            let object = self.kind.decode(&json::without_managed_fields(json, within.clone(), types)).ok()?;
+            object.encode().ok()
         };
         let Some(whole) = written(true) else {
             return false;
@@ -150,11 +147,7 @@ struct ListMeta {
     continue_token: Option<String>,
 }
 
-pub(super) fn decode_page<K: Object>(
-    body: &[u8],
-    opening: Option<&[u8]>,
-    keeping: &Keeping<K>,
-) -> Result<Page<K>, kube::Error> {
+pub(super) fn decode_page(body: &[u8], opening: Option<&[u8]>, keeping: &Keeping) -> Result<Page, kube::Error> {
     let whole = 0..body.len();
     let meta: ListMeta = match json::member(body, whole.clone(), "metadata") {
         Some(span) => serde_json::from_slice(&body[span]).map_err(kube::Error::SerdeError)?,
@@ -166,7 +159,9 @@ pub(super) fn decode_page<K: Object>(
         check_empty(body)?;
     }
     let decode = |span| match opening {
-        Some(opening) => Decoded::from_json(opened(opening, json::without_managed_fields(body, span, true))),
+        Some(opening) => {
+            Decoded::from_json(&keeping.kind, opened(opening, json::without_managed_fields(body, span, true)))
+        }
         None => keeping.decode(body, span),
     };
     Ok(Page {
@@ -207,7 +202,7 @@ fn check_empty(body: &[u8]) -> Result<(), kube::Error> {
     }
 }
 
-pub(super) fn decode_event<K: Object>(line: &[u8], keeping: &Keeping<K>) -> Result<Event<K>, kube::Error> {
+pub(super) fn decode_event(line: &[u8], keeping: &Keeping) -> Result<Event, kube::Error> {
     let whole = 0..line.len();
     let kind = json::member(line, whole.clone(), "type").map(|span| &line[span]);
     let object = json::member(line, whole, "object");
@@ -225,8 +220,10 @@ pub(super) fn decode_event<K: Object>(line: &[u8], keeping: &Keeping<K>) -> Resu
             resource_version: bookmark.metadata.resource_version,
         }),
         Ok(WatchEvent::Error(status)) => Ok(Event::Error(status)),
-        Ok(WatchEvent::Added(value) | WatchEvent::Modified(value)) => Ok(Event::Applied(decode_value(&value))),
-        Ok(WatchEvent::Deleted(value)) => Ok(Event::Deleted(decode_value(&value))),
+        Ok(WatchEvent::Added(value) | WatchEvent::Modified(value)) => {
+            Ok(Event::Applied(decode_value(&keeping.kind, &value)))
+        }
+        Ok(WatchEvent::Deleted(value)) => Ok(Event::Deleted(decode_value(&keeping.kind, &value))),
         Err(error) => match serde_json::from_slice::<Status>(line) {
             Ok(status) if status.is_failure() => Err(kube::Error::Api(status.boxed())),
             _ => Err(kube::Error::SerdeError(error)),
@@ -235,8 +232,8 @@ pub(super) fn decode_event<K: Object>(line: &[u8], keeping: &Keeping<K>) -> Resu
 }
 
 /// The rare object whose place could not be found, as when member names are escaped.
-fn decode_value<K: Object>(value: &Value) -> Decoded<K> {
-    Decoded::from_json(value.to_string().into_bytes().into())
+fn decode_value(kind: &Kind, value: &Value) -> Decoded {
+    Decoded::from_json(kind, value.to_string().into_bytes().into())
 }
 
 #[cfg(test)]
@@ -244,9 +241,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::api::{DynamicObject, PartialObjectMeta};
+    use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 
     use super::*;
+
+    fn maps() -> Keeping {
+        Keeping::new(Kind::of::<ConfigMap>(&()))
+    }
 
     fn meta(name: &str) -> Value {
         serde_json::json!({"namespace": "d", "name": name, "resourceVersion": "7", "managedFields": [{"manager": "m"}]})
@@ -261,13 +262,13 @@ mod tests {
                 {"metadata": meta("b"), "data": "not a map"},
             ],
         });
-        let page: Page<ConfigMap> = decode_page(body.to_string().as_bytes(), None, &Keeping::default()).unwrap();
+        let page = decode_page(body.to_string().as_bytes(), None, &maps()).unwrap();
         assert_eq!((page.resource_version.as_str(), page.continue_token), ("9", None));
-        assert!(matches!(&page.items[0], Decoded::Object(o) if o.object.metadata.name.as_deref() == Some("a")));
+        assert!(matches!(&page.items[0], Decoded::Object(o) if o.object.metadata().name.as_deref() == Some("a")));
         let Decoded::Object(fresh) = &page.items[0] else {
             panic!("expected an object");
         };
-        assert_eq!(fresh.object.metadata.managed_fields, None);
+        assert_eq!(fresh.object.metadata().managed_fields, None);
         let kept = String::from_utf8_lossy(fresh.json.as_ref().unwrap());
         assert!(kept.contains("\"k\":\"v\"") && !kept.contains("managedFields"), "{kept}");
         let Decoded::Broken(broken) = &page.items[1] else {
@@ -279,18 +280,19 @@ mod tests {
 
     #[test]
     fn what_a_type_knows_by_itself_is_not_kept() {
-        fn kept<K: Object>(keeping: &Keeping<K>, kind: &str) -> String {
+        fn kept(keeping: &Keeping, kind: &str) -> String {
             let json = format!(r#"{{"kind":"{kind}","apiVersion":"v1","metadata":{{"name":"a"}}}}"#);
             match keeping.decode(json.as_bytes(), 0..json.len()) {
                 Decoded::Object(fresh) => String::from_utf8(fresh.json.unwrap().into()).unwrap(),
                 Decoded::Broken(broken) => broken.error,
             }
         }
-        let typed = Keeping::<ConfigMap>::default();
+        let typed = maps();
         assert!(kept(&typed, "Other").contains("expected ConfigMap"), "decided with an object that can be read");
         assert_eq!(kept(&typed, "ConfigMap"), r#"{"metadata":{"name":"a"}}"#);
-        assert!(kept(&Keeping::<DynamicObject>::default(), "ConfigMap").contains("kind"));
-        let metadata = Keeping::<PartialObjectMeta<ConfigMap>>::default();
+        let untyped = Keeping::new(Kind::of::<DynamicObject>(&ApiResource::erase::<ConfigMap>(&())));
+        assert!(kept(&untyped, "ConfigMap").contains("kind"));
+        let metadata = Keeping::new(Kind::of::<PartialObjectMeta<ConfigMap>>(&()));
         let item = br#"{"metadata":{"name":"a"}}"#;
         assert!(matches!(metadata.decode(item, 0..item.len()), Decoded::Object(_)), "an item of a list");
         assert!(kept(&metadata, "PartialObjectMetadata").contains("kind"));
@@ -298,18 +300,16 @@ mod tests {
 
     #[test]
     fn a_list_without_items_is_empty() {
-        let page: Page<ConfigMap> =
-            decode_page(br#"{"metadata":{"resourceVersion":"1"},"items":null}"#, None, &Keeping::default()).unwrap();
+        let page = decode_page(br#"{"metadata":{"resourceVersion":"1"},"items":null}"#, None, &maps()).unwrap();
         assert!(page.items.is_empty());
-        let page: Page<ConfigMap> =
-            decode_page(br#"{"kind":"ConfigMapList","apiVersion":"v1"}"#, None, &Keeping::default()).unwrap();
+        let page = decode_page(br#"{"kind":"ConfigMapList","apiVersion":"v1"}"#, None, &maps()).unwrap();
         assert!(page.items.is_empty());
     }
 
     #[test]
     fn what_is_not_a_list_is_not_an_empty_list() {
         for body in ["{}", "", "[]", "<html></html>", r#"{"kind":"Status"}"#, r#"{"items":{}}"#, r#"{"items":"#] {
-            assert!(decode_page::<ConfigMap>(body.as_bytes(), None, &Keeping::default()).is_err(), "{body}");
+            assert!(decode_page(body.as_bytes(), None, &maps()).is_err(), "{body}");
         }
     }
 }

@@ -4,21 +4,19 @@
 //! are those of the object's JSON, so a field that is there and has a plain value is taken for what it
 //! says. Of one that is not there nothing is known: it may have a default, or be no field at all.
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::key::ObjectKey;
 
 /// Whether a selector selects an object; `None` if that cannot be told.
-pub(super) fn selects(selector: &str, object: &impl Serialize) -> Option<bool> {
+pub(super) fn selects(selector: &str, object: &Value) -> Option<bool> {
     // Values with escaped letters are left to the server.
     if selector.contains('\\') {
         return None;
     }
-    let object = serde_json::to_value(object).ok()?;
     let mut told = Some(true);
     for requirement in selector.split(',').filter(|requirement| !requirement.is_empty()) {
-        match is_met(requirement, &object) {
+        match is_met(requirement, object) {
             Some(true) => {}
             // One that is not met is enough.
             Some(false) => return Some(false),

@@ -8,20 +8,21 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use http_body_util::BodyExt;
-use kube::api::{ApiResource, ListParams, WatchParams};
+use kube::Resource as _;
+use kube::api::{DynamicObject, ListParams, WatchParams};
 use kube::core::Status;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::decode::{Event, Keeping, Page, decode_event, decode_page};
+use super::erased::Kind;
 use super::json;
-use crate::object::{Object, types_to_fill};
 use crate::retry::Patience;
 
 /// The seam between a reflector and a server. Tests script it.
-pub(crate) trait ListWatch<K>: Send + Sync + 'static {
+pub(crate) trait ListWatch: Send + Sync + 'static {
     /// One page of the list, or all of it.
-    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<K>, kube::Error>>;
+    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page, kube::Error>>;
 
     /// The server's current version of the collection.
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>>;
@@ -37,7 +38,7 @@ pub(crate) trait ListWatch<K>: Send + Sync + 'static {
         &'a self,
         from: Option<&'a str>,
         timeout_seconds: u32,
-    ) -> BoxFuture<'a, Result<EventStream<K>, kube::Error>>;
+    ) -> BoxFuture<'a, Result<EventStream, kube::Error>>;
 }
 
 /// How much of a list is asked for.
@@ -47,7 +48,7 @@ pub(crate) enum Part<'a> {
     Whole,
 }
 
-pub(crate) type EventStream<K> = BoxStream<'static, Result<Event<K>, kube::Error>>;
+pub(crate) type EventStream = BoxStream<'static, Result<Event, kube::Error>>;
 
 /// What is watched: a kind in all or one namespace, optionally narrowed by selectors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -65,14 +66,13 @@ impl Selection {
 }
 
 /// [`ListWatch`] on an API server.
-pub(crate) struct ApiSource<K> {
+pub(crate) struct ApiSource {
     client: kube::Client,
     request: kube::api::Request,
-    resource: ApiResource,
     selection: Selection,
     /// What items of a list begin with instead of `{`, if they do not say their kind and should.
     opening: Option<Vec<u8>>,
-    keeping: Arc<Keeping<K>>,
+    keeping: Arc<Keeping>,
 }
 
 /// Objects per page, as client-go asks for.
@@ -84,21 +84,21 @@ const LINE_LIMIT: usize = 128 << 20;
 /// How long a server may take to answer, and to go on with an answer: as long as Kubernetes' own takes at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl<K: Object> ApiSource<K> {
-    pub(crate) fn new(client: kube::Client, dt: &K::DynamicType, selection: Selection) -> Self {
+impl ApiSource {
+    pub(crate) fn new(client: kube::Client, kind: Kind, selection: Selection) -> Self {
+        let resource = &kind.resource;
         Self {
             client,
-            request: kube::api::Request::new(K::url_path(dt, selection.namespace.as_deref())),
-            resource: ApiResource::erase::<K>(dt),
+            request: kube::api::Request::new(DynamicObject::url_path(resource, selection.namespace.as_deref())),
             selection,
-            opening: types_to_fill::<K>(dt).map(|types| {
-                format!("{{\"apiVersion\":{:?},\"kind\":{:?},", types.api_version, types.kind).into_bytes()
+            opening: kind.untyped.then(|| {
+                format!("{{\"apiVersion\":{:?},\"kind\":{:?},", resource.api_version, resource.kind).into_bytes()
             }),
-            keeping: Arc::default(),
+            keeping: Arc::new(Keeping::new(kind)),
         }
     }
 
-    async fn page(&self, continue_token: Option<&str>, limit: Option<u32>) -> Result<Page<K>, kube::Error> {
+    async fn page(&self, continue_token: Option<&str>, limit: Option<u32>) -> Result<Page, kube::Error> {
         let params = ListParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
@@ -106,15 +106,19 @@ impl<K: Object> ApiSource<K> {
             continue_token: continue_token.map(str::to_owned),
             ..ListParams::default()
         };
-        let request = if K::metadata_api() { self.request.list_metadata(&params) } else { self.request.list(&params) }
-            .map_err(kube::Error::BuildRequest)?;
+        let request = if self.keeping.kind.metadata_only {
+            self.request.list_metadata(&params)
+        } else {
+            self.request.list(&params)
+        }
+        .map_err(kube::Error::BuildRequest)?;
         decode_page(&send(&self.client, request).await?, self.opening.as_deref(), &self.keeping)
     }
 
     /// Whether discovery tells of the kind in any version. What is missing there is missing only if the
     /// answer is one of an API server's.
     async fn is_discovered(&self) -> Result<bool, kube::Error> {
-        let (group, plural) = (&self.resource.group, &self.resource.plural);
+        let (group, plural) = (&self.keeping.kind.resource.group, &self.keeping.kind.resource.plural);
         let groups: Groups = self.ask("/apis".to_owned()).await?;
         for version in groups.versions_of(group)? {
             let resources: Resources = self.ask(format!("/apis/{version}")).await?;
@@ -131,8 +135,8 @@ impl<K: Object> ApiSource<K> {
     }
 }
 
-impl<K: Object> ListWatch<K> for ApiSource<K> {
-    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<K>, kube::Error>> {
+impl ListWatch for ApiSource {
+    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page, kube::Error>> {
         match part {
             Part::Page { continue_token } => self.page(continue_token, Some(PAGE_SIZE)).boxed(),
             Part::Whole => self.page(None, None).boxed(),
@@ -149,7 +153,7 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
                 return Ok(false);
             }
             // The objects of a definition none of whose versions is served are still there.
-            let (group, plural) = (&self.resource.group, &self.resource.plural);
+            let (group, plural) = (&self.keeping.kind.resource.group, &self.keeping.kind.resource.plural);
             let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}");
             match self.ask::<IgnoredAny>(path).await {
                 Ok(_) => Ok(false),
@@ -166,7 +170,7 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
         &'a self,
         from: Option<&'a str>,
         timeout_seconds: u32,
-    ) -> BoxFuture<'a, Result<EventStream<K>, kube::Error>> {
+    ) -> BoxFuture<'a, Result<EventStream, kube::Error>> {
         let params = WatchParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
@@ -177,7 +181,7 @@ impl<K: Object> ListWatch<K> for ApiSource<K> {
         async move {
             // Without a version the initial state is read consistently, never from a stale cache.
             let version = from.unwrap_or_default();
-            let mut request = if K::metadata_api() {
+            let mut request = if self.keeping.kind.metadata_only {
                 self.request.watch_metadata(&params, version)
             } else {
                 self.request.watch(&params, version)
@@ -292,14 +296,14 @@ fn silent() -> kube::Error {
 
 /// The events of a watch's body: one JSON document per line. Lines are read where they arrived; only one
 /// that is spread over several pieces is copied.
-fn events<K: Object>(body: kube::client::Body, keeping: Arc<Keeping<K>>, limit: usize) -> EventStream<K> {
-    struct Reading<K> {
+fn events(body: kube::client::Body, keeping: Arc<Keeping>, limit: usize) -> EventStream {
+    struct Reading {
         body: http_body_util::BodyDataStream<kube::client::Body>,
         /// What arrived and was not read yet.
         piece: Bytes,
         /// The beginning of a line whose end did not arrive yet.
         begun: Vec<u8>,
-        keeping: Arc<Keeping<K>>,
+        keeping: Arc<Keeping>,
     }
     let reading = Reading { body: body.into_data_stream(), piece: Bytes::new(), begun: Vec::new(), keeping };
     futures::stream::unfold(reading, move |mut r| async move {
@@ -347,6 +351,7 @@ mod tests {
 
     use super::*;
     use crate::reflector::decode::Decoded;
+    use crate::reflector::typed_ref;
 
     const FIRST: Part<'_> = Part::Page { continue_token: None };
 
@@ -356,7 +361,7 @@ mod tests {
 
     #[tokio::test]
     async fn items_of_a_kind_known_at_run_time_say_what_they_are() {
-        let resource = ApiResource::erase::<ConfigMap>(&());
+        let resource = kube::api::ApiResource::erase::<ConfigMap>(&());
         let client = kube::Client::new(
             tower::service_fn(|_| async {
                 let body = serde_json::json!({"kind": "ConfigMapList", "items": [
@@ -367,7 +372,7 @@ mod tests {
             }),
             "default",
         );
-        let source = ApiSource::<DynamicObject>::new(client, &resource, Selection::default());
+        let source = ApiSource::new(client, Kind::of::<DynamicObject>(&resource), Selection::default());
         let page = source.list(FIRST).await.unwrap();
         let kinds: Vec<String> = page
             .items
@@ -375,7 +380,7 @@ mod tests {
             .map(|item| match item {
                 Decoded::Object(fresh) => {
                     let kept: DynamicObject = serde_json::from_slice(fresh.json.as_ref().unwrap()).unwrap();
-                    assert_eq!(kept.types, fresh.object.types);
+                    assert_eq!(kept.types, typed_ref::<DynamicObject>(&*fresh.object).types);
                     kept.types.map(|types| types.kind).unwrap_or_default()
                 }
                 Decoded::Broken(broken) => broken.error.clone(),
@@ -406,7 +411,7 @@ mod tests {
             }),
             "default",
         );
-        let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+        let source = ApiSource::new(client, Kind::of::<ConfigMap>(&()), Selection::default());
         let events: Vec<_> = source.watch(None, 1).await.unwrap().collect().await;
         assert_eq!(events.len(), 3);
         assert!(matches!(&events[0], Ok(Event::Applied(Decoded::Object(_)))));
@@ -422,7 +427,7 @@ mod tests {
         let event = serde_json::json!({"type": "ADDED", "object": {"metadata": meta("a")}}).to_string();
         let read = async |text: String, limit: usize| {
             let body = kube::client::Body::from(text.into_bytes());
-            events::<ConfigMap>(body, Arc::default(), limit).next().await
+            events(body, Arc::new(Keeping::new(Kind::of::<ConfigMap>(&()))), limit).next().await
         };
         assert!(matches!(read(format!("{event}\n{event}"), event.len()).await, Some(Ok(Event::Applied(_)))));
         assert!(read(event.clone(), event.len()).await.is_none(), "cut off");
@@ -442,7 +447,7 @@ mod tests {
                 }),
                 "default",
             );
-            let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+            let source = ApiSource::new(client, Kind::of::<ConfigMap>(&()), Selection::default());
             let kube::Error::Api(status) = source.list(FIRST).await.unwrap_err() else {
                 panic!("expected a status");
             };
@@ -468,7 +473,7 @@ mod tests {
             }),
             "default",
         );
-        let source = |client| ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+        let source = |client| ApiSource::new(client, Kind::of::<ConfigMap>(&()), Selection::default());
         let started = tokio::time::Instant::now();
         let errors = [
             source(silent.clone()).list(FIRST).await.unwrap_err(),
@@ -499,7 +504,7 @@ mod tests {
             }
         });
         let client = crate::retry::with_retries(kube::Client::new(busy, "default"), Arc::default(), None);
-        let source = ApiSource::<ConfigMap>::new(client, &(), Selection::default());
+        let source = ApiSource::new(client, Kind::of::<ConfigMap>(&()), Selection::default());
         let started = tokio::time::Instant::now();
         source.list(FIRST).await.unwrap();
         assert_eq!(started.elapsed(), Duration::from_secs(120));

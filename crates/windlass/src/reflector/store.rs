@@ -34,34 +34,35 @@ use parking_lot::Mutex;
 
 use super::Change;
 use super::decode::Fresh;
+use super::erased::{AnyObject, IndexFn, Kind, Shared};
 use crate::key::ObjectKey;
-use crate::object::{Object, panic_message, parse_version, version_of};
+use crate::object::{panic_message, parse_version};
 use deleted::Deleted;
 
-/// Computes the values under which an index files an object.
-pub(crate) type IndexFn<K> = Arc<dyn Fn(&K) -> Vec<String> + Send + Sync>;
+/// A change, for handlers to be told.
+pub(crate) type Told = Change<dyn AnyObject>;
 
-struct Entry<K> {
+struct Entry {
     /// What the object is decoded from; without it, it stays decoded.
     json: Option<Box<[u8]>>,
-    decoded: Mutex<Option<Arc<K>>>,
+    /// Boxed, as most objects are not decoded: so it takes one word instead of two.
+    decoded: Mutex<Option<Box<Shared>>>,
     /// The period it was last used in.
     used: AtomicU32,
     /// The list it was last part of.
     epoch: u32,
 }
 
-impl<K: Object> Entry<K> {
-    fn object(&self, period: u32) -> Arc<K> {
+impl Entry {
+    fn object(&self, kind: &Kind, period: u32) -> Shared {
         if let Some(object) = &*self.decoded.lock() {
             self.used.store(period, Ordering::Relaxed);
-            return Arc::clone(object);
+            return Shared::clone(object);
         }
         let json = self.json.as_deref().unwrap_or_default();
-        let object = serde_json::from_slice(json).expect("invariant: decoded from the same bytes before");
-        let object = Arc::new(object);
+        let object = kind.decode(json).expect("invariant: decoded from the same bytes before");
         if self.used.swap(period, Ordering::Relaxed) == period {
-            *self.decoded.lock() = Some(Arc::clone(&object));
+            *self.decoded.lock() = Some(Box::new(Arc::clone(&object)));
         }
         object
     }
@@ -72,9 +73,9 @@ impl<K: Object> Entry<K> {
 const REMEMBERED: usize = 1 << 15;
 
 /// What this process wrote and the watch has not shown yet.
-enum Written<K> {
+enum Written {
     Present {
-        object: Arc<K>,
+        object: Shared,
         version: u64,
     },
     /// Changed so that the reflector's selector no longer matches.
@@ -88,7 +89,7 @@ enum Written<K> {
     },
 }
 
-impl<K> Written<K> {
+impl Written {
     fn version(&self) -> u64 {
         match self {
             Self::Present { version, .. } | Self::Left { version } | Self::Deleted { version, .. } => *version,
@@ -96,16 +97,16 @@ impl<K> Written<K> {
     }
 }
 
-struct Index<K> {
+struct Index {
     name: String,
-    values: IndexFn<K>,
+    values: IndexFn,
     keys: HashMap<String, HashSet<ObjectKey>>,
     panics: Arc<AtomicU64>,
 }
 
-impl<K> Index<K> {
+impl Index {
     /// What an object is filed under; `None` if the function panics: such an object is not filed.
-    fn values_of(&self, key: &ObjectKey, object: &K) -> Option<Vec<String>> {
+    fn values_of(&self, key: &ObjectKey, object: &dyn AnyObject) -> Option<Vec<String>> {
         let called = std::panic::catch_unwind(AssertUnwindSafe(|| (self.values)(object)));
         called
             .inspect_err(|panic| {
@@ -116,13 +117,13 @@ impl<K> Index<K> {
             .ok()
     }
 
-    fn file(&mut self, key: &ObjectKey, object: &K) {
+    fn file(&mut self, key: &ObjectKey, object: &dyn AnyObject) {
         for value in self.values_of(key, object).unwrap_or_default() {
             self.keys.entry(value).or_default().insert(key.clone());
         }
     }
 
-    fn unfile(&mut self, key: &ObjectKey, object: &K) {
+    fn unfile(&mut self, key: &ObjectKey, object: &dyn AnyObject) {
         match self.values_of(key, object) {
             Some(values) => {
                 for value in values {
@@ -144,16 +145,17 @@ impl<K> Index<K> {
 }
 
 /// See the [module documentation](self).
-pub(crate) struct Store<K> {
-    objects: HashMap<ObjectKey, Entry<K>>,
-    writes: HashMap<ObjectKey, Written<K>>,
+pub(crate) struct Store {
+    kind: Kind,
+    objects: HashMap<ObjectKey, Entry>,
+    writes: HashMap<ObjectKey, Written>,
     deleted: Deleted,
     behind: HashMap<ObjectKey, u64>,
     /// How many `writes` there may be before it is looked for what to forget.
     room: usize,
     /// Whether an own write was forgotten before the watch showed it.
     forgetful: bool,
-    indexes: HashMap<String, Index<K>>,
+    indexes: HashMap<String, Index>,
     epoch: u32,
     /// How many objects were part of the list of this epoch so far.
     listed: usize,
@@ -167,9 +169,10 @@ pub(crate) struct Store<K> {
     panics: Arc<AtomicU64>,
 }
 
-impl<K: Object> Store<K> {
-    pub(crate) fn new(panics: Arc<AtomicU64>) -> Self {
+impl Store {
+    pub(crate) fn new(kind: Kind, panics: Arc<AtomicU64>) -> Self {
         Self {
+            kind,
             panics,
             objects: HashMap::new(),
             writes: HashMap::new(),
@@ -188,7 +191,7 @@ impl<K: Object> Store<K> {
 
     // Reads.
 
-    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Shared> {
         match self.writes.get(key) {
             Some(Written::Present { object, .. }) => Some(Arc::clone(object)),
             Some(Written::Left { .. } | Written::Deleted { .. }) => None,
@@ -207,8 +210,8 @@ impl<K: Object> Store<K> {
     }
 
     /// What the watch has said about an object, whatever was written since.
-    pub(crate) fn observed(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.objects.get(key).map(|entry| entry.object(self.period))
+    pub(crate) fn observed(&self, key: &ObjectKey) -> Option<Shared> {
+        self.objects.get(key).map(|entry| entry.object(&self.kind, self.period))
     }
 
     /// Whether the watch has said something about an object.
@@ -230,7 +233,7 @@ impl<K: Object> Store<K> {
         if self.writes.is_empty() { self.objects.len() } else { self.keys().count() }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Arc<K>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Shared> {
         self.keys().filter_map(|key| self.get(key))
     }
 
@@ -249,11 +252,11 @@ impl<K: Object> Store<K> {
     }
 
     /// Objects filed under a value; empty when there is no such index.
-    pub(crate) fn by_index(&self, name: &str, value: &str) -> Vec<Arc<K>> {
+    pub(crate) fn by_index(&self, name: &str, value: &str) -> Vec<Shared> {
         let Some(index) = self.indexes.get(name) else {
             return Vec::new();
         };
-        let mut found: Vec<Arc<K>> = index
+        let mut found: Vec<Shared> = index
             .keys
             .get(value)
             .into_iter()
@@ -263,7 +266,7 @@ impl<K: Object> Store<K> {
             .collect();
         found.extend(self.writes.iter().filter_map(|(key, written)| match written {
             Written::Present { object, .. } => {
-                let values = index.values_of(key, object).unwrap_or_default();
+                let values = index.values_of(key, &**object).unwrap_or_default();
                 values.iter().any(|own| own == value).then(|| Arc::clone(object))
             }
             Written::Left { .. } | Written::Deleted { .. } => None,
@@ -272,17 +275,17 @@ impl<K: Object> Store<K> {
     }
 
     /// Whether an index would file an object under a value.
-    pub(crate) fn files(&self, name: &str, value: &str, object: &K) -> bool {
+    pub(crate) fn files(&self, name: &str, value: &str, object: &dyn AnyObject) -> bool {
         let index = self.indexes.get(name);
-        let values = index.and_then(|index| index.values_of(&ObjectKey::of(object), object));
+        let values = index.and_then(|index| index.values_of(&object.key(), object));
         values.is_some_and(|values| values.iter().any(|own| own == value))
     }
 
-    pub(crate) fn add_index(&mut self, name: &str, values: IndexFn<K>) {
+    pub(crate) fn add_index(&mut self, name: &str, values: IndexFn) {
         let panics = Arc::clone(&self.panics);
         let mut index = Index { name: name.to_owned(), values, keys: HashMap::new(), panics };
         for (key, entry) in &self.objects {
-            index.file(key, &entry.object(self.period));
+            index.file(key, &*entry.object(&self.kind, self.period));
         }
         self.indexes.insert(name.to_owned(), index);
     }
@@ -292,15 +295,14 @@ impl<K: Object> Store<K> {
     /// Puts an object in its place; `listed` when it is part of a list rather than an event. Up to
     /// two changes: an object deleted and made again while nobody looked is a deletion and an
     /// addition.
-    pub(crate) fn upsert(&mut self, fresh: impl Into<Fresh<K>>, listed: bool) -> [Option<Change<K>>; 2] {
-        let Fresh { object, json } = fresh.into();
-        let key = ObjectKey::of(&object);
-        let object = Arc::new(object);
+    pub(crate) fn upsert(&mut self, fresh: Fresh, listed: bool) -> [Option<Told>; 2] {
+        let Fresh { object, json } = fresh;
+        let key = object.key();
         let initial = listed && !self.complete;
-        if !listed && let Some(version) = version_of(&*object) {
+        if !listed && let Some(version) = object.version() {
             self.advance(version);
         }
-        self.settle(&key, &object);
+        self.settle(&key, &*object);
         let epoch = self.epoch;
         if let Some(known) = self.objects.get_mut(&key)
             && json.is_some()
@@ -311,18 +313,19 @@ impl<K: Object> Store<K> {
             return [None, None];
         }
         // What just changed will be looked at soon; what was only listed need not be.
-        let (decoded, used) = if listed && json.is_some() { (None, 0) } else { (Some(object.clone()), self.period) };
+        let (decoded, used) =
+            if listed && json.is_some() { (None, 0) } else { (Some(Box::new(object.clone())), self.period) };
         let entry = Entry { json, decoded: Mutex::new(decoded), used: AtomicU32::new(used), epoch };
         let old = self.objects.insert(key.clone(), entry);
         self.listed += usize::from(old.as_ref().is_none_or(|old| old.epoch != epoch));
-        let Some(old) = old.map(|old| old.object(self.period)) else {
-            self.file(&key, &object);
+        let Some(old) = old.map(|old| old.object(&self.kind, self.period)) else {
+            self.file(&key, &*object);
             return [Some(Change::Added { object, initial }), None];
         };
         // Also what has not changed may look different, as when its definition has a new default.
-        self.unfile(&key, &old);
-        self.file(&key, &object);
-        let (was, is) = (old.meta(), object.meta());
+        self.unfile(&key, &*old);
+        self.file(&key, &*object);
+        let (was, is) = (old.metadata(), object.metadata());
         if was.uid == is.uid && was.resource_version == is.resource_version {
             return [None, None];
         }
@@ -333,7 +336,7 @@ impl<K: Object> Store<K> {
     }
 
     /// Removes an object. `last` is its final state when the server sent one that could be read.
-    pub(crate) fn remove(&mut self, key: &ObjectKey, last: Option<K>, version: &str) -> Option<Change<K>> {
+    pub(crate) fn remove(&mut self, key: &ObjectKey, last: Option<Shared>, version: &str) -> Option<Told> {
         if let Some(version) = parse_version(version) {
             self.advance(version);
         }
@@ -342,10 +345,10 @@ impl<K: Object> Store<K> {
             self.writes.remove(key);
         }
         let known = self.take(key);
-        let last = last.map(Arc::new).or(known);
+        let last = last.or(known);
         if let Some(last) = &last {
             // Whatever comes late now is older than the watch.
-            self.deleted.remove(last.meta().uid.as_deref());
+            self.deleted.remove(last.uid());
         }
         last.map(|object| Change::Deleted { object })
     }
@@ -380,7 +383,7 @@ impl<K: Object> Store<K> {
     }
 
     /// The list is complete as of `version`: what it did not contain is gone.
-    pub(crate) fn finish_replace(&mut self, version: &str) -> Vec<Change<K>> {
+    pub(crate) fn finish_replace(&mut self, version: &str) -> Vec<Told> {
         self.complete = true;
         let epoch = self.epoch;
         let gone: Vec<ObjectKey> =
@@ -414,7 +417,7 @@ impl<K: Object> Store<K> {
     }
 
     /// The kind is gone, and all objects with it, also those that only this process knows of.
-    pub(crate) fn end(&mut self) -> Vec<Change<K>> {
+    pub(crate) fn end(&mut self) -> Vec<Told> {
         self.writes.clear();
         self.behind.clear();
         self.begin_replace();
@@ -470,20 +473,20 @@ impl<K: Object> Store<K> {
 
     /// Remembers the result of a write until the watch shows it. `matches` is false when the
     /// reflector's selector does not (or no longer) select the object.
-    pub(crate) fn note_write(&mut self, object: Arc<K>, matches: bool) {
-        let Some(version) = version_of(&*object).filter(|_| self.has_begun()) else {
+    pub(crate) fn note_write(&mut self, object: Shared, matches: bool) {
+        let Some(version) = object.version().filter(|_| self.has_begun()) else {
             return;
         };
-        let key = ObjectKey::of(&*object);
+        let key = object.key();
         if self.behind.get(&key).is_some_and(|written| *written <= version) {
             self.behind.remove(&key);
         }
         let known = self.objects.get(&key);
-        let seen = known.and_then(|entry| version_of(&*entry.object(self.period)));
+        let seen = known.and_then(|entry| entry.object(&self.kind, self.period).version());
         if version <= self.version || seen.is_some_and(|seen| seen >= version) {
             return;
         }
-        if self.deleted.contains(object.meta().uid.as_deref()) {
+        if self.deleted.contains(object.uid()) {
             return;
         }
         let written = if matches {
@@ -513,7 +516,7 @@ impl<K: Object> Store<K> {
         }
         let objects = &self.objects;
         self.writes.retain(|key, written| !matches!(written, Written::Deleted { .. }) || objects.contains_key(key));
-        let shown = |written: &&Written<K>| !matches!(written, Written::Deleted { .. });
+        let shown = |written: &&Written| !matches!(written, Written::Deleted { .. });
         let versions: Vec<u64> = self.writes.values().filter(shown).map(Written::version).collect();
         self.room = REMEMBERED + self.writes.len() - versions.len();
         if versions.len() > REMEMBERED {
@@ -527,23 +530,23 @@ impl<K: Object> Store<K> {
     /// is known.
     pub(crate) fn note_delete(&mut self, key: &ObjectKey, uid: Option<&str>) {
         let shown = self.get(key);
-        let known = shown.as_ref().and_then(|object| object.meta().uid.as_deref());
+        let known = shown.as_ref().and_then(|object| object.uid());
         let Some(uid) = uid.or(known) else {
             return;
         };
         self.deleted.insert(uid, self.epoch);
         self.behind.remove(key);
         if known == Some(uid) {
-            let version = shown.as_deref().and_then(version_of).unwrap_or_default();
+            let version = shown.as_ref().and_then(|shown| shown.version()).unwrap_or_default();
             self.writes.insert(key.clone(), Written::Deleted { uid: uid.to_owned(), version });
         }
     }
 
     /// Forgets what was written about an object once the watch contradicts it, and hides what is
     /// known to be gone.
-    fn settle(&mut self, key: &ObjectKey, object: &K) {
-        let uid = object.meta().uid.as_deref();
-        let seen = version_of(object);
+    fn settle(&mut self, key: &ObjectKey, object: &dyn AnyObject) {
+        let uid = object.uid();
+        let seen = object.version();
         let settled = match self.writes.get(key) {
             Some(Written::Present { version, .. }) => seen.is_some_and(|seen| seen >= *version),
             // Where versions are no numbers, another object is taken to be a later one.
@@ -564,17 +567,17 @@ impl<K: Object> Store<K> {
         }
     }
 
-    fn take(&mut self, key: &ObjectKey) -> Option<Arc<K>> {
-        let object = self.objects.remove(key)?.object(self.period);
-        self.unfile(key, &object);
+    fn take(&mut self, key: &ObjectKey) -> Option<Shared> {
+        let object = self.objects.remove(key)?.object(&self.kind, self.period);
+        self.unfile(key, &*object);
         Some(object)
     }
 
-    fn file(&mut self, key: &ObjectKey, object: &K) {
+    fn file(&mut self, key: &ObjectKey, object: &dyn AnyObject) {
         self.indexes.values_mut().for_each(|index| index.file(key, object));
     }
 
-    fn unfile(&mut self, key: &ObjectKey, object: &K) {
+    fn unfile(&mut self, key: &ObjectKey, object: &dyn AnyObject) {
         self.indexes.values_mut().for_each(|index| index.unfile(key, object));
     }
 }

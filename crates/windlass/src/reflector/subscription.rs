@@ -5,17 +5,20 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::erased::Shared;
+use super::store::Told;
 use super::{Change, Reflector, Store};
 use crate::key::ObjectKey;
-use crate::object::{Object, panic_message};
+use crate::object::panic_message;
 
-type Handler<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
+/// Called for each change.
+pub(crate) type AnyHandler = Arc<dyn Fn(&Told) + Send + Sync>;
 
 /// A handler that hears of changes until its subscription is dropped.
-pub(super) struct Listening<K> {
+pub(super) struct Listening {
     /// Whether the subscription is gone.
     cancelled: Arc<AtomicBool>,
-    handler: Handler<K>,
+    handler: AnyHandler,
 }
 
 /// Keeps a handler subscribed; dropping it unsubscribes. It may be dropped anywhere, in the handler
@@ -73,30 +76,26 @@ impl std::fmt::Debug for Subscription {
     }
 }
 
-impl<K: Object> Reflector<K> {
+impl Reflector {
     /// Calls a handler for everything that is known, then for every change.
-    pub(crate) fn subscribe(self: &Arc<Self>, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
+    pub(crate) fn subscribe(self: &Arc<Self>, handler: AnyHandler) -> Subscription {
         let mut handlers = self.handlers.lock();
-        let (listening, subscription) = self.listen(Arc::new(handler));
+        let (listening, subscription) = self.listen(handler);
         self.each_known(|object| self.call(&listening, &Change::Added { object, initial: true }));
         handlers.push(listening);
         subscription
     }
 
     /// Tells what is known, then calls a handler for every change.
-    pub(crate) fn follow(
-        self: &Arc<Self>,
-        begin: impl FnOnce(Vec<ObjectKey>),
-        handler: impl Fn(&Change<K>) + Send + Sync + 'static,
-    ) -> Subscription {
+    pub(crate) fn follow(self: &Arc<Self>, begin: impl FnOnce(Vec<ObjectKey>), handler: AnyHandler) -> Subscription {
         let mut handlers = self.handlers.lock();
-        let (listening, subscription) = self.listen(Arc::new(handler));
+        let (listening, subscription) = self.listen(handler);
         begin(self.store.read().observed_keys());
         handlers.push(listening);
         subscription
     }
 
-    fn listen(self: &Arc<Self>, handler: Handler<K>) -> (Listening<K>, Subscription) {
+    fn listen(self: &Arc<Self>, handler: AnyHandler) -> (Listening, Subscription) {
         let cancelled = Arc::new(AtomicBool::new(false));
         let listening = Listening { cancelled: Arc::clone(&cancelled), handler };
         let reflector = Arc::downgrade(self);
@@ -114,15 +113,15 @@ impl<K: Object> Reflector<K> {
     }
 
     /// Reads the store while the handlers have been told of everything that is in it.
-    pub(crate) fn settled<R>(&self, read: impl FnOnce(&Store<K>) -> R) -> R {
+    pub(crate) fn settled<R>(&self, read: impl FnOnce(&Store) -> R) -> R {
         let _telling = self.handlers.lock();
         read(&self.store.read())
     }
 
     /// Changes the store and tells the handlers, in one step as far as they can see.
-    pub(super) fn change<I>(&self, change: impl FnOnce(&mut Store<K>) -> I)
+    pub(super) fn change<I>(&self, change: impl FnOnce(&mut Store) -> I)
     where
-        I: IntoIterator<Item = Change<K>>,
+        I: IntoIterator<Item = Told>,
     {
         let mut handlers = self.handlers.lock();
         remove_cancelled(&mut handlers);
@@ -146,7 +145,7 @@ impl<K: Object> Reflector<K> {
 
     /// Everything the watch has said, one by one, so that not all of it is decoded at once. To be
     /// called with the handlers locked: nothing changes meanwhile.
-    fn each_known(&self, mut tell: impl FnMut(Arc<K>)) {
+    fn each_known(&self, mut tell: impl FnMut(Shared)) {
         let keys = self.store.read().observed_keys();
         for key in keys {
             let object = self.store.read().observed(&key);
@@ -155,12 +154,12 @@ impl<K: Object> Reflector<K> {
     }
 
     /// A handler that panics is reported; the others and the reflector go on.
-    fn call(&self, listening: &Listening<K>, change: &Change<K>) {
+    fn call(&self, listening: &Listening, change: &Told) {
         if listening.cancelled.load(Ordering::Acquire) {
             return;
         }
         if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| (listening.handler)(change))) {
-            self.handler_panicked(&ObjectKey::of(&**change.object()), &*panic);
+            self.handler_panicked(&change.object().key(), &*panic);
         }
     }
 
@@ -171,6 +170,6 @@ impl<K: Object> Reflector<K> {
     }
 }
 
-fn remove_cancelled<K>(handlers: &mut Vec<Listening<K>>) {
+fn remove_cancelled(handlers: &mut Vec<Listening>) {
     handlers.retain(|listening| !listening.cancelled.load(Ordering::Acquire));
 }

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Reflector;
-use crate::object::Object;
 use crate::outage::{cause, is_unreachable};
 use crate::rbac::{READ, Rules};
 
@@ -89,7 +88,7 @@ pub(super) struct SyncState {
     pub(super) last_error: Option<String>,
 }
 
-impl<K: Object> Reflector<K> {
+impl Reflector {
     pub(crate) fn is_synced(&self) -> bool {
         self.sync.borrow().synced
     }
@@ -146,7 +145,7 @@ impl<K: Object> Reflector<K> {
 
     fn forbidden(&self, reason: Option<&str>) -> SyncError {
         let mut missing = Rules::default();
-        missing.allow(self.namespace(), &self.resource.group, [self.resource.plural.as_str()], READ);
+        missing.allow(self.namespace(), &self.kind.resource.group, [self.kind.resource.plural.as_str()], READ);
         SyncError::Forbidden {
             kind: self.describe(),
             reason: reason.unwrap_or_default().to_owned(),

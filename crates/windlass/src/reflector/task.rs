@@ -11,8 +11,7 @@ use super::decode::{Decoded, Event, Fresh};
 use super::machine::{Failure, Machine, Phase, Signal, Step};
 use super::source::{EventStream, ListWatch, Part};
 use super::{Reflector, Store};
-use crate::key::ObjectKey;
-use crate::object::{Object, parse_version};
+use crate::object::parse_version;
 
 /// How much longer than the server's own limit a silent stream is believed to be alive.
 const IDLE_MARGIN: Duration = Duration::from_secs(10);
@@ -31,9 +30,9 @@ const SWEEP: Duration = Duration::from_secs(10);
 const LONGEST_RESYNC: Duration = Duration::from_secs(50 * 365 * 24 * 3600);
 
 /// Runs for ever; stopping is the caller's business (every await here may be dropped).
-pub(super) async fn run<K: Object>(reflector: &Reflector<K>, source: &dyn ListWatch<K>) {
+pub(super) async fn run(reflector: &Reflector, source: &dyn ListWatch) {
     let mut machine = Machine::new();
-    let mut stream: Option<Open<K>> = None;
+    let mut stream: Option<Open> = None;
     let mut resync = reflector.resync.map(Resync::new);
     let mut sweep = Instant::now() + SWEEP;
     loop {
@@ -85,8 +84,8 @@ pub(super) async fn run<K: Object>(reflector: &Reflector<K>, source: &dyn ListWa
     }
 }
 
-struct Open<K> {
-    events: EventStream<K>,
+struct Open {
+    events: EventStream,
     since: Instant,
     /// When it last said something.
     heard: Instant,
@@ -98,15 +97,15 @@ struct Open<K> {
     began: Result<u64, Instant>,
 }
 
-impl<K: Object> Open<K> {
-    fn new(events: EventStream<K>, idle: Duration) -> Self {
+impl Open {
+    fn new(events: EventStream, idle: Duration) -> Self {
         let now = Instant::now();
         Self { events, since: now, heard: now, idle, initial: (0, now), began: Err(now + STALLED) }
     }
 
     /// Whether an object may be part of the initial state: where objects are created all the time, a server
     /// that never tells its end would go on for ever.
-    async fn is_initial(&mut self, source: &dyn ListWatch<K>, version: Option<u64>) -> bool {
+    async fn is_initial(&mut self, source: &dyn ListWatch, version: Option<u64>) -> bool {
         if let Err(due) = self.began
             && Instant::now() >= due
         {
@@ -147,7 +146,7 @@ impl Resync {
     }
 }
 
-async fn list<K: Object>(reflector: &Reflector<K>, source: &dyn ListWatch<K>, machine: &mut Machine, part: Part<'_>) {
+async fn list(reflector: &Reflector, source: &dyn ListWatch, machine: &mut Machine, part: Part<'_>) {
     if matches!(part, Part::Whole | Part::Page { continue_token: None }) {
         reflector.store.write().begin_replace();
     }
@@ -166,12 +165,12 @@ async fn list<K: Object>(reflector: &Reflector<K>, source: &dyn ListWatch<K>, ma
     }
 }
 
-async fn open<K: Object>(
-    reflector: &Reflector<K>,
-    source: &dyn ListWatch<K>,
+async fn open(
+    reflector: &Reflector,
+    source: &dyn ListWatch,
     machine: &mut Machine,
     from: Option<&str>,
-) -> Option<Open<K>> {
+) -> Option<Open> {
     let timeout = fastrand::u32(240..=300);
     match source.watch(from, timeout).await {
         Ok(events) => {
@@ -186,13 +185,7 @@ async fn open<K: Object>(
     }
 }
 
-async fn read<K: Object>(
-    reflector: &Reflector<K>,
-    source: &dyn ListWatch<K>,
-    machine: &mut Machine,
-    open: &mut Open<K>,
-    wake: Instant,
-) {
+async fn read(reflector: &Reflector, source: &dyn ListWatch, machine: &mut Machine, open: &mut Open, wake: Instant) {
     let initial = machine.is_initial();
     let idle = if initial { open.initial.1 + STALLED } else { open.heard + open.idle };
     let until = wake.min(idle);
@@ -244,17 +237,12 @@ async fn read<K: Object>(
     }
 }
 
-fn stalled<K: Object>(reflector: &Reflector<K>, machine: &mut Machine) {
+fn stalled(reflector: &Reflector, machine: &mut Machine) {
     tracing::warn!(kind = %reflector.describe(), "watch does not tell the end of the initial state, listing");
     machine.stalled();
 }
 
-async fn fail<K: Object>(
-    reflector: &Reflector<K>,
-    source: &dyn ListWatch<K>,
-    machine: &mut Machine,
-    error: &kube::Error,
-) {
+async fn fail(reflector: &Reflector, source: &dyn ListWatch, machine: &mut Machine, error: &kube::Error) {
     let failure = Failure::of(error);
     let expected = machine.expects(failure);
     machine.failed(failure, reflector.since_list(), fastrand::f64());
@@ -270,15 +258,15 @@ async fn fail<K: Object>(
     }
 }
 
-fn apply<K: Object>(reflector: &Reflector<K>, item: Decoded<K>, initial: bool) {
+fn apply(reflector: &Reflector, item: Decoded, initial: bool) {
     match item {
         Decoded::Object(fresh) => {
-            reflector.misfits.forget(&ObjectKey::of(&fresh.object));
+            reflector.misfits.forget(&fresh.object.key());
             let fresh = transform(reflector, fresh);
             reflector.change(|store| store.upsert(fresh, initial).into_iter().flatten());
         }
         Decoded::Broken(broken) => {
-            reflector.misfits.note(&reflector.resource, &broken);
+            reflector.misfits.note(&reflector.kind.resource, &broken);
             reflector.store.write().keep(&broken.key);
         }
     }
@@ -286,29 +274,29 @@ fn apply<K: Object>(reflector: &Reflector<K>, item: Decoded<K>, initial: bool) {
 
 /// What is kept of an object: in memory, too, so its bytes are written anew. Where they could not be
 /// read again, the object itself is kept.
-pub(super) fn transform<K: Object>(reflector: &Reflector<K>, fresh: Fresh<K>) -> Fresh<K> {
+pub(super) fn transform(reflector: &Reflector, fresh: Fresh) -> Fresh {
     let Fresh { object, json } = fresh;
     let (object, changed) = reflector.transformed(object);
     if !changed {
         return Fresh { object, json };
     }
-    let written = serde_json::to_vec(&object).and_then(|json| serde_json::from_slice::<K>(&json).map(|_| json));
+    let written = object.encode().and_then(|json| reflector.kind.decode(&json).map(|_| json));
     if written.is_err() && !reflector.unwritable.swap(true, Ordering::Relaxed) {
-        let (kind, key) = (reflector.describe(), ObjectKey::of(&object));
+        let (kind, key) = (reflector.describe(), object.key());
         tracing::warn!(%kind, object = %key, "what the transform leaves cannot be read again, kept in memory as it is");
     }
     Fresh { object, json: written.ok().map(Into::into) }
 }
 
-fn delete<K: Object>(reflector: &Reflector<K>, item: Decoded<K>) {
+fn delete(reflector: &Reflector, item: Decoded) {
     let version = item.resource_version().to_owned();
     let (key, last) = match item {
         Decoded::Object(fresh) => {
             let last = reflector.transformed(fresh.object).0;
-            (ObjectKey::of(&last), Some(last))
+            (last.key(), Some(last))
         }
         Decoded::Broken(broken) => {
-            reflector.misfits.note(&reflector.resource, &broken);
+            reflector.misfits.note(&reflector.kind.resource, &broken);
             (broken.key, None)
         }
     };

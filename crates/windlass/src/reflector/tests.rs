@@ -15,11 +15,11 @@ use super::*;
 
 /// What the server answers to the next request, in order; it fails a test that asks otherwise.
 enum Answer {
-    List(Result<Page<ConfigMap>, u16>),
+    List(Result<Page, u16>),
     /// The events of a watch; `open` leaves it open after them.
     Watch {
         from: Option<&'static str>,
-        events: Result<Vec<Event<ConfigMap>>, u16>,
+        events: Result<Vec<Event>, u16>,
         open: bool,
     },
 }
@@ -63,8 +63,8 @@ fn status(code: u16) -> kube::Error {
     kube::Error::Api(Status::failure("scripted", reason).with_code(code).boxed())
 }
 
-impl ListWatch<ConfigMap> for Script {
-    fn list<'a>(&'a self, _: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+impl ListWatch for Script {
+    fn list<'a>(&'a self, _: Part<'a>) -> BoxFuture<'a, Result<Page, kube::Error>> {
         async move {
             match self.next() {
                 Some(Answer::List(page)) => page.map_err(status),
@@ -83,11 +83,7 @@ impl ListWatch<ConfigMap> for Script {
         async { self.gone.ok_or_else(|| status(503)) }.boxed()
     }
 
-    fn watch<'a>(
-        &'a self,
-        from: Option<&'a str>,
-        _: u32,
-    ) -> BoxFuture<'a, Result<EventStream<ConfigMap>, kube::Error>> {
+    fn watch<'a>(&'a self, from: Option<&'a str>, _: u32) -> BoxFuture<'a, Result<EventStream, kube::Error>> {
         async move {
             match self.next() {
                 Some(Answer::Watch { from: expected, events, open }) => {
@@ -103,6 +99,16 @@ impl ListWatch<ConfigMap> for Script {
     }
 }
 
+fn maps() -> Kind {
+    Kind::of::<ConfigMap>(&())
+}
+
+/// A kind that may be gone.
+fn custom() -> Kind {
+    let resource = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
+    Kind { resource, ..maps() }
+}
+
 fn object(name: &str, version: u64) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
@@ -116,11 +122,11 @@ fn object(name: &str, version: u64) -> ConfigMap {
     }
 }
 
-fn applied(name: &str, version: u64) -> Event<ConfigMap> {
+fn applied(name: &str, version: u64) -> Event {
     Event::Applied(Decoded::Object(object(name, version).into()))
 }
 
-fn deleted(name: &str, version: u64) -> Event<ConfigMap> {
+fn deleted(name: &str, version: u64) -> Event {
     Event::Deleted(Decoded::Object(object(name, version).into()))
 }
 
@@ -133,19 +139,19 @@ fn broken(name: &str, version: u64) -> Broken {
     }
 }
 
-fn end(version: u64) -> Event<ConfigMap> {
+fn end(version: u64) -> Event {
     Event::Bookmark { resource_version: version.to_string(), initial_end: true }
 }
 
-fn bookmark(version: u64) -> Event<ConfigMap> {
+fn bookmark(version: u64) -> Event {
     Event::Bookmark { resource_version: version.to_string(), initial_end: false }
 }
 
-fn gone() -> Event<ConfigMap> {
+fn gone() -> Event {
     Event::Error(Status::failure("too old", "Expired").with_code(410).boxed())
 }
 
-fn watch(from: Option<&'static str>, events: Vec<Event<ConfigMap>>, open: bool) -> Answer {
+fn watch(from: Option<&'static str>, events: Vec<Event>, open: bool) -> Answer {
     Answer::Watch { from, events: Ok(events), open }
 }
 
@@ -158,7 +164,7 @@ fn page(items: &[(&str, u64)], version: &str, continue_token: Option<&str>) -> A
 }
 
 struct Bench {
-    reflector: Arc<Reflector<ConfigMap>>,
+    reflector: Arc<Reflector>,
     log: Arc<Mutex<Vec<String>>>,
     shutdown: CancellationToken,
     task: tokio::task::JoinHandle<()>,
@@ -171,17 +177,18 @@ impl Bench {
     }
 
     fn with_resync(answers: impl IntoIterator<Item = Answer>, resync: Option<Duration>) -> Self {
-        Self::of(ApiResource::erase::<ConfigMap>(&()), Script::new(answers), resync)
+        Self::of(maps(), Script::new(answers), resync)
     }
 
-    fn of(resource: ApiResource, script: Arc<Script>, resync: Option<Duration>) -> Self {
-        let reflector = Reflector::new(resource, Selection::default(), None, resync, None, None);
+    fn of(kind: Kind, script: Arc<Script>, resync: Option<Duration>) -> Self {
+        let reflector = Reflector::new(kind, Selection::default(), None, Settings { resync, ..Settings::default() });
         let log = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&log);
-        reflector.subscribe(move |change| sink.lock().push(describe_change(change))).forever();
+        let handler = move |change: &Told| sink.lock().push(describe_change(change));
+        reflector.subscribe(Arc::new(handler)).forever();
         let shutdown = CancellationToken::new();
         let task =
-            tokio::spawn(Arc::clone(&reflector).run(Arc::clone(&script) as Arc<dyn ListWatch<_>>, shutdown.clone()));
+            tokio::spawn(Arc::clone(&reflector).run(Arc::clone(&script) as Arc<dyn ListWatch>, shutdown.clone()));
         Self { reflector, log, shutdown, task, script }
     }
 
@@ -200,9 +207,10 @@ impl Bench {
     }
 }
 
-fn describe_change(change: &Change<ConfigMap>) -> String {
-    let show = |object: &ConfigMap| {
-        format!("{}@{}", object.metadata.name.as_deref().unwrap(), object.metadata.resource_version.as_deref().unwrap())
+fn describe_change(change: &Told) -> String {
+    let show = |object: &Shared| {
+        let meta = object.metadata();
+        format!("{}@{}", meta.name.as_deref().unwrap(), meta.resource_version.as_deref().unwrap())
     };
     match change {
         Change::Added { object, initial } => {
@@ -286,7 +294,8 @@ async fn a_late_handler_sees_what_is_known_and_may_leave() {
     bench.settle().await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
-    let subscription = bench.reflector.subscribe(move |change| sink.lock().push(describe_change(change)));
+    let subscription =
+        bench.reflector.subscribe(Arc::new(move |change: &Told| sink.lock().push(describe_change(change))));
     assert_eq!(*seen.lock(), ["+a@1!"]);
     drop(subscription);
     assert_eq!(bench.reflector.handlers.lock().len(), 1);
@@ -326,7 +335,7 @@ async fn a_kind_that_can_be_listed_and_not_watched_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_reflector_does_not_keep_anybody_waiting() {
+async fn a_stopped_informer_does_not_keep_anybody_waiting() {
     let bench = Bench::start([]);
     let reflector = Arc::clone(&bench.reflector);
     let waiting = tokio::spawn(async move { reflector.wait_synced(Duration::from_secs(600)).await });
@@ -347,7 +356,7 @@ async fn a_resync_reminds_of_everything_periodically() {
 #[tokio::test(start_paused = true)]
 async fn a_panicking_handler_does_not_stop_the_others() {
     let bench = Bench::start([watch(None, vec![applied("a", 1), end(5), applied("a", 2)], true)]);
-    bench.reflector.subscribe(|_| panic!("a bug of the user's")).forever();
+    bench.reflector.subscribe(Arc::new(|_: &Told| panic!("a bug of the user's"))).forever();
     assert_eq!(bench.settle().await, ["+a@1!", "~a@2"]);
     bench.stop().await;
 }
@@ -367,8 +376,7 @@ fn absent() -> [Answer; 6] {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_gone_has_no_objects_and_may_come_back() {
-    let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
-    let bench = Bench::of(custom, Script::of(absent(), Some(true)), None);
+    let bench = Bench::of(custom(), Script::of(absent(), Some(true)), None);
     assert_eq!(bench.settle().await, ["+a@1!", "-a@1", "+b@20"]);
     bench.stop().await;
 }
@@ -376,8 +384,7 @@ async fn a_kind_that_is_gone_has_no_objects_and_may_come_back() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_served_and_not_known_to_be_gone_keeps_its_objects() {
     for gone in [Some(false), None] {
-        let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
-        let bench = Bench::of(custom, Script::of(absent(), gone), None);
+        let bench = Bench::of(custom(), Script::of(absent(), gone), None);
         // Only the list that shows that the object is gone ends it.
         assert_eq!(bench.settle().await, ["+a@1!", "+b@20", "-a@1"]);
         bench.stop().await;
@@ -386,7 +393,7 @@ async fn a_kind_that_is_not_served_and_not_known_to_be_gone_keeps_its_objects() 
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_of_kubernetes_own_is_never_taken_to_be_gone() {
-    let bench = Bench::of(ApiResource::erase::<ConfigMap>(&()), Script::of(absent(), Some(true)), None);
+    let bench = Bench::of(maps(), Script::of(absent(), Some(true)), None);
     // Only the list that shows that the object is gone ends it.
     assert_eq!(bench.settle().await, ["+a@1!", "+b@20", "-a@1"]);
     bench.stop().await;
@@ -397,12 +404,12 @@ async fn a_subscription_may_be_dropped_in_its_own_handler() {
     let bench = Bench::start([watch(None, vec![applied("a", 1), end(5), applied("a", 2), applied("a", 3)], true)]);
     let (slot, heard) = (Arc::new(Mutex::new(None::<Subscription>)), Arc::new(Mutex::new(Vec::new())));
     let (own, log) = (Arc::clone(&slot), Arc::clone(&heard));
-    let subscription = bench.reflector.subscribe(move |change| {
+    let subscription = bench.reflector.subscribe(Arc::new(move |change: &Told| {
         log.lock().push(describe_change(change));
         if matches!(change, Change::Updated { .. }) {
             drop(own.lock().take());
         }
-    });
+    }));
     *slot.lock() = Some(subscription);
     assert_eq!(bench.settle().await, ["+a@1!", "~a@2", "~a@3"]);
     assert_eq!(*heard.lock(), ["+a@1!", "~a@2"]);
@@ -413,8 +420,8 @@ async fn a_subscription_may_be_dropped_in_its_own_handler() {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_panics_starts_over() {
     struct Panics(AtomicBool, Arc<Script>);
-    impl ListWatch<ConfigMap> for Panics {
-        fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+    impl ListWatch for Panics {
+        fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page, kube::Error>> {
             self.1.list(part)
         }
         fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
@@ -423,17 +430,13 @@ async fn a_source_that_panics_starts_over() {
         fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
             self.1.is_gone()
         }
-        fn watch<'a>(
-            &'a self,
-            from: Option<&'a str>,
-            seconds: u32,
-        ) -> BoxFuture<'a, Result<EventStream<ConfigMap>, kube::Error>> {
+        fn watch<'a>(&'a self, from: Option<&'a str>, seconds: u32) -> BoxFuture<'a, Result<EventStream, kube::Error>> {
             assert!(self.0.swap(true, Ordering::Relaxed), "a bug of the user's");
             self.1.watch(from, seconds)
         }
     }
     let script = Script::new([watch(None, vec![applied("a", 1), end(5)], true)]);
-    let reflector = Reflector::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
+    let reflector = Reflector::new(maps(), Selection::default(), None, Settings::default());
     let shutdown = CancellationToken::new();
     let source = Arc::new(Panics(AtomicBool::new(false), script));
     let task = tokio::spawn(Arc::clone(&reflector).run(source, shutdown.clone()));
@@ -447,16 +450,19 @@ async fn a_source_that_panics_starts_over() {
 fn what_a_transform_makes_unreadable_is_kept_in_memory() {
     let resource = ApiResource::erase::<ConfigMap>(&());
     let spoil: Transform<DynamicObject> = Arc::new(|object| object.data["metadata"] = "twice".into());
-    let reflector = Reflector::new(resource.clone(), Selection::default(), None, None, Some(spoil), None);
+    let settings = Settings { transform: Some(any_transform(spoil)), ..Settings::default() };
+    let kind = Kind::of::<DynamicObject>(&resource);
+    let reflector = Reflector::new(kind, Selection::default(), None, settings);
     let mut map = DynamicObject::new("a", &resource).within("d").data(serde_json::json!({}));
     map.metadata.resource_version = Some("1".into());
     let json = serde_json::to_vec(&map).unwrap();
-    let fresh = task::transform(&reflector, Fresh { object: map, json: Some(json.into()) });
+    let fresh = task::transform(&reflector, Fresh { object: Arc::new(map), json: Some(json.into()) });
     reflector.change(|store| store.upsert(fresh, true).into_iter().flatten());
     reflector.sweep();
     reflector.sweep();
     let key = ObjectKey::new("d", "a");
-    assert_eq!(reflector.read(|store| store.get(&key)).unwrap().data["metadata"], "twice");
+    let kept: Arc<DynamicObject> = typed(reflector.read(|store| store.get(&key)).unwrap());
+    assert_eq!(kept.data["metadata"], "twice");
     let deleted = reflector.store.write().remove(&key, None, "2");
     assert!(matches!(deleted, Some(Change::Deleted { .. })));
 }
@@ -464,19 +470,19 @@ fn what_a_transform_makes_unreadable_is_kept_in_memory() {
 #[tokio::test(start_paused = true)]
 async fn an_own_write_is_selected_by_the_labels_it_was_written_with() {
     let script = Script::new([watch(None, vec![applied("a", 1), end(5)], true)]);
-    let selector: Selector = [("app", "a")].into_iter().collect();
+    let selector = Labels::from("app=a");
     let selection = Selection { labels: Some(selector.to_string()), ..Selection::default() };
     let bare: Transform<ConfigMap> = Arc::new(|map| map.metadata.labels = None);
-    let resource = ApiResource::erase::<ConfigMap>(&());
-    let reflector = Reflector::new(resource, selection, Some(selector), None, Some(bare), None);
+    let settings = Settings { transform: Some(any_transform(bare)), ..Settings::default() };
+    let reflector = Reflector::new(maps(), selection, Some(selector), settings);
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(Arc::clone(&reflector).run(script, shutdown.clone()));
     reflector.wait_synced(Duration::from_secs(60)).await.unwrap();
     let mut written = object("a", 6);
     written.metadata.labels = Some([("app".to_owned(), "a".to_owned())].into());
-    reflector.note_write(written);
+    reflector.note_write(Arc::new(written));
     let shown = reflector.read(|store| store.get(&ObjectKey::new("d", "a"))).unwrap();
-    assert_eq!((shown.metadata.resource_version.as_deref(), &shown.metadata.labels), (Some("6"), &None));
+    assert_eq!((shown.metadata().resource_version.as_deref(), &shown.metadata().labels), (Some("6"), &None));
     shutdown.cancel();
     task.await.unwrap();
 }
@@ -498,8 +504,8 @@ async fn a_server_that_never_tells_the_end_of_the_initial_state_is_listed() {
 #[tokio::test(start_paused = true)]
 async fn changes_do_not_pass_for_the_initial_state() {
     struct Busy(Arc<Script>);
-    impl ListWatch<ConfigMap> for Busy {
-        fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+    impl ListWatch for Busy {
+        fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page, kube::Error>> {
             self.0.list(part)
         }
         fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
@@ -508,11 +514,7 @@ async fn changes_do_not_pass_for_the_initial_state() {
         fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
             self.0.is_gone()
         }
-        fn watch<'a>(
-            &'a self,
-            _: Option<&'a str>,
-            _: u32,
-        ) -> BoxFuture<'a, Result<EventStream<ConfigMap>, kube::Error>> {
+        fn watch<'a>(&'a self, _: Option<&'a str>, _: u32) -> BoxFuture<'a, Result<EventStream, kube::Error>> {
             let changes = stream::iter(1..).then(|version| async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Ok(applied("a", version))
@@ -521,7 +523,7 @@ async fn changes_do_not_pass_for_the_initial_state() {
         }
     }
     let source = Arc::new(Busy(Script::new([page(&[("a", 40)], "40", None)])));
-    let reflector = Reflector::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
+    let reflector = Reflector::new(maps(), Selection::default(), None, Settings::default());
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(Arc::clone(&reflector).run(source, shutdown.clone()));
     reflector.wait_synced(Duration::from_secs(60)).await.unwrap();
@@ -533,7 +535,7 @@ async fn changes_do_not_pass_for_the_initial_state() {
 #[tokio::test(start_paused = true)]
 async fn what_is_created_does_not_pass_for_the_initial_state() {
     let source = Arc::new(Slow { script: Script::new([page(&[("a", 1040)], "1040", None)]), first: 1001, ends: false });
-    let reflector = Reflector::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
+    let reflector = Reflector::new(maps(), Selection::default(), None, Settings::default());
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(Arc::clone(&reflector).run(source, shutdown.clone()));
     reflector.wait_synced(Duration::from_secs(90)).await.unwrap();
@@ -545,7 +547,7 @@ async fn what_is_created_does_not_pass_for_the_initial_state() {
 #[tokio::test(start_paused = true)]
 async fn an_initial_state_may_take_its_time_while_it_comes() {
     let source = Arc::new(Slow { script: Script::new([]), first: 100, ends: true });
-    let reflector = Reflector::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, None);
+    let reflector = Reflector::new(maps(), Selection::default(), None, Settings::default());
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(Arc::clone(&reflector).run(source, shutdown.clone()));
     reflector.wait_synced(Duration::from_secs(600)).await.unwrap();
@@ -562,8 +564,8 @@ struct Slow {
     ends: bool,
 }
 
-impl ListWatch<ConfigMap> for Slow {
-    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page<ConfigMap>, kube::Error>> {
+impl ListWatch for Slow {
+    fn list<'a>(&'a self, part: Part<'a>) -> BoxFuture<'a, Result<Page, kube::Error>> {
         self.script.list(part)
     }
     fn version(&self) -> BoxFuture<'_, Result<String, kube::Error>> {
@@ -572,7 +574,7 @@ impl ListWatch<ConfigMap> for Slow {
     fn is_gone(&self) -> BoxFuture<'_, Result<bool, kube::Error>> {
         self.script.is_gone()
     }
-    fn watch<'a>(&'a self, _: Option<&'a str>, _: u32) -> BoxFuture<'a, Result<EventStream<ConfigMap>, kube::Error>> {
+    fn watch<'a>(&'a self, _: Option<&'a str>, _: u32) -> BoxFuture<'a, Result<EventStream, kube::Error>> {
         let objects = stream::iter(self.first..self.first + 400).then(|version| async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(applied(&version.to_string(), version))
@@ -588,11 +590,10 @@ async fn own_writes_go_with_their_kind() {
         let initial = if observed { vec![applied("a", 1), end(5), gone()] } else { vec![end(5), gone()] };
         let missing = || Answer::Watch { from: None, events: Err(404), open: false };
         let script = [watch(None, initial, false), missing(), missing(), missing(), missing()];
-        let custom = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("example.com", "v1", "Pet"));
-        let bench = Bench::of(custom, Script::of(script, Some(true)), None);
+        let bench = Bench::of(custom(), Script::of(script, Some(true)), None);
         bench.reflector.wait_synced(Duration::from_secs(60)).await.unwrap();
         let (own, elsewhere) = (ObjectKey::new("d", "own"), ObjectKey::new("d", "elsewhere"));
-        bench.reflector.note_write(object("own", 10));
+        bench.reflector.note_write(Arc::new(object("own", 10)));
         bench.reflector.note_elsewhere(&elsewhere, 11);
         assert!(bench.reflector.read(|store| store.get(&own).is_some() && store.is_behind(&elsewhere)));
         bench.settle().await;
@@ -607,14 +608,14 @@ async fn an_object_that_does_not_fit_is_told_of_once() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&told);
     let tell: OnDecodeError = Arc::new(move |failure| sink.lock().push(format!("{} {}", failure.key, failure.error)));
-    let reflector =
-        Reflector::new(ApiResource::erase::<ConfigMap>(&()), Selection::default(), None, None, None, Some(tell));
+    let settings = Settings { on_decode_error: Some(tell), ..Settings::default() };
+    let reflector = Reflector::new(maps(), Selection::default(), None, settings);
     let bad = |version| Event::Applied(Decoded::Broken(broken("a", version)));
     let other = Broken { error: "in another way".into(), ..broken("a", 8) };
     let events = vec![bad(1), end(5), bad(6), bad(7), Event::Applied(Decoded::Broken(other)), applied("a", 9), bad(10)];
     let script = Script::new([watch(None, events, true)]);
     let shutdown = CancellationToken::new();
-    let source = Arc::clone(&script) as Arc<dyn ListWatch<_>>;
+    let source = Arc::clone(&script) as Arc<dyn ListWatch>;
     let task = tokio::spawn(Arc::clone(&reflector).run(source, shutdown.clone()));
     reflector.wait_synced(Duration::from_secs(1)).await.unwrap();
     while reflector.decode_errors() < 5 {

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::Resource;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::Selector;
 use serde_json::json;
 use tokio::sync::Notify;
 use windlass::cache::Scope;
@@ -138,7 +137,7 @@ impl Finalize<Pet> for Unlabels {
 async fn an_object_that_the_cleanup_takes_out_of_the_selection_goes_all_the_same() {
     let bench = Bench::start().await;
     let mut manager = bench.manager();
-    let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
+    let scope = Scope::default().labels("own=true");
     let controller = Controller::<Pet>::new("pet").scope(scope);
     manager.add(controller.complete(Finalizer::new(NAME, Unlabels))).expect("added");
     let running = Running::start(manager);
@@ -176,7 +175,7 @@ async fn unlabel(bench: &Bench) {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_leaves_the_selection_during_the_cleanup_is_cleaned_up() {
-    let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
+    let scope = Scope::default().labels("own=true");
     let (bench, running, log, broken) = selected(Controller::new("pet").scope(scope)).await;
     bench.pets().delete("thor", &DeleteParams::default()).await.expect("deleted");
     wait_for("a failure", async || log.contains(&"cleanup thor".into())).await;
@@ -218,7 +217,7 @@ impl Finalize<DynamicObject> for Noted {
 async fn a_kind_known_at_run_time_has_finalizers_and_a_selection() {
     let (bench, log) = (Bench::start().await, Log::default());
     let kind = ApiResource::erase::<Pet>(&());
-    let scope = Scope::default().labels(Selector::from_iter([("own".to_owned(), "true".to_owned())]));
+    let scope = Scope::default().labels("own=true");
     let controller = Controller::<DynamicObject>::dynamic("pet", kind).scope(scope);
     let mut manager = bench.manager();
     manager.add(controller.complete(Finalizer::new(NAME, Noted(log.clone())))).expect("added");

@@ -226,9 +226,7 @@ async fn a_deletion_missed_by_the_watch_is_told() {
         })
     };
     let factory = InformerFactory::new(client);
-    let informer = factory.informer_in::<ConfigMap>(
-        Scope::default().labels([("step", "1")].into_iter().collect::<kube::core::Selector>()),
-    );
+    let informer = factory.informer_in::<ConfigMap>(Scope::default().labels("step=1"));
     for name in ["a", "b"] {
         label(&bench, name, "1").await;
     }

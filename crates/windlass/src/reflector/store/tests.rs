@@ -20,14 +20,18 @@ fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
     }
 }
 
+fn maps() -> Kind {
+    Kind::of::<ConfigMap>(&())
+}
+
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
 
 /// `+name@version` added, `~` updated, `-` deleted, `!` marks the initial state.
-fn show<'a>(changes: impl IntoIterator<Item = &'a Change<ConfigMap>>) -> Vec<String> {
-    let name = |object: &ConfigMap| {
-        let meta = &object.metadata;
+fn show<'a>(changes: impl IntoIterator<Item = &'a Told>) -> Vec<String> {
+    let name = |object: &Shared| {
+        let meta = object.metadata();
         format!("{}@{}", meta.name.clone().unwrap(), meta.resource_version.clone().unwrap())
     };
     changes
@@ -43,19 +47,19 @@ fn show<'a>(changes: impl IntoIterator<Item = &'a Change<ConfigMap>>) -> Vec<Str
         .collect()
 }
 
-fn version(store: &Store<ConfigMap>, name: &str) -> Option<u64> {
-    store.get(&key(name)).and_then(|object| version_of(&*object))
+fn version(store: &Store, name: &str) -> Option<u64> {
+    store.get(&key(name)).and_then(|object| object.version())
 }
 
-fn upsert(store: &mut Store<ConfigMap>, object: ConfigMap, initial: bool) -> Vec<String> {
-    show(store.upsert(object, initial).iter().flatten())
+fn upsert(store: &mut Store, object: ConfigMap, initial: bool) -> Vec<String> {
+    show(store.upsert(object.into(), initial).iter().flatten())
 }
 
-fn listed(items: &[(&str, &str, u64)], version: u64) -> Store<ConfigMap> {
-    let mut store = Store::new(Arc::default());
+fn listed(items: &[(&str, &str, u64)], version: u64) -> Store {
+    let mut store = Store::new(maps(), Arc::default());
     store.begin_replace();
     for (name, uid, version) in items {
-        store.upsert(object(name, uid, *version), true);
+        store.upsert(object(name, uid, *version).into(), true);
     }
     store.finish_replace(&version.to_string());
     store
@@ -94,7 +98,7 @@ fn an_unreadable_object_keeps_its_last_state_and_its_deletion_is_seen() {
 #[test]
 fn a_deletion_carries_the_final_state() {
     let mut store = listed(&[("a", "1", 1)], 5);
-    let change = store.remove(&key("a"), Some(object("a", "1", 6)), "6");
+    let change = store.remove(&key("a"), Some(Arc::new(object("a", "1", 6))), "6");
     assert_eq!(show(&change), ["-a@6"]);
     assert!(store.get(&key("a")).is_none());
 }
@@ -104,14 +108,14 @@ fn indexes_follow_changes() {
     let mut store = listed(&[("a", "1", 1), ("b", "2", 2)], 5);
     store.add_index(
         "app",
-        Arc::new(|object: &ConfigMap| {
-            object.metadata.labels.iter().filter_map(|labels| labels.get("app").cloned()).collect()
+        Arc::new(|object: &dyn AnyObject| {
+            object.metadata().labels.iter().filter_map(|labels| labels.get("app").cloned()).collect()
         }),
     );
     assert_eq!(store.by_index("app", "a").len(), 1);
     let mut moved = object("a", "1", 6);
     moved.metadata.labels = Some([("app".to_string(), "b".to_string())].into());
-    store.upsert(moved, false);
+    store.upsert(moved.into(), false);
     assert_eq!(store.by_index("app", "a").len(), 0);
     assert_eq!(store.by_index("app", "b").len(), 2);
     store.remove(&key("b"), None, "7");
@@ -135,7 +139,7 @@ fn a_read_never_shows_an_object_older_than_the_own_write() {
 #[test]
 fn a_late_note_of_a_write_does_not_bring_back_what_is_gone() {
     let mut store = listed(&[("a", "1", 1)], 5);
-    store.upsert(object("a", "1", 6), false);
+    store.upsert(object("a", "1", 6).into(), false);
     store.remove(&key("a"), None, "7");
     store.note_write(Arc::new(object("a", "1", 6)), true);
     assert!(store.get(&key("a")).is_none());
@@ -157,12 +161,12 @@ fn an_own_deletion_is_seen_at_once_and_a_new_object_after_it() {
     assert!(store.get(&key("a")).is_none());
     assert_eq!(store.iter().count(), 0);
     // A change that the watch reports late does not bring it back.
-    store.upsert(object("a", "1", 6), false);
+    store.upsert(object("a", "1", 6).into(), false);
     assert!(store.get(&key("a")).is_none());
-    let change = store.remove(&key("a"), Some(object("a", "1", 7)), "7");
+    let change = store.remove(&key("a"), Some(Arc::new(object("a", "1", 7))), "7");
     assert_eq!(show(&change), ["-a@7"]);
     assert!(store.writes.is_empty());
-    store.upsert(object("a", "2", 8), false);
+    store.upsert(object("a", "2", 8).into(), false);
     assert_eq!(version(&store, "a"), Some(8));
 }
 
@@ -170,7 +174,7 @@ fn an_own_deletion_is_seen_at_once_and_a_new_object_after_it() {
 fn a_note_of_a_deletion_the_watch_has_shown_is_ignored() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.remove(&key("a"), None, "6");
-    store.upsert(object("a", "2", 7), false);
+    store.upsert(object("a", "2", 7).into(), false);
     store.note_delete(&key("a"), Some("1"));
     assert_eq!(version(&store, "a"), Some(7));
 }
@@ -186,10 +190,10 @@ fn the_answer_to_a_write_that_comes_after_the_own_deletion_brings_nothing_back()
     store.note_delete(&key("a"), None);
     store.note_write(Arc::new(object("a", "0", 8)), true);
     assert_eq!(store.len(), 0);
-    store.remove(&key("a"), Some(object("a", "1", 7)), "7");
-    store.upsert(object("a", "2", 9), false);
+    store.remove(&key("a"), Some(Arc::new(object("a", "1", 7))), "7");
+    store.upsert(object("a", "2", 9).into(), false);
     assert_eq!(store.len(), 0, "the watch is behind");
-    store.remove(&key("a"), Some(object("a", "2", 10)), "10");
+    store.remove(&key("a"), Some(Arc::new(object("a", "2", 10))), "10");
     assert!(store.writes.is_empty() && store.deleted.len() == 0);
     store.note_write(Arc::new(object("a", "2", 9)), true);
     assert_eq!(store.len(), 0, "older than what the watch has said");
@@ -199,7 +203,7 @@ fn the_answer_to_a_write_that_comes_after_the_own_deletion_brings_nothing_back()
 
 #[test]
 fn what_was_made_and_deleted_during_a_list_is_not_seen_when_the_watch_gets_there() {
-    let mut store = Store::new(Arc::default());
+    let mut store = Store::new(maps(), Arc::default());
     store.begin_replace();
     store.note_write(Arc::new(object("a", "1", 8)), true);
     assert_eq!(store.len(), 1);
@@ -207,7 +211,7 @@ fn what_was_made_and_deleted_during_a_list_is_not_seen_when_the_watch_gets_there
     assert!(store.finish_replace("5").is_empty(), "the list is of before");
     assert_eq!(upsert(&mut store, object("a", "1", 8), false), ["+a@8"]);
     assert!(store.get(&key("a")).is_none() && store.len() == 0 && store.iter().next().is_none());
-    assert_eq!(show(&store.remove(&key("a"), Some(object("a", "1", 9)), "9")), ["-a@9"]);
+    assert_eq!(show(&store.remove(&key("a"), Some(Arc::new(object("a", "1", 9))), "9")), ["-a@9"]);
     assert!(store.writes.is_empty() && store.deleted.len() == 0);
 }
 
@@ -223,7 +227,7 @@ fn what_was_written_in_another_version_is_behind_until_it_is_known_here() {
     assert!(store.is_behind(&key("a")), "read too early");
     store.note_write(Arc::new(object("a", "1", 8)), true);
     assert!(!store.is_behind(&key("a")) && store.is_behind(&key("b")));
-    store.upsert(object("c", "3", 9), false);
+    store.upsert(object("c", "3", 9).into(), false);
     assert!(!store.is_behind(&key("b")));
     store.note_elsewhere(&key("b"), 12);
     store.note_delete(&key("b"), Some("2"));
@@ -236,14 +240,14 @@ fn a_list_of_before_does_not_show_what_was_there_before_the_own_write_and_deleti
     store.begin_replace();
     store.note_write(Arc::new(object("a", "2", 10)), true);
     store.note_delete(&key("a"), Some("2"));
-    store.upsert(object("a", "1", 5), true);
+    store.upsert(object("a", "1", 5).into(), true);
     store.finish_replace("6");
     assert!(store.get(&key("a")).is_none());
-    store.remove(&key("a"), Some(object("a", "1", 7)), "7");
-    store.upsert(object("a", "2", 10), false);
+    store.remove(&key("a"), Some(Arc::new(object("a", "1", 7))), "7");
+    store.upsert(object("a", "2", 10).into(), false);
     assert!(store.get(&key("a")).is_none());
-    store.remove(&key("a"), Some(object("a", "2", 11)), "11");
-    store.upsert(object("a", "3", 12), false);
+    store.remove(&key("a"), Some(Arc::new(object("a", "2", 11))), "11");
+    store.upsert(object("a", "3", 12).into(), false);
     assert_eq!(version(&store, "a"), Some(12));
 }
 
@@ -251,7 +255,7 @@ fn a_list_of_before_does_not_show_what_was_there_before_the_own_write_and_deleti
 fn a_deletion_of_something_unknown_is_remembered_until_a_list_that_began_after_it() {
     let mut store = listed(&[], 5);
     store.note_delete(&key("a"), Some("1"));
-    store.upsert(object("a", "1", 6), false);
+    store.upsert(object("a", "1", 6).into(), false);
     assert_eq!(store.len(), 0, "made by another, and the watch is behind");
     store.begin_replace();
     store.note_delete(&key("b"), Some("2"));
@@ -277,18 +281,18 @@ fn a_write_that_leaves_the_selector_hides_the_object() {
 fn what_left_the_selector_stays_out_whatever_happened_before() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.note_write(Arc::new(object("a", "1", 10)), false);
-    store.remove(&key("a"), Some(object("a", "1", 7)), "7");
+    store.remove(&key("a"), Some(Arc::new(object("a", "1", 7))), "7");
     assert_eq!(upsert(&mut store, object("a", "1", 8), false), ["+a@8"]);
     assert!(store.get(&key("a")).is_none(), "the watch is behind");
-    store.remove(&key("a"), Some(object("a", "1", 10)), "10");
+    store.remove(&key("a"), Some(Arc::new(object("a", "1", 10))), "10");
     assert!(store.writes.is_empty());
 }
 
 #[test]
-fn an_reflector_that_never_syncs_does_not_collect_what_is_written() {
-    let mut store = Store::new(Arc::default());
+fn an_informer_that_never_syncs_does_not_collect_what_is_written() {
+    let mut store = Store::new(maps(), Arc::default());
     let mut version = 0;
-    let mut write = |store: &mut Store<ConfigMap>, many: u64| {
+    let mut write = |store: &mut Store, many: u64| {
         for _ in 0..many {
             version += 1;
             store.note_write(Arc::new(object(&version.to_string(), &version.to_string(), version)), true);
@@ -312,23 +316,23 @@ fn a_server_restored_from_a_backup_clears_what_was_written() {
     let mut store = listed(&[("a", "1", 900)], 1000);
     store.note_write(Arc::new(object("a", "1", 1001)), true);
     store.begin_replace();
-    store.upsert(object("a", "1", 40), true);
+    store.upsert(object("a", "1", 40).into(), true);
     store.finish_replace("50");
     assert_eq!(version(&store, "a"), Some(40));
 }
 
-fn fresh(object: &ConfigMap) -> Fresh<ConfigMap> {
-    Fresh { object: object.clone(), json: Some(serde_json::to_vec(object).unwrap().into()) }
+fn fresh(object: &ConfigMap) -> Fresh {
+    Fresh { object: Arc::new(object.clone()), json: Some(serde_json::to_vec(object).unwrap().into()) }
 }
 
 #[test]
 fn what_is_not_used_is_kept_as_bytes() {
-    let mut store = Store::new(Arc::default());
+    let mut store = Store::new(maps(), Arc::default());
     store.begin_replace();
     store.upsert(fresh(&object("a", "1", 1)), true);
     store.upsert(fresh(&object("b", "2", 2)), true);
     store.finish_replace("5");
-    let decoded = |store: &Store<ConfigMap>, name| store.objects[&key(name)].decoded.lock().is_some();
+    let decoded = |store: &Store, name| store.objects[&key(name)].decoded.lock().is_some();
     assert!(!decoded(&store, "a"), "listed objects are not kept decoded");
     assert_eq!(version(&store, "a"), Some(1));
     assert!(!decoded(&store, "a"), "nor is one that was read once");
@@ -351,8 +355,8 @@ fn an_object_that_looks_different_in_the_same_version_is_filed_anew() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.add_index(
         "app",
-        Arc::new(|object: &ConfigMap| {
-            object.metadata.labels.iter().flat_map(|labels| labels.values().cloned()).collect()
+        Arc::new(|object: &dyn AnyObject| {
+            object.metadata().labels.iter().flat_map(|labels| labels.values().cloned()).collect()
         }),
     );
     store.begin_replace();
@@ -367,8 +371,10 @@ fn an_object_that_looks_different_in_the_same_version_is_filed_anew() {
 #[test]
 fn an_index_that_panics_leaves_the_object_out_of_the_index_only() {
     let mut store = listed(&[("a", "1", 1)], 5);
-    store
-        .add_index("app", Arc::new(|object: &ConfigMap| vec![object.metadata.labels.as_ref().unwrap()["app"].clone()]));
+    store.add_index(
+        "app",
+        Arc::new(|object: &dyn AnyObject| vec![object.metadata().labels.as_ref().unwrap()["app"].clone()]),
+    );
     let mut bare = object("a", "1", 6);
     bare.metadata.labels = None;
     assert_eq!(upsert(&mut store, bare.clone(), false), ["~a@1>a@6"]);
