@@ -476,3 +476,21 @@ async fn stop_waits_for_the_call_and_no_other_begins() {
     assert_eq!(informer.lister().len(), 2, "listers keep what they have");
     assert!(matches!(factory.informer::<Secret>().wait_synced().await, Err(SyncError::Stopped { .. })));
 }
+
+#[tokio::test]
+async fn text_that_is_no_selector_is_named_in_the_error() {
+    let bench = Bench::start().await;
+    let factory = InformerFactory::builder(bench.kube.clone()).sync_timeout(Duration::from_millis(100)).build();
+    let informer = factory.informer_in::<ConfigMap>(Scope::default().labels("step in"));
+    factory.start();
+    let refused = async {
+        loop {
+            let error = informer.wait_synced().await.expect_err("no selector").to_string();
+            if error.contains("unable to parse requirement") {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), refused).await.expect("the server's reason is passed on");
+    factory.stop().await;
+}
