@@ -75,6 +75,7 @@
 //! 8. [`webhook`]: defaulting, validating and converting, with certificates that the operator creates itself.
 //! 9. [`metrics`]: under controller-runtime's names.
 //! 10. [`config`]: the cluster and the credentials; [`rbac`]: the permissions that the operator needs.
+//! 11. [`crd`]: definitions from types, with everything that controller-gen's markers say.
 //!
 //! # Features
 //!
@@ -134,6 +135,7 @@ pub use schemars;
 pub use serde;
 pub use serde_json::{self, json};
 pub use tokio_util::sync::CancellationToken;
+pub use windlass_crd as crd;
 
 pub use client::CachedClient;
 pub use controller::{Context, Controller, Outcome, Reconcile, ReconcileError, ReconcileKey};
