@@ -160,9 +160,10 @@ pub use object::{AsObject, Object};
 /// ```
 pub type Result<T = Outcome, E = ReconcileError> = std::result::Result<T, E>;
 
-/// The complete operator of the book compiles.
+/// The complete operator and the markers of the book compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/reference/library.md")]
+#[doc = include_str!("../../../docs/reference/crd-markers.md")]
 mod on_one_page {}
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ impl ManagerBuilder {
     }
 
     /// The definitions of the kinds that the operator declares. They are not installed: `windlass manifests` writes
-    /// them beside the roles.
+    /// them beside the roles. [`crd`](crate::crd) has what `crd()` of a type can say.
     pub fn definitions(mut self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) -> Self {
         self.definitions.extend(definitions);
         self

@@ -8,6 +8,7 @@ mod access;
 mod adversity;
 mod cache;
 mod controller;
+mod crd_markers;
 mod credentials;
 mod decoding;
 mod events;
