@@ -293,6 +293,22 @@ enum Ended {
     Lost,
 }
 
+impl Ended {
+    /// As the metrics call it.
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Returned(Ok(Outcome::Done)) => "success",
+            Self::Returned(Ok(Outcome::RequeueAfter(delay))) if delay.is_zero() => "requeue",
+            Self::Returned(Ok(Outcome::RequeueAfter(_))) => "requeue_after",
+            Self::Returned(Err(error)) if error.is_terminal() => "terminal_error",
+            Self::Returned(Err(_)) => "error",
+            Self::Panicked(_) => "panic",
+            Self::TimedOut(_) => "timeout",
+            Self::Lost => "lost",
+        }
+    }
+}
+
 impl Worker {
     async fn work(&self, shutdown: &CancellationToken) {
         // Cancel-safe: a key is taken only when it is returned.
@@ -308,7 +324,7 @@ impl Worker {
             let started = Instant::now();
             self.metrics.queue_time.observe(item.waited);
             let active = self.metrics.active();
-            let verdict = self.reconcile(&item, context, claim.as_ref()).await;
+            let verdict = self.reconcile(&item, context, claim.as_ref(), started).await;
             drop(active);
             let took = started.elapsed();
             self.metrics.work_time.observe(took);
@@ -319,7 +335,13 @@ impl Worker {
         }
     }
 
-    async fn reconcile(&self, item: &Item<ObjectKey>, shared: Arc<Shared>, claim: Option<&Claim>) -> Completion {
+    async fn reconcile(
+        &self,
+        item: &Item<ObjectKey>,
+        shared: Arc<Shared>,
+        claim: Option<&Claim>,
+        started: Instant,
+    ) -> Completion {
         let context = Context::of(shared, item.failures);
         let span = tracing::info_span!(
             "reconcile",
@@ -338,6 +360,14 @@ impl Worker {
         let caught = AssertUnwindSafe(called.instrument(span.clone())).catch_unwind().await;
         let ended = caught.unwrap_or_else(|panic| Ended::Panicked(said(panic)));
         span.in_scope(|| {
+            // For those who watch an operator work, such as `windlass dev`.
+            tracing::debug!(
+                target: "windlass::reconciled",
+                key = %item.key,
+                outcome = ended.outcome(),
+                seconds = started.elapsed().as_secs_f64(),
+                "reconciled"
+            );
             let (completion, panicked) = self.judge(&item.key, ended);
             match panicked {
                 Some(message) => self.panics.panicked(&item.key, &message),
