@@ -1,6 +1,7 @@
 //! The command line, as it is written. Nothing here touches the system.
 
 mod against;
+mod dev;
 mod project;
 mod tools;
 
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use against::{Apply, Install, Operator, Run, Target, Uninstall};
+pub(crate) use dev::{Dev, Guard, Test};
 pub(crate) use project::{
     Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteWebhook, Edit, Init, LicenseName, OnConflict,
     Selected, Upgrade,
@@ -58,6 +60,13 @@ pub(crate) enum Command {
     Run(Run),
     /// Apply manifests to a cluster, what others need first
     Apply(Apply),
+    /// Build and run an operator with its samples, again after every change of its sources
+    Dev(Dev),
+    /// Run the tests of a project, with a cluster of their own
+    Test(Test),
+    /// Run a program until standard input is closed
+    #[command(hide = true)]
+    Guard(Guard),
     /// Run a demo for a few seconds: a cluster, a pet store, its operator and two pets
     Demo(Demo),
     /// Print a script that completes commands in a shell

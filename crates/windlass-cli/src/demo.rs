@@ -13,7 +13,6 @@
 
 mod display;
 mod live;
-mod paint;
 mod pets;
 mod stage;
 mod story;

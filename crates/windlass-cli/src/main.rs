@@ -9,8 +9,10 @@ mod completion;
 mod create;
 mod delete;
 mod demo;
+mod dev;
 mod down;
 mod edit;
+mod guard;
 mod home;
 mod init;
 mod install;
@@ -23,11 +25,14 @@ mod memory;
 mod open_files;
 mod operator;
 mod output;
+mod paint;
 mod private;
 mod project;
 mod run;
+mod screen;
 mod signals;
 mod status;
+mod test;
 mod uninstall;
 mod up;
 mod upgrade;
@@ -58,6 +63,9 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Apply(apply) => apply::run(&apply),
         Command::Demo(demo) => demo::run(&demo),
+        Command::Dev(dev) => dev::run(&dev),
+        Command::Test(test) => test::run(&test),
+        Command::Guard(guard) => guard::run(&guard),
         Command::Completion(completion) => completion::run(&completion),
         Command::Man(man) => man::run(&man),
         Command::Version(version) => version::run(&version),

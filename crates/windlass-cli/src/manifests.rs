@@ -100,7 +100,7 @@ pub(crate) fn build(args: &Manifests) -> anyhow::Result<PathBuf> {
 }
 
 /// Name and file of each program that Cargo reports.
-fn executables(messages: &str) -> Vec<(String, PathBuf)> {
+pub(crate) fn executables(messages: &str) -> Vec<(String, PathBuf)> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let programs = messages.filter(|message| {
         let kinds = message["target"]["kind"].as_array();

@@ -1,7 +1,7 @@
 //! `windlass run`: an operator outside of its cluster, with its kinds installed and its webhooks reachable.
 
-mod account;
-mod reach;
+pub(crate) mod account;
+pub(crate) mod reach;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::live::Live;
-use super::paint::{Paint, duration, printable};
 use super::pets::{Pets, Phase};
 use super::table::{self, Look};
 use crate::args::Format;
 use crate::output;
+use crate::paint::{Paint, duration, printable};
 
 /// How long a scene is shown on a terminal before the next one begins.
 const SCENE: Duration = Duration::from_millis(900);

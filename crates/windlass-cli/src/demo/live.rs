@@ -11,31 +11,24 @@
 //!     ⠹ thor  Thor      dog   -                                             ┘
 //! ```
 //!
-//! No line is wider than the terminal, and the region is lower than it, so going up by the number of
-//! lines drawn always leads back to where the region starts.
+//! No line is wider than the terminal, and the region is lower than it.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::paint::{Ink, Paint, duration, fit, printable, width};
 use super::pets::Pets;
 use super::table::{self, Look};
+use crate::paint::{Ink, Paint, duration, fit, printable, width};
+use crate::screen::{Drawn, SPINNER, size};
 
-const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const FRAME: Duration = Duration::from_millis(80);
 /// Where the time and the detail of a milestone stand.
 const WHAT: usize = 22;
 /// A detail that has less room than this says nothing.
 const LEAST: usize = 12;
-/// The size of a terminal that does not tell its size.
-const USUAL: (usize, usize) = (80, 24);
-
-const CLEAR_LINE: &str = "\x1b[K";
-const CLEAR_BELOW: &str = "\x1b[J";
 
 /// See the [module documentation](self).
 pub(crate) struct Live {
@@ -53,8 +46,7 @@ struct Region {
     /// The table is no longer part of the region.
     curtain: bool,
     frame: usize,
-    /// The widths of the lines that were drawn last.
-    drawn: Vec<usize>,
+    drawn: Drawn,
 }
 
 impl Live {
@@ -157,28 +149,12 @@ impl Live {
 
     /// Writes lines for good, above the region.
     fn say(&self, region: &mut Region, lines: &[String]) {
-        let mut text = region.rewind();
-        for line in lines {
-            text += line;
-            text += CLEAR_LINE;
-            text.push('\n');
-        }
-        self.draw_after(region, text);
+        let below = self.lines(region);
+        region.drawn.say(lines, &below);
     }
 
     fn draw(&self, region: &mut Region) {
-        let text = region.rewind();
-        self.draw_after(region, text);
-    }
-
-    fn draw_after(&self, region: &mut Region, mut text: String) {
-        for line in self.lines(region) {
-            region.drawn.push(width_shown(&line));
-            let _ = writeln!(text, "{line}{CLEAR_LINE}");
-        }
-        text += CLEAR_BELOW;
-        // One write, so that no half-drawn region is seen.
-        write(&text);
+        self.say(region, &[]);
     }
 
     fn lines(&self, region: &Region) -> Vec<String> {
@@ -220,39 +196,7 @@ impl Drop for Live {
 impl Region {
     /// What was drawn last stays as it is; whatever comes next comes below.
     fn settle(&mut self) {
-        self.drawn.clear();
+        self.drawn.settle();
         self.curtain = true;
     }
-
-    /// What leads back to the start of the region. In a terminal that became narrower since, the
-    /// lines that were drawn take up more rows.
-    fn rewind(&mut self) -> String {
-        let columns = size().0.max(1);
-        let rows: usize = self.drawn.drain(..).map(|width| width.div_ceil(columns).max(1)).sum();
-        if rows == 0 { "\r".to_owned() } else { format!("\r\x1b[{rows}A") }
-    }
-}
-
-/// Columns and rows of the terminal.
-fn size() -> (usize, usize) {
-    rustix::termios::tcgetwinsize(std::io::stdout())
-        .ok()
-        .filter(|size| size.ws_col > 0 && size.ws_row > 0)
-        .map_or(USUAL, |size| (size.ws_col.into(), size.ws_row.into()))
-}
-
-fn write(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    // A terminal that is gone sends SIGHUP, which ends the demo.
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-}
-
-/// How many columns a line takes, colours left aside.
-fn width_shown(line: &str) -> usize {
-    let mut shown = 0;
-    for (number, part) in line.split("\x1b[").enumerate() {
-        let text = if number == 0 { part } else { part.split_once('m').map_or("", |(_, text)| text) };
-        shown += width(text);
-    }
-    shown
 }

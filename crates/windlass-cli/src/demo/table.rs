@@ -1,7 +1,7 @@
 //! The table of Pets, as lines that fit a width. Pure.
 
-use super::paint::{Ink, Paint, fit, printable, width};
 use super::pets::{Phase, Row};
+use crate::paint::{Ink, Paint, fit, printable, width};
 
 const HEADER: [&str; COLUMNS] = ["NAME", "PET NAME", "TYPE", "ID", "READY", "IN STORE"];
 const COLUMNS: usize = 6;

@@ -64,7 +64,7 @@ pub(super) fn use_token(config: &mut Value, target: &Target, namespace: &str, to
 }
 
 /// Makes a namespace that of the context.
-pub(super) fn use_namespace(config: &mut Value, target: &Target, namespace: &str) -> Result<()> {
+pub(crate) fn use_namespace(config: &mut Value, target: &Target, namespace: &str) -> Result<()> {
     of_context(config, target)?["namespace"] = namespace.into();
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::against::target::Target;
 use crate::output;
 
 /// Where the operator is to listen; nothing if no address is known, which matters to operators with webhooks only.
-pub(super) fn address(target: &Target, asked: Option<&str>) -> Result<Option<String>> {
+pub(crate) fn address(target: &Target, asked: Option<&str>) -> Result<Option<String>> {
     if let Some(asked) = asked {
         return parse(asked).map(Some);
     }

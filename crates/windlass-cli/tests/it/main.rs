@@ -10,6 +10,7 @@ mod against;
 mod anonymous;
 mod arguments;
 mod background;
+mod dev;
 mod foreground;
 mod interrupted;
 mod kubectl;

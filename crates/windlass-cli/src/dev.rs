@@ -1,0 +1,432 @@
+//! `windlass dev`: the operator of a project, built and run again whenever its sources change.
+//!
+//! ```text
+//! sources ──► machine ──► build ──► definitions ──► operator ──► board ──► display
+//!                ▲                                     │ log       ▲
+//!                └──────────── reconciled ◄────────────┘           └─ objects of the cluster
+//! ```
+//!
+//! What happens when is decided by [`machine`], which is pure. The rest carries it out in tasks that report back through
+//! one bounded channel. The cluster and its objects stay when the loop ends; processes do not, however it ends.
+
+mod board;
+mod cluster;
+mod display;
+mod logs;
+mod machine;
+mod objects;
+mod process;
+mod sources;
+mod tiltfile;
+mod told;
+mod view;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::against::apply::Done;
+use crate::against::target::Target;
+use crate::args::Dev;
+use crate::run::{account, reach};
+use crate::screen::Keys;
+use crate::signals::Signals;
+use crate::{output, project};
+use board::Board;
+use cluster::Cluster;
+use display::Display;
+use logs::Line;
+use machine::{Action, Event, Key, Machine, Said};
+use process::{Launch, Running};
+use sources::{Saved, Sources};
+use told::Told;
+
+/// How often the view is drawn again while nothing happens.
+const FRAME: Duration = Duration::from_millis(200);
+/// How much may wait to be handled: logs are held up by then.
+const INPUTS: usize = 1024;
+
+/// What the tasks report.
+enum Input {
+    Event(Event),
+    /// What cargo does.
+    Progress(String),
+    Log {
+        run: u64,
+        line: Line,
+    },
+    Installed {
+        definitions: Vec<Value>,
+        names: Vec<String>,
+    },
+    Applied(Result<Vec<Done>>),
+    Object(objects::Change),
+    Tell(Told),
+}
+
+pub(crate) fn run(args: &Dev) -> Result<ExitCode> {
+    let root = project::root(Path::new("."));
+    if args.tiltfile {
+        tiltfile::write(&root)?;
+        output::line("create Tiltfile\n\nnext: tilt up");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let code = runtime.block_on(perform(args, &root));
+    // Keys are read by a thread that ends with the process.
+    runtime.shutdown_background();
+    code
+}
+
+async fn perform(args: &Dev, root: &Path) -> Result<ExitCode> {
+    let mut signals = Signals::with_quit().context("cannot listen for signals")?;
+    let mut named = args.target.clone();
+    if named.context.is_none() && named.kubeconfig.is_none() && named.embedded.is_none() {
+        // A cluster of one's own is where nothing can be broken.
+        named.embedded = Some("default".to_owned());
+    }
+    let target = tokio::select! {
+        target = Target::connect(&named) => target?,
+        code = signals.recv() => return Ok(ExitCode::from(code)),
+    };
+    let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
+    let (send, mut inputs) = mpsc::channel(INPUTS);
+    let mut dev = Loop::new(args, root, &target, directory.path(), send.clone())?;
+    let mut watched = JoinSet::new();
+    let _sources = dev.watch_sources(&mut watched, &send)?;
+    let _keys = dev.read_keys(&send);
+    dev.begin(&target);
+    let ended = dev.run(&mut inputs, &mut signals).await;
+    dev.finish(&mut inputs, &mut signals).await;
+    dev.display.close();
+    ended
+}
+
+/// The loop: the machine, what it is carried out with, and what is shown of it.
+struct Loop<'a> {
+    args: &'a Dev,
+    root: PathBuf,
+    machine: Machine,
+    board: Board,
+    display: Display,
+    cluster: Cluster,
+    launch: Launch,
+    /// What the cluster has of the operator.
+    definitions: Vec<Value>,
+    build: Option<Running>,
+    operator: Option<Running>,
+    /// Tasks that end by themselves.
+    work: JoinSet<()>,
+    watches: JoinSet<()>,
+    inputs: mpsc::Sender<Input>,
+    /// When --once gives up.
+    deadline: Option<Instant>,
+    /// How the loop ends, once it does.
+    end: Option<ExitCode>,
+}
+
+impl<'a> Loop<'a> {
+    fn new(args: &'a Dev, root: &Path, target: &Target, directory: &Path, inputs: mpsc::Sender<Input>) -> Result<Self> {
+        let namespace = args.namespace.clone().unwrap_or_else(|| target.namespace.clone());
+        let kubeconfig = directory.join("kubeconfig");
+        target.write_kubeconfig(&kubeconfig, |config| account::use_namespace(config, target, &namespace))?;
+        let webhooks = reach::address(target, None)?;
+        let launch = Launch { program: PathBuf::new(), arguments: args.arguments.clone(), kubeconfig, webhooks };
+        let samples = args.samples.clone().unwrap_or_else(|| root.join("config/samples"));
+        let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let cluster = format!("{} at {}", target.context, target.server);
+        Ok(Self {
+            args,
+            root: root.to_owned(),
+            machine: Machine::new(),
+            board: Board::new(name, cluster),
+            display: Display::choose(args.output),
+            cluster: Cluster { client: target.client.clone(), namespace, samples },
+            launch,
+            definitions: Vec::new(),
+            build: None,
+            operator: None,
+            work: JoinSet::new(),
+            watches: JoinSet::new(),
+            inputs,
+            deadline: None,
+            end: None,
+        })
+    }
+
+    fn watch_sources(&self, tasks: &mut JoinSet<()>, inputs: &mpsc::Sender<Input>) -> Result<Option<Sources>> {
+        if self.args.once {
+            return Ok(None);
+        }
+        let (send, mut saved) = mpsc::channel::<Saved>(INPUTS);
+        let inputs = inputs.clone();
+        tasks.spawn(async move {
+            while let Some(Saved { sources, samples }) = saved.recv().await {
+                if inputs.send(Input::Event(Event::Saved { sources, samples })).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Sources::watch(&self.root, &self.cluster.samples, send).map(Some)
+    }
+
+    /// Reads keys if there is a view that names them.
+    fn read_keys(&self, inputs: &mpsc::Sender<Input>) -> Option<Keys> {
+        let keys = self.display.is_live().then(Keys::take)??;
+        let inputs = inputs.clone();
+        std::thread::spawn(move || {
+            use std::io::Read as _;
+            for byte in std::io::stdin().lock().bytes() {
+                let Ok(byte) = byte else { return };
+                if let Some(key) = Key::from_byte(byte)
+                    && inputs.blocking_send(Input::Event(Event::Key(key))).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Some(keys)
+    }
+
+    fn begin(&mut self, target: &Target) {
+        self.tell(&Told::Cluster {
+            context: target.context.clone(),
+            server: target.server.clone(),
+            namespace: self.cluster.namespace.clone(),
+        });
+        match &self.args.operator.program {
+            // There is nothing to build.
+            Some(program) => {
+                let program = machine::Program { path: program.clone(), fresh: false };
+                self.step(Event::Built { build: 0, took: Duration::ZERO, result: Ok(program) });
+            }
+            None => self.step(Event::Begin),
+        }
+    }
+
+    async fn run(&mut self, inputs: &mut mpsc::Receiver<Input>, signals: &mut Signals) -> Result<ExitCode> {
+        let mut frames = tokio::time::interval(FRAME);
+        frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        while self.end.is_none() {
+            let wake = [self.machine.wake_at(), self.deadline].into_iter().flatten().min();
+            let live = self.display.is_live();
+            // Cancel-safe: all of them.
+            tokio::select! {
+                biased;
+                code = signals.recv() => return Ok(ExitCode::from(code)),
+                Some(input) = inputs.recv() => self.handle(input),
+                () = sleep_until(wake) => self.step(Event::Time),
+                _ = frames.tick(), if live => self.display.draw(&self.machine, &self.board),
+                Some(_) = self.work.join_next() => {}
+            }
+            self.check_deadline();
+        }
+        Ok(self.end.unwrap_or(ExitCode::SUCCESS))
+    }
+
+    fn handle(&mut self, input: Input) {
+        match input {
+            Input::Event(event) => self.step(event),
+            Input::Progress(doing) => self.board.progress = Some(doing),
+            Input::Log { run, line: Line::Reconciled(done) } => {
+                self.board.reconciled(done.clone());
+                self.tell(&Told::Reconciled(done));
+                self.step(Event::Reconciled { run });
+            }
+            Input::Log { line: Line::Text { level, text }, .. } => self.tell(&Told::Log { level, text }),
+            Input::Installed { definitions, names } => {
+                if definitions != self.definitions {
+                    self.watch_objects(&definitions);
+                    self.definitions = definitions;
+                }
+                self.step(Event::Prepared { result: Ok(names) });
+            }
+            Input::Applied(Ok(done)) => self.applied(&done),
+            Input::Applied(Err(error)) => {
+                self.step(Event::Applied { result: Err(output::with_causes(&error)) });
+                self.fail_once();
+            }
+            Input::Object(change) => {
+                for told in self.board.change(change, Instant::now()) {
+                    self.tell(&told);
+                    if self.args.once && matches!(told, Told::Ready { .. }) {
+                        self.end = Some(ExitCode::SUCCESS);
+                    }
+                }
+            }
+            Input::Tell(told) => self.tell(&told),
+        }
+    }
+
+    fn applied(&mut self, done: &[Done]) {
+        self.step(Event::Applied { result: Ok(done.len()) });
+        let kinds: BTreeSet<&str> =
+            self.definitions.iter().filter_map(|definition| definition["spec"]["names"]["kind"].as_str()).collect();
+        let awaited = done.iter().filter(|done| kinds.contains(done.kind.as_str())).map(|done| {
+            let name = match &done.namespace {
+                Some(namespace) => format!("{namespace}/{}", done.name),
+                None => done.name.clone(),
+            };
+            (done.kind.clone(), name)
+        });
+        let now = Instant::now();
+        self.board.applied(awaited, now);
+        let ready = self.board.all_ready(now);
+        if let Some(told) = &ready {
+            self.tell(told);
+        }
+        if self.args.once && (ready.is_some() || self.board.samples().1 == 0) {
+            self.end = Some(ExitCode::SUCCESS);
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        for action in self.machine.step(event, Instant::now()) {
+            if let Err(error) = self.carry_out(action) {
+                self.tell(&Told::Note(output::with_causes(&error)));
+                self.fail_once();
+            }
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) -> Result<()> {
+        match action {
+            Action::Say(said) => {
+                match &said {
+                    Said::BuildStarted { .. } => self.board.progress = None,
+                    Said::BuildFinished { took, .. } => self.board.last_build = Some(*took),
+                    Said::OperatorStarted { .. } if self.args.once && self.deadline.is_none() => {
+                        self.deadline = Some(Instant::now() + Duration::from_secs(self.args.timeout));
+                    }
+                    _ => {}
+                }
+                let failed = matches!(said, Said::BuildFailed { .. } | Said::NotPrepared { .. });
+                self.tell(&Told::Said(said));
+                if failed {
+                    self.fail_once();
+                }
+            }
+            Action::Build { build } => {
+                let colours = self.display.is_live();
+                let running = process::build(build, &self.args.operator, &self.root, colours, self.inputs.clone());
+                self.build = Some(running?);
+            }
+            Action::CancelBuild => self.build = None,
+            Action::Prepare { program } => self.prepare(program),
+            // Its guard ends it.
+            Action::Stop => self.operator = None,
+            Action::Start { run, program } => {
+                self.launch.program = program;
+                self.operator = Some(self.launch.start(run, &self.inputs)?);
+            }
+            Action::Apply { files } => {
+                self.spawn(move |cluster| async move { Input::Applied(cluster.apply(&files).await) });
+            }
+            Action::Recreate => {
+                self.tell(&Told::Note("deleting the samples".to_owned()));
+                self.spawn(|cluster| async move { Input::Applied(cluster.recreate().await) });
+            }
+            Action::ShowEvents => {
+                let definitions = self.definitions.clone();
+                self.spawn(|cluster| async move {
+                    let events = cluster.events(&definitions).await;
+                    Input::Tell(events.map_or_else(|error| Told::Note(output::with_causes(&error)), Told::Events))
+                });
+            }
+            Action::Quit => self.end = Some(ExitCode::SUCCESS),
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, program: PathBuf) {
+        let (operator, arguments) = (self.args.operator.clone(), self.args.arguments.clone());
+        let before = self.definitions.clone();
+        self.spawn(move |cluster| async move {
+            match cluster.install(&program, &operator, &arguments, &before).await {
+                Ok((definitions, names)) => Input::Installed { definitions, names },
+                Err(error) => Input::Event(Event::Prepared { result: Err(output::with_causes(&error)) }),
+            }
+        });
+    }
+
+    /// Does something with the cluster, and reports what came of it.
+    fn spawn<F>(&mut self, work: impl FnOnce(Cluster) -> F)
+    where
+        F: Future<Output = Input> + Send + 'static,
+    {
+        let (work, inputs) = (work(self.cluster.clone()), self.inputs.clone());
+        self.work.spawn(async move {
+            let _ = inputs.send(work.await).await;
+        });
+    }
+
+    fn watch_objects(&mut self, definitions: &[Value]) {
+        self.watches = JoinSet::new();
+        for definition in definitions {
+            let (send, mut changes) = mpsc::channel(INPUTS);
+            self.watches.spawn(objects::watch(self.cluster.client.clone(), definition.clone(), send));
+            let inputs = self.inputs.clone();
+            self.watches.spawn(async move {
+                while let Some(change) = changes.recv().await {
+                    let _ = inputs.send(Input::Object(change)).await;
+                }
+            });
+        }
+    }
+
+    fn tell(&mut self, told: &Told) {
+        self.display.tell(told, &self.machine, &self.board);
+    }
+
+    fn fail_once(&mut self) {
+        if self.args.once {
+            self.end = Some(ExitCode::FAILURE);
+        }
+    }
+
+    fn check_deadline(&mut self) {
+        if self.end.is_none() && self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            let waiting = self.board.waiting().join(", ");
+            self.tell(&Told::Note(format!("not ready after {} s: {waiting}", self.args.timeout)));
+            self.end = Some(ExitCode::FAILURE);
+        }
+    }
+
+    /// Ends what runs. A second signal ends the process at once, and the guards the rest.
+    async fn finish(&mut self, inputs: &mut mpsc::Receiver<Input>, signals: &mut Signals) {
+        let (build, operator) = (self.build.take(), self.operator.take());
+        let stopped = async {
+            if let Some(build) = build {
+                build.stop().await;
+            }
+            if let Some(operator) = operator {
+                operator.stop().await;
+            }
+        };
+        let mut stopped = std::pin::pin!(stopped);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stopped => return,
+                _ = signals.recv() => return,
+                // The operator's last lines; if nobody took them it would wait.
+                Some(input) = inputs.recv() => if let Input::Log { line: Line::Text { level, text }, .. } = input {
+                    self.tell(&Told::Log { level, text });
+                },
+            }
+        }
+    }
+}
+
+async fn sleep_until(wake: Option<Instant>) {
+    match wake {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

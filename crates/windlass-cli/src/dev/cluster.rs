@@ -1,0 +1,166 @@
+//! What the inner loop does to the cluster: definitions, samples, and the events that it shows.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::against::apply::{self, Change, Done};
+use crate::against::definitions::is_definition;
+use crate::against::kinds::Kinds;
+use crate::against::{POLL, documents, is_missing, order, request};
+use crate::args::Operator;
+use crate::operator;
+
+/// How long samples may be refused while the operator starts: its webhooks may not answer yet.
+const SAMPLES_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a kind may take to be served, and deleted samples to go.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How many events are shown.
+const EVENTS: usize = 15;
+
+/// The cluster, as the tasks of the loop use it.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    pub client: kube::Client,
+    pub namespace: String,
+    pub samples: PathBuf,
+}
+
+impl Cluster {
+    fn options(&self) -> apply::Options {
+        apply::Options { namespace: self.namespace.clone(), dry_run: false, force: true, timeout: TIMEOUT }
+    }
+
+    /// Installs the definitions that the program declares, if they are not those that were installed before. Returns
+    /// them, and the names of those that are new or have changed.
+    pub(super) async fn install(
+        &self,
+        program: &Path,
+        operator: &Operator,
+        arguments: &[String],
+        before: &[Value],
+    ) -> Result<(Vec<Value>, Vec<String>)> {
+        let (program, operator) = (program.to_owned(), operator.clone());
+        let (arguments, namespace) = (arguments.to_vec(), self.namespace.clone());
+        let asked = tokio::task::spawn_blocking(move || {
+            operator::manifests_of(&program, &operator, &arguments, Some(&namespace))
+        });
+        let mut definitions = asked.await.context("the operator was not asked")??;
+        definitions.retain(is_definition);
+        let changed: Vec<Value> =
+            definitions.iter().filter(|definition| !before.contains(definition)).cloned().collect();
+        let name = |definition: &Value| definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let names = changed.iter().map(name).collect();
+        if !changed.is_empty() {
+            apply::apply_all(&self.client, changed, &self.options(), |_| {}).await?;
+        }
+        Ok((definitions, names))
+    }
+
+    /// The samples of these files, or all.
+    fn read(&self, files: &[PathBuf]) -> Result<Vec<Value>> {
+        if files.is_empty() && !self.samples.exists() {
+            return Ok(Vec::new());
+        }
+        let all = [self.samples.clone()];
+        documents::read(if files.is_empty() { &all } else { files }, true)
+    }
+
+    /// Applies the samples of these files, or all.
+    pub(super) async fn apply(&self, files: &[PathBuf]) -> Result<Vec<Done>> {
+        let mut objects = self.read(files)?;
+        let until = Instant::now() + SAMPLES_TIMEOUT;
+        let mut all = Vec::new();
+        loop {
+            let done = apply::apply(&self.client, objects.clone(), &self.options(), |_| {}).await?;
+            let (failed, applied): (Vec<Done>, Vec<Done>) = done.into_iter().partition(Done::failed);
+            all.extend(applied);
+            let Some(first) = failed.first() else { return Ok(all) };
+            // What the server refuses for good is not tried again.
+            let waits = failed.iter().all(|done| matches!(&done.change, Change::Failed(why) if is_passing(why)));
+            if !waits || Instant::now() >= until {
+                let Change::Failed(why) = &first.change else { bail!("{} failed", first.title()) };
+                bail!("{}: {why}", first.title());
+            }
+            objects.retain(|object| failed.iter().any(|done| same(done, object)));
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Deletes all samples, waits until they are gone, and applies them again.
+    pub(super) async fn recreate(&self) -> Result<Vec<Done>> {
+        let mut objects = self.read(&[])?;
+        order::sort(&mut objects);
+        let mut kinds = Kinds::new(self.client.clone());
+        let mut paths = Vec::new();
+        for object in objects.iter().rev() {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let Some(place) = kinds.place(&text(&object["apiVersion"]), &text(&object["kind"])).await? else {
+                continue;
+            };
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&self.namespace);
+            let path = place.object(Some(namespace), &text(&object["metadata"]["name"]));
+            match self.client.request::<Value>(request("DELETE", &path, None)?).await {
+                Err(error) if !is_missing(&error) => {
+                    return Err(error).with_context(|| format!("cannot delete {path}"));
+                }
+                _ => paths.push(path),
+            }
+        }
+        let until = Instant::now() + TIMEOUT;
+        for path in paths {
+            while apply::get(&self.client, &path).await?.is_some() {
+                if Instant::now() >= until {
+                    bail!("{path} is not gone after {} s: its finalizers wait for the operator", TIMEOUT.as_secs());
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        }
+        self.apply(&[]).await
+    }
+
+    /// The last events about objects of these definitions' kinds.
+    pub(super) async fn events(&self, definitions: &[Value]) -> Result<Vec<String>> {
+        let kinds: Vec<&Value> = definitions.iter().map(|definition| &definition["spec"]["names"]["kind"]).collect();
+        let list: Value = self.client.request(request("GET", "/api/v1/events?limit=1000", None)?).await?;
+        let items = list["items"].as_array().into_iter().flatten();
+        let mut found: Vec<(String, String)> =
+            items.filter(|event| kinds.contains(&&event["involvedObject"]["kind"])).map(event).collect();
+        found.sort();
+        let from = found.len().saturating_sub(EVENTS);
+        Ok(found.split_off(from).into_iter().map(|(_, line)| line).collect())
+    }
+}
+
+/// When an event was seen last, and its line.
+fn event(event: &Value) -> (String, String) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let times = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"]];
+    let time = times.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned();
+    let object = &event["involvedObject"];
+    let line = format!(
+        "{time} {} {} {}: {} {}",
+        text(&event["type"]),
+        text(&object["kind"]),
+        text(&object["name"]),
+        text(&event["reason"]),
+        text(&event["message"])
+    );
+    (time, line)
+}
+
+/// Whether a refusal may be over in a moment, as that of a webhook that is not served yet.
+fn is_passing(why: &str) -> bool {
+    ["failed calling webhook", "conversion webhook", "connection refused", "no kind"]
+        .iter()
+        .any(|part| why.contains(part))
+}
+
+fn same(done: &Done, object: &Value) -> bool {
+    object["kind"] == done.kind.as_str()
+        && object["apiVersion"] == done.api_version.as_str()
+        && object["metadata"]["name"] == done.name.as_str()
+}

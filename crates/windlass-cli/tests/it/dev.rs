@@ -1,0 +1,151 @@
+//! `windlass dev` with an operator that reconciles nothing, but says that it does: no dependency has to be compiled.
+//! `tests/dev/measure.py` runs it with a project as `windlass init` writes it.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::process::{Running, eventually};
+use crate::windlass::{Cluster, Sandbox};
+
+const DEFINITION: &str = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"hens.farm.example.com"},"spec":{"group":"farm.example.com","scope":"Namespaced","names":{"kind":"Hen","plural":"hens"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}"#;
+
+const RECONCILED: &str = r#"{"level":"DEBUG","target":"windlass::reconciled","fields":{"key":"default/hen","outcome":"success","seconds":0.001},"span":{"controller":"hen"}}"#;
+
+/// The source of the operator, which says `word` when it starts.
+fn operator(word: &str) -> String {
+    format!(
+        "fn main() {{\n    if let Ok(path) = std::env::var(\"WINDLASS_MANIFESTS\") {{\n        std::fs::write(path, \
+         {DEFINITION:?}).unwrap();\n        return;\n    }}\n    eprintln!(\"{word}\");\n    eprintln!(\"{{}}\", \
+         {RECONCILED:?});\n    loop {{\n        std::thread::park();\n    }}\n}}\n"
+    )
+}
+
+/// A project, and the loop that runs in it.
+struct Dev {
+    sandbox: Sandbox,
+    process: Running,
+    // Dropped last.
+    _cluster: Cluster,
+}
+
+impl Dev {
+    fn start() -> Self {
+        let (sandbox, cluster) = (Sandbox::new(), Cluster::ephemeral());
+        let write = |path: &str, text: &str| {
+            let path = sandbox.path(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("Cargo.toml", "[package]\nname = \"farm\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n");
+        write("src/main.rs", &operator("first"));
+        let sample = "apiVersion: farm.example.com/v1\nkind: Hen\nmetadata:\n  name: hen\n";
+        write("config/samples/hen.yaml", sample);
+        let mut command = sandbox.command("dev -o json");
+        command.arg("--kubeconfig").arg(&cluster.kubeconfig);
+        // Cargo finds its tool chain in the real home.
+        let home = std::env::var_os("HOME").unwrap_or_default();
+        command.env("HOME", home).env("CARGO_TARGET_DIR", sandbox.path("target")).env("CARGO_NET_OFFLINE", "true");
+        Self { process: Running::spawn(&mut command), sandbox, _cluster: cluster }
+    }
+
+    /// The next event of a name.
+    #[track_caller]
+    fn event(&self, name: &str) -> Value {
+        serde_json::from_str(&self.process.line_with(&format!("\"event\":\"{name}\""))).unwrap()
+    }
+
+    fn save(&self, text: &str) {
+        std::fs::write(self.sandbox.path("src/main.rs"), text).unwrap();
+    }
+
+    /// The processes of this project.
+    fn processes(&self) -> Vec<String> {
+        self.sandbox.processes()
+    }
+}
+
+#[test]
+fn a_saved_file_becomes_a_new_operator() {
+    let dev = Dev::start();
+    assert_eq!(dev.event("buildStarted")["files"], serde_json::json!([]));
+    assert_eq!(dev.event("definitions")["names"], serde_json::json!(["hens.farm.example.com"]));
+    assert_eq!(dev.event("samplesApplied")["count"], 1);
+
+    dev.save(&operator("second"));
+    assert_eq!(dev.event("buildStarted")["files"], serde_json::json!(["src/main.rs"]));
+    dev.event("buildFinished");
+    assert_eq!(dev.event("log")["text"], "second");
+    let done = dev.event("reconciling");
+    assert_eq!(done["files"], serde_json::json!(["src/main.rs"]));
+    assert!(done["totalSeconds"].as_f64() > done["compilerSeconds"].as_f64(), "{done}");
+
+    // A build that fails leaves the operator as it is.
+    dev.save("nonsense");
+    let failed = dev.event("buildFailed");
+    assert!(failed["errors"].as_str().unwrap().contains("src/main.rs:1"), "{failed}");
+    assert!(dev.processes().iter().any(|line| line.ends_with("debug/farm\0")), "{:?}", dev.processes());
+    dev.save(&operator("third"));
+    dev.event("reconciling");
+
+    // A sample is applied by itself.
+    std::fs::write(
+        dev.sandbox.path("config/samples/hen.yaml"),
+        "apiVersion: farm.example.com/v1\nkind: Hen\nmetadata:\n  name: hen\nspec:\n  eggs: 2\n",
+    )
+    .unwrap();
+    assert_eq!(dev.event("samplesApplied")["count"], 1);
+
+    dev.process.signal(Signal::TERM);
+    eventually("the operator ends with the loop", || dev.processes().is_empty().then_some(()));
+    assert_eq!(dev.process.wait().code(), Some(143));
+}
+
+#[test]
+fn a_killed_loop_leaves_no_operator() {
+    let dev = Dev::start();
+    dev.event("reconciled");
+    dev.process.signal(Signal::KILL);
+    eventually("the operator ends", || {
+        dev.processes().iter().all(|line| !line.ends_with("debug/farm\0")).then_some(())
+    });
+}
+
+#[test]
+fn a_tiltfile_is_written_once() {
+    let sandbox = Sandbox::new();
+    sandbox.succeeds("dev --tiltfile");
+    let text = std::fs::read_to_string(sandbox.path("Tiltfile")).unwrap();
+    assert!(text.contains("windlass run"), "{text}");
+    assert!(sandbox.fails("dev --tiltfile").contains("Tiltfile"));
+    // Whatever tool reads it, `cmd`s are commands of this windlass.
+    for command in ["install", "run", "apply"] {
+        assert!(
+            Command::new(env!("CARGO_BIN_EXE_windlass")).args([command, "--help"]).output().unwrap().status.success()
+        );
+    }
+}
+
+#[test]
+fn tests_reach_a_cluster_of_their_own() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir_all(sandbox.path("src")).unwrap();
+    let manifest = "[package]\nname = \"farm\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n";
+    std::fs::write(sandbox.path("Cargo.toml"), manifest).unwrap();
+    let test = "#[test]\nfn reaches() {\n    let text = std::fs::read_to_string(std::env::var(\"KUBECONFIG\").unwrap()).unwrap();\n    \
+                let at = text.split(\"https://\").nth(1).unwrap().split_whitespace().next().unwrap();\n    \
+                std::net::TcpStream::connect(at.trim_matches('\"')).unwrap();\n}\n#[test]\nfn fails() {\n    panic!();\n}\n";
+    std::fs::write(sandbox.path("src/lib.rs"), test).unwrap();
+    let windlass = |args: &str| {
+        let mut command = sandbox.command(args);
+        let home = std::env::var_os("HOME").unwrap_or_default();
+        command.env("HOME", home).env("CARGO_TARGET_DIR", sandbox.path("target")).env("CARGO_NET_OFFLINE", "true");
+        command.output().unwrap()
+    };
+    let passed = windlass("test -- reaches");
+    assert!(passed.status.success(), "{}", String::from_utf8_lossy(&passed.stdout));
+    assert!(String::from_utf8_lossy(&passed.stdout).contains("1 passed"));
+    assert_eq!(windlass("test").status.code(), Some(101), "as cargo says it");
+    assert_eq!(sandbox.processes(), Vec::<String>::new());
+}
