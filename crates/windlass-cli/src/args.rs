@@ -178,6 +178,14 @@ pub(crate) enum ManifestKind {
     Rbac,
     /// The definitions of the kinds that the operator declares
     Crd,
+    /// The configurations that have API servers call the operator's webhooks
+    Webhook,
+    /// Write config/default as one file, dist/install.yaml, and the CRDs as dist/crds.yaml
+    Install,
+    /// Write config/default as a Helm chart, dist/chart
+    Chart,
+    /// Write config/default as a bundle for the Operator Lifecycle Manager, bundle/
+    Bundle,
 }
 
 /// How manifests are printed.
@@ -191,10 +199,26 @@ pub(crate) enum ManifestFormat {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(disable_version_flag = true)]
 pub(crate) struct Manifests {
-    /// Which manifests to print
+    /// Which manifests to print, or what to make of config/
     #[arg(value_enum, default_value_t)]
     pub kind: ManifestKind,
+    /// The operator's image, for `install`, `chart` and `bundle` [default: the one in config/]
+    #[arg(long, visible_alias = "img", value_name = "IMAGE", conflicts_with_all = ["write", "check"])]
+    pub image: Option<String>,
+    /// The version of the chart or bundle
+    #[arg(long, default_value = "0.1.0", value_name = "VERSION")]
+    pub version: String,
+    /// The channel of the bundle
+    #[arg(long, default_value = "alpha", value_name = "CHANNEL")]
+    pub channel: String,
+    /// Leave the CRDs out of the chart; dist/crds.yaml of `install` has them
+    #[arg(long)]
+    pub skip_crds: bool,
+    /// Replace files of the chart or bundle that you have edited; without this your changes are kept
+    #[arg(long)]
+    pub force: bool,
     /// Write all of them into config/ of the project, instead of printing some
     #[arg(long, conflicts_with_all = ["kind", "name", "namespace"])]
     pub write: bool,

@@ -5,6 +5,7 @@
 //! starting it. Nothing is sent to a cluster: the program is given a kubeconfig that leads nowhere.
 
 mod config;
+mod package;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
+use windlass_scaffold::manifests::{HOME, is_definition, is_role, is_webhook};
 
 use crate::args::{ManifestFormat, ManifestKind, Manifests};
 use crate::output;
@@ -21,9 +23,6 @@ use crate::output;
 const LOOK: Duration = Duration::from_millis(10);
 /// How much of what a failed program said is shown.
 const SHOWN: usize = 4000;
-
-/// Stands for the namespace that the operator runs in, where that was not said.
-const HOME: &str = "windlass-operator-namespace";
 
 /// A cluster that nothing serves (port 9 discards), with the operator's namespace as the default one.
 fn kubeconfig(namespace: &str) -> Value {
@@ -36,15 +35,22 @@ fn kubeconfig(namespace: &str) -> Value {
 }
 
 pub(crate) fn run(args: &Manifests) -> anyhow::Result<ExitCode> {
+    if matches!(args.kind, ManifestKind::Install | ManifestKind::Chart | ManifestKind::Bundle) {
+        return package::run(args);
+    }
     let program = match &args.program {
         Some(program) => program.clone(),
         None => build(args)?,
     };
-    let mut manifests = ask(&program, args)?;
     if args.write || args.check {
-        return config::run(&manifests, args);
+        return config::run(&program, args);
     }
-    manifests.retain(|manifest| is_definition(manifest) == (args.kind == ManifestKind::Crd));
+    let mut manifests = ask_all(&program, args, &args.arguments)?;
+    manifests.retain(|manifest| match args.kind {
+        ManifestKind::Crd => is_definition(manifest),
+        ManifestKind::Rbac => is_role(manifest),
+        _ => is_webhook(manifest),
+    });
     for manifest in &mut manifests {
         // It goes where it is applied: into the namespace of the operator.
         if manifest["metadata"]["namespace"] == HOME
@@ -69,10 +75,6 @@ pub(crate) fn run(args: &Manifests) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_definition(manifest: &Value) -> bool {
-    manifest["kind"] == "CustomResourceDefinition"
 }
 
 /// Has Cargo build the operator, and returns where it is.
@@ -112,8 +114,15 @@ pub(crate) fn executables(messages: &str) -> Vec<(String, PathBuf)> {
     programs.filter_map(named).collect()
 }
 
-/// Runs the operator until it has said what it needs.
+/// Asks the operator for its definitions and roles.
 pub(crate) fn ask(program: &Path, args: &Manifests) -> anyhow::Result<Vec<Value>> {
+    let mut manifests = ask_all(program, args, &args.arguments)?;
+    manifests.retain(|manifest| !is_webhook(manifest));
+    Ok(manifests)
+}
+
+/// Runs the operator, with these arguments, until it has said what it needs.
+fn ask_all(program: &Path, args: &Manifests, arguments: &[String]) -> anyhow::Result<Vec<Value>> {
     let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
     let (answer, said) = (dir.path().join("manifests"), dir.path().join("said"));
     let file = dir.path().join("kubeconfig");
@@ -121,7 +130,7 @@ pub(crate) fn ask(program: &Path, args: &Manifests) -> anyhow::Result<Vec<Value>
     std::fs::write(&file, kubeconfig(home).to_string()).context("cannot write a kubeconfig")?;
     let log = std::fs::File::create(&said).context("cannot write the operator's output")?;
     let mut command = Command::new(program);
-    command.args(&args.arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.env("WINDLASS_MANIFESTS", &answer).env("KUBECONFIG", &file);
     // Neither a pod that this may run in nor a developer's settings are the operator's needs.
     command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("ENABLE_WEBHOOKS");

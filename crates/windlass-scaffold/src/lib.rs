@@ -8,10 +8,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod builtin;
+pub mod bundle;
+pub mod chart;
 pub mod command;
 pub mod kustomize;
+pub mod manifests;
 mod merge;
 pub mod name;
+pub mod package;
 pub mod plan;
 pub mod project;
 mod record;

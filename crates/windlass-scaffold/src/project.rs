@@ -294,6 +294,12 @@ impl Project {
         &mut self.plugins.windlass
     }
 
+    /// Whether the operator decides about objects before they are stored.
+    pub fn has_admission(&self) -> bool {
+        let sets = self.resources.iter().filter_map(|resource| resource.webhooks.as_ref());
+        sets.into_iter().any(|set| set.defaulting || set.validation)
+    }
+
     /// Whether the operator serves webhooks.
     pub fn has_webhooks(&self) -> bool {
         self.resources.iter().any(|resource| resource.webhooks.is_some())

@@ -54,6 +54,7 @@ fn common(project: &Project) -> Value {
         license => spdx(settings.license),
         namespaced => project.namespaced,
         webhooks => project.has_webhooks(),
+        admission => project.has_admission(),
         conversions => project.resources.iter().any(has_conversion),
         declared => project.resources.iter().any(|resource| resource.api.is_some()),
         external => external(project),

@@ -56,6 +56,15 @@ templates![
     "config/monitor.yaml",
     "config/webhook_kustomization.yaml",
     "config/webhook_service.yaml",
+    "config/pod_disruption_budget.yaml",
+    "config/crd_patches_kustomization.yaml",
+    "config/crd_patch.yaml",
+    "config/crd_kustomizeconfig.yaml",
+    "config/certmanager_kustomization.yaml",
+    "config/certmanager_config.yaml",
+    "config/certmanager_issuer.yaml",
+    "config/certmanager_certificate.yaml",
+    "config/certmanager_patch.yaml",
 ];
 
 static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {

@@ -441,6 +441,23 @@ impl Bound {
         rules
     }
 
+    /// The configurations for an operator of this name in its cluster, with nobody to trust yet.
+    pub(crate) fn manifests(&self, name: &str) -> Vec<serde_json::Value> {
+        let (settings, name) = match &self.webhooks.certificates.0 {
+            Source::SelfManaged(settings) => (Some(settings), settings.registered_as().unwrap_or(name)),
+            Source::Files { .. } => (None, name),
+        };
+        let reach = settings.and_then(|settings| settings.reach.clone());
+        let reach = reach.unwrap_or_else(|| {
+            let namespace = settings.map_or("default", |settings| settings.namespace.as_str());
+            Reach::service(namespace, "webhook-service")
+        });
+        let mutating = self.webhooks.mutating_configuration(&Phase::Mutating.configuration(name), &reach, "");
+        let validating = self.webhooks.validating_configuration(&Phase::Validating.configuration(name), &reach, "");
+        let both = [mutating.map(serde_json::to_value), validating.map(serde_json::to_value)];
+        both.into_iter().flatten().filter_map(Result::ok).collect()
+    }
+
     /// What it takes to take out what an earlier version registered, and this one does not.
     pub(crate) fn rules_of_the_past(&self) -> Rules {
         let mut rules = Rules::default();

@@ -5,96 +5,39 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
+use windlass_scaffold::kustomize::{self, Directory, Files};
+use windlass_scaffold::manifests::{self, FROM_CODE};
+use windlass_scaffold::package::DEFAULT;
 use windlass_scaffold::plan::Change;
 use windlass_scaffold::{Plan, scaffold, write};
 
-use super::{HOME, is_definition};
+use super::ask_all;
 use crate::args::Manifests;
 use crate::{output, project};
 
-/// The namespace that kustomize replaces with that of the installation.
-const SYSTEM: &str = "system";
-const HEADER: &str = "# Written by `windlass manifests --write`, from the code.\n";
-
-pub(super) fn run(manifests: &[Value], args: &Manifests) -> Result<ExitCode> {
+pub(super) fn run(program: &Path, args: &Manifests) -> Result<ExitCode> {
     let root = project::root(Path::new("."));
-    scaffold::open(&root)?;
-    let plan = compare(&root, &files(manifests)?);
+    let project = scaffold::open(&root)?;
+    let arguments = if args.arguments.is_empty() { installed_arguments(&root) } else { args.arguments.clone() };
+    let said = ask_all(program, args, &arguments)?;
+    let plan = compare(&root, &manifests::config(&project, &said)?)?;
     let text: Vec<String> = plan.changes.iter().map(|change| format!("{} {}", change.verb(), change.path)).collect();
-    if args.check {
-        if text.is_empty() {
-            output::line("config/ is up to date");
-            return Ok(ExitCode::SUCCESS);
-        }
+    if args.check && !text.is_empty() {
         bail!("config/ is not what the code says; run `windlass manifests --write` to:\n  {}", text.join("\n  "));
+    }
+    if text.is_empty() {
+        output::line("config/ is up to date");
+        return Ok(ExitCode::SUCCESS);
     }
     write::write(&root, &plan)?;
     for line in &text {
         output::line(line);
     }
-    if text.is_empty() {
-        output::line("config/ is up to date");
-    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The files by their path in the project.
-fn files(manifests: &[Value]) -> Result<Vec<(String, String)>> {
-    let mut files = Vec::new();
-    let (definitions, roles): (Vec<&Value>, Vec<&Value>) =
-        manifests.iter().partition(|manifest| is_definition(manifest));
-    for definition in definitions {
-        let (group, plural) = (&definition["spec"]["group"], &definition["spec"]["names"]["plural"]);
-        let name = group.as_str().zip(plural.as_str()).map(|(group, plural)| format!("{group}_{plural}"));
-        let name = name.context("the operator gave a definition without a group or plural")?;
-        files.push((format!("config/crd/bases/{name}.yaml"), documents(std::slice::from_ref(definition))?));
-    }
-    let roles: Vec<Value> = roles.into_iter().map(role).collect();
-    let bindings: Vec<Value> = roles.iter().map(binding).collect();
-    files.push(("config/rbac/role.yaml".into(), documents(&roles)?));
-    files.push(("config/rbac/role_binding.yaml".into(), documents(&bindings)?));
-    Ok(files)
-}
-
-/// A role under the name that the bindings use, in the namespace that kustomize replaces.
-fn role(role: &Value) -> Value {
-    let mut role = role.clone();
-    role["metadata"]["name"] = "manager-role".into();
-    if role["metadata"]["namespace"] == HOME {
-        role["metadata"]["namespace"] = SYSTEM.into();
-    }
-    role
-}
-
-fn binding(role: &Value) -> Value {
-    let kind = role["kind"].as_str().unwrap_or_default();
-    let mut binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": format!("{kind}Binding"),
-        "metadata": {"name": "manager-rolebinding"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "manager-role"},
-        "subjects": [{"kind": "ServiceAccount", "name": "controller-manager", "namespace": SYSTEM}],
-    });
-    if let Some(namespace) = role["metadata"].get("namespace") {
-        binding["metadata"]["namespace"] = namespace.clone();
-    }
-    binding
-}
-
-fn documents(manifests: &[Value]) -> Result<String> {
-    let mut text = String::from(HEADER);
-    for (number, manifest) in manifests.iter().enumerate() {
-        if number > 0 {
-            text.push_str("---\n");
-        }
-        text.push_str(serde_saphyr::to_string(manifest)?.trim_end());
-        text.push('\n');
-    }
-    Ok(text)
-}
-
-/// What has to change. Definitions that are not the code's any more go.
-fn compare(root: &Path, files: &[(String, String)]) -> Plan {
+/// What has to change. Files for what is not in the code any more go.
+fn compare(root: &Path, files: &std::collections::BTreeMap<String, String>) -> Result<Plan> {
     let mut changes = Vec::new();
     for (path, text) in files {
         let before = std::fs::read_to_string(root.join(path)).ok();
@@ -102,13 +45,56 @@ fn compare(root: &Path, files: &[(String, String)]) -> Plan {
             changes.push(Change { path: path.clone(), before, after: Some(text.clone()) });
         }
     }
-    let bases = std::fs::read_dir(root.join("config/crd/bases")).into_iter().flatten().flatten();
-    for file in bases {
-        let path = format!("config/crd/bases/{}", file.file_name().to_string_lossy());
-        let before = std::fs::read_to_string(file.path()).unwrap_or_default();
-        if before.starts_with(HEADER) && !files.iter().any(|(known, _)| *known == path) {
-            changes.push(Change { path, before: Some(before), after: None });
+    for directory in FROM_CODE {
+        for file in std::fs::read_dir(root.join(directory)).into_iter().flatten() {
+            let file = file.with_context(|| format!("cannot read {directory}"))?;
+            let path = format!("{directory}/{}", file.file_name().to_string_lossy());
+            let before = std::fs::read_to_string(file.path()).unwrap_or_default();
+            if !files.contains_key(&path) && manifests::is_from_code(&path, &before) {
+                changes.push(Change { path, before: Some(before), after: None });
+            }
         }
     }
-    Plan { changes, conflicts: Vec::new() }
+    Ok(Plan { changes, conflicts: Vec::new() })
+}
+
+/// The arguments that the operator is installed with: what it needs depends on them.
+fn installed_arguments(root: &Path) -> Vec<String> {
+    let objects = match kustomize::build_files(&BeforeFirst(Directory::new(root)), DEFAULT) {
+        Ok(objects) => objects,
+        Err(error) => {
+            output::note(format_args!(
+                "{error}\nSo the operator is asked without the arguments that it is installed with; give them after `--`."
+            ));
+            return Vec::new();
+        }
+    };
+    let containers = |object: &Value| object.pointer("/spec/template/spec/containers")?.as_array().cloned();
+    let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
+    let managers = deployments.filter_map(containers).flatten().filter(|container| container["name"] == "manager");
+    let arguments = managers.filter_map(|container| container["args"].as_array().cloned()).flatten();
+    arguments.filter_map(|argument| argument.as_str().map(str::to_owned)).collect()
+}
+
+/// A project whose files from the code may not have been written yet.
+struct BeforeFirst(Directory);
+
+impl Files for BeforeFirst {
+    fn read(&self, path: &str) -> std::io::Result<Option<Vec<u8>>> {
+        let found = self.0.read(path)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        // Patches need something to patch.
+        let base = path.strip_prefix("config/crd/bases/").and_then(|name| name.strip_suffix(".yaml"));
+        if let Some((group, plural)) = base.and_then(|name| name.split_once('_')) {
+            let definition = json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": format!("{plural}.{group}")},
+            });
+            return Ok(Some(definition.to_string().into_bytes()));
+        }
+        let known = ["config/rbac/role.yaml", "config/rbac/role_binding.yaml", "config/webhook/manifests.yaml"];
+        Ok(known.contains(&path).then(Vec::new))
+    }
 }

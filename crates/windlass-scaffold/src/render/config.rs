@@ -2,13 +2,14 @@
 
 use minijinja::{Value, context};
 
+use super::has_conversion;
 use crate::project::{Project, Resource};
 use crate::template;
 use crate::tree::Tree;
 
 /// Who may do what with the objects of a kind: name, verbs, and what the role is for.
 const ROLES: [(&str, &[&str], &str); 3] = [
-    ("admin", &["*"], "All of it, for those who look after the operator."),
+    ("admin", &["\"*\""], "All of it, for those who look after the operator."),
     ("editor", &["create", "delete", "get", "list", "patch", "update", "watch"], "To use the kind."),
     ("viewer", &["get", "list", "watch"], "To look."),
 ];
@@ -22,6 +23,7 @@ pub(super) fn render(project: &Project, common: &Value, tree: &mut Tree) {
         ("default/manager_metrics_patch.yaml", "config/manager_metrics_patch.yaml"),
         ("manager/kustomization.yaml", "config/manager_kustomization.yaml"),
         ("manager/manager.yaml", "config/manager.yaml"),
+        ("manager/pod_disruption_budget.yaml", "config/pod_disruption_budget.yaml"),
         ("rbac/service_account.yaml", "config/service_account.yaml"),
         ("rbac/metrics_reader_role.yaml", "config/metrics_reader_role.yaml"),
         ("network-policy/kustomization.yaml", "config/network_policy_kustomization.yaml"),
@@ -40,6 +42,8 @@ pub(super) fn render(project: &Project, common: &Value, tree: &mut Tree) {
         );
         add("webhook/kustomization.yaml", "config/webhook_kustomization.yaml", common.clone());
         add("webhook/service.yaml", "config/webhook_service.yaml", common.clone());
+        conversions(project, common, &mut add);
+        certificates(project, common, &mut add);
     }
 
     let declared: Vec<&Resource> = project.resources.iter().filter(|resource| resource.api.is_some()).collect();
@@ -85,6 +89,54 @@ pub(super) fn render(project: &Project, common: &Value, tree: &mut Tree) {
         samples.push(file);
     }
     add("samples/kustomization.yaml", "config/samples_kustomization.yaml", context! { samples, ..common.clone() });
+}
+
+type Add<'a> = &'a mut dyn FnMut(&str, &str, Value);
+
+/// What has the API server ask the operator to convert objects.
+fn conversions(project: &Project, common: &Value, add: Add<'_>) {
+    let hubs: Vec<&Resource> = project.resources.iter().filter(|resource| has_conversion(resource)).collect();
+    if hubs.is_empty() {
+        return;
+    }
+    let converted: Vec<String> = hubs.iter().map(|hub| file_name(project, hub)).collect();
+    let values = context! { converted, ..common.clone() };
+    add("crd/patches/kustomization.yaml", "config/crd_patches_kustomization.yaml", values);
+    add("crd/patches/kustomizeconfig.yaml", "config/crd_kustomizeconfig.yaml", common.clone());
+    for (hub, file) in hubs.iter().zip(converted) {
+        let values = context! { group => hub.qualified_group(), plural => hub.plural().as_str(), ..common.clone() };
+        add(&format!("crd/patches/webhook_in_{file}.yaml"), "config/crd_patch.yaml", values);
+    }
+}
+
+/// Certificates from cert-manager, for those who want them.
+fn certificates(project: &Project, common: &Value, add: Add<'_>) {
+    let sets = || project.resources.iter().filter_map(|resource| resource.webhooks.as_ref());
+    let admission = "admissionregistration.k8s.io/v1";
+    // Kind, name and version of what trusts the certificate.
+    let mut injected: Vec<(&str, String, &str)> = Vec::new();
+    for (any, kind) in [
+        (sets().any(|set| set.defaulting), "MutatingWebhookConfiguration"),
+        (sets().any(|set| set.validation), "ValidatingWebhookConfiguration"),
+    ] {
+        if any {
+            injected.push((kind, String::new(), admission));
+        }
+    }
+    for hub in project.resources.iter().filter(|resource| has_conversion(resource)) {
+        let name = format!("{}.{}", hub.plural(), hub.qualified_group());
+        injected.push(("CustomResourceDefinition", name, "apiextensions.k8s.io/v1"));
+    }
+    let values = context! { injected, ..common.clone() };
+    add("certmanager/kustomization.yaml", "config/certmanager_kustomization.yaml", values);
+    for (path, name) in [
+        ("certmanager/kustomizeconfig.yaml", "config/certmanager_config.yaml"),
+        ("certmanager/issuer.yaml", "config/certmanager_issuer.yaml"),
+        ("certmanager/certificate.yaml", "config/certmanager_certificate.yaml"),
+        ("certmanager/manager_certificate_patch.yaml", "config/certmanager_patch.yaml"),
+    ] {
+        add(path, name, common.clone());
+    }
 }
 
 /// The beginning of the names of a kind's files: `guestbook`, or with the group if the project has several.

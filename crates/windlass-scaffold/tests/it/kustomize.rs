@@ -66,11 +66,29 @@ fn the_installed_kustomize_makes_the_same() {
         eprintln!("SKIPPED: neither kustomize v5 nor a kubectl with it is installed");
         return;
     };
-    for case in cases() {
-        let output = Command::new(&command[0]).arg(&command[1]).arg(case.join("default")).output().unwrap();
-        assert!(output.status.success(), "{}: {}", case.display(), String::from_utf8_lossy(&output.stderr));
+    let mut directories: Vec<(PathBuf, &str)> = cases().into_iter().map(|case| (case, "default")).collect();
+    let scratch = tempfile::tempdir().unwrap();
+    for (name, project) in crate::projects() {
+        let root = scratch.path().join(name);
+        crate::written(&project, &root);
+        for overlay in ["config/default", "config/crd", "config/samples", "config/network-policy", "config/prometheus"]
+        {
+            if root.join(overlay).exists() {
+                directories.push((root.clone(), overlay));
+            }
+        }
+        // What is written for those who want it.
+        let all = scratch.path().join(format!("{name}-all"));
+        crate::written(&project, &all);
+        let default = std::fs::read_to_string(all.join("config/default/kustomization.yaml")).unwrap();
+        std::fs::write(all.join("config/default/kustomization.yaml"), default.replace("# - ../", "- ../")).unwrap();
+        directories.push((all, "config/default"));
+    }
+    for (root, directory) in directories {
+        let output = Command::new(&command[0]).arg(&command[1]).arg(root.join(directory)).output().unwrap();
+        assert!(output.status.success(), "{}: {}", root.display(), String::from_utf8_lossy(&output.stderr));
         let expected = documents(&String::from_utf8(output.stdout).unwrap());
-        assert_same(&kustomize::build(&case, "default").unwrap(), &expected, &case);
+        assert_same(&kustomize::build(&root, directory).unwrap(), &expected, &root.join(directory));
     }
 }
 

@@ -4,6 +4,7 @@
 mod conflicts;
 mod format;
 mod kustomize;
+mod packages;
 mod reversal;
 mod upgrade;
 
@@ -33,6 +34,90 @@ fn api(group: &str, version: &str, kind: &str) -> NewApi {
         controller_name: None,
         external: None,
         force: false,
+    }
+}
+
+/// Projects with every part that `config/` can have.
+fn projects() -> Vec<(&'static str, Project)> {
+    let mut full = project();
+    full.multigroup = true;
+    command::create_api(&mut full, api("sales", "v1", "Order")).unwrap();
+    command::create_api(&mut full, NewApi { controller: false, ..api("sales", "v1beta1", "Order") }).unwrap();
+    command::create_api(&mut full, NewApi { namespaced: false, ..api("net", "v1", "Pool") }).unwrap();
+    let all = Webhooks { defaulting: true, validation: true, conversion: true, spokes: Vec::new() };
+    command::create_webhook(&mut full, &selector("v1", "Order"), &all).unwrap();
+    let mut namespaced = project();
+    namespaced.namespaced = true;
+    command::create_api(&mut namespaced, api("sales", "v1", "Order")).unwrap();
+    vec![("full", full), ("namespaced", namespaced), ("empty", project())]
+}
+
+/// What the code of a project says, about: the definitions without schemas, a role of each kind, and webhooks.
+fn said(project: &Project) -> Vec<serde_json::Value> {
+    use serde_json::json;
+    let mut said = Vec::new();
+    for resource in project.resources.iter().filter(|resource| resource.api.is_some()) {
+        let (group, plural) = (resource.qualified_group(), resource.plural().to_string());
+        let name = format!("{plural}.{group}");
+        if said.iter().any(|other: &serde_json::Value| other["metadata"]["name"] == name) {
+            continue;
+        }
+        let versions: Vec<_> = project.versions_of(resource).iter().enumerate().map(|(at, version)| json!({
+            "name": version.version.as_str(), "served": true, "storage": at == 0,
+            "schema": {"openAPIV3Schema": {
+                "type": "object", "description": format!("A {}, with {{{{ braces }}}}.", resource.kind),
+                "properties": {"spec": {"type": "object", "properties": {"foo": {"type": "string", "description": "An example."}}}},
+            }},
+            "subresources": {"status": {}},
+        })).collect();
+        said.push(json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+            "spec": {"group": group, "scope": "Namespaced", "versions": versions, "names": {
+                "kind": resource.kind.as_str(), "plural": plural, "singular": resource.kind.lower(),
+                "listKind": format!("{}List", resource.kind),
+            }},
+        }));
+    }
+    let rules = json!([{"apiGroups": ["sales.my.domain"], "resources": ["orders"], "verbs": ["get", "list"]}]);
+    let role = |kind: &str, namespace: Option<&str>| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "shop", "namespace": namespace}, "rules": rules,
+        })
+    };
+    if !project.namespaced {
+        let mut cluster = role("ClusterRole", None);
+        cluster["metadata"].as_object_mut().unwrap().remove("namespace");
+        said.push(cluster);
+    }
+    said.push(role("Role", Some(windlass_scaffold::manifests::HOME)));
+    if project.has_admission() {
+        for (kind, path) in
+            [("MutatingWebhookConfiguration", "/mutate"), ("ValidatingWebhookConfiguration", "/validate")]
+        {
+            said.push(json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "shop"},
+                "webhooks": [{
+                    "name": "order.my.domain", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                    "failurePolicy": "Fail", "timeoutSeconds": 10,
+                    "clientConfig": {"service": {"name": "any", "namespace": "any", "path": path}},
+                    "rules": [{"apiGroups": ["sales.my.domain"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["orders"]}],
+                }],
+            }));
+        }
+    }
+    said
+}
+
+/// A project with all its files, also those from the code.
+fn written(project: &Project, root: &Path) {
+    let tree = windlass_scaffold::render::render(project);
+    let code = windlass_scaffold::manifests::config(project, &said(project)).unwrap();
+    let from_code = code.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+    for (path, content) in tree.iter().chain(from_code) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
     }
 }
 

@@ -20,18 +20,19 @@ pub(super) fn asked() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Adds the definitions and the roles to the file.
+/// Adds the definitions, the roles and the configurations of webhooks to the file.
 pub(super) fn write(
     path: &Path,
     name: &str,
     rules: &Rules,
     definitions: &[CustomResourceDefinition],
+    webhooks: Vec<Value>,
 ) -> io::Result<()> {
     let mut text = Vec::new();
     let definitions = definitions.iter().map(serde_json::to_value);
     let cluster = rules.cluster_role(name).map(serde_json::to_value).into_iter();
     let roles = rules.roles(name).into_iter().map(serde_json::to_value);
-    for manifest in definitions.chain(cluster).chain(roles) {
+    for manifest in definitions.chain(cluster).chain(roles).chain(webhooks.into_iter().map(Ok)) {
         let manifest: Value = manifest?;
         writeln!(text, "{manifest}")?;
     }

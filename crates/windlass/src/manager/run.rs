@@ -40,7 +40,12 @@ impl Manager {
     /// Runs until the token is cancelled, then stops in order.
     pub async fn run_until(mut self, shutdown: CancellationToken) -> Result<(), ManagerError> {
         if let Some(path) = self.describe.clone() {
-            let written = describe::write(&path, self.client.field_manager(), &self.rules(), &self.definitions);
+            let name = self.client.field_manager();
+            #[cfg(feature = "webhook")]
+            let webhooks = self.webhooks.iter().flat_map(|webhooks| webhooks.manifests(name)).collect();
+            #[cfg(not(feature = "webhook"))]
+            let webhooks = Vec::new();
+            let written = describe::write(&path, name, &self.rules(), &self.definitions, webhooks);
             return written.map_err(|source| ManagerError::Describe { path, source });
         }
         if self.check_permissions {
