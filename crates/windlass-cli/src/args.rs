@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use against::{Apply, Install, Operator, Run, Target, Uninstall};
-pub(crate) use dev::{Dev, Guard, Test};
+pub(crate) use dev::{Dev, Doctor, Guard, Test};
 pub(crate) use project::{
     Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteWebhook, Edit, Init, LicenseName, OnConflict,
     Selected, Upgrade,
@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Dev(Dev),
     /// Run the tests of a project, with a cluster of their own
     Test(Test),
+    /// Find what keeps an operator from being built, installed or run, and say what to do
+    Doctor(Doctor),
     /// Run a program until standard input is closed
     #[command(hide = true)]
     Guard(Guard),

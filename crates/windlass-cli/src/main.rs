@@ -10,6 +10,7 @@ mod create;
 mod delete;
 mod demo;
 mod dev;
+mod doctor;
 mod down;
 mod edit;
 mod guard;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(&demo),
         Command::Dev(dev) => dev::run(&dev),
         Command::Test(test) => test::run(&test),
+        Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Guard(guard) => guard::run(&guard),
         Command::Completion(completion) => completion::run(&completion),
         Command::Man(man) => man::run(&man),

@@ -35,6 +35,20 @@ pub(crate) struct Dev {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// How the findings are printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+    #[command(flatten)]
+    pub target: Target,
+    #[command(flatten)]
+    pub operator: Operator,
+    /// Arguments of the operator's program
+    #[arg(last = true)]
+    pub arguments: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Test {
     /// Run the tests with `cargo nextest`, which has to be installed
     #[arg(long)]

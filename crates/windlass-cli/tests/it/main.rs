@@ -11,6 +11,7 @@ mod anonymous;
 mod arguments;
 mod background;
 mod dev;
+mod doctor;
 mod foreground;
 mod interrupted;
 mod kubectl;

@@ -1,0 +1,278 @@
+//! The cluster: whether it answers, has the project's kinds, allows what is needed, and can call its webhooks.
+
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::Finding;
+use crate::against::apply::{self, Change};
+use crate::against::definitions::is_definition;
+use crate::against::target::Target;
+use crate::against::{message, request};
+use crate::args::Doctor;
+use crate::output;
+
+/// How long the cluster may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(super) async fn check(args: &Doctor, project: Option<&str>, manifests: &[Value]) -> Vec<Finding> {
+    let target = match Target::connect(&args.target).await {
+        Ok(target) => target,
+        Err(error) => {
+            let message = output::with_causes(&error);
+            return vec![Finding::broken("cluster", message, "windlass up, or name another cluster with --context")];
+        }
+    };
+    let answer = tokio::time::timeout(TIMEOUT, target.client.apiserver_version()).await;
+    let mut findings = match answer {
+        Ok(Ok(version)) => {
+            vec![Finding::ok("cluster", format!("{} runs Kubernetes {}", target.context, version.git_version))]
+        }
+        Ok(Err(error)) => return vec![unreachable(&target, &message(&error))],
+        Err(_) => return vec![unreachable(&target, &format!("no answer within {} s", TIMEOUT.as_secs()))],
+    };
+    for checked in [
+        definitions(&target, manifests).await,
+        permissions(&target).await,
+        roles(&target, project, manifests).await,
+        webhooks(&target).await,
+    ] {
+        match checked {
+            Ok(found) => findings.extend(found),
+            Err(error) => findings.push(Finding::skipped("cluster", output::with_causes(&error))),
+        }
+    }
+    findings
+}
+
+fn unreachable(target: &Target, why: &str) -> Finding {
+    let message = format!("{} at {} cannot be reached: {why}", target.context, target.server);
+    Finding::broken("cluster", message, "start it (windlass up), or name another one with --context")
+}
+
+/// Compares the definitions of the code with those of the cluster, as the server itself sees them.
+async fn definitions(target: &Target, manifests: &[Value]) -> Result<Vec<Finding>> {
+    let options = apply::Options { namespace: target.namespace.clone(), dry_run: true, force: true, timeout: TIMEOUT };
+    let mut findings = Vec::new();
+    for definition in manifests.iter().filter(|manifest| is_definition(manifest)) {
+        for done in apply::apply(&target.client, vec![definition.clone()], &options, |_| {}).await? {
+            let name = done.name;
+            findings.push(match done.change {
+                Change::Unchanged => Finding::ok("crd", format!("{name} is what the code says")),
+                Change::Created => Finding::warning("crd", format!("{name} is not installed"), "windlass install"),
+                Change::Failed(why) => Finding::broken("crd", format!("{name} is refused: {why}"), "change the type"),
+                _ => Finding::broken("crd", format!("{name} differs from what the code says"), "windlass install"),
+            });
+        }
+    }
+    Ok(findings)
+}
+
+/// Whether the user may install an operator.
+async fn permissions(target: &Target) -> Result<Vec<Finding>> {
+    let mut missing = Vec::new();
+    for (group, resource) in [
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ("rbac.authorization.k8s.io", "clusterroles"),
+        ("rbac.authorization.k8s.io", "clusterrolebindings"),
+        ("apps", "deployments"),
+        ("", "namespaces"),
+    ] {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"group": group, "resource": resource, "verb": "create"}},
+        });
+        let body = Some(("application/json", review.to_string().into_bytes()));
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let answer: Value = target.client.request(request("POST", path, body)?).await?;
+        if answer["status"]["allowed"] != true {
+            missing.push(if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") });
+        }
+    }
+    Ok(vec![if missing.is_empty() {
+        Finding::ok("permissions", "you may install operators")
+    } else {
+        let message = format!("you may not create {}", missing.join(", "));
+        Finding::warning("permissions", message, "ask the cluster's administrator, or use another --context")
+    }])
+}
+
+/// Compares the roles that the code needs with the deployed one.
+async fn roles(target: &Target, project: Option<&str>, manifests: &[Value]) -> Result<Vec<Finding>> {
+    let Some(project) = project else { return Ok(Vec::new()) };
+    let needed: Vec<&Value> = manifests.iter().filter(|manifest| manifest["kind"] == "ClusterRole").collect();
+    let name = format!("{project}-manager-role");
+    let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}");
+    let Some(deployed) = apply::get(&target.client, &path).await? else {
+        return Ok(vec![Finding::skipped("rbac", format!("{name} is not there: the operator is not deployed"))]);
+    };
+    let missing: Vec<String> = needed.iter().flat_map(|role| lacking(role, &deployed)).collect();
+    Ok(vec![if missing.is_empty() {
+        Finding::ok("rbac", format!("{name} allows what the operator needs"))
+    } else {
+        Finding::broken("rbac", format!("{name} does not allow: {}", missing.join("; ")), "windlass deploy")
+    }])
+}
+
+/// What a role needs that another does not allow: `verb resource.group`.
+fn lacking(needed: &Value, deployed: &Value) -> Vec<String> {
+    let list = |rule: &Value, field: &str| -> Vec<String> {
+        let values = rule[field].as_array().into_iter().flatten();
+        values.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let rules = |role: &Value| role["rules"].as_array().cloned().unwrap_or_default();
+    let covers = |values: &[String], wanted: &str| values.iter().any(|value| value == "*" || value == wanted);
+    let allowed = rules(deployed);
+    let mut missing = Vec::new();
+    for rule in rules(needed) {
+        let names = list(&rule, "resourceNames");
+        for (group, resource, verb) in
+            triples(&list(&rule, "apiGroups"), &list(&rule, "resources"), &list(&rule, "verbs"))
+        {
+            let found = allowed.iter().any(|other| {
+                let only = list(other, "resourceNames");
+                let named = only.is_empty() || (!names.is_empty() && names.iter().all(|name| only.contains(name)));
+                covers(&list(other, "apiGroups"), group)
+                    && covers(&list(other, "resources"), resource)
+                    && covers(&list(other, "verbs"), verb)
+                    && named
+            });
+            if !found {
+                let place = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+                missing.push(format!("{verb} {place}"));
+            }
+        }
+    }
+    missing
+}
+
+fn triples<'a>(
+    groups: &'a [String],
+    resources: &'a [String],
+    verbs: &'a [String],
+) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
+    groups.iter().flat_map(move |group| {
+        resources.iter().flat_map(move |resource| verbs.iter().map(move |verb| (&**group, &**resource, &**verb)))
+    })
+}
+
+/// Looks at every webhook of the cluster: one that cannot be called keeps objects from being written.
+async fn webhooks(target: &Target) -> Result<Vec<Finding>> {
+    let mut clients: Vec<(String, Value)> = Vec::new();
+    for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}");
+        let list: Value = target.client.request(request("GET", &path, None)?).await?;
+        for item in list["items"].as_array().into_iter().flatten() {
+            for webhook in item["webhooks"].as_array().into_iter().flatten() {
+                let name = webhook["name"].as_str().unwrap_or_default().to_owned();
+                clients.push((name, webhook["clientConfig"].clone()));
+            }
+        }
+    }
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let list: Value = target.client.request(request("GET", path, None)?).await?;
+    for item in list["items"].as_array().into_iter().flatten() {
+        let conversion = &item["spec"]["conversion"];
+        if conversion["strategy"] == "Webhook" {
+            let name = format!("conversion of {}", item["metadata"]["name"].as_str().unwrap_or_default());
+            clients.push((name, conversion["webhook"]["clientConfig"].clone()));
+        }
+    }
+    let mut findings = Vec::new();
+    for (name, config) in &clients {
+        let wrong = match authority(config) {
+            Some(wrong) => Some(wrong),
+            None => unanswered(target, config).await?,
+        };
+        findings.push(match wrong {
+            None => Finding::ok("webhook", format!("{name} can be called")),
+            Some(why) => Finding::broken(
+                "webhook",
+                format!("{name}: {why}"),
+                "start the operator (windlass run or deploy), which writes its address and authority; or delete the \
+                 configuration",
+            ),
+        });
+    }
+    if clients.is_empty() {
+        findings.push(Finding::ok("webhook", "the cluster has none"));
+    }
+    Ok(findings)
+}
+
+/// What is wrong with the authority that the API server trusts.
+fn authority(config: &Value) -> Option<String> {
+    let bundle = config["caBundle"].as_str().unwrap_or_default();
+    if bundle.is_empty() {
+        // A URL may have a certificate of a public authority.
+        return config["service"].is_object().then(|| "it has no caBundle".to_owned());
+    }
+    // The base64 of `-----BEGIN CERTIFICATE`, as every PEM file of certificates starts.
+    let pem = bundle.starts_with("LS0tLS1CRUdJTiBDRVJUSUZJQ0FUR");
+    (!pem).then(|| "its caBundle is not a certificate".to_owned())
+}
+
+/// Why nothing answers at the address, if nothing does.
+async fn unanswered(target: &Target, config: &Value) -> Result<Option<String>> {
+    if let Some(url) = config["url"].as_str() {
+        let uri: http::Uri = match url.parse() {
+            Ok(uri) => uri,
+            Err(_) => return Ok(Some(format!("{url} is not a URL"))),
+        };
+        if !target.is_loopback() {
+            return Ok(None); // the address is one of the cluster's network
+        }
+        let address = format!("{}:{}", uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(443));
+        let connected = tokio::task::spawn_blocking(move || {
+            let found = address.to_socket_addrs().ok()?.next()?;
+            TcpStream::connect_timeout(&found, Duration::from_secs(2)).ok()
+        });
+        return Ok(connected.await?.is_none().then(|| format!("nothing answers at {url}")));
+    }
+    let service = &config["service"];
+    let text = |field: &str| service[field].as_str().unwrap_or_default().to_owned();
+    let (namespace, name) = (text("namespace"), text("name"));
+    let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
+    if apply::get(&target.client, &path).await?.is_none() {
+        return Ok(Some(format!("there is no Service {namespace}/{name}")));
+    }
+    let selector = format!("kubernetes.io%2Fservice-name%3D{name}");
+    let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector={selector}");
+    let list: Value = target.client.request(request("GET", &path, None)?).await?;
+    let slices = list["items"].as_array().into_iter().flatten();
+    let any = slices.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten()).next().is_some();
+    Ok((!any).then(|| format!("the Service {namespace}/{name} has no endpoints")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_role_lacks_is_named() {
+        let role = |rules: Value| json!({"rules": rules});
+        let needed = role(json!([
+            {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "patch"]},
+            {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+        ]));
+        assert_eq!(lacking(&needed, &needed), Vec::<String>::new());
+        let all = role(json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]));
+        assert_eq!(lacking(&needed, &all), Vec::<String>::new());
+        let less = role(json!([
+            {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+            {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": ["a"], "verbs": ["patch"]},
+        ]));
+        assert_eq!(lacking(&needed, &less), ["patch deployments.apps", "create events"]);
+    }
+
+    #[test]
+    fn an_authority_has_to_be_a_certificate() {
+        let service = json!({"service": {"name": "a"}});
+        assert!(authority(&service).unwrap_or_default().contains("no caBundle"));
+        assert_eq!(authority(&json!({"url": "https://example.com"})), None);
+        assert_eq!(authority(&json!({"caBundle": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t"})), None);
+        assert!(authority(&json!({"caBundle": "aGVsbG8="})).unwrap_or_default().contains("not a certificate"));
+    }
+}
