@@ -46,16 +46,19 @@ impl<'a> Converter<'a> {
         if let Some(reference) = read.get("$ref") {
             self.cut(reference, &mut schema);
         }
-        if let Some(excluded) = read.get("not") {
-            let excluded = join::restrictions_alone(&self.convert(excluded, None));
-            schema.insert("not".to_string(), Value::Object(excluded));
-        }
         self.add_fields(&mut schema, read, written);
         self.add_elements(&mut schema, read, written);
         if !is(&schema, "x-kubernetes-int-or-string") {
             self.add_forms(&mut schema, read, written);
         }
         finish(&mut schema);
+        if let Some(excluded) = read.get("not") {
+            let excluded = join::restrictions_alone(&self.convert(excluded, None));
+            // Without a part of it, it would exclude more.
+            if join::says_all_of(&schema, &excluded) {
+                schema.insert("not".to_string(), Value::Object(excluded));
+            }
+        }
         schema
     }
 
@@ -188,6 +191,9 @@ fn add_joined(schema: &mut Schema, keyword: &str, forms: &[Schema], open: bool) 
         _ => !open && choices.iter().all(|choice| !choice.is_empty()) && !choices.iter().all(values),
     };
     if restricts && keywords::type_of(schema).is_some() {
+        // Of forms whose fields have unlike types, what is left may fit one value twice.
+        let unlike = keyword == "oneOf" && forms.iter().any(|form| !join::has_types_of(&joined, form));
+        let keyword = if unlike && !schema.contains_key("anyOf") { "anyOf" } else { keyword };
         let choices = choices.into_iter().filter(|choice| !choice.is_empty()).map(Value::Object).collect();
         schema.insert(keyword.to_string(), Value::Array(choices));
     }
@@ -295,5 +301,7 @@ fn object_of<'a>(schema: &'a Value, keyword: &str) -> Option<&'a Schema> {
     schema.get(keyword).and_then(Value::as_object)
 }
 
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use super::keywords::{self, ARRAY, OBJECT};
 use super::{Schema, anything, is};
 
 /// What restricts values, and may therefore stand in `oneOf`, `anyOf` and `allOf`, beside the schemas of what is inside.
-const RESTRICTIONS: [&str; 17] = [
+const RESTRICTIONS: [&str; 18] = [
     "format",
     "pattern",
     "enum",
@@ -24,6 +24,7 @@ const RESTRICTIONS: [&str; 17] = [
     "allOf",
     "oneOf",
     "anyOf",
+    "not",
 ];
 
 /// The schema of a value that fits one or the other: its structure is that of both, its restrictions those they share.
@@ -206,13 +207,47 @@ pub(super) fn restrictions_alone(form: &Schema) -> Schema {
                 Value::Object(fields.iter().filter_map(inside).collect())
             }
             ("items", Value::Object(elements)) => Value::Object(restrictions_alone(elements)),
-            ("required" | "not", value) => value.clone(),
+            // These are types, which the keyword that is left out says.
+            ("anyOf", _) if is(form, "x-kubernetes-int-or-string") => continue,
+            ("required", value) => value.clone(),
             (keyword, value) if RESTRICTIONS.contains(&keyword) => value.clone(),
             _ => continue,
         };
         left.insert(keyword.clone(), value);
     }
     left
+}
+
+/// Whether a schema says what each field and element is made of that a restriction is about.
+pub(super) fn says_all_of(schema: &Schema, restrictions: &Schema) -> bool {
+    let inside = |said: Option<&Value>, restrictions: &Value| match (said, restrictions) {
+        (Some(Value::Object(said)), Value::Object(restrictions)) => says_all_of(said, restrictions),
+        _ => false,
+    };
+    restrictions.iter().all(|(keyword, value)| match (keyword.as_str(), value) {
+        ("properties", Value::Object(fields)) => {
+            let said = fields_of(schema);
+            fields.iter().all(|(name, field)| inside(said.get(name), field))
+        }
+        ("items", elements) => inside(schema.get("items"), elements),
+        ("oneOf" | "anyOf" | "allOf", Value::Array(forms)) => {
+            forms.iter().all(|form| form.as_object().is_some_and(|form| says_all_of(schema, form)))
+        }
+        ("not", Value::Object(form)) => says_all_of(schema, form),
+        _ => true,
+    })
+}
+
+/// Whether a joined schema still has the types of one of its forms.
+pub(super) fn has_types_of(joined: &Schema, form: &Schema) -> bool {
+    let inside = |joined: Option<&Value>, form: &Value| match (joined, form) {
+        (Some(Value::Object(joined)), Value::Object(form)) => has_types_of(joined, form),
+        _ => false,
+    };
+    let fields = fields_of(joined);
+    joined.get("type") == form.get("type")
+        && fields_of(form).iter().all(|(name, field)| inside(fields.get(name), field))
+        && form.get("items").is_none_or(|elements| inside(joined.get("items"), elements))
 }
 
 fn fields_of(schema: &Schema) -> Schema {

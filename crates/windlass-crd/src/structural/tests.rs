@@ -59,7 +59,7 @@ fn internally_tagged_variants_share_fields_of_different_types() {
             "path": { "type": "string" },
         },
         "required": ["type"],
-        "oneOf": [
+        "anyOf": [
             { "properties": { "type": { "enum": ["Disk"] } }, "required": ["size", "path"] },
             { "properties": { "type": { "enum": ["Claim"] } }, "required": ["size"] },
             { "properties": { "type": { "enum": ["None"] } } },
@@ -83,7 +83,7 @@ fn adjacently_tagged_variants_leave_unlike_contents_open() {
             "value": { "x-kubernetes-preserve-unknown-fields": true },
         },
         "required": ["kind", "value"],
-        "oneOf": [
+        "anyOf": [
             { "properties": { "kind": { "enum": ["Flag"] } } },
             { "properties": { "kind": { "enum": ["Words"] } } },
         ],
