@@ -88,7 +88,9 @@ fn check_structure(schema: &Schema) {
             ("items" | "additionalProperties", inside) => check_structure(map(inside)),
             ("anyOf", _) if is(schema, "x-kubernetes-int-or-string") => {}
             ("oneOf" | "anyOf" | "allOf", Value::Array(forms)) => {
-                forms.iter().for_each(|form| check_restrictions(map(form), schema));
+                for form in forms {
+                    check_restrictions(map(form), schema);
+                }
             }
             ("not", form) => check_restrictions(map(form), schema),
             _ => {}
@@ -109,7 +111,9 @@ fn check_restrictions(form: &Schema, said: &Schema) {
             }
             ("items", inside) => check_restrictions(map(inside), map(&said["items"])),
             ("oneOf" | "anyOf" | "allOf", Value::Array(forms)) => {
-                forms.iter().for_each(|form| check_restrictions(map(form), said));
+                for form in forms {
+                    check_restrictions(map(form), said);
+                }
             }
             ("not", form) => check_restrictions(map(form), said),
             _ => {}
