@@ -23,6 +23,7 @@ pub mod render;
 pub mod scaffold;
 mod template;
 pub mod tree;
+pub mod types;
 pub mod upgrade;
 pub mod write;
 

@@ -6,6 +6,7 @@ mod format;
 mod kustomize;
 mod packages;
 mod reversal;
+mod types;
 mod upgrade;
 
 use std::collections::BTreeMap;
