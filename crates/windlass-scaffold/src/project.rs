@@ -89,6 +89,9 @@ pub struct Settings {
     /// Whose copyright it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// Whether the `api` package has clients of its kinds.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub client: bool,
 }
 
 /// Where the crates of windlass come from.

@@ -3,6 +3,7 @@
 //! The same project always gives the same files, so that the scaffold of any state of a project can be had again.
 
 mod api;
+mod client;
 mod config;
 mod modules;
 mod operator;
@@ -55,6 +56,7 @@ fn common(project: &Project) -> Value {
         namespaced => project.namespaced,
         webhooks => project.has_webhooks(),
         admission => project.has_admission(),
+        client => settings.client,
         conversions => project.resources.iter().any(has_conversion),
         declared => project.resources.iter().any(|resource| resource.api.is_some()),
         external => external(project),

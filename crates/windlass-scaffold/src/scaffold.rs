@@ -107,6 +107,20 @@ pub fn change(
     carry_out(root, &render(&before), &render(&after), mode)
 }
 
+/// Adds clients of the kinds to the `api` package. From then on they follow the kinds of the project.
+///
+/// Again, it brings back what has been removed.
+///
+/// # Errors
+/// If the user has changed the same places.
+pub fn generate_client(root: &Path, mode: Mode) -> Result<Plan, ScaffoldError> {
+    let mut without = open(root)?;
+    let mut with = without.clone();
+    without.settings_mut().client = false;
+    with.settings_mut().client = true;
+    carry_out(root, &render(&without), &render(&with), mode)
+}
+
 fn carry_out(root: &Path, base: &Tree, target: &Tree, mode: Mode) -> Result<Plan, ScaffoldError> {
     let plan = Plan::new(root, base, target, mode.force)?;
     if !plan.conflicts.is_empty() {

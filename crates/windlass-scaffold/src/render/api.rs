@@ -20,6 +20,9 @@ pub(super) fn render(project: &Project, common: &Value, tree: &mut Tree) {
         conversion(project, hub, spoke, common, tree);
     }
     versions(project, &declared, &conversions, tree);
+    if project.settings().client {
+        super::client::render(project, &declared, tree);
+    }
     tree.add("api/src/lib.rs", library(project, &declared));
 }
 
@@ -107,10 +110,17 @@ fn versions(project: &Project, declared: &[&Resource], conversions: &[(&Resource
 fn library(project: &Project, declared: &[&Resource]) -> String {
     let mut text = format!("{}//! The kinds of {}.\n\n", super::header(project), project.project_name);
     let leaves: Vec<Vec<String>> = declared.iter().map(|resource| version_modules(project, resource)).collect();
-    for module in modules::top(&leaves) {
+    let mut modules = modules::top(&leaves);
+    let client = project.settings().client.then(|| super::client::module(project));
+    modules.extend(client);
+    modules.sort_unstable();
+    for module in &modules {
+        if Some(*module) == client {
+            text.push_str("#[cfg(feature = \"client\")]\n");
+        }
         let _ = writeln!(text, "pub mod {module};");
     }
-    if !declared.is_empty() {
+    if !modules.is_empty() {
         text.push('\n');
     }
     text.push_str(

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use windlass_scaffold::command::{self, NewApi, Webhooks};
+use windlass_scaffold::scaffold::{self, Mode};
 
 use super::{Dir, api, project, selector};
 
@@ -32,6 +33,8 @@ fn generated_code_is_formatted() {
             dir.webhook(&hub, &Webhooks { defaulting: true, ..Webhooks::default() });
             check(&dir);
             dir.webhook(&hub, &Webhooks { validation: true, ..Webhooks::default() });
+            check(&dir);
+            scaffold::generate_client(dir.path(), Mode::default()).unwrap();
             check(&dir);
             dir.run(|project| {
                 command::delete_webhook(project, &hub, &Webhooks { defaulting: true, ..Webhooks::default() })

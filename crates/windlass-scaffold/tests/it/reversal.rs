@@ -19,6 +19,21 @@ fn a_deleted_kind_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_client_follows_the_kinds() {
+    let dir = Dir::new(&project());
+    scaffold::generate_client(dir.path(), Mode::default()).unwrap();
+    let before = dir.files();
+    dir.create(api("webapp", "v1", "Guestbook"));
+    dir.edit("api/Cargo.toml", "serde.workspace = true\n", "serde.workspace = true\nmine = \"1\"\n");
+    let lib = dir.read("api/src/lib.rs");
+    assert!(lib.contains("#[cfg(feature = \"client\")]\npub mod client;\npub mod v1;\n"), "{lib}");
+    assert!(scaffold::generate_client(dir.path(), Mode::default()).unwrap().changes.is_empty());
+    dir.edit("api/Cargo.toml", "mine = \"1\"\n", "");
+    dir.run(|project| command::delete_api(project, &selector("v1", "Guestbook")));
+    assert_eq!(dir.files(), before);
+}
+
+#[test]
 fn deletion_leaves_the_users_changes() {
     let dir = Dir::new(&project());
     dir.create(api("webapp", "v1", "Guestbook"));
