@@ -2,6 +2,7 @@
 
 mod against;
 mod dev;
+mod generate;
 mod project;
 mod tools;
 
@@ -12,6 +13,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use against::{Apply, Install, Operator, Run, Target, Uninstall};
 pub(crate) use dev::{Dev, Doctor, Guard, Test};
+pub(crate) use generate::{Generate, GenerateClient, GenerateTypes};
 pub(crate) use project::{
     Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteWebhook, Edit, Init, LicenseName, OnConflict,
     Selected, Upgrade,
@@ -38,6 +40,9 @@ pub(crate) enum Command {
     Delete(Delete),
     /// Change the settings of a project
     Edit(Edit),
+    /// Generate Rust: types of somebody else's kinds, clients of your own
+    #[command(subcommand)]
+    Generate(Generate),
     /// Bring a project's files to what this version generates, and keep your changes
     Upgrade(Upgrade),
     /// Start a local cluster and add it to your kubeconfig

@@ -26,6 +26,7 @@ pub(crate) fn run(args: Init) -> Result<ExitCode> {
         windlass: source(args.windlass_path, args.windlass_git)?,
         license: args.license.into(),
         owner: args.owner,
+        client: false,
     };
     let mut new = Project::new(name, args.domain, settings);
     new.multigroup = args.multigroup;

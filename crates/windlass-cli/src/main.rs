@@ -13,6 +13,7 @@ mod dev;
 mod doctor;
 mod down;
 mod edit;
+mod generate;
 mod guard;
 mod home;
 mod init;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Create(create) => create::run(create),
         Command::Delete(delete) => delete::run(delete),
         Command::Edit(edit) => edit::run(edit),
+        Command::Generate(generate) => generate::run(&generate),
         Command::Upgrade(upgrade) => upgrade::run(&upgrade),
         Command::Up(up) => up::run(&up),
         Command::Down(down) => down::run(&down),

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::Case;
 
-/// How much source a package has: the compiler needs about a gigabyte of memory for it.
+/// How much source a package has. It bounds the memory of the compiler.
 const SOURCE: usize = 2_500_000;
 
 /// What the types of a version say: the number of the case and the version with the definition, or why there is none.

@@ -13,6 +13,7 @@ mod background;
 mod dev;
 mod doctor;
 mod foreground;
+mod generate;
 mod interrupted;
 mod kubectl;
 mod manifests;
