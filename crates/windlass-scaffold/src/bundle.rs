@@ -116,6 +116,7 @@ fn cluster_service_version(input: &Input<'_>) -> Value {
             "name": format!("{}.v{}", input.name, input.version),
             // Every object of a bundle is put into the namespace of the installation.
             "namespace": "placeholder",
+            "labels": {"operatorframework.io/arch.amd64": "supported", "operatorframework.io/os.linux": "supported"},
             "annotations": {
                 "alm-examples": examples,
                 "capabilities": "Basic Install",
@@ -161,7 +162,8 @@ fn install(input: &Input<'_>) -> Value {
             let account =
                 subjects.filter(|subject| subject["kind"] == "ServiceAccount").find_map(|one| one["name"].as_str());
             let (Some(role), Some(account)) = (role, account) else { continue };
-            let rules = role["rules"].as_array().cloned().unwrap_or_default();
+            let mut rules = role["rules"].as_array().cloned().unwrap_or_default();
+            rules.retain(|rule| !is_for_certificates(rule, input.objects));
             match all.iter_mut().find(|other| other["serviceAccountName"] == account) {
                 Some(known) => known["rules"].as_array_mut().into_iter().for_each(|known| known.extend(rules.clone())),
                 None => all.push(json!({"serviceAccountName": account, "rules": rules})),
@@ -177,6 +179,16 @@ fn install(input: &Input<'_>) -> Value {
         }
     }
     spec.into()
+}
+
+/// Whether a rule only lets the operator keep certificates of its own, and have them trusted, which OLM does here.
+fn is_for_certificates(rule: &Value, objects: &[Value]) -> bool {
+    let trusting = |name: &Value| {
+        let mut named = objects.iter().filter(|object| object["metadata"]["name"] == *name);
+        name == "webhook-server-cert" || named.any(|object| is_webhook(object) || is_definition(object))
+    };
+    let names = rule["resourceNames"].as_array();
+    names.is_some_and(|names| !names.is_empty() && names.iter().all(trusting)) && !webhooks(objects).is_empty()
 }
 
 /// OLM makes the certificates, and says which namespace to watch.

@@ -148,6 +148,33 @@ fn a_definition_of_a_megabyte_is_packaged() {
     }
 }
 
+/// What is written is pinned: `BLESS=1` accepts another.
+#[test]
+fn packages_are_those_that_were_checked() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (_, project) = crate::projects().remove(0);
+    crate::written(&project, scratch.path());
+    let (chart, objects) = chart_of(&project, scratch.path(), "example.com/shop:v1");
+    let samples = kustomize::build(scratch.path(), package::SAMPLES).unwrap();
+    let (version, channel, namespaced) = ("1.2.3", "alpha", false);
+    let input = bundle::Input { name: "shop", version, channel, objects: &objects, samples: &samples, namespaced };
+    let bundle = bundle::bundle(&input);
+    let mut text = String::new();
+    for (path, content) in chart.iter().chain(bundle.iter()) {
+        // The version of this crate is not what is pinned.
+        let content = content.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+        text.push_str(&format!("=== {path}\n{content}"));
+    }
+    text.push_str(&format!("=== dist/install.yaml\n{}", kustomize::to_yaml(&objects)));
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/packages.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::create_dir_all(golden.parent().unwrap()).unwrap();
+        std::fs::write(&golden, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap();
+    assert!(text == expected, "{}", diffy::create_patch(&expected, &text));
+}
+
 #[test]
 fn a_bundle_says_what_is_installed() {
     let scratch = tempfile::tempdir().unwrap();
@@ -185,12 +212,5 @@ fn a_bundle_says_what_is_installed() {
             !files.iter().any(|path| path.contains("webhook-service") || path.contains("manager-role")),
             "{files:?}"
         );
-        if let Ok(directory) = std::env::var("WINDLASS_BUNDLES") {
-            for (path, content) in tree.iter() {
-                let path = Path::new(&directory).join(name).join(path);
-                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-                std::fs::write(path, content).unwrap();
-            }
-        }
     }
 }

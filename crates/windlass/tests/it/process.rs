@@ -377,12 +377,10 @@ async fn manifests_name_what_they_are_about() {
     let variables = [("WINDLASS_MANIFESTS", file.to_str().expect("text"))];
     Process::start("process::manifests_name_what_they_are_about", "tell", &variables).ended_well().await;
     let text = std::fs::read_to_string(file).expect("written");
-    let rules: Vec<Value> = text
-        .lines()
-        .flat_map(|line| {
-            serde_json::from_str::<Value>(line).expect("JSON")["rules"].as_array().cloned().expect("rules")
-        })
-        .collect();
+    let manifests: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let roles =
+        manifests.iter().filter(|manifest| manifest["kind"].as_str().is_some_and(|kind| kind.ends_with("Role")));
+    let rules: Vec<Value> = roles.flat_map(|role| role["rules"].as_array().cloned().expect("rules")).collect();
     for rule in [
         json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]}),
         json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["lock"],
@@ -392,4 +390,7 @@ async fn manifests_name_what_they_are_about() {
     ] {
         assert!(rules.contains(&rule), "{rule}\nnot in\n{text}");
     }
+    let webhooks = manifests.iter().filter(|manifest| manifest["webhooks"].is_array());
+    let services: Vec<&Value> = webhooks.map(|one| &one["webhooks"][0]["clientConfig"]["service"]["path"]).collect();
+    assert!(!services.is_empty() && services.iter().all(|path| path.is_string()), "{text}");
 }
