@@ -1,6 +1,7 @@
 //! Charts and bundles, checked with Helm where it is installed.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -163,9 +164,9 @@ fn packages_are_those_that_were_checked() {
     for (path, content) in chart.iter().chain(bundle.iter()) {
         // The version of this crate is not what is pinned.
         let content = content.replace(env!("CARGO_PKG_VERSION"), "VERSION");
-        text.push_str(&format!("=== {path}\n{content}"));
+        let _ = write!(text, "=== {path}\n{content}");
     }
-    text.push_str(&format!("=== dist/install.yaml\n{}", kustomize::to_yaml(&objects)));
+    let _ = write!(text, "=== dist/install.yaml\n{}", kustomize::to_yaml(&objects));
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/packages.txt");
     if std::env::var_os("BLESS").is_some() {
         std::fs::create_dir_all(golden.parent().unwrap()).unwrap();
