@@ -117,3 +117,61 @@ fn a_program_that_does_not_answer_is_quoted() {
     assert!(sandbox.fails("manifests --program absent").contains("cannot run absent"));
     assert!(Path::new(&script(&sandbox, "")).exists() && sandbox.processes().is_empty(), "a program was left");
 }
+
+/// A project whose operator, a script, says that it has a role, a definition and a webhook if it is asked with the
+/// arguments that it is installed with.
+fn project(sandbox: &Sandbox) -> String {
+    sandbox.succeeds("init --domain my.domain --name guestbook");
+    sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook");
+    sandbox.succeeds("create webhook --kind Guestbook --validation");
+    let definition = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"guestbooks.webapp.my.domain"},"spec":{"group":"webapp.my.domain","names":{"plural":"guestbooks","kind":"Guestbook"},"scope":"Namespaced","versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}"#;
+    let webhook = r#"{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"x"},"webhooks":[{"name":"v.my.domain","sideEffects":"None","admissionReviewVersions":["v1"],"clientConfig":{"service":{"name":"a","namespace":"b","path":"/validate"}}}]}"#;
+    let body = format!(
+        "case \"$*\" in *--metrics-bind-address=:8443*--leader-elect*) ;; *) exit 4;; esac\n\
+         printf '%s\\n' '{ROLE}' '{definition}' '{webhook}' > $WINDLASS_MANIFESTS"
+    );
+    script(sandbox, &body)
+}
+
+#[test]
+fn a_project_becomes_a_file_a_chart_and_a_bundle() {
+    let sandbox = Sandbox::new();
+    let program = project(&sandbox);
+    let before = sandbox.fails("manifests install");
+    assert!(before.contains("windlass manifests --write"), "{before}");
+    let drift = sandbox.fails(&format!("manifests --check --program {program}"));
+    assert!(drift.contains("create config/webhook/manifests.yaml"), "{drift}");
+    sandbox.succeeds(&format!("manifests --write --program {program}"));
+    sandbox.succeeds(&format!("manifests --check --program {program}"));
+
+    sandbox.succeeds("manifests install --image example.com/guestbook:v1");
+    let read = |path: &str| std::fs::read_to_string(sandbox.path(path)).unwrap();
+    let installer = read("dist/install.yaml");
+    for part in ["image: example.com/guestbook:v1", "name: guestbook-webhook-service", "namespace: guestbook-system"] {
+        assert!(installer.contains(part), "{part} is not in\n{installer}");
+    }
+    assert!(read("dist/crds.yaml").contains("guestbooks.webapp.my.domain"));
+    assert!(
+        sandbox.succeeds("manifests chart --image example.com/guestbook:v1").contains("create dist/chart/Chart.yaml")
+    );
+    assert!(sandbox.succeeds("manifests bundle --version 1.0.0").contains("guestbook.clusterserviceversion.yaml"));
+
+    // What a user writes into a chart stays, unless it contradicts or is given up.
+    let values = sandbox.path("dist/chart/values.yaml");
+    std::fs::write(&values, read("dist/chart/values.yaml").replace("tag: v1", "tag: mine")).unwrap();
+    assert_eq!(sandbox.succeeds("manifests chart --image example.com/guestbook:v1").trim(), "up to date");
+    let said = sandbox.fails("manifests chart --image example.com/guestbook:v2");
+    assert!(said.contains("dist/chart/values.yaml has changes of yours"), "{said}");
+    sandbox.succeeds("manifests chart --image example.com/guestbook:v2 --force --skip-crds");
+    assert!(read("dist/chart/values.yaml").contains("tag: v2"));
+    assert!(!sandbox.path("dist/chart/templates/crd").exists());
+
+    // What the code does not say any more goes.
+    sandbox.succeeds("delete webhook --kind Guestbook");
+    let program = script(&sandbox, &format!("echo '{ROLE}' > $WINDLASS_MANIFESTS"));
+    let said = sandbox.succeeds(&format!("manifests --write --program {program}"));
+    assert!(
+        said.contains("remove config/webhook/manifests.yaml") && said.contains("remove config/crd/bases/"),
+        "{said}"
+    );
+}
