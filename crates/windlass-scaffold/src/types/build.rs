@@ -193,6 +193,7 @@ impl Builder {
             None => Vec::new(),
         };
         let one_of = alternatives::one_of(&properties, &keywords);
+        let limited = alternatives::is_limited_to_one(&properties, &keywords);
         let all_known = required.iter().all(|name| properties.contains_key(name));
         let fields = properties.iter().map(|(name, schema)| {
             let empty = Map::new();
@@ -203,7 +204,7 @@ impl Builder {
         });
         let mut fields: Vec<Field> = fields.collect();
         // An enum needs what `kube` does to alternatives.
-        if one_of && !fields.iter().any(|field| self.is_marked(&field.usage)) {
+        if limited || one_of && !fields.iter().any(|field| self.is_marked(&field.usage)) {
             keywords.remove("oneOf");
             for field in &mut fields {
                 field.required = true;

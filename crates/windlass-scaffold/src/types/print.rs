@@ -56,6 +56,7 @@ pub(super) fn version(definition: &Definition, version: &DefinitionVersion, mode
         literals: Literals::default(),
         defaults: vec![None; model.items.len()],
         unknown: false,
+        one_property: false,
     };
     printer.item(model.root.spec);
     if let super::model::Status::Item(status) = model.root.status {
@@ -78,6 +79,8 @@ struct Printer<'a> {
     defaults: Vec<Option<bool>>,
     /// Whether fields of the object itself that nobody named are kept.
     unknown: bool,
+    /// Whether there is an enum for an object whose number of properties is limited.
+    one_property: bool,
 }
 
 impl Printer<'_> {
@@ -229,6 +232,10 @@ impl Printer<'_> {
 
     fn one_of(&mut self, id: ItemId, variants: &[Field]) {
         self.container_attributes(id);
+        if self.model.items[id].item.keywords().contains_key("maxProperties") {
+            self.one_property = true;
+            self.text.push_str("#[schemars(transform = one_property)]\n");
+        }
         let _ = writeln!(self.text, "pub enum {} {{", self.model.items[id].name);
         let mut names = Variants::default();
         for variant in variants {

@@ -106,8 +106,11 @@ fn objects_are_kept_as_they_are() {
     assert_eq!(backup.spec.r#type, backup::BackupType::V1_5);
     let route: route::Route = is_kept(&json!({
         "apiVersion": "net.example.com/v1alpha1", "kind": "Route", "metadata": {"name": "r"},
-        "spec": {"backend": {"externalName": "example.com"}, "weight": "10%"},
+        "spec": {
+            "backend": {"externalName": "example.com"}, "weight": "10%", "provider": {"aws": {"region": "eu-1"}},
+        },
     }));
+    assert_eq!(route.spec.provider, Some(route::Provider::Aws(route::Aws { region: "eu-1".into() })));
     assert_eq!(route.spec.backend, Some(route::Backend::ExternalName("example.com".into())));
     let flat: flat::ResultResource = is_kept(&json!({
         "apiVersion": "report.example.com/v1", "kind": "Result", "metadata": {"name": "r-1"},

@@ -40,11 +40,21 @@ pub struct RouteSpec {
     /// An open object around alternatives that no type of Rust says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<Open>,
+    /// Exactly one of these, by number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Provider>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirect: Option<Redirect>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("allOf" = all_of_1(), "nullable" = false))]
     pub weight: Option<IntOrString>,
+}
+
+/// Amazon's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Aws {
+    #[schemars(length(min = 1))]
+    pub region: String,
 }
 
 /// Exactly one of these.
@@ -125,6 +135,20 @@ pub struct Open {
     pub other_2: BTreeMap<String, Value>,
 }
 
+/// Exactly one of these, by number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("maxProperties" = 1, "minProperties" = 1))]
+#[schemars(transform = one_property)]
+pub enum Provider {
+    /// Amazon's.
+    #[serde(rename = "aws")]
+    Aws(Aws),
+    #[serde(rename = "fake")]
+    Fake(Inner),
+    #[serde(rename = "urls")]
+    Urls(Vec<String>),
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
     "anyOf" = [{"properties": {"scheme": {"enum": ["https"]}}, "required": ["scheme"]}, {"not": {"required": ["scheme"]}}],
@@ -188,6 +212,18 @@ fn without_nulls(schema: &mut Schema) {
             schema.entry(key).or_insert(value);
         }
     }
+}
+
+/// Makes of the alternatives of an enum an object with their properties, whose number is limited.
+fn one_property(schema: &mut Schema) {
+    let Some(Value::Array(variants)) = schema.remove("oneOf") else { return };
+    let properties = variants.into_iter().filter_map(|mut variant| match variant["properties"].take() {
+        Value::Object(properties) => Some(properties),
+        _ => None,
+    });
+    let properties: Value = properties.flatten().collect();
+    schema.insert("type".into(), "object".into());
+    schema.insert("properties".into(), properties);
 }
 
 fn all_of_1() -> Value {

@@ -51,6 +51,24 @@ pub(super) fn is_marked(keywords: &Keywords) -> bool {
     keywords.get(MARK).is_some_and(|reason| reason == REASON) || keywords.values().any(inner)
 }
 
+/// Whether an object has one property because it has a limit of one, and nothing else is said about it.
+pub(super) fn is_limited_to_one(properties: &Map<String, Value>, keywords: &Keywords) -> bool {
+    let is_one = |key: &str| keywords.get(key).is_some_and(|value| *value == 1);
+    let allowed = |key: &String| {
+        matches!(key.as_str(), "minProperties" | "maxProperties" | "x-kubernetes-validations" | "x-kubernetes-map-type")
+    };
+    properties.len() > 1
+        && is_one("minProperties")
+        && is_one("maxProperties")
+        && keywords.keys().all(allowed)
+        && properties.values().all(is_plain)
+}
+
+/// A default or a null in the place of an absent property is no variant.
+fn is_plain(schema: &Value) -> bool {
+    schema.get("default").is_none() && schema.get("nullable") != Some(&Value::Bool(true))
+}
+
 /// Whether an object has exactly one of its properties, and nothing else is said about it.
 pub(super) fn one_of(properties: &Map<String, Value>, keywords: &Keywords) -> bool {
     let allowed = |key: &str| matches!(key, "oneOf" | "x-kubernetes-validations" | "x-kubernetes-map-type");
@@ -67,7 +85,5 @@ pub(super) fn one_of(properties: &Map<String, Value>, keywords: &Keywords) -> bo
         }
     }
     names.sort_unstable();
-    // A default or a null in the place of an absent property is no variant.
-    let plain = |schema: &Value| schema.get("default").is_none() && schema.get("nullable") != Some(&Value::Bool(true));
-    names.len() == branches.len() && names.iter().copied().eq(properties.keys()) && properties.values().all(plain)
+    names.len() == branches.len() && names.iter().copied().eq(properties.keys()) && properties.values().all(is_plain)
 }

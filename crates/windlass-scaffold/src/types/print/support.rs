@@ -49,6 +49,20 @@ fn inside(pointer: &'static str, keywords: Value) -> impl FnMut(&mut Schema) {
 }
 ";
 
+const ONE_PROPERTY: &str = r#"
+/// Makes of the alternatives of an enum an object with their properties, whose number is limited.
+fn one_property(schema: &mut Schema) {
+    let Some(Value::Array(variants)) = schema.remove("oneOf") else { return };
+    let properties = variants.into_iter().filter_map(|mut variant| match variant["properties"].take() {
+        Value::Object(properties) => Some(properties),
+        _ => None,
+    });
+    let properties: Value = properties.flatten().collect();
+    schema.insert("type".into(), "object".into());
+    schema.insert("properties".into(), properties);
+}
+"#;
+
 const UNKNOWN: &str = r#"
 /// The fields that nothing else reads, without those that every object has.
 fn unknown<'de, D: Deserializer<'de>>(
@@ -67,6 +81,9 @@ impl Printer<'_> {
         self.text.push_str(WITHOUT_NULLS);
         if self.literals.inside {
             self.text.push_str(INSIDE);
+        }
+        if self.one_property {
+            self.text.push_str(ONE_PROPERTY);
         }
         if self.unknown {
             self.text.push_str(UNKNOWN);
