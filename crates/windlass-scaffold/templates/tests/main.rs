@@ -10,20 +10,25 @@ use windlass::Manager;
 use windlass::manager::ManagerBuilder;
 use windlass_testing::Env;
 
-/// The operator, on a cluster that has its kinds.
+/// The operator, on a cluster that has its kinds. It runs as a ServiceAccount with the roles that `windlass manifests`
+/// writes: what it does without being allowed to fails here.
 async fn start(env: &Env) {
     for definition in ::«crate»_api::definitions().expect("the versions of each kind fit together") {
         env.install_crd(definition).await;
     }
-%% if webhooks
-    let builder = env.manager().webhooks(env.webhooks(::«crate»::webhook::webhooks()));
-%% else
-    let builder = env.manager();
-%% endif
-    env.run_ready(operator(builder)).await;
+    let rules = operator(env, env.manager()).rules();
+    env.run_ready(operator(env, env.manager_as("controller-manager", &rules).await)).await;
 }
 
-fn operator(builder: ManagerBuilder) -> Manager {
+%% if webhooks
+fn operator(env: &Env, builder: ManagerBuilder) -> Manager {
+    let builder = builder.webhooks(env.webhooks(::«crate»::webhook::webhooks()));
+%% else
+fn operator(_env: &Env, builder: ManagerBuilder) -> Manager {
+%% endif
+%% if namespaced
+    let builder = builder.namespaces(["default"]);
+%% endif
     ::«crate»::operator(builder).expect("controllers have different names")
 }
 
