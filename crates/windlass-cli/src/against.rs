@@ -7,6 +7,7 @@ pub(crate) mod kinds;
 pub(crate) mod order;
 pub(crate) mod remove;
 pub(crate) mod report;
+pub(crate) mod rollout;
 pub(crate) mod target;
 
 use std::process::ExitCode;

@@ -11,7 +11,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-pub(crate) use against::{Apply, Install, Operator, Run, Target, Uninstall};
+pub(crate) use against::{
+    Apply, Bundle, BundleRun, Deploy, Image, ImageBuild, Install, Operator, Run, Target, Undeploy, Uninstall,
+};
 pub(crate) use dev::{Dev, Doctor, Guard, Test};
 pub(crate) use generate::{Generate, GenerateClient, GenerateTypes};
 pub(crate) use project::{
@@ -74,6 +76,16 @@ pub(crate) enum Command {
     /// Run a program until standard input is closed
     #[command(hide = true)]
     Guard(Guard),
+    /// Install an operator in a cluster, with an image that is built here
+    Deploy(Deploy),
+    /// Take an operator out of a cluster
+    Undeploy(Undeploy),
+    /// Work with bundles for the Operator Lifecycle Manager (OLM)
+    #[command(subcommand)]
+    Bundle(Bundle),
+    /// Make container images without a container engine
+    #[command(subcommand)]
+    Image(Image),
     /// Run a demo for a few seconds: a cluster, a pet store, its operator and two pets
     Demo(Demo),
     /// Print a script that completes commands in a shell

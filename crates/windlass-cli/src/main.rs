@@ -5,10 +5,12 @@
 mod against;
 mod apply;
 mod args;
+mod bundle;
 mod completion;
 mod create;
 mod delete;
 mod demo;
+mod deploy;
 mod dev;
 mod doctor;
 mod down;
@@ -16,6 +18,7 @@ mod edit;
 mod generate;
 mod guard;
 mod home;
+mod image;
 mod init;
 mod install;
 mod kubeconfig;
@@ -65,6 +68,10 @@ fn main() -> ExitCode {
         Command::Uninstall(uninstall) => uninstall::run(&uninstall),
         Command::Run(args) => run::run(&args),
         Command::Apply(apply) => apply::run(&apply),
+        Command::Deploy(args) => deploy::run(&args),
+        Command::Undeploy(args) => deploy::undo(&args),
+        Command::Bundle(args) => bundle::run(&args),
+        Command::Image(args) => image::run(&args),
         Command::Demo(demo) => demo::run(&demo),
         Command::Dev(dev) => dev::run(&dev),
         Command::Test(test) => test::run(&test),

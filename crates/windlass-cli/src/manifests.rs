@@ -79,8 +79,13 @@ pub(crate) fn run(args: &Manifests) -> anyhow::Result<ExitCode> {
 
 /// Has Cargo build the operator, and returns where it is.
 pub(crate) fn build(args: &Manifests) -> anyhow::Result<PathBuf> {
+    build_with(args, &[])
+}
+
+/// The same, with more options of Cargo.
+pub(crate) fn build_with(args: &Manifests, options: &[&str]) -> anyhow::Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--message-format", "json-render-diagnostics"]);
+    cargo.args(["build", "--message-format", "json-render-diagnostics"]).args(options);
     for (option, value) in [("--package", &args.package), ("--bin", &args.bin)] {
         if let Some(value) = value {
             cargo.args([option, value]);

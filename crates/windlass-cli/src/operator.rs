@@ -19,6 +19,14 @@ pub(crate) fn program(operator: &Operator) -> Result<PathBuf> {
     }
 }
 
+/// Builds the program with optimisations, or finds the one that was named.
+pub(crate) fn release(operator: &Operator) -> Result<PathBuf> {
+    match &operator.program {
+        Some(program) => Ok(program.clone()),
+        None => manifests::build_with(&question(operator, &[], None)?, &["--release"]),
+    }
+}
+
 /// Asks the program for all manifests that come from its code. Roles of its own namespace are in `namespace`.
 pub(crate) fn manifests_of(
     program: &Path,

@@ -84,8 +84,11 @@ pub(crate) struct Uninstall {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Apply {
     /// A file or directory with manifests, or - for standard input; may be given more than once
-    #[arg(short, long, value_name = "FILE|DIR|-", required = true)]
+    #[arg(short, long, value_name = "FILE|DIR|-", required_unless_present = "kustomize")]
     pub filename: Vec<PathBuf>,
+    /// A directory with a kustomization to render
+    #[arg(short, long, value_name = "DIR")]
+    pub kustomize: Option<PathBuf>,
     /// Look into the directories of directories as well
     #[arg(short = 'R', long)]
     pub recursive: bool,
@@ -134,4 +137,124 @@ pub(crate) struct Run {
     /// Arguments of the operator's program
     #[arg(last = true)]
     pub arguments: Vec<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Image {
+    /// Make an image of a program or a directory, without a container engine
+    Build(ImageBuild),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ImageBuild {
+    /// The program, which comes with the libraries that it needs, or a directory with all files of the image
+    #[arg(value_name = "FILE|DIR")]
+    pub path: PathBuf,
+    /// The name of the image
+    #[arg(short, long, value_name = "NAME[:TAG]")]
+    pub tag: String,
+    /// The program to start [default: the program that the image is made of]
+    #[arg(long, value_name = "PATH")]
+    pub entrypoint: Option<String>,
+    /// The user that the program runs as
+    #[arg(long, default_value = "65532:65532", value_name = "UID[:GID]")]
+    pub user: String,
+    /// A label of the image; may be given more than once
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub label: Vec<String>,
+    /// The tar file to write [default: the name of the image and .tar, unless it is pushed]
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Push the image to the registry that its name begins with
+    #[arg(long)]
+    pub push: bool,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Deploy {
+    /// The image of the operator [default: the one that the manifests name]
+    #[arg(long, visible_alias = "img", value_name = "NAME[:TAG]")]
+    pub image: Option<String>,
+    /// Push the image to the registry that its name begins with
+    #[arg(long, requires = "image", conflicts_with = "skip_build")]
+    pub push: bool,
+    /// The tar file to write the image to, if it is not pushed [default: target/NAME.tar]
+    #[arg(long, value_name = "FILE", conflicts_with = "push")]
+    pub file: Option<PathBuf>,
+    /// Do not build the operator and its image: the cluster has the image
+    #[arg(long)]
+    pub skip_build: bool,
+    /// The kustomization to apply, in the project
+    #[arg(long, default_value = "config/default", value_name = "DIR")]
+    pub directory: String,
+    /// Do not wait until the operator runs
+    #[arg(long)]
+    pub no_wait: bool,
+    /// How many seconds the rollout may take
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    pub timeout: u64,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+    #[command(flatten)]
+    pub target: Target,
+    #[command(flatten)]
+    pub operator: Operator,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Undeploy {
+    /// The kustomization to delete, in the project
+    #[arg(long, default_value = "config/default", value_name = "DIR")]
+    pub directory: String,
+    /// Leave the CRDs, and with them all objects of the project's kinds
+    #[arg(long)]
+    pub keep_crds: bool,
+    /// Do not ask before objects of the kinds are deleted
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Take the finalizers of objects away instead of waiting for the operator to do its clean-up
+    #[arg(long)]
+    pub remove_finalizers: bool,
+    /// How many seconds the deletion may take
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
+    pub timeout: u64,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Bundle {
+    /// Install an operator from a bundle for OLM, in a cluster without OLM
+    Run(BundleRun),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BundleRun {
+    /// The directory of the bundle, which has `manifests/`
+    #[arg(value_name = "DIR", default_value = "bundle")]
+    pub directory: PathBuf,
+    /// The namespace of the operator, which is created [default: the one that the bundle suggests, else NAME-system]
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// The namespaces that the operator watches [default: all, if the bundle supports that, else its own]
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
+    pub watch_namespace: Vec<String>,
+    /// Do not wait until the operator runs
+    #[arg(long)]
+    pub no_wait: bool,
+    /// How many seconds the rollout may take
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    pub timeout: u64,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+    #[command(flatten)]
+    pub target: Target,
 }

@@ -1,6 +1,7 @@
 //! `windlass install`, `uninstall` and `apply` against a cluster of `windlass up`. `tests/tutorials` has them with real
 //! operators.
 
+mod deploy;
 mod operator;
 
 use std::fmt::Write as _;

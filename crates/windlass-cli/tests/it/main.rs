@@ -14,6 +14,7 @@ mod dev;
 mod doctor;
 mod foreground;
 mod generate;
+mod image;
 mod interrupted;
 mod kubectl;
 mod manifests;

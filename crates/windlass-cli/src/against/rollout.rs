@@ -1,0 +1,120 @@
+//! Whether a Deployment is rolled out, and if it is not, why.
+
+mod reason;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::apply::get;
+use super::{POLL, request};
+use crate::output;
+
+/// How long a cluster without nodes is waited for: one may be about to join.
+const WITHOUT_NODES: Duration = Duration::from_secs(10);
+
+/// How far a Deployment is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Rollout {
+    Done,
+    Waiting(String),
+    Failed(String),
+}
+
+/// Judges a Deployment as `kubectl rollout status` does (`polymorphichelpers/rollout_status.go` in kubectl).
+pub(crate) fn of(deployment: &Value) -> Rollout {
+    let number = |value: &Value| value.as_i64().unwrap_or_default();
+    let (metadata, spec, status) = (&deployment["metadata"], &deployment["spec"], &deployment["status"]);
+    if number(&metadata["generation"]) > number(&status["observedGeneration"]) {
+        return Rollout::Waiting("the change has not been seen yet".to_owned());
+    }
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    for condition in conditions {
+        if condition["type"] == "Progressing" && condition["reason"] == "ProgressDeadlineExceeded" {
+            return Rollout::Failed(condition["message"].as_str().unwrap_or("it takes too long").to_owned());
+        }
+    }
+    let wanted = spec["replicas"].as_i64().unwrap_or(1);
+    let [updated, all, available] =
+        ["updatedReplicas", "replicas", "availableReplicas"].map(|name| number(&status[name]));
+    if updated < wanted {
+        return Rollout::Waiting(format!("{updated} of {wanted} replicas have the new version"));
+    }
+    if all > updated {
+        return Rollout::Waiting(format!("{} replicas of the old version are ending", all - updated));
+    }
+    if available < updated {
+        return Rollout::Waiting(format!("{available} of {updated} replicas are available"));
+    }
+    Rollout::Done
+}
+
+/// Waits until a Deployment is rolled out. If it is not in time, the error says why.
+pub(crate) async fn wait(client: &kube::Client, namespace: &str, name: &str, timeout: Duration) -> Result<()> {
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
+    let has_nodes = has_nodes(client).await;
+    let timeout = if has_nodes { timeout } else { timeout.min(WITHOUT_NODES) };
+    if !has_nodes {
+        output::note("the cluster has no nodes that run pods, so the pods of the operator stay Pending");
+    }
+    let until = Instant::now() + timeout;
+    let mut told = String::new();
+    loop {
+        let deployment = get(client, &path).await?;
+        let Some(deployment) = deployment else { bail!("deployment.apps/{name} is gone") };
+        let (state, failed) = match of(&deployment) {
+            Rollout::Done => return Ok(()),
+            Rollout::Waiting(state) => (state, false),
+            Rollout::Failed(state) => (state, true),
+        };
+        if failed || Instant::now() >= until {
+            let why = reason::find(client, namespace, &deployment, has_nodes).await;
+            bail!("deployment.apps/{name} is not rolled out after {} s: {state}\n{why}", timeout.as_secs());
+        }
+        if told != state {
+            output::note(format_args!("deployment.apps/{name}: {state}"));
+            told = state;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Whether there is a node. Users who may not ask are given the benefit of the doubt.
+async fn has_nodes(client: &kube::Client) -> bool {
+    let Ok(request) = request("GET", "/api/v1/nodes?limit=1", None) else { return true };
+    let nodes = client.request::<Value>(request).await;
+    nodes.map_or(true, |nodes| nodes["items"].as_array().is_some_and(|nodes| !nodes.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rollout_is_judged_as_kubectl_does() {
+        let deployment = |generation: u8, status: Value| {
+            json!({
+                "metadata": {"generation": generation}, "spec": {"replicas": 2}, "status": status,
+            })
+        };
+        let waiting = |text: &str| Rollout::Waiting(text.to_owned());
+        let status = |updated: u8, all: u8, available: u8| {
+            json!({
+                "observedGeneration": 2, "updatedReplicas": updated, "replicas": all, "availableReplicas": available,
+            })
+        };
+        assert_eq!(of(&deployment(3, status(2, 2, 2))), waiting("the change has not been seen yet"));
+        assert_eq!(of(&deployment(2, status(1, 2, 2))), waiting("1 of 2 replicas have the new version"));
+        assert_eq!(of(&deployment(2, status(2, 3, 2))), waiting("1 replicas of the old version are ending"));
+        assert_eq!(of(&deployment(2, status(2, 2, 1))), waiting("1 of 2 replicas are available"));
+        assert_eq!(of(&deployment(2, status(2, 2, 2))), Rollout::Done);
+        let late = json!({"observedGeneration": 2, "conditions": [
+            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "too late"},
+        ]});
+        assert_eq!(of(&deployment(2, late)), Rollout::Failed("too late".into()));
+    }
+}

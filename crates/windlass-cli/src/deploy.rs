@@ -1,0 +1,184 @@
+//! `windlass deploy` and `undeploy`: an operator in its cluster, as `config/default` of its project describes it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use windlass_scaffold::kustomize;
+
+use crate::against::definitions::is_definition;
+use crate::against::target::Target;
+use crate::against::{self, apply, remove, report, rollout};
+use crate::args::{Deploy, Undeploy};
+use crate::image::{self, Reference};
+use crate::{operator, output, project, uninstall};
+
+/// What generated manifests call the operator's image.
+const PLACEHOLDER: &str = "controller:latest";
+
+pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
+    let root = project::root(Path::new("."));
+    let reference = args.image.as_deref().map(str::parse::<Reference>).transpose()?;
+    let mut image = None;
+    if !args.skip_build {
+        let program = operator::release(&args.operator)?;
+        manifests(&root, &program)?;
+        let settings = image::Settings { entrypoint: None, user: "65532:65532".into(), labels: Vec::new() };
+        image = Some(image::build(&program, &settings)?);
+    }
+    let mut objects = kustomize::build(&root, &args.directory)?;
+    if let Some(name) = &args.image {
+        set_image(&mut objects, name);
+    }
+    against::block_on(async {
+        let target = Target::connect(&args.target).await?;
+        if let Some(image) = &image {
+            deliver(args, &target, image, reference.as_ref(), &root).await?;
+        }
+        let options = apply::Options {
+            namespace: target.namespace.clone(),
+            dry_run: false,
+            force: true,
+            timeout: Duration::from_secs(args.timeout),
+        };
+        let done = apply::apply(&target.client, objects, &options, report::line(args.output, false)).await?;
+        let code = report::finish(&target, &done, args.output, false);
+        if done.iter().any(apply::Done::failed) || args.no_wait {
+            return Ok(code);
+        }
+        for done in done.iter().filter(|done| done.kind == "Deployment") {
+            let namespace = done.namespace.as_deref().unwrap_or(&target.namespace);
+            rollout::wait(&target.client, namespace, &done.name, Duration::from_secs(args.timeout)).await?;
+            output::note(format_args!("{} is rolled out", done.title()));
+        }
+        Ok(code)
+    })
+}
+
+/// Brings the image to where the cluster gets it from.
+async fn deliver(
+    args: &Deploy,
+    target: &Target,
+    image: &image::Built,
+    reference: Option<&Reference>,
+    root: &Path,
+) -> Result<()> {
+    let default: Reference = PLACEHOLDER.parse()?;
+    let reference = reference.unwrap_or(&default);
+    if args.push {
+        image::push(image, reference).await?;
+        output::note(format_args!("pushed {reference}@{}", image.digest()));
+        return Ok(());
+    }
+    let file = if let Some(file) = &args.file {
+        file.clone()
+    } else {
+        let directory = root.join("target");
+        std::fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        directory.join(format!("{}.tar", reference.short_name()))
+    };
+    image::write(image, reference, &file)?;
+    output::note(format_args!("the image {reference} is in {}", file.display()));
+    let Some(load) = loader(&target.context, &file) else {
+        output::note("the nodes of this cluster must have the image already; --push puts it into a registry instead");
+        return Ok(());
+    };
+    let (program, arguments) = load;
+    let loaded = Command::new(&program).args(&arguments).stdin(Stdio::null()).output();
+    let loaded =
+        loaded.with_context(|| format!("cannot run {program}, which loads images into the cluster's nodes"))?;
+    if !loaded.status.success() {
+        bail!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&loaded.stderr).trim());
+    }
+    output::note(format_args!("loaded the image with {program}"));
+    Ok(())
+}
+
+/// The program that loads a tar file into the nodes of a cluster, by the name that the context has.
+fn loader(context: &str, file: &Path) -> Option<(String, Vec<String>)> {
+    let file = file.display().to_string();
+    if let Some(name) = context.strip_prefix("kind-") {
+        return Some(("kind".into(), ["load", "image-archive", &file, "--name", name].map(str::to_owned).to_vec()));
+    }
+    if let Some(name) = context.strip_prefix("k3d-") {
+        return Some(("k3d".into(), ["image", "import", &file, "--cluster", name].map(str::to_owned).to_vec()));
+    }
+    let name = (context == "minikube").then(|| ["image", "load", &file].map(str::to_owned).to_vec());
+    name.map(|arguments| ("minikube".into(), arguments))
+}
+
+/// Writes the manifests that come from the code, so that what is applied fits the program.
+fn manifests(root: &Path, program: &Path) -> Result<()> {
+    let mut command = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
+    command.args(["manifests", "--write", "--program"]).arg(program).current_dir(root).stdin(Stdio::null());
+    let output = command.output().context("cannot run windlass manifests")?;
+    if !output.status.success() {
+        bail!("windlass manifests: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// Sets the image of the operator's containers.
+fn set_image(objects: &mut [Value], image: &str) {
+    for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
+        let containers = object["spec"]["template"]["spec"]["containers"].as_array_mut();
+        for container in containers.into_iter().flatten() {
+            if container["image"] == PLACEHOLDER || container["name"] == "manager" {
+                container["image"] = image.into();
+            }
+        }
+    }
+}
+
+pub(crate) fn undo(args: &Undeploy) -> Result<ExitCode> {
+    let root: PathBuf = project::root(Path::new("."));
+    let objects = kustomize::build(&root, &args.directory)?;
+    against::block_on(async {
+        let target = Target::connect(&args.target).await?;
+        let (definitions, others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(is_definition);
+        let options = remove::Options {
+            namespace: target.namespace.clone(),
+            timeout: Duration::from_secs(args.timeout),
+            remove_finalizers: args.remove_finalizers,
+        };
+        let mut done = Vec::new();
+        // While the operator runs: it cleans up after its objects.
+        if !args.keep_crds {
+            uninstall::consent(&target, &definitions, args.yes).await?;
+            let report = report::line(args.output, false);
+            done.extend(remove::remove(&target.client, definitions, &options, report).await?);
+        }
+        done.extend(remove::remove(&target.client, others, &options, report::line(args.output, false)).await?);
+        Ok(report::finish(&target, &done, args.output, false))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_the_operators_image_is_set() {
+        let containers = json!([
+            {"name": "manager", "image": "controller:latest"}, {"name": "proxy", "image": "proxy:1"},
+        ]);
+        let mut objects = [json!({"kind": "Deployment", "spec": {"template": {"spec": {"containers": containers}}}})];
+        set_image(&mut objects, "registry.example.com/pets:v1");
+        let containers = &objects[0]["spec"]["template"]["spec"]["containers"];
+        assert_eq!([&containers[0]["image"], &containers[1]["image"]], ["registry.example.com/pets:v1", "proxy:1"]);
+    }
+
+    #[test]
+    fn local_clusters_have_a_program_that_loads_images() {
+        let file = Path::new("a.tar");
+        let (program, arguments) = loader("kind-dev", file).expect("kind");
+        assert_eq!((program.as_str(), arguments.join(" ").as_str()), ("kind", "load image-archive a.tar --name dev"));
+        assert_eq!(loader("k3d-dev", file).expect("k3d").0, "k3d");
+        assert_eq!(loader("minikube", file).expect("minikube").0, "minikube");
+        assert_eq!(loader("windlass-default", file), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! `windlass image build`: an image of a program, without a container engine.
+//!
+//! The image is written as an OCI layout in a tar file, which `docker load`, `podman load`, `ctr images import` and
+//! `kind load image-archive` read, or pushed to a registry. Equal input gives an equal image: files are sorted and carry
+//! no time.
+
+mod elf;
+mod layer;
+mod layout;
+mod reference;
+mod registry;
+mod tar;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::json;
+
+use crate::against;
+use crate::args::{Format, Image, ImageBuild};
+use crate::output;
+
+pub(crate) use layout::Image as Built;
+pub(crate) use reference::Reference;
+
+pub(crate) fn run(args: &Image) -> Result<ExitCode> {
+    match args {
+        Image::Build(args) => build_command(args),
+    }
+}
+
+fn build_command(args: &ImageBuild) -> Result<ExitCode> {
+    let reference: Reference = args.tag.parse()?;
+    let labels = args.label.iter().map(|label| {
+        let (name, value) = label.split_once('=').with_context(|| format!("{label:?} is not NAME=VALUE"))?;
+        Ok((name.to_owned(), value.to_owned()))
+    });
+    let settings = Settings {
+        entrypoint: args.entrypoint.clone(),
+        user: args.user.clone(),
+        labels: labels.collect::<Result<_>>()?,
+    };
+    let image = build(&args.path, &settings)?;
+    let file = match &args.file {
+        Some(file) => Some(file.clone()),
+        None if args.push => None,
+        None => Some(PathBuf::from(format!("{}.tar", reference.short_name()))),
+    };
+    if let Some(file) = &file {
+        write(&image, &reference, file)?;
+    }
+    let pushed = || {
+        against::block_on(async {
+            registry::push(&image, &reference).await?;
+            Ok(ExitCode::SUCCESS)
+        })
+    };
+    if args.push && pushed()? != ExitCode::SUCCESS {
+        bail!("the image was not pushed");
+    }
+    match args.output {
+        Format::Json => output::json(&json!({
+            "image": reference.to_string(), "digest": image.digest(), "file": file, "pushed": args.push,
+            "bytes": image.size(),
+        })),
+        Format::Text => {
+            if let Some(file) = &file {
+                output::line(format_args!("wrote {} to {}", image.digest(), file.display()));
+            }
+            if args.push {
+                output::line(format_args!("pushed {reference}@{}", image.digest()));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What an image says besides its files.
+pub(crate) struct Settings {
+    pub entrypoint: Option<String>,
+    pub user: String,
+    pub labels: Vec<(String, String)>,
+}
+
+/// Builds the image of a program or of a directory.
+pub(crate) fn build(path: &Path, settings: &Settings) -> Result<Built> {
+    let layer = layer::of(path)?;
+    let entrypoint = match (&settings.entrypoint, layer.program.as_ref()) {
+        (Some(entrypoint), _) => entrypoint.clone(),
+        (None, Some(program)) => program.clone(),
+        (None, None) => bail!("{} is a directory; name the program in it with --entrypoint", path.display()),
+    };
+    if !layer.has(&entrypoint) {
+        bail!("the image has no file {entrypoint}");
+    }
+    layout::Image::new(layer, &entrypoint, settings)
+}
+
+/// Writes the image as a tar file, all of it or nothing.
+pub(crate) fn write(image: &Built, reference: &Reference, file: &Path) -> Result<()> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut temporary =
+        tempfile::NamedTempFile::new_in(directory).with_context(|| format!("cannot write {}", file.display()))?;
+    image.write(reference, temporary.as_file_mut())?;
+    temporary.persist(file).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(())
+}
+
+/// Pushes the image to its registry.
+pub(crate) async fn push(image: &Built, reference: &Reference) -> Result<()> {
+    registry::push(image, reference).await
+}
