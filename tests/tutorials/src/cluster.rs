@@ -1,0 +1,109 @@
+//! A cluster of `windlass up` for one tutorial, and the operator that runs beside it.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use futures::StreamExt as _;
+use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::commands::Commands;
+
+/// How long anything may take on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that is stopped with a signal; dropping it kills it.
+pub(crate) struct Process {
+    child: Child,
+    what: &'static str,
+}
+
+impl Process {
+    pub(crate) fn spawn(what: &'static str, command: &mut Command) -> Result<Self> {
+        Ok(Self { child: command.spawn().with_context(|| format!("cannot start the {what}"))?, what })
+    }
+
+    /// Asks it to stop. It must do so in order.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        let pid = Pid::from_raw(i32::try_from(self.child.id())?).context("a process has a number")?;
+        kill_process(pid, Signal::INT)?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "the {} did not stop in order: {status}", self.what);
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A cluster that keeps everything in memory.
+pub(crate) struct Cluster {
+    process: Process,
+    pub kubeconfig: PathBuf,
+    client: kube::Client,
+}
+
+impl Cluster {
+    pub(crate) async fn start(commands: &Commands, project: &Path) -> Result<Self> {
+        let kubeconfig = project.with_extension("kubeconfig");
+        let args = format!("up --foreground --ephemeral --listen 127.0.0.1:0 --kubeconfig {}", kubeconfig.display());
+        let mut command = commands.windlass(project, &args);
+        let mut process = Process::spawn("cluster", command.env("RUST_LOG", "warn").stdout(Stdio::piped()))?;
+        let stdout = process.child.stdout.take().context("the output is piped")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        ensure!(line.starts_with("ready "), "the cluster did not start: {line}");
+        let client = windlass::config::Loader::default().kubeconfig(&kubeconfig).client().await?;
+        Ok(Self { process, kubeconfig, client })
+    }
+
+    /// Waits until an object is as it should be.
+    pub(crate) async fn wait_for(
+        &self,
+        (api_version, kind): (&str, &str),
+        (namespace, name): (Option<&str>, &str),
+        what: &str,
+        condition: impl Fn(&DynamicObject) -> bool,
+    ) -> Result<()> {
+        let (group, version) = api_version.split_once('/').context("a group and a version")?;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        };
+        let seen = async {
+            let fields = format!("metadata.name={name}");
+            let list = api.list(&ListParams::default().fields(&fields)).await?;
+            if list.items.iter().any(&condition) {
+                return Ok(());
+            }
+            let revision = list.metadata.resource_version.unwrap_or_default();
+            let mut events = Box::pin(api.watch(&WatchParams::default().fields(&fields), &revision).await?);
+            while let Some(event) = events.next().await {
+                if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event?
+                    && condition(&object)
+                {
+                    return Ok(());
+                }
+            }
+            bail!("the watch ended")
+        };
+        match tokio::time::timeout(PATIENCE, seen).await {
+            Ok(seen) => seen.with_context(|| format!("{kind} {name}: {what}")),
+            Err(_) => bail!("{kind} {name} is not in time: {what}"),
+        }
+    }
+
+    pub(crate) fn stop(self) -> Result<()> {
+        self.process.stop()
+    }
+}

@@ -1,0 +1,59 @@
+//! Walks tutorials from an empty directory to an operator that reconciles, with the `windlass` command alone; and
+//! generates projects with many combinations of options and has the compiler check them.
+//!
+//! Everything is compiled into one target directory, so that dependencies are compiled once. The operators of the
+//! tutorials run outside of their cluster as a ServiceAccount with the roles that `windlass manifests` writes.
+#![allow(clippy::print_stdout, reason = "a program for people and CI logs")]
+
+mod cluster;
+mod combinations;
+mod commands;
+mod tutorial;
+mod workspace;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+
+use commands::Commands;
+
+#[derive(Parser)]
+struct Args {
+    /// The program to test
+    #[arg(long, default_value = "target/debug/windlass")]
+    windlass: PathBuf,
+    /// Where projects are generated; what is there is deleted
+    #[arg(long, default_value = "target/tutorials")]
+    directory: PathBuf,
+    /// The versions of dependencies that projects use
+    #[arg(long, default_value = "Cargo.lock")]
+    lock: PathBuf,
+    /// Walk only these tutorials, and skip the combinations
+    names: Vec<String>,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let started = Instant::now();
+    if args.directory.exists() {
+        std::fs::remove_dir_all(&args.directory).context("cannot delete the projects of the last run")?;
+    }
+    std::fs::create_dir_all(&args.directory)?;
+    let commands = Commands::new(&args.windlass, &args.directory, &args.lock)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for tutorial in tutorial::ALL {
+        if args.names.is_empty() || args.names.iter().any(|name| name == tutorial.name) {
+            let started = Instant::now();
+            let walked = runtime.block_on(tutorial.walk(&commands));
+            walked.with_context(|| format!("the tutorial {:?} fails", tutorial.name))?;
+            println!("tutorial {}: {} s", tutorial.name, started.elapsed().as_secs());
+        }
+    }
+    if args.names.is_empty() {
+        workspace::check(&commands)?;
+    }
+    println!("done in {} s", started.elapsed().as_secs());
+    Ok(())
+}

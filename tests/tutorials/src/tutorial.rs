@@ -1,0 +1,141 @@
+//! The tutorials: what is typed, and what is seen.
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::DynamicObject;
+
+use crate::cluster::{Cluster, Process};
+use crate::commands::Commands;
+
+/// A project from an empty directory to an operator that reconciles the sample.
+pub(crate) struct Tutorial {
+    pub name: &'static str,
+    /// What is typed to make the project.
+    commands: &'static [&'static str],
+    api_version: &'static str,
+    kind: &'static str,
+    webhooks: bool,
+}
+
+pub(crate) const ALL: [Tutorial; 5] = [
+    Tutorial {
+        name: "guestbook",
+        commands: &[
+            "init --domain my.domain",
+            "create api --group webapp --version v1 --kind Guestbook --resource --controller",
+            "create webhook --group webapp --version v1 --kind Guestbook --defaulting --programmatic-validation",
+        ],
+        api_version: "webapp.my.domain/v1",
+        kind: "Guestbook",
+        webhooks: true,
+    },
+    Tutorial {
+        name: "tsi-controller",
+        commands: &[
+            "init --domain tiduyun.com --repo git.tiduyun.com/tsi-controller",
+            "create api --group tsi --version v1alpha1 --kind IPPool",
+        ],
+        api_version: "tsi.tiduyun.com/v1alpha1",
+        kind: "IPPool",
+        webhooks: false,
+    },
+    Tutorial {
+        name: "myk8soperator",
+        commands: &[
+            "init --repo myk8soperator",
+            "create api --group ajd --version v1 --kind Home",
+            "create webhook --group ajd --version v1 --kind Home --defaulting --programmatic-validation",
+        ],
+        api_version: "ajd.my.domain/v1",
+        kind: "Home",
+        webhooks: true,
+    },
+    Tutorial {
+        name: "app-controller-demo",
+        commands: &[
+            "init --domain example.com",
+            "create api --group appcontroller --version v1alpha1 --kind AppService --resource=true --controller=true",
+        ],
+        api_version: "appcontroller.example.com/v1alpha1",
+        kind: "AppService",
+        webhooks: false,
+    },
+    Tutorial {
+        name: "petstore-operator",
+        commands: &[
+            "init --domain example.com --repo github.com/Go-for-DevOps/chapter/14/petstore-operator",
+            "create api --group petstore --version v1alpha1 --kind Pet --resource --controller",
+        ],
+        api_version: "petstore.example.com/v1alpha1",
+        kind: "Pet",
+        webhooks: false,
+    },
+];
+
+impl Tutorial {
+    pub(crate) async fn walk(&self, commands: &Commands) -> Result<()> {
+        let project = commands.empty(self.name)?;
+        for command in self.commands {
+            commands.succeeds(&project, command)?;
+        }
+        commands.succeeds(&project, "manifests --write")?;
+        commands.succeeds(&project, "manifests --check")?;
+
+        let cluster = Cluster::start(commands, &project).await?;
+        let config = format!("--kubeconfig {}", cluster.kubeconfig.display());
+        let installed = commands.succeeds(&project, &format!("install {config}"))?;
+        ensure!(installed.contains(" created"), "the kind is new: {installed}");
+
+        let operator = self.run(commands, &project, &config)?;
+        if self.webhooks {
+            self.wait_for_webhooks(&cluster).await?;
+        }
+        let applied = commands.succeeds(&project, &format!("apply -f config/samples {config}"))?;
+        let sample = format!("{}-sample", self.kind.to_lowercase());
+        ensure!(applied.contains(&format!("/{sample} created")), "the sample is new: {applied}");
+        let object = (Some("default"), sample.as_str());
+        cluster.wait_for((self.api_version, self.kind), object, "its status says Ready", is_ready).await?;
+
+        let said = commands.fails(&project, &format!("uninstall {config}"))?;
+        ensure!(said.contains(&format!("1 {}: default/{sample}", self.kind)), "what would be lost is said: {said}");
+        // The operator runs, so that its finalizer goes.
+        commands.succeeds(&project, &format!("uninstall --yes {config}"))?;
+        operator.stop()?;
+        cluster.stop()
+    }
+
+    /// Runs the operator as it is deployed: with its own permissions only, electing a leader and serving metrics.
+    fn run(&self, commands: &Commands, project: &std::path::Path, config: &str) -> Result<Process> {
+        let args = format!(
+            "run --as-service-account --namespace {}-system {config} -- --leader-elect \
+             --metrics-bind-address=127.0.0.1:0 --health-probe-bind-address=127.0.0.1:0",
+            self.name
+        );
+        Process::spawn("operator", &mut commands.windlass(project, &args))
+    }
+
+    /// Waits until the API server calls the operator.
+    async fn wait_for_webhooks(&self, cluster: &Cluster) -> Result<()> {
+        for phase in ["Mutating", "Validating"] {
+            let name = format!("{}-{}-webhook-configuration", self.name, phase.to_lowercase());
+            let kind = format!("{phase}WebhookConfiguration");
+            let version = ("admissionregistration.k8s.io/v1", kind.as_str());
+            cluster.wait_for(version, (None, &name), "its webhooks are registered", has_webhooks).await?;
+        }
+        Ok(())
+    }
+}
+
+fn is_ready(object: &DynamicObject) -> bool {
+    let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+fn has_webhooks(object: &DynamicObject) -> bool {
+    let webhooks = object.data["webhooks"].as_array().context("none").ok();
+    let is_direct = |webhook: &serde_json::Value| {
+        let config = &webhook["clientConfig"];
+        config["url"].as_str().is_some_and(|url| url.starts_with("https://127.0.0.1:"))
+            && config["caBundle"].is_string()
+    };
+    webhooks.is_some_and(|webhooks| !webhooks.is_empty() && webhooks.iter().all(is_direct))
+}
