@@ -225,7 +225,12 @@ fn group(name: &str) -> Result<(), String> {
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
         return Err("begins with a digit".into());
     }
-    not_reserved(&module(name))
+    not_reserved(&group_module(name))
+}
+
+/// The Rust module of a group. The group of Pods and Services has a crate's name and gets another one.
+fn group_module(name: &str) -> String {
+    if name == "core" { "core_group".to_owned() } else { module(name) }
 }
 
 fn version(name: &str) -> Result<(), String> {
@@ -350,7 +355,7 @@ impl Kind {
 impl Group {
     /// The Rust module of the group: `my_group`.
     pub fn module(&self) -> String {
-        module(&self.0)
+        group_module(&self.0)
     }
 }
 
@@ -443,6 +448,13 @@ mod tests {
     fn refused<T>(result: Result<T, NameError>, part: &str) {
         let Err(error) = result else { panic!("not refused: {part}") };
         assert!(error.to_string().contains(part), "{part:?} is not in: {error}");
+    }
+
+    #[test]
+    fn the_core_group_is_a_group_with_another_module() {
+        assert_eq!(Group::new("core").unwrap().module(), "core_group");
+        assert_eq!(Group::new("my-group.sub").unwrap().module(), "my_group_sub");
+        refused(Group::new("std"), "generated code uses itself");
     }
 
     #[test]
