@@ -35,7 +35,9 @@ pub fn certificates(namespace: &str, directory: Option<PathBuf>) -> Certificates
     if let Some(directory) = directory {
         return Certificates::directory(directory);
     }
-    let own = SelfManaged::new(namespace).register("«name»");
-    let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    Certificates::self_managed(if in_cluster { own.service("«name»-webhook-service") } else { own.directly() })
+    let mut own = SelfManaged::new(namespace).register("«name»").directly();
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        own = own.service("«name»-webhook-service");
+    }
+    Certificates::self_managed(own)
 }
