@@ -1,7 +1,10 @@
 //! The tutorials: what is typed, and what is seen.
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result, ensure};
 use kube::api::DynamicObject;
+use serde_json::Value;
 
 use crate::cluster::{Cluster, Process};
 use crate::commands::Commands;
@@ -33,6 +36,7 @@ pub(crate) const ALL: [Tutorial; 5] = [
         commands: &[
             "init --domain tiduyun.com --repo git.tiduyun.com/tsi-controller",
             "create api --group tsi --version v1alpha1 --kind IPPool",
+            "generate client",
         ],
         api_version: "tsi.tiduyun.com/v1alpha1",
         kind: "IPPool",
@@ -97,14 +101,40 @@ impl Tutorial {
 
         let said = commands.fails(&project, &format!("uninstall {config}"))?;
         ensure!(said.contains(&format!("1 {}: default/{sample}", self.kind)), "what would be lost is said: {said}");
+        self.check_role(&cluster, &project).await?;
         // The operator runs, so that its finalizer goes.
         commands.succeeds(&project, &format!("uninstall --yes {config}"))?;
         operator.stop()?;
+        self.deploy(commands, &project, &config)?;
         cluster.stop()
     }
 
+    /// The operator ran with the very rules that `windlass manifests` has written.
+    async fn check_role(&self, cluster: &Cluster, project: &Path) -> Result<()> {
+        let text = std::fs::read_to_string(project.join("config/rbac/role.yaml"))?;
+        let written: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+        let role = written.iter().find(|role| role["kind"] == "ClusterRole").context("a ClusterRole is written")?;
+        let kind = ("rbac.authorization.k8s.io/v1", "ClusterRole");
+        let same = |used: &DynamicObject| used.data["rules"] == role["rules"];
+        cluster.wait_for(kind, (None, self.name), "its rules are those of config/rbac/role.yaml", same).await
+    }
+
+    /// Installs the operator in the cluster, from `config/` and from a bundle. There is no node to run it.
+    fn deploy(&self, commands: &Commands, project: &Path, config: &str) -> Result<()> {
+        let image = format!("registry.example.com/{}:v1", self.name);
+        let deployed =
+            commands.succeeds(project, &format!("deploy --skip-build --no-wait --image {image} {config}"))?;
+        ensure!(deployed.contains("-controller-manager created"), "the operator is new: {deployed}");
+        let gone = commands.succeeds(project, &format!("undeploy --yes {config}"))?;
+        ensure!(gone.contains("-controller-manager deleted"), "the operator is gone: {gone}");
+        commands.succeeds(project, &format!("manifests bundle --image {image}"))?;
+        let installed = commands.succeeds(project, &format!("bundle run --no-wait {config}"))?;
+        ensure!(installed.contains("-controller-manager created"), "the operator is new: {installed}");
+        Ok(())
+    }
+
     /// Runs the operator as it is deployed: with its own permissions only, electing a leader and serving metrics.
-    fn run(&self, commands: &Commands, project: &std::path::Path, config: &str) -> Result<Process> {
+    fn run(&self, commands: &Commands, project: &Path, config: &str) -> Result<Process> {
         let args = format!(
             "run --as-service-account --namespace {}-system {config} -- --leader-elect \
              --metrics-bind-address=127.0.0.1:0 --health-probe-bind-address=127.0.0.1:0",
@@ -132,7 +162,7 @@ fn is_ready(object: &DynamicObject) -> bool {
 
 fn has_webhooks(object: &DynamicObject) -> bool {
     let webhooks = object.data["webhooks"].as_array().context("none").ok();
-    let is_direct = |webhook: &serde_json::Value| {
+    let is_direct = |webhook: &Value| {
         let config = &webhook["clientConfig"];
         config["url"].as_str().is_some_and(|url| url.starts_with("https://127.0.0.1:"))
             && config["caBundle"].is_string()
