@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use windlass_scaffold::manifests::is_definition;
 use windlass_scaffold::scaffold::{self, ScaffoldError};
-use windlass_scaffold::{Project, Tree, bundle, chart, kustomize, package, write};
+use windlass_scaffold::{Plan, Project, Tree, bundle, chart, kustomize, package, write};
 
 use crate::args::{ManifestKind, Manifests};
 use crate::{output, project};
@@ -26,9 +26,11 @@ pub(super) fn run(args: &Manifests) -> Result<ExitCode> {
         ManifestKind::Chart => ("chart", helm(&root, &project, &objects, args)?),
         _ => ("bundle", olm(&root, &project, &objects, args)?),
     };
-    // Nobody edits the one file: it is what `kubectl apply` is given.
-    let force = args.force || args.kind == ManifestKind::Install;
-    let plan = package::plan(&root, name, &tree, force)?;
+    let plan = match args.kind {
+        // Nobody edits the one file: it is what `kubectl apply` is given.
+        ManifestKind::Install => Plan::new(&root, &Tree::default(), &tree, true)?,
+        _ => package::plan(&root, name, &tree, args.force)?,
+    };
     if !plan.conflicts.is_empty() {
         return Err(ScaffoldError::Conflicts(plan.conflicts).into());
     }

@@ -151,6 +151,9 @@ fn a_project_becomes_a_file_a_chart_and_a_bundle() {
         assert!(installer.contains(part), "{part} is not in\n{installer}");
     }
     assert!(read("dist/crds.yaml").contains("guestbooks.webapp.my.domain"));
+    assert_eq!(sandbox.succeeds("manifests install --image example.com/guestbook:v1").trim(), "up to date");
+    sandbox.succeeds("manifests install --image example.com/guestbook:v2");
+    assert!(read("dist/install.yaml").contains("image: example.com/guestbook:v2"));
     assert!(
         sandbox.succeeds("manifests chart --image example.com/guestbook:v1").contains("create dist/chart/Chart.yaml")
     );
