@@ -288,7 +288,7 @@ fn controller(name: &str) -> Result<(), String> {
 }
 
 /// Crates and modules that generated code names: one of the project's own would hide them.
-const USED_AS_MODULES: [&str; 17] = [
+const USED_AS_MODULES: [&str; 18] = [
     "alloc",
     "api",
     "clap",
@@ -305,6 +305,7 @@ const USED_AS_MODULES: [&str; 17] = [
     "tracing",
     "tracing_subscriber",
     "windlass",
+    "windlass_crd",
     "windlass_testing",
 ];
 

@@ -47,7 +47,7 @@ pub fn render(project: &Project) -> Tree {
 /// What every template may use.
 fn common(project: &Project) -> Value {
     let settings = project.settings();
-    let (windlass, windlass_testing) = dependencies(&settings.windlass);
+    let (windlass, windlass_crd, windlass_testing) = dependencies(&settings.windlass);
     context! {
         name => project.project_name.as_str(),
         crate => project.project_name.module(),
@@ -61,6 +61,7 @@ fn common(project: &Project) -> Value {
         declared => project.resources.iter().any(|resource| resource.api.is_some()),
         external => external(project),
         windlass,
+        windlass_crd,
         windlass_testing,
     }
 }
@@ -74,7 +75,7 @@ fn external(project: &Project) -> Vec<&str> {
 }
 
 /// The lines of `[workspace.dependencies]` for our crates.
-fn dependencies(source: &Source) -> (String, String) {
+fn dependencies(source: &Source) -> (String, String, String) {
     let of = |name: &str| match source {
         Source::Version(version) => format!("version = {version:?}"),
         Source::Path(path) => format!("path = {:?}", format!("{path}/crates/{name}")),
@@ -82,7 +83,8 @@ fn dependencies(source: &Source) -> (String, String) {
     };
     // The operator, as a program, says which Kubernetes version the types are of.
     let windlass = format!("{{ {}, features = [\"v1_36\"] }}", of("windlass"));
-    (windlass, format!("{{ {} }}", of("windlass-testing")))
+    let plain = |name: &str| format!("{{ {} }}", of(name));
+    (windlass, plain("windlass-crd"), plain("windlass-testing"))
 }
 
 fn spdx(license: License) -> Option<&'static str> {

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use windlass_crd as crd;
 
 /// The desired state of a «kind».
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 %% endif
     status = "«kind»Status",
     derive = "PartialEq",
+    crates(schemars = "windlass_crd::schemars"),
 %% if protected
     annotation("api-approved.kubernetes.io", "unapproved, experimental-only"),
 %% endif
@@ -39,6 +41,6 @@ pub struct «kind»Spec {
 pub struct «kind»Status {
     /// `Ready` says whether the «kind» is as its spec asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(transform = crd::list_map(["type"]))]
     pub conditions: Vec<Condition>,
 }
