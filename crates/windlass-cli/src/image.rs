@@ -11,6 +11,7 @@ mod reference;
 mod registry;
 mod tar;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -100,8 +101,10 @@ pub(crate) fn build(path: &Path, settings: &Settings) -> Result<Built> {
 /// Writes the image as a tar file, all of it or nothing.
 pub(crate) fn write(image: &Built, reference: &Reference, file: &Path) -> Result<()> {
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut temporary =
-        tempfile::NamedTempFile::new_in(directory).with_context(|| format!("cannot write {}", file.display()))?;
+    // Others may read it, as the user's umask says: it goes to container engines that run as another user.
+    let readable = std::fs::Permissions::from_mode(0o644);
+    let temporary = tempfile::Builder::new().permissions(readable).tempfile_in(directory);
+    let mut temporary = temporary.with_context(|| format!("cannot write {}", file.display()))?;
     image.write(reference, temporary.as_file_mut())?;
     temporary.persist(file).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(())

@@ -2,6 +2,7 @@
 
 mod registry;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -40,6 +41,9 @@ fn the_image_of_a_program_runs_with_nothing_else() {
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(said["image"], "docker.io/me/zoo:v1");
     assert_eq!(said["file"], "zoo.tar");
+    let mode = std::fs::metadata(sandbox.path("zoo.tar")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o400, 0o400);
+    assert_eq!(mode & 0o133, 0, "a file that others may read, not change or run: {mode:o}");
     let config = unpack(&sandbox, "zoo.tar");
     assert_eq!(config["config"]["Entrypoint"][0], "/true");
     assert_eq!(config["config"]["User"], "65532:65532");
@@ -77,7 +81,6 @@ fn a_directory_becomes_an_image() {
 }
 
 fn script(path: &Path) {
-    use std::os::unix::fs::PermissionsExt as _;
     std::fs::write(path, "#!/bin/sh\n").unwrap();
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
