@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use kube::api::{Api, PostParams};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windlass::manager::ManagerBuilder;
 use windlass::webhook::{Certificates, SelfManaged, Webhooks};
-use windlass::{CachedClient, Manager};
+use windlass::{CachedClient, Manager, ObjectKey};
 use windlass_cluster::{Cluster, Controllers};
 
 use crate::Options;
@@ -127,8 +126,9 @@ impl Env {
     ///
     /// # Panics
     /// When the server refuses the definition.
-    pub async fn install<K: CustomResourceExt>(&self) {
-        self.install_crd(K::crd()).await;
+    #[track_caller]
+    pub fn install<K: CustomResourceExt>(&self) -> impl Future<Output = ()> {
+        self.install_crd(K::crd())
     }
 
     /// Installs any definition, such as one with several versions, and waits until it is served.
@@ -157,11 +157,15 @@ impl Env {
     ///
     /// # Panics
     /// When the server refuses the definition.
-    pub async fn install_crd(&self, definition: CustomResourceDefinition) {
-        let definitions: Api<CustomResourceDefinition> = Api::all(self.harness().clone());
-        let made = definitions.create(&PostParams::default(), &definition).await;
-        let made = made.unwrap_or_else(|error| panic!("the definition was refused: {error}"));
-        self.wait_for_condition::<CustomResourceDefinition>(&made, "Established", true).await;
+    #[track_caller]
+    pub fn install_crd(&self, definition: CustomResourceDefinition) -> impl Future<Output = ()> {
+        let key = ObjectKey::of(&definition);
+        let established = self.wait_for_condition::<CustomResourceDefinition>(key, "Established", true);
+        let created = self.create(definition);
+        async move {
+            created.await;
+            established.await;
+        }
     }
 
     /// The same webhooks, ready for a manager of this environment: served on a free port of the loopback interface, with

@@ -213,7 +213,7 @@ impl Caches {
     }
 
     /// Stops watching a kind, for all its readers, for example when its definition was deleted. Existing listers keep
-    /// what they know and learn nothing more; controllers and handlers are told of no more changes. A new lister
+    /// what they know and learn nothing more; controllers and handlers receive no more changes. A new lister
     /// starts a new watch.
     pub fn forget<K: Object>(&self, dt: &K::DynamicType) {
         self.inner.forget(&Kind::of::<K>(dt));

@@ -152,7 +152,7 @@ impl InformerFactory {
     }
 
     /// Waits until all informers made so far have been filled: their caches hold everything that existed. Handlers may
-    /// not have been told of all of it yet.
+    /// not have been called for all of it yet.
     ///
     /// The error names the kinds that are missing, each with the reason. A missing permission is an error at once,
     /// everything else after the [timeout](InformerFactoryBuilder::sync_timeout). The informers keep trying, so waiting

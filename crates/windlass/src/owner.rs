@@ -57,8 +57,8 @@ pub enum OwnerError {
         /// The object's namespace; empty when it has none.
         object: String,
     },
-    /// A namespaced owner cannot own what is in no namespace: whoever looks for the owner, as the
-    /// garbage collector does, looks where the object is.
+    /// A namespaced owner cannot own what is in no namespace: the garbage collector looks for the owner in the
+    /// namespace of the object.
     #[error("owner in namespace {owner:?} cannot own {object:?}, which is in no namespace")]
     NoNamespace {
         /// The owner's namespace.

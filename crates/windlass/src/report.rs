@@ -12,26 +12,31 @@ pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut said = self.0.to_string();
-        f.write_str(&said)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            if let Some(text) = text(error) {
+        let mut said = String::new();
+        let mut error = Some(self.0);
+        while let Some(current) = error {
+            if let Some(text) = text(current) {
                 if !said.contains(&text) {
-                    write!(f, ": {text}")?;
+                    write!(f, "{}{text}", if said.is_empty() { "" } else { ": " })?;
                 }
                 said.push_str(&text);
             }
-            cause = error.source();
+            error = current.source();
         }
         Ok(())
     }
 }
 
-/// The message of a cause; `None` for one that only wraps others. kube's own messages repeat the whole `Status`, field
+/// The client's error, if this is one. The library's errors keep it in a box, which is a type of its own.
+pub(crate) fn kube_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kube::Error> {
+    let boxed = || error.downcast_ref::<Box<kube::Error>>().map(|error| &**error);
+    error.downcast_ref::<kube::Error>().or_else(boxed)
+}
+
+/// The message of an error; `None` for one that only wraps others. kube's own messages repeat the whole `Status`, field
 /// by field.
 fn text(error: &(dyn Error + 'static)) -> Option<String> {
-    match error.downcast_ref::<kube::Error>() {
+    match kube_error(error) {
         Some(kube::Error::Api(status)) => Some(status.message.clone()),
         Some(kube::Error::Service(_)) => None,
         _ if error.is::<kube::core::Status>() || error.is::<Box<kube::core::Status>>() => None,

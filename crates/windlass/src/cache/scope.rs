@@ -44,8 +44,8 @@ impl Scope {
         self
     }
 
-    /// Only objects whose labels match: text as in `kubectl get -l`, or one of the other forms of [`Labels`]. The server
-    /// refuses text that is no selector, and the first read says so.
+    /// Only objects whose labels match: text as in `kubectl get -l`, or one of the other forms of [`Labels`]. What is no
+    /// selector is an error of the first read.
     #[must_use]
     pub fn labels(mut self, selector: impl Into<Labels>) -> Self {
         self.labels = Some(selector.into());

@@ -15,8 +15,8 @@ use crate::shard::Slots;
 /// While the controller does not run (the manager has not started it, or another replica leads),
 /// keys are not taken: a controller that starts reconciles everything anyway. Nor are, of a
 /// [sharded](crate::shard) controller, keys of shards that other replicas hold: only those replicas
-/// can reconcile them, so tell all replicas, or write something that the controller watches. A key
-/// that all replicas are told of is not lost while its shard changes hands: those that do not hold it
+/// can reconcile them, so add the key in all replicas, or write something that the controller watches. A key
+/// that is added in all replicas is not lost while its shard changes hands: those that do not hold it
 /// remember it for two lease durations, and the replica that takes the shard reconciles it, perhaps once more
 /// than needed. That is not so for keys that are to be reconciled later.
 ///

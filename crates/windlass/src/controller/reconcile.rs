@@ -10,6 +10,7 @@ use super::Context;
 use crate::client::ClientError;
 use crate::key::ObjectKey;
 use crate::object::Object;
+use crate::report::{Chain, kube_error};
 
 /// Brings the world closer to what one object asks for.
 ///
@@ -50,7 +51,7 @@ pub trait Reconcile<K: Object>: Send + Sync + 'static {
     /// The key was to be reconciled, but there is no such object: it was deleted, it has left the controller's
     /// scope, or something named a key that never was. Does nothing unless implemented.
     ///
-    /// A process that was not running when an object was deleted is not told of the deletion. What must be
+    /// A process that was not running when an object was deleted does not learn of the deletion. What must be
     /// cleaned up in any case needs a [finalizer](crate::finalizer) or an [owner reference](crate::owner).
     fn gone(&self, key: ObjectKey, ctx: Context) -> impl Future<Output = crate::Result> + Send {
         let _ = (key, ctx);
@@ -196,7 +197,7 @@ impl ReconcileError {
             if let Some(client) = current.downcast_ref::<ClientError>() {
                 return client.is_conflict();
             }
-            if let Some(kube::Error::Api(status)) = current.downcast_ref::<kube::Error>() {
+            if let Some(kube::Error::Api(status)) = kube_error(current) {
                 return status.is_conflict();
             }
             error = current.source();
@@ -219,20 +220,7 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for ReconcileErr
 impl std::fmt::Display for ReconcileError {
     /// The error and its causes, on one line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = self.source.to_string();
-        f.write_str(&text)?;
-        let mut said = text;
-        let mut cause = self.source.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
-            // Many errors repeat their cause in their own message.
-            if !said.contains(&text) {
-                write!(f, ": {text}")?;
-            }
-            said = text;
-            cause = error.source();
-        }
-        Ok(())
+        std::fmt::Display::fmt(&Chain(&*self.source), f)
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) type Accepts<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), serde_json:
 
 /// Decoding attempts for one document, and how many bytes they may read in total: a document with ever more places to
 /// repair must not stop everything else.
-const ATTEMPTS: usize = 256;
+const ATTEMPTS: usize = 4096;
 const BYTES: usize = 64 << 20;
 
 /// Zero values as Go has them, in the order in which they are tried.

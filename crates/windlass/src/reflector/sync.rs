@@ -166,6 +166,12 @@ impl Reflector {
         });
     }
 
+    /// There is nothing to ask the server for.
+    pub(super) fn cannot_list(&self, reason: String) {
+        tracing::error!(kind = %self.describe(), %reason, "the kind is not watched");
+        self.sync.send_modify(|state| state.last_error = Some(reason));
+    }
+
     pub(super) fn report(&self, error: &kube::Error) {
         let kind = self.describe();
         let reason = explain(error);
@@ -190,7 +196,10 @@ fn explain(error: &kube::Error) -> String {
             let hint = match status.code {
                 401 => " (the credentials are not accepted)",
                 403 => " (grant list and watch on this kind to the operator's account)",
-                404 => " (is the CustomResourceDefinition installed?)",
+                404 => {
+                    " (is the CustomResourceDefinition installed? a cluster-scoped kind known only at run time needs \
+                    Scope::cluster_scoped)"
+                }
                 _ => "",
             };
             format!("{}{hint}", status.message)

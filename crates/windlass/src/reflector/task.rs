@@ -12,6 +12,7 @@ use super::machine::{Failure, Machine, Phase, Signal, Step};
 use super::source::{EventStream, ListWatch, Part};
 use super::{Reflector, Store};
 use crate::object::parse_version;
+use crate::selector::Labels;
 
 /// How much longer than the server's own limit a silent stream is believed to be alive.
 const IDLE_MARGIN: Duration = Duration::from_secs(10);
@@ -31,6 +32,10 @@ const LONGEST_RESYNC: Duration = Duration::from_secs(50 * 365 * 24 * 3600);
 
 /// Runs for ever; stopping is the caller's business (every await here may be dropped).
 pub(super) async fn run(reflector: &Reflector, source: &dyn ListWatch) {
+    if let Some(Err(reason)) = reflector.labels.as_ref().map(Labels::check) {
+        reflector.cannot_list(reason);
+        return std::future::pending().await;
+    }
     let mut machine = Machine::new();
     let mut stream: Option<Open> = None;
     let mut resync = reflector.resync.map(Resync::new);

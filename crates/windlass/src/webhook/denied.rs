@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::Warnings;
 use crate::client::ClientError;
 use crate::object::Object;
+use crate::report::kube_error;
 
 /// Why a request is refused. The user who made it reads this.
 ///
@@ -89,7 +90,7 @@ fn answered(error: &(dyn std::error::Error + 'static)) -> Option<Status> {
         if let Some(client) = current.downcast_ref::<ClientError>() {
             return client.status().cloned();
         }
-        if let Some(kube::Error::Api(status)) = current.downcast_ref::<kube::Error>() {
+        if let Some(kube::Error::Api(status)) = kube_error(current) {
             return Some((**status).clone());
         }
         error = current.source();

@@ -3,7 +3,9 @@
 //! With `ENABLE_WEBHOOKS=false` an operator serves none. If it, or `kubectl apply`, has registered them before, API
 //! servers go on calling an address where nothing answers, and every write of the kind fails. That is said in the log.
 
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
@@ -12,6 +14,7 @@ use super::Webhooks;
 use super::admission::Phase;
 use super::certificates::Source;
 use super::inject::Configuration;
+use crate::report::Chain;
 
 impl Webhooks {
     /// Warns of every configuration and definition that has API servers call these webhooks. What cannot be read is
@@ -44,28 +47,41 @@ impl Webhooks {
         }
     }
 
-    /// Kind and name of the configurations that hold these webhooks: by the name they are registered under, or by
-    /// where they lead.
+    /// Kind and name of the configurations that hold these webhooks: by the name they are registered under, by where
+    /// they lead or, if it is not known how API servers reach this process, by the names of the webhooks.
     async fn registered<K: Configuration>(&self, client: &kube::Client, phase: Phase) -> Vec<(String, String)> {
+        let names: Vec<&str> =
+            self.admissions.iter().filter(|hook| hook.phase == phase).map(|hook| hook.name.as_str()).collect();
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let (own, reach) = match &self.certificates.0 {
+            Source::SelfManaged(settings) => (settings.registered_as(), settings.reach.as_ref()),
+            Source::Files { .. } => (None, None),
+        };
         let api: Api<K> = Api::all(client.clone());
-        let Source::SelfManaged(settings) = &self.certificates.0 else { return Vec::new() };
-        let own = settings.registered_as().map(|name| phase.configuration(name));
-        let found = match own {
-            Some(name) => api.get_opt(&name).await.map(|found| found.into_iter().collect()),
+        let found: Result<Vec<K>, _> = match own {
+            Some(name) => api.get_opt(&phase.configuration(name)).await.map(|found| found.into_iter().collect()),
             None => api.list(&ListParams::default()).await.map(|list| list.items),
         };
-        let leads_here = |configuration: &K| {
-            configuration.webhooks().iter().any(|(_, client)| {
-                let service =
-                    client.service.as_ref().map(|service| (service.namespace.as_str(), service.name.as_str()));
-                let elsewhere = |reach: &super::Reach| !reach.leads_here(service, client.url.as_deref());
-                // Under a name of one's own, whatever is there was registered.
-                settings.registered_as().is_some() || !settings.reach.as_ref().is_none_or(elsewhere)
-            })
+        let kind = K::kind(&()).into_owned();
+        let found = found.unwrap_or_else(|error| {
+            let error = Chain(&error);
+            tracing::info!(kind, %error, "webhooks are disabled; whether API servers are to call them cannot be read");
+            Vec::new()
+        });
+        let is_own = |(name, client): &(&str, &WebhookClientConfig)| match (own, reach) {
+            // Under a name of one's own, whatever is there was registered.
+            (Some(_), _) => true,
+            (None, Some(reach)) => {
+                let service = client.service.as_ref();
+                let service = service.map(|service| (service.namespace.as_str(), service.name.as_str()));
+                reach.leads_here(service, client.url.as_deref())
+            }
+            (None, None) => names.contains(name),
         };
-        let found: Vec<K> = found.unwrap_or_default();
-        let named = |configuration: &K| (K::kind(&()).into_owned(), configuration.name_any());
-        found.iter().filter(|configuration| leads_here(configuration)).map(named).collect()
+        let held = found.iter().filter(|configuration| configuration.webhooks().iter().any(is_own));
+        held.map(|configuration| (kind.clone(), configuration.name_any())).collect()
     }
 }
 
@@ -82,31 +98,34 @@ mod tests {
     async fn configurations_of_disabled_webhooks_are_found() {
         let server = windlass_server::Server::builder().start().await.unwrap();
         let client = kube::Client::new(server.service(), "default");
-        let webhooks = |settings| {
+        let webhooks = |certificates| {
             let rule = serde_json::json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
                 "operations": ["CREATE"]});
             let validate = Admission::validating_raw("/validate", from_fn(|_| async { Response::allowed() }));
             let validate = validate.name("validate.example.com").rule(serde_json::from_value(rule).unwrap());
-            let certificates = Certificates::self_managed(settings);
             Webhooks::new().certificates(certificates).admission(validate).enabled(false)
         };
         let reach = Reach::service("default", "webhook-service");
-        let mut configuration =
-            webhooks(SelfManaged::new("default")).validating_configuration("theirs", &reach, "").unwrap();
+        let mut configuration = webhooks(Certificates::self_managed(SelfManaged::new("default")))
+            .validating_configuration("theirs", &reach, "")
+            .unwrap();
         let api = Api::all(client.clone());
         for name in ["theirs", "own-validating-webhook-configuration"] {
             configuration.metadata.name = Some(name.to_owned());
             api.create(&PostParams::default(), &configuration).await.unwrap();
         }
-        let found = async |settings| {
+        let with = async |certificates| {
             let found =
-                webhooks(settings).registered::<ValidatingWebhookConfiguration>(&client, Phase::Validating).await;
+                webhooks(certificates).registered::<ValidatingWebhookConfiguration>(&client, Phase::Validating).await;
             found.into_iter().map(|(_, name)| name).collect::<Vec<_>>()
         };
+        let found = async |settings| with(Certificates::self_managed(settings)).await;
         let both = ["own-validating-webhook-configuration", "theirs"];
         assert_eq!(found(SelfManaged::new("default")).await, both, "all that lead to the Service");
         assert_eq!(found(SelfManaged::new("default").register("own")).await, both[..1]);
         assert!(found(SelfManaged::new("default").register("other")).await.is_empty());
         assert!(found(SelfManaged::new("elsewhere")).await.is_empty());
+        assert_eq!(with(Certificates::default()).await, both, "all that have the webhook's name");
+        assert_eq!(found(SelfManaged::new("default").directly()).await, both, "the address of then is not known");
     }
 }

@@ -486,11 +486,11 @@ async fn text_that_is_no_selector_is_named_in_the_error() {
     let refused = async {
         loop {
             let error = informer.wait_synced().await.expect_err("no selector").to_string();
-            if error.contains("unable to parse requirement") {
+            if error.contains("label selector \"step in\": ") {
                 break;
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), refused).await.expect("the server's reason is passed on");
+    tokio::time::timeout(Duration::from_secs(60), refused).await.expect("the reason is in the error");
     factory.stop().await;
 }

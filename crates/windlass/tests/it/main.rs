@@ -11,6 +11,7 @@ mod controller;
 mod crd_markers;
 mod credentials;
 mod decoding;
+mod errors;
 mod events;
 mod finalizer;
 mod informer;
