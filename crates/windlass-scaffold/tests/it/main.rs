@@ -3,6 +3,7 @@
 
 mod conflicts;
 mod format;
+mod golden;
 mod kustomize;
 mod packages;
 mod reversal;

@@ -1,12 +1,13 @@
 //! Charts and bundles, checked with Helm where it is installed.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 use windlass_scaffold::{Project, Tree, bundle, chart, kustomize, package, write};
+
+use crate::golden;
 
 /// The chart of a project, and the objects that it was made of.
 fn chart_of(project: &Project, root: &Path, image: &str) -> (Tree, Vec<Value>) {
@@ -149,7 +150,6 @@ fn a_definition_of_a_megabyte_is_packaged() {
     }
 }
 
-/// What is written is pinned: `BLESS=1` accepts another.
 #[test]
 fn packages_are_those_that_were_checked() {
     let scratch = tempfile::tempdir().unwrap();
@@ -160,20 +160,9 @@ fn packages_are_those_that_were_checked() {
     let (version, channel, namespaced) = ("1.2.3", "alpha", false);
     let input = bundle::Input { name: "shop", version, channel, objects: &objects, samples: &samples, namespaced };
     let bundle = bundle::bundle(&input);
-    let mut text = String::new();
-    for (path, content) in chart.iter().chain(bundle.iter()) {
-        // The version of this crate is not what is pinned.
-        let content = content.replace(env!("CARGO_PKG_VERSION"), "VERSION");
-        let _ = write!(text, "=== {path}\n{content}");
-    }
-    let _ = write!(text, "=== dist/install.yaml\n{}", kustomize::to_yaml(&objects));
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/packages.txt");
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::create_dir_all(golden.parent().unwrap()).unwrap();
-        std::fs::write(&golden, &text).unwrap();
-    }
-    let expected = std::fs::read_to_string(&golden).unwrap();
-    assert!(text == expected, "{}", diffy::create_patch(&expected, &text));
+    let installer = kustomize::to_yaml(&objects);
+    let files = chart.iter().chain(bundle.iter()).chain([("dist/install.yaml", installer.as_str())]);
+    golden::check("packages.txt", files);
 }
 
 #[test]

@@ -1,0 +1,29 @@
+//! What is generated, pinned: a change of templates shows in a review as the change of generated files that it is.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use windlass_scaffold::render::render;
+
+/// Compares files with those of `tests/golden`. `BLESS=1` accepts them.
+pub(crate) fn check<'a>(name: &str, files: impl Iterator<Item = (&'a str, &'a str)>) {
+    let mut text = String::new();
+    for (path, content) in files {
+        // The version of this crate is not what is pinned.
+        let content = content.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+        let _ = write!(text, "=== {path}\n{content}");
+    }
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&golden, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+    assert!(text == expected, "{name} differs; BLESS=1 writes it:\n{}", diffy::create_patch(&expected, &text));
+}
+
+#[test]
+fn generated_trees_are_pinned() {
+    for (name, project) in crate::projects() {
+        check(&format!("tree-{name}.txt"), render(&project).iter());
+    }
+}
