@@ -126,6 +126,7 @@ fn resource(project: &Project, new: &NewApi) -> Result<Resource, CommandError> {
             return Err(CommandError::ExternalDeclared);
         }
     } else if let Some(external) = &new.external {
+        check_external(external)?;
         wanted.external = true;
         wanted.domain.clone_from(&external.domain);
         wanted.path = Some(external.path.clone());
@@ -144,6 +145,29 @@ fn resource(project: &Project, new: &NewApi) -> Result<Resource, CommandError> {
         return Ok(wanted);
     }
     Ok(wanted)
+}
+
+/// What is written into Rust and TOML files as it is given must be Rust and TOML.
+fn check_external(external: &External) -> Result<(), CommandError> {
+    let path = &external.path;
+    if syn::parse_str::<syn::Path>(path).is_err() || path.contains(char::is_whitespace) {
+        return Err(CommandError::ExternalPath { path: path.clone() });
+    }
+    match &external.module {
+        Some(module) if !is_dependency(module) => Err(CommandError::ExternalModule { module: module.clone() }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether text is `name = "version"` or `name = { ... }`.
+fn is_dependency(line: &str) -> bool {
+    let Some((name, value)) = line.split_once('=') else { return false };
+    let (name, value) = (name.trim(), value.trim());
+    let in_quotes = |text: &str| !text.contains(['"', '\\']);
+    let is_version = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).is_some_and(in_quotes);
+    let is_table = value.starts_with('{') && value.ends_with('}') && value.matches('"').count() % 2 == 0;
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    is_name && (is_version || is_table) && !line.contains(char::is_control)
 }
 
 fn check_declaration(
@@ -178,8 +202,8 @@ fn check_declaration(
             }
             continue;
         }
-        // `Foo` has the types `FooSpec` and `FooStatus` beside it.
-        let types = |kind: &Kind| ["Spec", "Status"].map(|part| format!("{kind}{part}"));
+        // `Foo` has the types `FooSpec`, `FooStatus` and `FooList` beside it.
+        let types = |kind: &Kind| ["Spec", "Status", "List"].map(|part| format!("{kind}{part}"));
         let beside = types(&other.kind).contains(&wanted.kind.to_string())
             || types(&wanted.kind).contains(&other.kind.to_string());
         if beside && other.qualified_group() == group {
@@ -187,6 +211,17 @@ fn check_declaration(
         }
         let module = wanted.kind.module() == other.kind.module();
         let same_group = other.qualified_group() == group;
+        let short_names = other.api.as_ref().map_or(&[][..], |api| &api.short_names);
+        let is_name = |name: &&Plural| {
+            name.as_str() == other.kind.lower() || **name == other.plural() || short_names.contains(name)
+        };
+        if same_group && let Some(name) = new.short_names.iter().find(is_name) {
+            return Err(CommandError::ShortNameTaken { name: name.clone(), other: other.kind.clone() });
+        }
+        let named = |name: &Plural| name.as_str() == wanted.kind.lower() || *name == wanted.plural();
+        if same_group && short_names.iter().any(named) {
+            return Err(CommandError::Clash { kind: wanted.kind.clone(), other: other.kind.clone() });
+        }
         if (same_group && (other.plural() == wanted.plural() || module)) || (module && !project.multigroup) {
             return Err(CommandError::Clash { kind: wanted.kind.clone(), other: other.kind.clone() });
         }

@@ -347,6 +347,12 @@ impl Kind {
         snake(&self.0)
     }
 
+    /// What generated functions call an object of the kind: the module's name, unless another argument has it.
+    pub fn variable(&self) -> String {
+        let module = self.module();
+        if ["ctx", "draft", "request"].contains(&module.as_str()) { format!("{module}_object") } else { module }
+    }
+
     /// The kind in lower case, as in file names and webhook paths: `appservice`.
     pub fn lower(&self) -> String {
         self.0.to_ascii_lowercase()

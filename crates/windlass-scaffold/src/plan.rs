@@ -133,12 +133,16 @@ fn decide(path: &str, base: Option<&str>, target: Option<&str>, disk: Option<&st
     if disk == base {
         return Decision::Write(target.map(str::to_owned));
     }
+    // Text for people is the user's as soon as they have edited it: not worth refusing a command.
+    let is_prose = Path::new(path).extension().is_some_and(|extension| extension == "md");
     match (base, target, disk) {
+        (Some(_), Some(_), None) if is_prose => Decision::Leave,
         (Some(_), None, _) => Decision::Conflict("has changes of yours and would be removed"),
         (_, _, None) => Decision::Conflict("was removed by you and would be changed"),
         (None, _, Some(_)) => Decision::Conflict("exists already"),
         (Some(base), Some(target), Some(disk)) => match merge::merge(path, base, target, disk) {
             Some(merged) => Decision::Write(Some(merged)),
+            None if is_prose => Decision::Leave,
             None => Decision::Conflict("has changes of yours at the same place"),
         },
     }

@@ -62,6 +62,12 @@ pub struct Mode {
 /// # Errors
 /// If there is none, or it cannot be read.
 pub fn open(root: &Path) -> Result<Project, ScaffoldError> {
+    let _lock = write::lock(root)?;
+    open_locked(root)
+}
+
+/// The same for a caller that has the lock.
+pub(crate) fn open_locked(root: &Path) -> Result<Project, ScaffoldError> {
     write::finish(root)?;
     match std::fs::read_to_string(root.join(FILE)) {
         Ok(text) => Ok(Project::parse(&text)?),
@@ -88,6 +94,7 @@ pub fn ensure_new(root: &Path) -> Result<(), ScaffoldError> {
 /// # Errors
 /// If there is one, or if files are in its way.
 pub fn init(root: &Path, project: &Project, mode: Mode) -> Result<Plan, ScaffoldError> {
+    let _lock = write::lock(root)?;
     ensure_new(root)?;
     carry_out(root, &Tree::default(), &render(project), mode)
 }
@@ -101,7 +108,8 @@ pub fn change(
     mode: Mode,
     change: impl FnOnce(&mut Project) -> Result<(), CommandError>,
 ) -> Result<Plan, ScaffoldError> {
-    let before = open(root)?;
+    let _lock = write::lock(root)?;
+    let before = open_locked(root)?;
     let mut after = before.clone();
     change(&mut after)?;
     carry_out(root, &render(&before), &render(&after), mode)
@@ -114,7 +122,8 @@ pub fn change(
 /// # Errors
 /// If the user has changed the same places.
 pub fn generate_client(root: &Path, mode: Mode) -> Result<Plan, ScaffoldError> {
-    let mut without = open(root)?;
+    let _lock = write::lock(root)?;
+    let mut without = open_locked(root)?;
     let mut with = without.clone();
     without.settings_mut().client = false;
     with.settings_mut().client = true;
@@ -133,9 +142,9 @@ fn carry_out(root: &Path, base: &Tree, target: &Tree, mode: Mode) -> Result<Plan
     Ok(plan)
 }
 
-/// Carries out a plan, and keeps what was generated.
+/// Carries out a plan, and keeps what was generated. For a caller that has the lock.
 pub(crate) fn write_recorded(root: &Path, plan: &Plan, generated: &Tree) -> Result<(), ScaffoldError> {
     let mut plan = plan.clone();
     plan.change(record::FILE, crate::plan::read(root, record::FILE)?, Some(record::to_text(generated)));
-    Ok(write::write(root, &plan)?)
+    Ok(write::write_locked(root, &plan)?)
 }

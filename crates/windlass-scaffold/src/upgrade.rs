@@ -14,6 +14,7 @@ use crate::record;
 use crate::render::render;
 use crate::scaffold::{self, Mode, ScaffoldError};
 use crate::tree::Tree;
+use crate::write;
 
 /// What to do where the user and the newer version have changed the same lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,7 +71,8 @@ pub fn upgrade(
     on_conflict: OnConflict,
     unedited: Option<Unedited<'_>>,
 ) -> Result<Upgrade, ScaffoldError> {
-    let before = scaffold::open(root)?;
+    let _lock = write::lock(root)?;
+    let before = scaffold::open_locked(root)?;
     let mut after = before.clone();
     let own = env!("CARGO_PKG_VERSION");
     own.clone_into(&mut after.cli_version);

@@ -37,11 +37,36 @@ fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> W
     move |source| WriteError { what, path: path.to_owned(), source }
 }
 
+/// Has other commands wait that would change the same project, until it is dropped.
+pub(crate) struct Lock(#[allow(dead_code, reason = "held")] Option<fs::File>);
+
+/// Waits until no other command changes the project.
+pub(crate) fn lock(root: &Path) -> Result<Lock, WriteError> {
+    let directory = match fs::File::open(root) {
+        Ok(directory) => directory,
+        // There is nothing that others could change.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock(None)),
+        Err(error) => return Err(failed("open", root)(error)),
+    };
+    match directory.lock() {
+        Ok(()) => Ok(Lock(Some(directory))),
+        // Some file systems have no locks.
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(Lock(None)),
+        Err(error) => Err(failed("lock", root)(error)),
+    }
+}
+
 /// Carries out the plan below `root`, which is created if it is missing.
 ///
 /// # Errors
 /// If a file cannot be written. Nothing has changed then.
 pub fn write(root: &Path, plan: &Plan) -> Result<(), WriteError> {
+    let _lock = lock(root)?;
+    write_locked(root, plan)
+}
+
+/// The same for a caller that has the [`lock`].
+pub(crate) fn write_locked(root: &Path, plan: &Plan) -> Result<(), WriteError> {
     if plan.changes.is_empty() {
         return Ok(());
     }
@@ -58,11 +83,9 @@ pub fn write(root: &Path, plan: &Plan) -> Result<(), WriteError> {
     finish(root)
 }
 
-/// Finishes what an earlier process was ended in, and clears what it had not decided yet.
-///
-/// # Errors
-/// If a file cannot be moved.
-pub fn finish(root: &Path) -> Result<(), WriteError> {
+/// Finishes what an earlier process was ended in, and clears what it had not decided yet. For a caller that has the
+/// [`lock`].
+pub(crate) fn finish(root: &Path) -> Result<(), WriteError> {
     let stage = root.join(STAGE);
     let list = stage.join(LIST);
     match fs::read(&list) {

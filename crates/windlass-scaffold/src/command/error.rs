@@ -33,12 +33,21 @@ pub enum CommandError {
     BuiltIn { kind: Kind },
     #[error("{kind} {version} has the other scope: all versions of a kind are in namespaces, or none is")]
     OtherScope { kind: Kind, version: Version },
-    #[error("other versions of {kind} have the plural {plural:?}: use --plural {plural}")]
+    #[error("other versions of {kind} have the plural {plural}: use --plural {plural}")]
     OtherPlural { kind: Kind, plural: Plural },
     #[error(
         "{kind} is too similar to {other}: their plural, or Rust modules or types of theirs, would have the same name"
     )]
     Clash { kind: Kind, other: Kind },
+    #[error("the short name {name} is a name of {other}: an API server does not serve a second kind of that name")]
+    ShortNameTaken { name: Plural, other: Kind },
+    #[error("--external-api-path {path:?} is no Rust path: it names the module of the types, as cert_manager_api::v1")]
+    ExternalPath { path: String },
+    #[error(
+        "--external-api-module {module:?} is no line of [dependencies]: it names the crate of the types, as \
+         cert-manager-api = \"1\" or cert-manager-api = {{ git = \"https://example.com/api\" }}"
+    )]
+    ExternalModule { module: String },
     #[error("there is a controller \"{name}\" already: choose another name with --controller-name")]
     ControllerExists { name: ControllerName },
     #[error("no webhook is named: use --defaulting, --validation or --conversion")]

@@ -44,7 +44,7 @@ fn reconciler(project: &Project, resource: &Resource, name: &ControllerName, com
         if resource.api.is_some() { "operator/reconciler.rs" } else { "operator/reconciler_foreign.rs" };
     let values = context! {
         kind => resource.kind.as_str(),
-        variable => resource.kind.module(),
+        variable => resource.kind.variable(),
         types => path.import,
         type => path.path,
         controller => name.as_str(),
@@ -72,7 +72,7 @@ fn webhooks(project: &Project, common: &Value, tree: &mut Tree) {
         if set.defaulting || set.validation {
             let mut modules = version_modules(project, resource);
             modules.push(resource.kind.module());
-            let (variable, path) = (resource.kind.module(), &types.path);
+            let (variable, path) = (resource.kind.variable(), &types.path);
             let request = format!("request: &Request<{path}>");
             let object = |kind: &str| format!("_{variable}: &{kind}{path}");
             let values = context! {

@@ -76,3 +76,78 @@ fn commands_that_cannot_be_are_refused() {
         "one version only",
     );
 }
+
+#[test]
+fn commands_at_the_same_time_wait_for_each_other() {
+    let dir = Dir::new(&project());
+    let kinds = ["Apple", "Banana", "Cherry", "Damson"];
+    std::thread::scope(|scope| {
+        for kind in kinds {
+            let root = dir.path();
+            scope.spawn(move || {
+                let create = |project: &mut Project| command::create_api(project, api("fruit", "v1", kind));
+                scaffold::change(root, Mode::default(), create).unwrap();
+            });
+        }
+    });
+    assert_eq!(scaffold::open(dir.path()).unwrap().resources.len(), kinds.len());
+    for kind in kinds {
+        let delete = |project: &mut Project| command::delete_api(project, &selector("v1", kind));
+        scaffold::change(dir.path(), Mode::default(), delete).unwrap();
+    }
+    assert_eq!(dir.files(), Dir::new(&project()).files());
+}
+
+#[test]
+fn names_that_a_server_would_refuse_beside_others_are_refused() {
+    let dir = Dir::new(&project());
+    let named = |kind: &str, short: &str| NewApi {
+        short_names: vec![windlass_scaffold::name::Plural::new(short).unwrap()],
+        ..api("shop", "v1", kind)
+    };
+    dir.create(named("Widget", "wd"));
+    let create = |new: NewApi| move |project: &mut Project| command::create_api(project, new);
+    refused(&dir, create(api("shop", "v1", "WidgetList")), "WidgetList is too similar to Widget");
+    refused(&dir, create(api("shop", "v1", "Wd")), "Wd is too similar to Widget");
+    for short in ["widget", "widgets", "wd"] {
+        refused(&dir, create(named("Other", short)), &format!("the short name {short} is a name of Widget"));
+    }
+    let plural =
+        NewApi { plural: Some(windlass_scaffold::name::Plural::new("wids").unwrap()), ..api("shop", "v2", "Widget") };
+    refused(&dir, create(plural), "other versions of Widget have the plural widgets: use --plural widgets");
+}
+
+#[test]
+fn what_is_said_about_external_kinds_must_be_rust_and_toml() {
+    let dir = Dir::new(&project());
+    let external = |path: &str, module: &str| {
+        let external = command::External { path: path.into(), domain: None, module: Some(module.into()) };
+        let new = NewApi { resource: false, external: Some(external), ..api("shop", "v1", "Route") };
+        move |project: &mut Project| command::create_api(project, new)
+    };
+    refused(&dir, external("x y", "a = \"1\""), "is no Rust path");
+    for module in ["bad toml =", "a = \"1\"\nb = \"2\"", "a = 1", "= \"1\"", "a b = \"1\"", "a"] {
+        refused(&dir, external("a::v1", module), "is no line of [dependencies]");
+    }
+    for module in ["a-b = \"1\"", "a = { git = \"https://example.com/a\", tag = \"v1\" }"] {
+        scaffold::change(dir.path(), Mode { dry_run: true, force: false }, external("a::v1", module)).unwrap();
+    }
+}
+
+#[test]
+fn a_readme_of_the_users_own_is_left_alone() {
+    for own in [Some("# Mine\n"), None] {
+        let dir = Dir::new(&project());
+        dir.create(api("shop", "v1", "Widget"));
+        let path = dir.path().join("README.md");
+        match own {
+            Some(text) => std::fs::write(&path, text).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        let webhooks = command::Webhooks { defaulting: true, ..command::Webhooks::default() };
+        let create = |project: &mut Project| command::create_webhook(project, &selector("v1", "Widget"), &webhooks);
+        let plan = scaffold::change(dir.path(), Mode::default(), create).unwrap();
+        assert!(plan.changes.iter().all(|change| change.path != "README.md"));
+        assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), own);
+    }
+}
