@@ -227,10 +227,10 @@ pub(crate) struct Manifests {
     #[arg(long, visible_alias = "img", value_name = "IMAGE", conflicts_with_all = ["write", "check"])]
     pub image: Option<String>,
     /// The version of the chart or bundle
-    #[arg(long, default_value = "0.1.0", value_name = "VERSION")]
+    #[arg(long, default_value = "0.1.0", value_name = "VERSION", value_parser = parse_version)]
     pub version: String,
     /// The channel of the bundle
-    #[arg(long, default_value = "alpha", value_name = "CHANNEL")]
+    #[arg(long, default_value = "alpha", value_name = "CHANNEL", value_parser = parse_channel)]
     pub channel: String,
     /// Leave the CRDs out of the chart; dist/crds.yaml of `install` has them
     #[arg(long)]
@@ -278,9 +278,43 @@ fn parse_name(text: &str) -> Result<String, String> {
     if valid { Ok(text.to_owned()) } else { Err("use up to 40 lower-case letters, digits and dashes".to_owned()) }
 }
 
+/// A semantic version, as charts and bundles need one.
+fn parse_version(text: &str) -> Result<String, String> {
+    let (core, build) = text.split_once('+').map_or((text, None), |(core, build)| (core, Some(build)));
+    let (core, pre) = core.split_once('-').map_or((core, None), |(core, pre)| (core, Some(pre)));
+    let number = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()) && (part == "0" || !part.starts_with('0'))
+    };
+    let part = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    let parts = |text: Option<&str>| text.is_none_or(|text| text.split('.').all(part));
+    let valid = core.split('.').count() == 3 && core.split('.').all(number) && parts(pre) && parts(build);
+    if valid { Ok(text.to_owned()) } else { Err("use a semantic version without a v, such as 1.2.3".to_owned()) }
+}
+
+fn parse_channel(text: &str) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let valid = !text.is_empty() && text.chars().all(inner);
+    if valid { Ok(text.to_owned()) } else { Err("use letters, digits and .-_, such as stable".to_owned()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_are_semantic() {
+        for version in ["0.1.0", "10.20.30", "1.0.0-alpha.1", "1.0.0-0+build.7", "1.0.0+x"] {
+            assert!(parse_version(version).is_ok(), "{version}");
+        }
+        for version in
+            ["", "1", "v1.0.0", "1.0", "1.0.0.0", "01.0.0", "1.0.0-", "1.0.0-a..b", "1.0.x", "1.0.0+ ", "notsemver"]
+        {
+            assert!(parse_version(version).is_err(), "{version}");
+        }
+        assert!(
+            parse_channel("stable-1.2").is_ok() && parse_channel("bad channel").is_err() && parse_channel("").is_err()
+        );
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

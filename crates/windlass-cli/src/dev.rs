@@ -71,10 +71,10 @@ enum Input {
 }
 
 pub(crate) fn run(args: &Dev) -> Result<ExitCode> {
-    let root = project::root(Path::new("."));
+    let root = project::cargo_root()?;
     if args.tiltfile {
-        tiltfile::write(&root)?;
-        output::line("create Tiltfile\n\nnext: tilt up");
+        let created = tiltfile::write(&root)?;
+        output::line(if created { "create Tiltfile\n\nnext: tilt up" } else { "nothing to change" });
         return Ok(ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

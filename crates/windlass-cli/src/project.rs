@@ -32,6 +32,17 @@ pub(crate) fn root(start: &Path) -> PathBuf {
     with_project.unwrap_or(&start).to_owned()
 }
 
+/// The directory of the project, for commands that build it.
+pub(crate) fn cargo_root() -> Result<PathBuf> {
+    let root = root(Path::new("."));
+    anyhow::ensure!(
+        root.join("Cargo.toml").is_file(),
+        "there is no project here: {} has no Cargo.toml; run `windlass init`, or go to the project's directory",
+        root.display()
+    );
+    Ok(root)
+}
+
 pub(crate) fn mode(args: &Change) -> Mode {
     Mode { dry_run: args.dry_run, force: args.force }
 }

@@ -15,12 +15,13 @@ use crate::args::Test;
 use crate::{output, project};
 
 pub(crate) fn run(args: &Test) -> Result<ExitCode> {
+    let root = project::cargo_root()?;
     let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
     let kubeconfig = directory.path().join("kubeconfig");
     // Dropped at the end: its guard stops it then, and also if this process is killed.
     let _cluster = if args.no_cluster { None } else { Some(Cluster::start(&kubeconfig)?) };
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(project::root(Path::new(".")));
+    cargo.current_dir(root);
     if args.nextest {
         cargo.args(["nextest", "run", "--workspace"]);
     } else {

@@ -26,13 +26,17 @@ local_resource(
 )
 ";
 
-/// Writes it, unless there is one.
-pub(super) fn write(root: &Path) -> Result<()> {
+/// Writes it, unless it is there. One with other content is an error.
+pub(super) fn write(root: &Path) -> Result<bool> {
     let path = root.join("Tiltfile");
+    if std::fs::read_to_string(&path).is_ok_and(|text| text == TILTFILE) {
+        return Ok(false);
+    }
     let mut options = std::fs::OpenOptions::new();
     let written = options.write(true).create_new(true).open(&path).and_then(|mut file| {
         use std::io::Write as _;
         file.write_all(TILTFILE.as_bytes())
     });
-    written.with_context(|| format!("cannot write {}", path.display()))
+    written.with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(true)
 }

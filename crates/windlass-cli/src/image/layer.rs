@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::elf;
 use super::tar::Tar;
@@ -33,6 +33,8 @@ pub(super) fn of(path: &Path) -> Result<Layer> {
         return Ok(layer);
     }
     let name = path.file_name().and_then(|name| name.to_str()).context("the program has no name")?;
+    let metadata = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+    ensure!(metadata.is_file(), "{} is neither a file nor a directory", path.display());
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     if let Some(elf) = elf::read(&bytes) {
         layer.architecture = elf.architecture;
@@ -84,6 +86,8 @@ impl Layer {
             } else if metadata.is_dir() {
                 self.add(&path, Entry::Directory);
                 self.add_directory(&entry.path(), &path)?;
+            } else if !metadata.is_file() {
+                bail!("{} is neither a file nor a directory nor a link", entry.path().display());
             } else {
                 // Who may run it matters, who may change it is the image's matter.
                 let mode = if metadata.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };

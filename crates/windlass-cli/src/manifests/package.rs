@@ -10,6 +10,7 @@ use windlass_scaffold::scaffold::{self, ScaffoldError};
 use windlass_scaffold::{Plan, Project, Tree, bundle, chart, kustomize, package, write};
 
 use crate::args::{ManifestKind, Manifests};
+use crate::image::Reference;
 use crate::{output, project};
 
 /// Helm keeps a release in a Secret, which may have 1 MiB: the templates and the objects, compressed to about a tenth.
@@ -18,6 +19,10 @@ const HELM_LIMIT: usize = 4 << 20;
 pub(super) fn run(args: &Manifests) -> Result<ExitCode> {
     let root = project::root(Path::new("."));
     let project = scaffold::open(&root)?;
+    if let Some(image) = &args.image {
+        // A digest may follow: what is installed is in a registry already.
+        image.split_once('@').map_or(image.as_str(), |(name, _)| name).parse::<Reference>()?;
+    }
     let objects = package::installation(&root, args.image.as_deref());
     let objects =
         objects.context("cannot render config/default; `windlass manifests --write` writes what is missing")?;
