@@ -113,11 +113,17 @@ fn a_killed_loop_leaves_no_operator() {
 }
 
 #[test]
-fn a_tiltfile_is_written_once() {
+fn a_tiltfile_is_written_once_and_in_projects_only() {
     let sandbox = Sandbox::new();
+    for outside in ["dev", "dev --tiltfile", "test"] {
+        assert!(sandbox.fails(outside).contains("there is no project here"), "{outside}");
+    }
+    std::fs::write(sandbox.path("Cargo.toml"), "").unwrap();
     sandbox.succeeds("dev --tiltfile");
     let text = std::fs::read_to_string(sandbox.path("Tiltfile")).unwrap();
     assert!(text.contains("windlass run"), "{text}");
+    assert!(sandbox.succeeds("dev --tiltfile").contains("nothing to change"));
+    std::fs::write(sandbox.path("Tiltfile"), "# mine\n").unwrap();
     assert!(sandbox.fails("dev --tiltfile").contains("Tiltfile"));
     // Whatever tool reads it, `cmd`s are commands of this windlass.
     for command in ["install", "run", "apply"] {
