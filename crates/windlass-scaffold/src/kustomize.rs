@@ -35,7 +35,7 @@ use layer::Build;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KustomizeError {
-    /// A field that is not implemented.
+    /// A field of kustomize that windlass does not render.
     #[error("{file}: the field `{field}` is not supported by windlass: render it with `kubectl kustomize`")]
     Unsupported {
         /// The file with the field.
@@ -83,7 +83,7 @@ impl KustomizeError {
 /// ```
 ///
 /// # Errors
-/// If a file is missing, cannot be understood, or asks for something that is not implemented.
+/// If a file is missing, cannot be understood, or has a field that windlass does not render.
 pub fn build(root: &Path, directory: &str) -> Result<Vec<Value>, KustomizeError> {
     build_files(&Directory::new(root), directory)
 }

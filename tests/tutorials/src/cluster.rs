@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::commands::Commands;
 
 /// How long anything may take on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A process that is stopped with a signal; dropping it kills it.
 pub(crate) struct Process {
@@ -97,7 +97,7 @@ impl Cluster {
             }
             bail!("the watch ended")
         };
-        match tokio::time::timeout(PATIENCE, seen).await {
+        match tokio::time::timeout(STATUS_TIMEOUT, seen).await {
             Ok(seen) => seen.with_context(|| format!("{kind} {name}: {what}")),
             Err(_) => bail!("{kind} {name} is not in time: {what}"),
         }

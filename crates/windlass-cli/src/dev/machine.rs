@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How long no file may change before a build starts: editors write files in several steps.
 const QUIET: Duration = Duration::from_millis(30);
 /// How long files may keep changing before a build starts all the same.
-const PATIENCE: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// When an operator that ended is started again for the first time.
 const RESTART: Duration = Duration::from_secs(1);
 /// The longest wait before an operator is started again.
@@ -317,7 +317,7 @@ impl Machine {
                         self.files.clear();
                         self.saved = None;
                     }
-                    *build = Build::Waiting { due: now + QUIET, latest: now + PATIENCE };
+                    *build = Build::Waiting { due: now + QUIET, latest: now + LONGEST_WAIT };
                 }
             }
             self.saved.get_or_insert(now);

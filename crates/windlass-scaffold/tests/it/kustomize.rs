@@ -100,7 +100,7 @@ fn error_of(kustomization: &str) -> KustomizeError {
 }
 
 #[test]
-fn what_is_not_implemented_is_named() {
+fn fields_that_are_not_rendered_are_named() {
     for (kustomization, expected) in [
         (
             "vars: [{name: A}]",

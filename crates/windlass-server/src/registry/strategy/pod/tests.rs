@@ -105,8 +105,8 @@ fn new_pods() {
     );
     check(
         one(json!({"ports": [{"containerPort": 0},
-            {"containerPort": 99999, "protocol": "XXX", "name": "toolongportnamehere"}]})),
-        r#"[spec.containers[0].ports[0].containerPort: Required value, spec.containers[0].ports[1].name: Invalid value: "toolongportnamehere": must be no more than 15 characters, spec.containers[0].ports[1].containerPort: Invalid value: 99999: must be between 1 and 65535, inclusive, spec.containers[0].ports[1].protocol: Unsupported value: "XXX": supported values: "SCTP", "TCP", "UDP"]"#,
+            {"containerPort": 99999, "protocol": "ICMP", "name": "toolongportnamehere"}]})),
+        r#"[spec.containers[0].ports[0].containerPort: Required value, spec.containers[0].ports[1].name: Invalid value: "toolongportnamehere": must be no more than 15 characters, spec.containers[0].ports[1].containerPort: Invalid value: 99999: must be between 1 and 65535, inclusive, spec.containers[0].ports[1].protocol: Unsupported value: "ICMP": supported values: "SCTP", "TCP", "UDP"]"#,
     );
     check(
         one(json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}})),
