@@ -1,4 +1,4 @@
-//! `passing.txt`: the names of the scenarios that pass, sorted, below a header of comments.
+//! Lists of the scenarios that pass: their names, sorted, below a header of comments.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,19 @@ use anyhow::{Context as _, Result};
 /// The list and where it is kept.
 pub(crate) struct Passing {
     pub path: PathBuf,
+    /// The same, from the root of the repository.
+    file: String,
     pub names: BTreeSet<String>,
     /// The comments on top, written back as they were.
     header: String,
 }
 
 impl Passing {
-    pub(crate) fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    pub(crate) fn read(repository: &Path, file: &str) -> Result<Self> {
+        let path = repository.join(file);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let header = text.lines().take_while(|line| line.starts_with('#')).flat_map(|line| [line, "\n"]).collect();
-        Ok(Self { path: path.to_owned(), names: names(&text), header })
+        Ok(Self { path, file: file.to_owned(), names: names(&text), header })
     }
 
     pub(crate) fn write(&self) -> Result<()> {
@@ -35,7 +38,7 @@ impl Passing {
             let output = Command::new("git").arg("-C").arg(repository).args(args).output().ok()?;
             output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
         };
-        let file = "tests/conformance/passing.txt";
+        let file = self.file.as_str();
         let commits = git(&["log", "--format=%H", "--", file]).filter(|commits| !commits.is_empty())?;
         let once: BTreeSet<String> = commits
             .lines()
@@ -59,7 +62,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("passing.txt");
         std::fs::write(&path, "# one\n# two\nzebra\n\n# between\nape\n").expect("written");
-        let list = Passing::read(&path).expect("read");
+        let list = Passing::read(dir.path(), "passing.txt").expect("read");
         list.write().expect("written");
         assert_eq!(std::fs::read_to_string(&path).expect("read"), "# one\n# two\nape\nzebra\n");
     }

@@ -12,6 +12,7 @@ use crate::server::Server;
 /// Scenarios that are there.
 pub(crate) struct Corpus {
     tool: PathBuf,
+    dir: PathBuf,
     pub scenarios: BTreeSet<String>,
 }
 
@@ -23,14 +24,14 @@ pub(crate) struct Outcome {
 }
 
 impl Corpus {
-    /// The corpus in `dir`; `None` if there is none.
-    pub(crate) fn find(dir: &Path) -> Result<Option<Self>> {
-        let tool = dir.join("replay.py");
-        if !tool.exists() {
+    /// The scenarios in `folder` of the corpus in `root`; `None` if there are none.
+    pub(crate) fn find(root: &Path, folder: &str) -> Result<Option<Self>> {
+        let (tool, dir) = (root.join("replay.py"), root.join(folder));
+        if !tool.exists() || !dir.exists() {
             return Ok(None);
         }
         let mut scenarios = BTreeSet::new();
-        for entry in std::fs::read_dir(dir.join("scenarios"))? {
+        for entry in std::fs::read_dir(&dir)? {
             let path = entry?.path();
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
@@ -40,14 +41,14 @@ impl Corpus {
             let stem = path.file_stem().and_then(|stem| stem.to_str());
             scenarios.extend(scenario["name"].as_str().or(stem).map(str::to_owned));
         }
-        Ok(Some(Self { tool, scenarios }))
+        Ok(Some(Self { tool, dir, scenarios }))
     }
 
     /// Replays the scenarios called `names`. A name that no scenario has does not pass.
     pub(crate) fn replay(&self, server: &Server, names: &BTreeSet<String>, jobs: usize) -> Result<Outcome> {
         let report = server.dir().join("report.json");
         let mut command = Command::new("python3");
-        command.arg(&self.tool).args(["check", "--jobs", &jobs.to_string()]);
+        command.arg(&self.tool).args(["check", "--jobs", &jobs.to_string()]).arg(&self.dir);
         command.arg("--kubeconfig").arg(server.kubeconfig()).arg("--json").arg(&report);
         for name in names {
             command.args(["--only", name]);

@@ -15,12 +15,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `program` and waits until it serves.
-    pub(crate) fn start(program: &Path) -> Result<Self> {
+    /// Starts `program` with further flags of `windlass up` and waits until it serves.
+    pub(crate) fn start(program: &Path, flags: &[&str]) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let file = dir.path().join("kubeconfig");
         let mut command = Command::new(program);
         command.args(["up", "--foreground", "--ephemeral", "--listen", "127.0.0.1:0", "--kubeconfig"]).arg(&file);
+        command.args(flags);
         let log = std::fs::File::create(dir.path().join("log"))?;
         let mut process = command
             .env("WINDLASS_HOME", dir.path().join("home"))
