@@ -15,13 +15,41 @@ use super::normal;
 /// The pattern that controller-gen gives to quantities.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
+/// How deeply types nest, counted as the compiler does when it looks whether a type is `Send`: it gives up at 128. What is
+/// deeper is a `Value` with the schema that the definition gives it.
+const DEEPEST: usize = 100;
+/// How many levels `serde_json` reads, with some to spare.
+const READABLE: usize = 120;
+/// What a struct in an `Option` takes of it, and what a list or a map takes.
+const STRUCT: usize = 2;
+const CONTAINER: usize = 5;
+
 /// The types of a version.
-pub(super) fn build(definition: &Definition, version: &DefinitionVersion, schema: &Map<String, Value>) -> Model {
+///
+/// `None` if the schema nests so deeply that generated code could not read the part of it that has no types.
+pub(super) fn build(
+    definition: &Definition,
+    version: &DefinitionVersion,
+    schema: &Map<String, Value>,
+) -> Option<Model> {
     let mut builder = Builder::default();
     let root = root::build(&mut builder, definition, version, schema);
+    if builder.is_too_deep {
+        return None;
+    }
     let mut model = Model { items: builder.items, root };
     names::assign(&mut model, &definition.kind);
-    model
+    Some(model)
+}
+
+/// How many levels a value has.
+fn levels(value: &Value) -> usize {
+    let inner = match value {
+        Value::Array(list) => list.iter().map(levels).max(),
+        Value::Object(map) => map.values().map(levels).max(),
+        _ => return 0,
+    };
+    1 + inner.unwrap_or(0)
 }
 
 #[derive(Default)]
@@ -30,6 +58,10 @@ struct Builder {
     known: HashMap<Item, ItemId>,
     /// Whether `kube` leaves the schema of an item alone.
     marked: Vec<bool>,
+    /// How deep the place is that is looked at.
+    depth: usize,
+    /// Whether something was found that is deeper than a parser of JSON reads.
+    is_too_deep: bool,
 }
 
 impl Builder {
@@ -63,6 +95,12 @@ impl Builder {
         let mut keywords = effective(schema);
         if keywords.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) {
             return int_or_string(keywords);
+        }
+        let nests = ["properties", "items", "additionalProperties"].iter().any(|key| keywords.contains_key(*key));
+        if self.depth >= DEEPEST && nests {
+            let keywords = normal::without_prose(schema);
+            self.is_too_deep |= keywords.values().any(|value| levels(value) > READABLE);
+            return scalar(Type::Value, keywords);
         }
         let objectlike = keywords.contains_key("properties") && !keywords.contains_key("type");
         let kind = if objectlike { "object" } else { keywords.get("type").and_then(Value::as_str).unwrap_or_default() };
@@ -123,7 +161,9 @@ impl Builder {
         elements: &Map<String, Value>,
         make: fn(Box<Type>) -> Type,
     ) -> Usage {
+        self.depth += CONTAINER;
         let element = self.usage(elements);
+        self.depth -= CONTAINER;
         let nullable = element.keywords.get("nullable") == Some(&Value::Bool(true));
         let kind = if nullable { Type::Option(Box::new(element.kind)) } else { element.kind };
         let mut inner = Vec::new();
@@ -195,6 +235,7 @@ impl Builder {
         let one_of = alternatives::one_of(&properties, &keywords);
         let limited = alternatives::is_limited_to_one(&properties, &keywords);
         let all_known = required.iter().all(|name| properties.contains_key(name));
+        self.depth += STRUCT;
         let fields = properties.iter().map(|(name, schema)| {
             let empty = Map::new();
             let schema = schema.as_object().unwrap_or(&empty);
@@ -203,6 +244,7 @@ impl Builder {
             Field { name: name.clone(), required: required.contains(name), description, usage }
         });
         let mut fields: Vec<Field> = fields.collect();
+        self.depth -= STRUCT;
         // An enum needs what `kube` does to alternatives.
         if limited || one_of && !fields.iter().any(|field| self.is_marked(&field.usage)) {
             keywords.remove("oneOf");

@@ -1,5 +1,7 @@
 //! `CustomResourceDefinition`s as they are read.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -33,6 +35,8 @@ pub enum DefinitionError {
     NoSuchVersion { name: String, version: String, known: Vec<String> },
     #[error("there is no definition of a kind {kind}; there are: {}", .known.join(", "))]
     NoSuchKind { kind: String, known: Vec<String> },
+    #[error("{name} is in there twice, and the two differ: remove one of them")]
+    Twice { name: String },
 }
 
 fn only(kinds: &[String]) -> String {
@@ -183,8 +187,9 @@ impl Definition {
     pub fn parse(text: &str) -> Result<Vec<Self>, DefinitionError> {
         let mut definitions = Vec::new();
         let mut others = Vec::new();
+        let mut seen: HashMap<String, Value> = HashMap::new();
         for document in documents(text)? {
-            Self::collect(document, &mut definitions, &mut others)?;
+            Self::collect(document, &mut seen, &mut definitions, &mut others)?;
         }
         if definitions.is_empty() {
             others.sort_unstable();
@@ -194,10 +199,26 @@ impl Definition {
         Ok(definitions)
     }
 
-    fn collect(document: Value, into: &mut Vec<Self>, others: &mut Vec<String>) -> Result<(), DefinitionError> {
+    fn collect(
+        document: Value,
+        seen: &mut HashMap<String, Value>,
+        into: &mut Vec<Self>,
+        others: &mut Vec<String>,
+    ) -> Result<(), DefinitionError> {
         let kind = document["kind"].as_str().unwrap_or_default().to_owned();
         match kind.as_str() {
-            "CustomResourceDefinition" => into.push(Self::from_value(document)?),
+            "CustomResourceDefinition" => {
+                let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                match seen.get(&name) {
+                    // Files that were put together have the same definition more than once.
+                    Some(other) if *other == document => {}
+                    Some(_) if !name.is_empty() => return Err(DefinitionError::Twice { name }),
+                    _ => {
+                        seen.insert(name, document.clone());
+                        into.push(Self::from_value(document)?);
+                    }
+                }
+            }
             "List" | "CustomResourceDefinitionList" => {
                 let Value::Object(mut list) = document else { return Ok(()) };
                 if let Some(Value::Array(items)) = list.remove("items") {
@@ -210,7 +231,7 @@ impl Definition {
                             let version = list.get("apiVersion").cloned().unwrap_or_default();
                             item.entry("apiVersion").or_insert(version);
                         }
-                        Self::collect(item, into, others)?;
+                        Self::collect(item, seen, into, others)?;
                     }
                 }
             }
@@ -311,7 +332,10 @@ impl Definition {
             let Some(schema) = version.schema() else {
                 return Err(DefinitionError::NoSchema { name: self.name.clone(), version: version.name.clone() });
             };
-            let model = build::build(self, version, schema);
+            let Some(model) = build::build(self, version, schema) else {
+                let reason = format!("the schema of version {} nests too deeply", version.name);
+                return Err(DefinitionError::Invalid { name: self.name.clone(), reason });
+            };
             parts.push((version, print::version(self, version, &model)));
         }
         Ok(print::file(self, &parts))
@@ -346,7 +370,7 @@ pub fn documents(text: &str) -> Result<Vec<Value>, DefinitionError> {
     }
 }
 
-/// How deeply documents may nest. Each level of fields takes two.
-const DEEPEST: usize = 256;
+/// How deeply documents may nest. A level of fields takes two, one of lists of objects three.
+const DEEPEST: usize = 512;
 /// Enough for that.
-const STACK: usize = 64 << 20;
+const STACK: usize = 128 << 20;

@@ -131,7 +131,7 @@ impl Fields {
         if NEVER_RAW.contains(&base.as_str()) {
             base.push('_');
         }
-        let name = unused(&mut self.used, &base, |base, number| format!("{base}_{number}"));
+        let name = unused(&mut self.used, &base, |base, number| format!("{}_{number}", base.trim_end_matches('_')));
         if KEYWORDS.contains(&name.as_str()) { format!("r#{name}") } else { name }
     }
 }
@@ -302,6 +302,8 @@ mod tests {
         ] {
             assert_eq!(Fields::default().add(name), expected, "{name}");
         }
+        let mut fields = Fields::default();
+        assert_eq!(["self", "Self", "self_"].map(|name| fields.add(name)), ["self_", "self_2", "self_3"]);
         let mut fields = Fields::default();
         assert_eq!(["fooBar", "foo_bar", "FooBar"].map(|name| fields.add(name)), ["foo_bar", "foo_bar_2", "foo_bar_3"]);
     }

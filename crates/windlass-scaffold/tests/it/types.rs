@@ -20,7 +20,9 @@ macro_rules! generated {
 }
 generated!(
     backup = "../types/backup.rs",
+    deep = "../types/deep.rs",
     flat = "../types/flat.rs",
+    names = "../types/names.rs",
     route = "../types/route.rs",
     versions = "../types/versions.rs",
 );
@@ -33,7 +35,7 @@ fn read(file: &str) -> String {
 
 #[test]
 fn generated_types_are_as_they_were() {
-    for name in ["backup", "flat", "route", "versions"] {
+    for name in ["backup", "deep", "flat", "names", "route", "versions"] {
         let [definition] = &Definition::parse(&read(&format!("{name}.yaml"))).unwrap()[..] else { panic!("{name}") };
         let source = definition.to_rust().unwrap();
         syn::parse_file(&source).unwrap();
@@ -61,6 +63,22 @@ fn comes_back(file: &str, version: &str, crd: &impl serde::Serialize) {
 #[test]
 fn constraints_come_back() {
     comes_back("backup.yaml", "v1", &backup::Backup::crd());
+}
+
+#[test]
+fn names_that_rust_reserves_come_back() {
+    comes_back("names.yaml", "v1", &names::Name::crd());
+    let spec = json!({"self": true, "Self": true, "self_": true, "super": 1, "crate": 2, "_": "a", "type": "b",
+        "Type": "c", "r#type": "d", "async": "e", "gen": "self"});
+    let read: names::NameSpec = serde_json::from_value(spec.clone()).unwrap();
+    assert_eq!(serde_json::to_value(read).unwrap(), spec);
+}
+
+#[test]
+fn a_hundred_levels_come_back() {
+    fn is_sent<T: Send + Sync>() {}
+    is_sent::<deep::Deep>();
+    comes_back("deep.yaml", "v1", &deep::Deep::crd());
 }
 
 #[test]

@@ -29,8 +29,20 @@ fn what_is_no_definition_is_refused() {
     refused(&spec("'X y'", "[{name: v1, served: true, storage: true}]"), "its kind is \"X y\"");
     refused(&spec("X", "[{name: v1, served: true, storage: true}]"), "version v1 of xs.a.b has no schema");
     refused(&spec("X", "[{name: 'v1; x', served: true, storage: true}]"), "its version is \"v1; x\"");
+    let level = "{type: object, properties: {a: {type: array, items: ";
+    let schema = format!("{}{{type: string}}{}", level.repeat(78), "}}}".repeat(78));
+    let version = format!("[{{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {schema}}}}}]");
+    refused(&spec("X", &version), "the schema of version v1 nests too deeply");
     let deep = "a: ".to_owned() + &"[".repeat(100_000);
     refused(&deep, "neither YAML nor JSON");
+}
+
+#[test]
+fn a_definition_is_in_a_file_once() {
+    let text = super::read("names.yaml");
+    assert_eq!(Definition::parse(&format!("{text}\n---\n{text}")).unwrap().len(), 1);
+    let other = text.replace("type: boolean", "type: string");
+    refused(&format!("{text}\n---\n{other}"), "names.example.com is in there twice, and the two differ");
 }
 
 #[test]
