@@ -229,14 +229,29 @@ fn check_declaration(
     Ok(())
 }
 
+/// The name of a kind's controller: the kind's, with the group in front of it if a kind of another group has that.
+fn default_controller(project: &Project, resource: &Resource) -> Result<ControllerName, CommandError> {
+    let plain = ControllerName::of(&resource.kind);
+    let has_it = |other: &Resource| {
+        other.kind == resource.kind && !other.same_kind(resource) && other.controllers().contains(&plain)
+    };
+    match resource.group.as_ref().filter(|_| project.resources.iter().any(has_it)) {
+        Some(group) => {
+            let name = format!("{}-{plain}", group.as_str().replace('.', "-"));
+            ControllerName::new(name).map_err(CommandError::Name)
+        }
+        None => Ok(plain),
+    }
+}
+
 fn add_controller(
     project: &Project,
     resource: &mut Resource,
     name: Option<ControllerName>,
 ) -> Result<(), CommandError> {
-    let name = name.unwrap_or_else(|| ControllerName::of(&resource.kind));
-    let taken = project.resources.iter().any(|other| other.controllers().contains(&name));
-    if taken {
+    let is_taken = |name: &ControllerName| project.resources.iter().any(|other| other.controllers().contains(name));
+    let name = name.map_or_else(|| default_controller(project, resource), Ok)?;
+    if is_taken(&name) {
         return Err(CommandError::ControllerExists { name });
     }
     let mut names = resource.controllers();
@@ -274,12 +289,19 @@ pub fn create_webhook(project: &mut Project, selector: &Selector, new: &Webhooks
     Ok(())
 }
 
+/// The option that tells a kind from those of the same name in other groups: ` --group sales`.
+fn group_option(project: &Project, resource: &Resource) -> String {
+    let group = resource.group.as_ref().filter(|_| project.multigroup);
+    group.map(|group| format!(" --group {group}")).unwrap_or_default()
+}
+
 fn spokes(project: &Project, hub: usize, new: &Webhooks) -> Result<Vec<Version>, CommandError> {
     let hub = &project.resources[hub];
     let kind = || hub.kind.clone();
     let versions = project.versions_of(hub);
     if let Some(other) = versions.iter().find(|other| crate::render::has_conversion(other)) {
-        return Err(CommandError::OtherHub { kind: kind(), hub: other.version.clone() });
+        let group = group_option(project, other);
+        return Err(CommandError::OtherHub { kind: kind(), hub: other.version.clone(), group });
     }
     let others: Vec<Version> =
         versions.iter().map(|other| other.version.clone()).filter(|version| *version != hub.version).collect();
@@ -304,7 +326,8 @@ pub fn delete_api(project: &mut Project, selector: &Selector) -> Result<(), Comm
             })
     });
     if let Some(hub) = conversion {
-        return Err(CommandError::Converted { kind: gone.kind.clone(), hub: hub.version.clone() });
+        let group = group_option(project, hub);
+        return Err(CommandError::Converted { kind: gone.kind.clone(), hub: hub.version.clone(), group });
     }
     project.resources.remove(at);
     Ok(())

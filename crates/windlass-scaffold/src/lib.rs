@@ -12,6 +12,7 @@ pub mod bundle;
 pub mod chart;
 pub mod command;
 pub mod kustomize;
+pub mod leftover;
 pub mod manifests;
 mod merge;
 pub mod name;

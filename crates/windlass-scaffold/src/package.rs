@@ -91,6 +91,18 @@ impl Files for Overlay {
     }
 }
 
+/// What was generated the last time, as `name` is recorded.
+pub fn recorded(root: &Path, name: &str) -> Option<Tree> {
+    record::parse(&std::fs::read_to_string(root.join(format!(".windlass/{name}"))).ok()?)
+}
+
+/// The image that the values of a chart say.
+pub fn chart_image(values: &Value) -> Option<String> {
+    let image = &values["manager"]["image"];
+    let (repository, tag) = (image["repository"].as_str()?, image["tag"].as_str()?);
+    Some(format!("{repository}{}{tag}", if tag.starts_with("sha256:") { '@' } else { ':' }))
+}
+
 /// Compares generated files with those on disk and with what was generated the last time, as `name` is recorded.
 ///
 /// # Errors
@@ -99,6 +111,9 @@ pub fn plan(root: &Path, name: &str, target: &Tree, force: bool) -> Result<Plan,
     let path = format!(".windlass/{name}");
     let before = std::fs::read_to_string(root.join(&path)).ok();
     let base = before.as_deref().and_then(record::parse).unwrap_or_default();
+    // A directory that was deleted is written again: nothing of it is left to merge with.
+    let is_there = base.paths().any(|path| root.join(path).exists());
+    let base = if is_there { base } else { Tree::default() };
     let mut plan = Plan::new(root, &base, target, force)?;
     let after = record::to_text(target);
     if before.as_ref() != Some(&after) {

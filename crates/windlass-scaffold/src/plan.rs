@@ -6,6 +6,7 @@
 //! file, the changes are merged, and if they contradict each other the plan has a conflict and
 //! nothing at all is written.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -61,12 +62,17 @@ impl Plan {
         paths.sort_unstable();
         paths.dedup();
         let mut plan = Self::default();
+        let gone = gone(root, base);
         for path in paths {
             let (base, target) = (base.get(path), target.get(path));
             if base == target {
                 continue;
             }
             let disk = read(root, path)?;
+            // What the user has deleted stays deleted, and so does what would be added to it.
+            if disk.is_none() && !force && (gone.contains(directory(path)) || (base.is_some() && is_optional(path))) {
+                continue;
+            }
             match decide(path, base, target, disk.as_deref()) {
                 Decision::Leave => {}
                 Decision::Write(after) => plan.change(path, disk, after),
@@ -120,6 +126,22 @@ impl Change {
     }
 }
 
+fn directory(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
+/// Whether a project is whole without a file: nothing but Rust's own files and `PROJECT` refers to others by name.
+fn is_optional(path: &str) -> bool {
+    let is_code = Path::new(path).extension().is_some_and(|extension| extension == "rs" || extension == "toml");
+    !is_code && path != crate::project::FILE
+}
+
+/// The directories with generated files that the user has deleted, all but those with code.
+fn gone(root: &Path, base: &Tree) -> HashSet<String> {
+    let directories = base.paths().filter(|path| is_optional(path)).map(directory).filter(|path| !path.is_empty());
+    directories.filter(|directory| !root.join(directory).exists()).map(str::to_owned).collect()
+}
+
 enum Decision {
     Leave,
     Write(Option<String>),
@@ -136,6 +158,8 @@ fn decide(path: &str, base: Option<&str>, target: Option<&str>, disk: Option<&st
     // Text for people is the user's as soon as they have edited it: not worth refusing a command.
     let is_prose = Path::new(path).extension().is_some_and(|extension| extension == "md");
     match (base, target, disk) {
+        // A license that the user has chosen or completed is theirs.
+        (_, _, Some(_)) if path == crate::render::LICENSE => Decision::Leave,
         (Some(_), Some(_), None) if is_prose => Decision::Leave,
         (Some(_), None, _) => Decision::Conflict("has changes of yours and would be removed"),
         (_, _, None) => Decision::Conflict("was removed by you and would be changed"),

@@ -21,7 +21,7 @@ const HEADER: &str =
 #[non_exhaustive]
 pub enum ProjectError {
     /// It is not the YAML that is expected.
-    #[error("PROJECT cannot be read: {0}")]
+    #[error("PROJECT cannot be read: {0}\nCorrect it there, or bring the file back with `git checkout PROJECT`")]
     Syntax(String),
     /// Its format is another.
     #[error("PROJECT has version {found:?}, and this windlass knows version \"3\": install a newer windlass")]
@@ -123,6 +123,8 @@ pub enum License {
     Apache2,
     /// MIT License.
     Mit,
+    /// None is granted: generated files name the owner.
+    Copyright,
 }
 
 impl License {
@@ -266,7 +268,7 @@ impl Project {
             #[serde(default)]
             cli_version: String,
         }
-        let syntax = |error: serde_saphyr::Error| ProjectError::Syntax(error.to_string());
+        let syntax = |error: serde_saphyr::Error| ProjectError::Syntax(error.to_string().trim_end().to_owned());
         let head: Head = serde_saphyr::from_str(text).map_err(syntax)?;
         if head.version != FORMAT {
             return Err(ProjectError::Format { found: head.version });
@@ -456,6 +458,7 @@ mod tests {
             "99.0.0",
         );
         refused(text.replace("kind: Guestbook", "kind: guestbook"), "upper case letter");
-        refused("resources: [".into(), "cannot be read");
+        refused("version: \"3\"\nresources: [".into(), "cannot be read: error: line 2");
+        refused("resources: [".into(), "`git checkout PROJECT`");
     }
 }

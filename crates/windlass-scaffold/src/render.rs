@@ -38,6 +38,9 @@ pub fn render(project: &Project) -> Tree {
     ] {
         tree.add(path, template::render(name, common.clone()));
     }
+    if let Some(name) = license_text(project.settings().license) {
+        tree.add(LICENSE, template::render(name, common.clone()));
+    }
     api::render(project, &common, &mut tree);
     operator::render(project, &common, &mut tree);
     config::render(project, &common, &mut tree);
@@ -53,6 +56,7 @@ fn common(project: &Project) -> Value {
         crate => project.project_name.module(),
         header => header(project),
         license => spdx(settings.license),
+        holder => settings.owner.clone().unwrap_or_else(|| format!("the authors of {}", project.project_name)),
         namespaced => project.namespaced,
         webhooks => project.has_webhooks(),
         admission => project.has_admission(),
@@ -87,9 +91,20 @@ fn dependencies(source: &Source) -> (String, String, String) {
     (windlass, plain("windlass-crd"), plain("windlass-testing"))
 }
 
+/// The file with the text of the license. A project that has one already keeps it.
+pub(crate) const LICENSE: &str = "LICENSE";
+
+fn license_text(license: License) -> Option<&'static str> {
+    match license {
+        License::None | License::Copyright => None,
+        License::Apache2 => Some("root/license-apache2"),
+        License::Mit => Some("root/license-mit"),
+    }
+}
+
 fn spdx(license: License) -> Option<&'static str> {
     match license {
-        License::None => None,
+        License::None | License::Copyright => None,
         License::Apache2 => Some("Apache-2.0"),
         License::Mit => Some("MIT"),
     }

@@ -22,6 +22,10 @@ pub enum ScaffoldError {
     NoProject { path: String },
     #[error("{path} has a project already")]
     ProjectExists { path: String },
+    #[error("{path} is a file, and a project is a directory: name one that exists, or one that will be created")]
+    NotADirectory { path: String },
+    #[error("this project has no client; `windlass generate client` adds one")]
+    NoClient,
     #[error(transparent)]
     Project(#[from] ProjectError),
     #[error(transparent)]
@@ -81,8 +85,11 @@ pub(crate) fn open_locked(root: &Path) -> Result<Project, ScaffoldError> {
 /// Checks that a directory has no project.
 ///
 /// # Errors
-/// If it has one.
+/// If it has one, or is no directory.
 pub fn ensure_new(root: &Path) -> Result<(), ScaffoldError> {
+    if root.exists() && !root.is_dir() {
+        return Err(ScaffoldError::NotADirectory { path: root.display().to_string() });
+    }
     if root.join(FILE).exists() {
         return Err(ScaffoldError::ProjectExists { path: root.display().to_string() });
     }
@@ -128,6 +135,21 @@ pub fn generate_client(root: &Path, mode: Mode) -> Result<Plan, ScaffoldError> {
     without.settings_mut().client = false;
     with.settings_mut().client = true;
     carry_out(root, &render(&without), &render(&with), mode)
+}
+
+/// Takes the clients of the kinds away again.
+///
+/// # Errors
+/// If there are none, or the user has changed them.
+pub fn delete_client(root: &Path, mode: Mode) -> Result<Plan, ScaffoldError> {
+    let _lock = write::lock(root)?;
+    let with = open_locked(root)?;
+    if !with.settings().client {
+        return Err(ScaffoldError::NoClient);
+    }
+    let mut without = with.clone();
+    without.settings_mut().client = false;
+    carry_out(root, &render(&with), &render(&without), mode)
 }
 
 fn carry_out(root: &Path, base: &Tree, target: &Tree, mode: Mode) -> Result<Plan, ScaffoldError> {

@@ -26,6 +26,8 @@ templates![
     "root/README.md",
     "root/AGENTS.md",
     "root/test.yml",
+    "root/license-apache2",
+    "root/license-mit",
     "api/cargo.toml.in",
     "api/types.rs",
     "operator/main.rs",

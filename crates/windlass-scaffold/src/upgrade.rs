@@ -126,7 +126,7 @@ fn compare(
             plan.change(path, disk, target.map(str::to_owned));
             continue;
         }
-        if base == target {
+        if base == target || (path == crate::render::LICENSE && disk.is_some()) {
             continue;
         }
         let merged = match (base, target, disk.as_deref()) {

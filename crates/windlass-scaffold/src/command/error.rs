@@ -57,22 +57,38 @@ pub enum CommandError {
     #[error("{kind} has {webhook} webhook")]
     WebhookMissing { kind: Kind, webhook: &'static str },
     #[error(
-        "{kind} has the hub {hub} already: `windlass delete webhook --kind {kind} --version {hub} --conversion` first"
+        "{kind} has the hub {hub} already: `windlass delete webhook{group} --kind {kind} --version {hub} --conversion` \
+         first"
     )]
-    OtherHub { kind: Kind, hub: Version },
+    OtherHub { kind: Kind, hub: Version, group: String },
     #[error("{kind} has no version {version}: create it first")]
     NoSuchVersion { kind: Kind, version: Version },
     #[error("{kind} has one version only: create the other with `windlass create api` first")]
     OneVersion { kind: Kind },
     #[error(
-        "versions of {kind} are converted, and {hub} is the hub: `windlass delete webhook --kind {kind} --version {hub} \
-         --conversion` first"
+        "versions of {kind} are converted, and {hub} is the hub: `windlass delete webhook{group} --kind {kind} --version \
+         {hub} --conversion` first"
     )]
-    Converted { kind: Kind, hub: Version },
+    Converted { kind: Kind, hub: Version, group: String },
     #[error("the project has kinds in several groups: {groups}")]
     SeveralGroups { groups: String },
     #[error("the project has no such version of {kind} in such a group; it has: {known}")]
     NoSuchKind { kind: Kind, known: String },
     #[error("there is more than one {kind}: {found}; say which with --group and --version")]
     Ambiguous { kind: Kind, found: String },
+}
+
+impl CommandError {
+    /// Whether the command itself makes no sense, whatever the project has.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::Name(_)
+                | Self::Nothing
+                | Self::ExternalDeclared
+                | Self::ExternalPath { .. }
+                | Self::ExternalModule { .. }
+                | Self::NoWebhook
+        )
+    }
 }

@@ -78,6 +78,92 @@ fn commands_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn directories_that_the_user_deleted_stay_deleted() {
+    let dir = Dir::new(&project());
+    dir.create(api("shop", "v1", "Widget"));
+    for path in ["config/network-policy", "config/prometheus", ".github"] {
+        std::fs::remove_dir_all(dir.path().join(path)).unwrap();
+    }
+    std::fs::remove_file(dir.path().join("Makefile")).unwrap();
+    let before = dir.files();
+    let all = command::Webhooks { defaulting: true, validation: true, ..command::Webhooks::default() };
+    dir.webhook(&selector("v1", "Widget"), &all);
+    dir.create(api("shop", "v1", "Gadget"));
+    for path in ["config/network-policy", "config/prometheus", ".github", "Makefile"] {
+        assert!(!dir.path().join(path).exists(), "{path} is there again");
+    }
+    assert!(dir.path().join("config/webhook/service.yaml").exists());
+    dir.run(|project| command::delete_api(project, &selector("v1", "Gadget")));
+    dir.run(|project| command::delete_webhook(project, &selector("v1", "Widget"), &command::Webhooks::default()));
+    assert_eq!(dir.files(), before);
+    // Code is not optional.
+    std::fs::remove_file(dir.path().join("src/controller.rs")).unwrap();
+    refused(
+        &dir,
+        |project| command::create_api(project, api("shop", "v1", "Gadget")),
+        "src/controller.rs was removed by you and would be changed",
+    );
+}
+
+#[test]
+fn a_license_is_written_once_and_then_the_users() {
+    use windlass_scaffold::project::License;
+    let mut new = project();
+    new.settings_mut().license = License::Mit;
+    new.settings_mut().owner = Some("Ada".into());
+    let dir = Dir::new(&new);
+    assert!(dir.read("LICENSE").contains("Copyright (c) Ada\n"));
+    assert!(dir.read("Cargo.toml").contains("license = \"MIT\""));
+    dir.run(|project| command::edit(project, command::Edit { license: Some(License::Apache2), ..Default::default() }));
+    assert!(dir.read("LICENSE").contains("Apache License"));
+    dir.run(|project| {
+        command::edit(project, command::Edit { license: Some(License::Copyright), ..Default::default() })
+    });
+    assert!(!dir.path().join("LICENSE").exists() && !dir.read("Cargo.toml").contains("license"));
+    assert!(dir.read("src/main.rs").starts_with("// SPDX-FileCopyrightText: Ada\n"));
+    // One that is there already stays.
+    std::fs::write(dir.path().join("LICENSE"), "mine\n").unwrap();
+    dir.run(|project| command::edit(project, command::Edit { license: Some(License::Mit), ..Default::default() }));
+    assert_eq!(dir.read("LICENSE"), "mine\n");
+}
+
+#[test]
+fn a_kind_of_two_groups_has_two_controllers() {
+    let mut new = project();
+    new.multigroup = true;
+    let dir = Dir::new(&new);
+    dir.create(api("sales", "v1", "Order"));
+    dir.create(api("kitchen.hot", "v1", "Order"));
+    assert!(dir.path().join("src/controller/sales/order.rs").exists());
+    let second = dir.read("src/controller/kitchen_hot/kitchen_hot_order.rs");
+    assert!(second.contains("\"kitchen-hot-order\""), "{second}");
+    let again = NewApi { resource: false, ..api("sales", "v1", "Order") };
+    refused(&dir, |project| command::create_api(project, again), "there is a controller \"order\" already");
+    dir.create(NewApi { controller: false, ..api("sales", "v2", "Order") });
+    let hub = |version: &str| command::Selector {
+        group: Some(windlass_scaffold::name::Group::new("sales").unwrap()),
+        ..selector(version, "Order")
+    };
+    let conversion = command::Webhooks { conversion: true, ..command::Webhooks::default() };
+    dir.webhook(&hub("v2"), &conversion);
+    refused(
+        &dir,
+        |project| command::create_webhook(project, &hub("v1"), &conversion),
+        "`windlass delete webhook --group sales --kind Order --version v2 --conversion`",
+    );
+    refused(&dir, |project| command::delete_api(project, &hub("v1")), "webhook --group sales --kind Order");
+}
+
+#[test]
+fn a_file_is_no_place_for_a_project() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("afile");
+    std::fs::write(&file, "mine").unwrap();
+    let error = scaffold::init(&file, &project(), Mode::default()).unwrap_err().to_string();
+    assert!(error.contains("afile is a file, and a project is a directory"), "{error}");
+}
+
+#[test]
 fn commands_at_the_same_time_wait_for_each_other() {
     let dir = Dir::new(&project());
     let kinds = ["Apple", "Banana", "Cherry", "Damson"];

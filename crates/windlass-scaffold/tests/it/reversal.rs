@@ -34,6 +34,41 @@ fn a_client_follows_the_kinds() {
 }
 
 #[test]
+fn a_deleted_client_leaves_nothing_behind() {
+    let dir = Dir::new(&project());
+    dir.create(api("webapp", "v1", "Guestbook"));
+    let before = dir.files();
+    let error = scaffold::delete_client(dir.path(), Mode::default()).unwrap_err().to_string();
+    assert!(error.contains("`windlass generate client` adds one"), "{error}");
+    scaffold::generate_client(dir.path(), Mode::default()).unwrap();
+    assert!(dir.files().contains_key("api/src/client.rs"));
+    scaffold::delete_client(dir.path(), Mode::default()).unwrap();
+    assert_eq!(dir.files(), before);
+}
+
+#[test]
+fn lines_that_name_a_deleted_kind_are_found() {
+    use windlass_scaffold::leftover;
+    let dir = Dir::new(&project());
+    dir.create(api("webapp", "v1", "Guestbook"));
+    dir.create(api("webapp", "v1", "Toy"));
+    dir.edit("src/controller.rs", "guestbook::controller()", "guestbook::controller_of(1)");
+    let main = dir.read("src/main.rs");
+    let number = main.lines().count() + 2;
+    std::fs::write(dir.path().join("src/main.rs"), format!("{main}\nfn mine(_: &shop_api::v1::Guestbook) {{}}\n"))
+        .unwrap();
+    let before = scaffold::open(dir.path()).unwrap();
+    dir.run(|project| command::delete_api(project, &selector("v1", "Guestbook")));
+    let after = scaffold::open(dir.path()).unwrap();
+    let found = leftover::find(dir.path(), &before, &after);
+    let lines: Vec<(&str, &str)> = found.iter().map(|one| (one.path.as_str(), one.text.as_str())).collect();
+    let controller = "manager.add(guestbook::controller_of(1))?;";
+    assert_eq!(lines, [("src/controller.rs", controller), ("src/main.rs", "fn mine(_: &shop_api::v1::Guestbook) {}")]);
+    assert_eq!(found[1].line, number);
+    assert_eq!(leftover::find(dir.path(), &after, &after), []);
+}
+
+#[test]
 fn deletion_leaves_the_users_changes() {
     let dir = Dir::new(&project());
     dir.create(api("webapp", "v1", "Guestbook"));
