@@ -12,15 +12,16 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use against::{
-    Apply, Bundle, BundleRun, Deploy, Image, ImageBuild, Install, Operator, Run, Target, Undeploy, Uninstall,
+    Apply, Bundle, BundleCleanup, BundleRun, Deploy, Image, ImageBuild, Install, Operator, Run, Target, Undeploy,
+    Uninstall,
 };
 pub(crate) use dev::{Dev, Doctor, Guard, Test};
 pub(crate) use generate::{Generate, GenerateClient, GenerateTypes};
 pub(crate) use project::{
-    Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteWebhook, Edit, Init, LicenseName, OnConflict,
-    Selected, Upgrade,
+    Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteClient, DeleteWebhook, Edit, Init, LicenseName,
+    OnConflict, Selected, Upgrade,
 };
-pub(crate) use tools::{Completion, ListFormat, Man, Version, VersionFormat};
+pub(crate) use tools::{Completion, DocumentFormat, ListFormat, Man, Version, VersionFormat};
 
 /// The toolkit for Kubernetes operators in Rust.
 #[derive(Debug, Parser)]
@@ -37,7 +38,7 @@ pub(crate) enum Command {
     /// Add a kind or webhooks to a project
     #[command(subcommand)]
     Create(Create),
-    /// Take a kind or webhooks away from a project
+    /// Take a kind, webhooks or the client away from a project
     #[command(subcommand)]
     Delete(Delete),
     /// Change the settings of a project
@@ -96,7 +97,7 @@ pub(crate) enum Command {
     Version(Version),
 }
 
-/// How results are printed.
+/// How results are printed that come bit by bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
@@ -139,7 +140,7 @@ pub(crate) struct Up {
     pub kubeconfig: Option<PathBuf>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
 }
 
 #[derive(Debug, clap::Args)]
@@ -151,7 +152,7 @@ pub(crate) struct Down {
     pub purge: bool,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
 }
 
 #[derive(Debug, clap::Args)]
@@ -174,9 +175,9 @@ pub(crate) struct List {
 pub(crate) struct Kubeconfig {
     #[command(flatten)]
     pub name: Name,
-    /// `text` prints YAML
+    /// How the kubeconfig is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: DocumentFormat,
 }
 
 #[derive(Debug, clap::Args)]
@@ -224,7 +225,8 @@ pub(crate) struct Manifests {
     #[arg(value_enum, default_value_t)]
     pub kind: ManifestKind,
     /// The operator's image, for `install`, `chart` and `bundle` [default: the one in config/]
-    #[arg(long, visible_alias = "img", value_name = "IMAGE", conflicts_with_all = ["write", "check"])]
+    #[arg(long, visible_alias = "img", value_name = "IMAGE", conflicts_with_all = ["write", "check"],
+          value_parser = parse_image)]
     pub image: Option<String>,
     /// The version of the chart or bundle
     #[arg(long, default_value = "0.1.0", value_name = "VERSION", value_parser = parse_version)]
@@ -241,7 +243,8 @@ pub(crate) struct Manifests {
     /// Write all of them into config/ of the project, instead of printing some
     #[arg(long, conflicts_with_all = ["kind", "name", "namespace"])]
     pub write: bool,
-    /// Compare all of them with config/ of the project, and fail if files differ
+    /// Compare all of them with config/ of the project, and config/ with what was made of it in dist/ and bundle/; fail
+    /// if files differ
     #[arg(long, conflicts_with_all = ["kind", "name", "namespace", "write"])]
     pub check: bool,
     /// The package of the operator, which cargo builds [default: the one in this directory]
@@ -258,14 +261,14 @@ pub(crate) struct Manifests {
     pub name: Option<String>,
     /// The namespace that the operator runs in. Roles for its own objects, such as leases, are created there
     /// [default: such roles have no namespace, and `kubectl apply -n` sets it]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = parse_namespace)]
     pub namespace: Option<String>,
     /// How many seconds the program may take to answer
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     pub timeout: u64,
-    /// How the manifests are printed
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: ManifestFormat,
+    /// How the manifests are printed [default: yaml], or what was found or written [default: lines for people]
+    #[arg(short, long, value_enum)]
+    pub output: Option<ManifestFormat>,
     /// Arguments of the operator's program
     #[arg(last = true)]
     pub arguments: Vec<String>,
@@ -276,6 +279,46 @@ fn parse_name(text: &str) -> Result<String, String> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let valid = !text.is_empty() && text.len() <= 40 && text.chars().all(inner) && !text.starts_with('-');
     if valid { Ok(text.to_owned()) } else { Err("use up to 40 lower-case letters, digits and dashes".to_owned()) }
+}
+
+/// The name of a namespace.
+fn parse_namespace(text: &str) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let valid = !text.is_empty() && text.len() <= 63 && text.chars().all(inner);
+    if valid && !text.starts_with('-') && !text.ends_with('-') {
+        return Ok(text.to_owned());
+    }
+    Err("a namespace is at most 63 lower-case letters, digits and dashes, with none at its ends".to_owned())
+}
+
+/// The name of an image. A digest may follow: an image that is not built here has one.
+fn parse_image(text: &str) -> Result<String, String> {
+    let name = text.split_once('@').map_or(text, |(name, _)| name);
+    name.parse::<crate::image::Reference>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// One line of text.
+fn parse_line(text: &str) -> Result<String, String> {
+    if text.contains(char::is_control) { Err("use one line of text".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// Where git clones from: a URL, `user@host:path`, or a directory.
+fn parse_git(text: &str) -> Result<String, String> {
+    let bad = text.is_empty() || text.contains(char::is_whitespace) || text.contains(char::is_control);
+    let is_url = ["https://", "http://", "ssh://", "git://", "file://"]
+        .iter()
+        .any(|scheme| text.strip_prefix(scheme).is_some_and(|rest| !rest.trim_matches('/').is_empty()));
+    if !bad && is_url {
+        return Ok(text.to_owned());
+    }
+    // Cargo knows URLs only.
+    if let Some((host, path)) = text.split_once(':').filter(|(host, _)| !bad && host.contains('@')) {
+        return Ok(format!("ssh://{host}/{}", path.trim_start_matches('/')));
+    }
+    match std::path::Path::new(text).canonicalize() {
+        Ok(directory) if directory.is_dir() => Ok(format!("file://{}", directory.display())),
+        _ => Err("use the URL of a git repository, such as https://example.com/windlass, or a directory".to_owned()),
+    }
 }
 
 /// A semantic version, as charts and bundles need one.
@@ -314,6 +357,21 @@ mod tests {
         assert!(
             parse_channel("stable-1.2").is_ok() && parse_channel("bad channel").is_err() && parse_channel("").is_err()
         );
+    }
+
+    #[test]
+    fn repositories_are_urls_or_directories() {
+        for (text, url) in [
+            ("https://example.com/windlass", "https://example.com/windlass"),
+            ("ssh://git@example.com/windlass.git", "ssh://git@example.com/windlass.git"),
+            ("git@example.com:team/windlass.git", "ssh://git@example.com/team/windlass.git"),
+            ("/", "file:///"),
+        ] {
+            assert_eq!(parse_git(text).as_deref(), Ok(url));
+        }
+        for text in ["", "not a url", "https://", "nowhere/at/all", "ftp://example.com/x"] {
+            assert!(parse_git(text).is_err(), "{text}");
+        }
     }
 
     #[test]

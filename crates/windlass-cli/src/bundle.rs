@@ -1,4 +1,4 @@
-//! `windlass bundle run`: what OLM does with a bundle, without OLM.
+//! `windlass bundle run` and `cleanup`: what OLM does with a bundle, without OLM.
 
 mod plan;
 mod webhooks;
@@ -8,27 +8,32 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::against::definitions::is_definition;
 use crate::against::target::Target;
-use crate::against::{self, apply, documents, report, rollout};
-use crate::args::{Bundle, BundleRun};
-use crate::output;
+use crate::against::{self, apply, documents, remove, report, rollout};
+use crate::args::{Bundle, BundleCleanup, BundleRun};
+use crate::{output, uninstall};
 
 /// The format of bundles that is understood.
 const FORMAT: &str = "registry+v1";
+/// The label of namespaces that a bundle has brought along, which go with it.
+const OWNER: &str = "windlass.dev/bundle";
 
 pub(crate) fn run(args: &Bundle) -> Result<ExitCode> {
     match args {
         Bundle::Run(args) => install(args),
+        Bundle::Cleanup(args) => remove_all(args),
     }
 }
 
 fn install(args: &BundleRun) -> Result<ExitCode> {
     let manifests = documents::read(&[manifests(&args.directory)?], true)?;
-    let plan = plan::Plan::new(manifests, args.namespace.as_deref(), &args.watch_namespace)?;
+    let mut plan = plan::Plan::new(manifests, args.namespace.as_deref(), &args.watch_namespace)?;
     against::block_on(async {
         let target = Target::connect(&args.target).await?;
+        own_namespaces(&target, &mut plan).await?;
         let options = apply::Options {
             namespace: plan.namespace.clone(),
             dry_run: false,
@@ -47,6 +52,66 @@ fn install(args: &BundleRun) -> Result<ExitCode> {
             output::note(format_args!("{} is rolled out", done.title()));
         }
         Ok(code)
+    })
+}
+
+/// Marks the namespaces that this bundle brings along, and leaves those alone that are there without it.
+async fn own_namespaces(target: &Target, plan: &mut plan::Plan) -> Result<()> {
+    let mut left = Vec::new();
+    for object in plan.objects.iter_mut().filter(|object| object["kind"] == "Namespace") {
+        let name = text(&object["metadata"]["name"]);
+        match apply::get(&target.client, &namespace_path(&name)).await? {
+            Some(found) if !is_owned(&found, &plan.name) => left.push(name),
+            _ => object["metadata"]["labels"] = json!({OWNER: label(&plan.name)}),
+        }
+    }
+    plan.objects.retain(|object| object["kind"] != "Namespace" || !left.contains(&text(&object["metadata"]["name"])));
+    Ok(())
+}
+
+fn namespace_path(name: &str) -> String {
+    format!("/api/v1/namespaces/{name}")
+}
+
+/// The name of a bundle as the value of a label.
+fn label(name: &str) -> &str {
+    name.get(..63).unwrap_or(name).trim_end_matches(['.', '-', '_'])
+}
+
+fn is_owned(namespace: &Value, bundle: &str) -> bool {
+    namespace["metadata"]["labels"][OWNER] == label(bundle)
+}
+
+fn remove_all(args: &BundleCleanup) -> Result<ExitCode> {
+    let manifests = documents::read(&[manifests(&args.directory)?], true)?;
+    let plan = plan::Plan::new(manifests, args.namespace.as_deref(), &args.watch_namespace)?;
+    against::block_on(async {
+        let target = Target::connect(&args.target).await?;
+        let (definitions, mut others): (Vec<Value>, Vec<Value>) = plan.objects.into_iter().partition(is_definition);
+        let options = remove::Options {
+            namespace: plan.namespace.clone(),
+            timeout: Duration::from_secs(args.timeout),
+            remove_finalizers: args.remove_finalizers,
+        };
+        output::note(format_args!("removing {} from the namespace {}", plan.name, plan.namespace));
+        let mut done = Vec::new();
+        // While the operator runs: it cleans up after its objects.
+        if !args.keep_crds {
+            uninstall::consent(&target, &definitions, args.yes).await?;
+            let report = report::line(args.output, false);
+            done.extend(remove::remove(&target.client, definitions, &options, report).await?);
+        }
+        let mut kept = Vec::new();
+        for name in others.iter().filter(|one| one["kind"] == "Namespace").map(|one| text(&one["metadata"]["name"])) {
+            let found = apply::get(&target.client, &namespace_path(&name)).await?;
+            if found.is_some_and(|found| !is_owned(&found, &plan.name)) {
+                output::note(format_args!("the namespace {name} stays: it was there before"));
+                kept.push(name);
+            }
+        }
+        others.retain(|one| one["kind"] != "Namespace" || !kept.contains(&text(&one["metadata"]["name"])));
+        done.extend(remove::remove(&target.client, others, &options, report::line(args.output, false)).await?);
+        Ok(report::finish(&target, &done, args.output, false))
     })
 }
 

@@ -20,12 +20,17 @@ const PLACEHOLDER: &str = "controller:latest";
 
 pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
     let root = project::root(Path::new("."));
-    let reference = args.image.as_deref().map(str::parse::<Reference>).transpose()?;
+    let mut reference = None;
+    if !args.skip_build {
+        // An image that is built gets its digest from its content.
+        let parsed = args.image.as_deref().map(str::parse::<Reference>).transpose();
+        reference = parsed.map_err(|error| output::Usage(format!("--image: {error}")))?;
+    }
     let mut image = None;
     if !args.skip_build {
         let program = operator::release(&args.operator)?;
         manifests(&root, &program)?;
-        let settings = image::Settings { entrypoint: None, user: "65532:65532".into(), labels: Vec::new() };
+        let settings = image::Settings { entrypoint: None, user: image::USER.into(), labels: Vec::new(), base: None };
         image = Some(image::build(&program, &settings)?);
     }
     let mut objects = kustomize::build(&root, &args.directory)?;
@@ -81,24 +86,56 @@ async fn deliver(
     };
     image::write(image, reference, &file)?;
     output::note(format_args!("the image {reference} is in {}", file.display()));
-    let Some(load) = loader(&target.context, &file) else {
-        output::note("the nodes of this cluster must have the image already; --push puts it into a registry instead");
+    if let Some((program, arguments)) = loader(&target.context, &file) {
+        load(&program, &arguments)?;
+        output::note(format_args!("loaded the image with {program}"));
         return Ok(());
-    };
-    let (program, arguments) = load;
-    let loaded = Command::new(&program).args(&arguments).stdin(Stdio::null()).output();
+    }
+    // Clusters of other names may share the images of a container engine, or have nothing to do with this machine.
+    let arguments = ["load".to_owned(), "--input".to_owned(), file.display().to_string()];
+    for engine in engines(&target.context) {
+        match load(engine, &arguments) {
+            Ok(()) => {
+                output::note(format_args!(
+                    "loaded the image with {engine}; a cluster that does not use its images gets it from a registry, with --push"
+                ));
+                return Ok(());
+            }
+            Err(error) => output::note(format_args!("{}", output::with_causes(&error))),
+        }
+    }
+    output::note("the nodes of this cluster must have the image already; --push puts it into a registry instead");
+    Ok(())
+}
+
+fn load(program: &str, arguments: &[String]) -> Result<()> {
+    let loaded = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let loaded =
         loaded.with_context(|| format!("cannot run {program}, which loads images into the cluster's nodes"))?;
     if !loaded.status.success() {
         bail!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&loaded.stderr).trim());
     }
-    output::note(format_args!("loaded the image with {program}"));
     Ok(())
+}
+
+/// The container engines on this machine, in the order in which they are tried. A cluster of `windlass up` has images of
+/// its own.
+fn engines(context: &str) -> Vec<&'static str> {
+    if context.starts_with("windlass-") {
+        return Vec::new();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &&str| std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
+    ["docker", "podman"].into_iter().filter(is_there).collect()
 }
 
 /// The program that loads a tar file into the nodes of a cluster, by the name that the context has.
 fn loader(context: &str, file: &Path) -> Option<(String, Vec<String>)> {
     let file = file.display().to_string();
+    // Their nodes have the images of docker itself.
+    if ["docker-desktop", "rancher-desktop", "orbstack", "colima"].contains(&context) {
+        return Some(("docker".into(), ["load", "--input", &file].map(str::to_owned).to_vec()));
+    }
     if let Some(name) = context.strip_prefix("kind-") {
         return Some(("kind".into(), ["load", "image-archive", &file, "--name", name].map(str::to_owned).to_vec()));
     }
@@ -179,6 +216,7 @@ mod tests {
         assert_eq!((program.as_str(), arguments.join(" ").as_str()), ("kind", "load image-archive a.tar --name dev"));
         assert_eq!(loader("k3d-dev", file).expect("k3d").0, "k3d");
         assert_eq!(loader("minikube", file).expect("minikube").0, "minikube");
+        assert_eq!(loader("docker-desktop", file).expect("docker").1, ["load", "--input", "a.tar"]);
         assert_eq!(loader("windlass-default", file), None);
     }
 }

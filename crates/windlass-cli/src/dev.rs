@@ -136,7 +136,7 @@ impl<'a> Loop<'a> {
         let namespace = args.namespace.clone().unwrap_or_else(|| target.namespace.clone());
         let kubeconfig = directory.join("kubeconfig");
         target.write_kubeconfig(&kubeconfig, |config| account::use_namespace(config, target, &namespace))?;
-        let webhooks = reach::address(target, None)?;
+        let webhooks = reach::address(target, None);
         let launch = Launch { program: PathBuf::new(), arguments: args.arguments.clone(), kubeconfig, webhooks };
         let samples = args.samples.clone().unwrap_or_else(|| root.join("config/samples"));
         let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();

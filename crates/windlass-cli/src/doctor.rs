@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::args::{Doctor, Format};
+use crate::args::Doctor;
 use crate::output;
 use crate::paint::{Ink, Paint};
 
@@ -59,17 +59,17 @@ pub(crate) fn run(args: &Doctor) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     findings.extend(runtime.block_on(cluster::check(args, looked.name.as_deref(), &looked.manifests)));
     let broken = findings.iter().filter(|finding| finding.level == Level::Broken).count();
-    match args.output {
-        Format::Json => {
-            let list = findings.iter().map(|finding| {
-                json!({
-                    "check": finding.check, "level": finding.level.name(), "message": finding.message,
-                    "remedy": finding.remedy,
-                })
-            });
-            output::json(&json!({"broken": broken, "findings": list.collect::<Vec<_>>()}));
-        }
-        Format::Text => print(&findings, broken),
+    let document = || {
+        let list = findings.iter().map(|finding| {
+            json!({
+                "check": finding.check, "level": finding.level.name(), "message": finding.message,
+                "remedy": finding.remedy,
+            })
+        });
+        json!({"broken": broken, "findings": list.collect::<Vec<_>>()})
+    };
+    if !output::document(args.output, document) {
+        print(&findings, broken);
     }
     Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

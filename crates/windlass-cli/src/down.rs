@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::args::{Down, Format};
+use crate::args::Down;
 use crate::home::{Home, Run};
 use crate::{kubeconfig, output};
 
@@ -34,18 +34,19 @@ pub(crate) fn run(args: &Down) -> Result<ExitCode> {
     forgotten?;
     let stopped = run.is_some();
     let kept = run.is_some_and(|run| !run.ephemeral) && !args.purge;
-    match args.output {
-        Format::Json => {
-            output::json(&json!({"name": home.name, "stopped": stopped, "killed": killed, "purged": args.purge}));
-        }
-        Format::Text if killed => output::line(format_args!(
+    let document = || json!({"name": home.name, "stopped": stopped, "killed": killed, "purged": args.purge});
+    if output::document(args.output, document) {
+    } else if killed {
+        output::line(format_args!(
             "cluster {:?} did not stop within {} seconds and was killed{}",
             home.name,
             PATIENCE.as_secs(),
             if kept { "; what it had acknowledged is on disk" } else { "" }
-        )),
-        Format::Text if stopped => output::line(format_args!("cluster {:?} stopped", home.name)),
-        Format::Text => output::line(format_args!("cluster {:?} was not running", home.name)),
+        ));
+    } else if stopped {
+        output::line(format_args!("cluster {:?} stopped", home.name));
+    } else {
+        output::line(format_args!("cluster {:?} was not running", home.name));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,9 +9,6 @@ use crate::args::Edit;
 use crate::project;
 
 pub(crate) fn run(args: Edit) -> Result<ExitCode> {
-    if let Some(owner) = &args.owner {
-        anyhow::ensure!(!owner.contains(char::is_control), "--owner {owner:?}: use one line of text");
-    }
     let edit = command::Edit {
         multigroup: args.multigroup,
         namespaced: args.namespaced,

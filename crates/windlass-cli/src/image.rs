@@ -4,6 +4,7 @@
 //! `kind load image-archive` read, or pushed to a registry. Equal input gives an equal image: files are sorted and carry
 //! no time.
 
+mod base;
 mod elf;
 mod layer;
 mod layout;
@@ -19,7 +20,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
 use crate::against;
-use crate::args::{Format, Image, ImageBuild};
+use crate::args::{Image, ImageBuild};
 use crate::output;
 
 pub(crate) use layout::Image as Built;
@@ -32,15 +33,12 @@ pub(crate) fn run(args: &Image) -> Result<ExitCode> {
 }
 
 fn build_command(args: &ImageBuild) -> Result<ExitCode> {
-    let reference: Reference = args.tag.parse()?;
-    let labels = args.label.iter().map(|label| {
-        let (name, value) = label.split_once('=').with_context(|| format!("{label:?} is not NAME=VALUE"))?;
-        Ok((name.to_owned(), value.to_owned()))
-    });
+    let reference = args.tag.clone();
     let settings = Settings {
         entrypoint: args.entrypoint.clone(),
         user: args.user.clone(),
-        labels: labels.collect::<Result<_>>()?,
+        labels: args.label.clone(),
+        base: args.base.clone(),
     };
     let image = build(&args.path, &settings)?;
     let file = match &args.file {
@@ -60,19 +58,20 @@ fn build_command(args: &ImageBuild) -> Result<ExitCode> {
     if args.push && pushed()? != ExitCode::SUCCESS {
         bail!("the image was not pushed");
     }
-    match args.output {
-        Format::Json => output::json(&json!({
+    let document = || {
+        json!({
             "image": reference.to_string(), "digest": image.digest(), "file": file, "pushed": args.push,
             "bytes": image.size(),
-        })),
-        Format::Text => {
-            if let Some(file) = &file {
-                output::line(format_args!("wrote {} to {}", image.digest(), file.display()));
-            }
-            if args.push {
-                output::line(format_args!("pushed {reference}@{}", image.digest()));
-            }
-        }
+        })
+    };
+    if output::document(args.output, document) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(file) = &file {
+        output::line(format_args!("wrote {} to {}", image.digest(), file.display()));
+    }
+    if args.push {
+        output::line(format_args!("pushed {reference}@{}", image.digest()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -82,20 +81,48 @@ pub(crate) struct Settings {
     pub entrypoint: Option<String>,
     pub user: String,
     pub labels: Vec<(String, String)>,
+    /// The OCI layout of the image to build on.
+    pub base: Option<PathBuf>,
+}
+
+/// The user of images that `deploy` makes, and of all others unless they say more.
+pub(crate) const USER: &str = "65532:65532";
+
+/// A user by number that is not root: the kubelet starts no other with `runAsNonRoot`, which generated manifests have.
+pub(crate) fn parse_user(text: &str) -> Result<String, String> {
+    let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
+    let number = |text: &str| text.parse::<u32>().ok().filter(|_| text.chars().all(|c| c.is_ascii_digit()));
+    let why = "generated manifests have runAsNonRoot, and with it the kubelet starts no container whose user";
+    match (number(user), group.map(number)) {
+        (Some(0), _) => Err(format!("{why} is root: use another number, such as {USER}")),
+        (Some(_), None | Some(Some(_))) => Ok(text.to_owned()),
+        (None, _) if user == "root" => Err(format!("{why} is root: use a number, such as {USER}")),
+        (None, _) => Err(format!("{why} is not a number: use UID or UID:GID, such as {USER}")),
+        (_, Some(None)) => Err(format!("the group is a number: use UID:GID, such as {USER}")),
+    }
+}
+
+/// A label: NAME=VALUE.
+pub(crate) fn parse_label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("use NAME=VALUE".to_owned()),
+    }
 }
 
 /// Builds the image of a program or of a directory.
 pub(crate) fn build(path: &Path, settings: &Settings) -> Result<Built> {
-    let layer = layer::of(path)?;
+    let (layer, base) =
+        layer::of(path, |architecture| settings.base.as_ref().map(|path| base::read(path, architecture)).transpose())?;
     let entrypoint = match (&settings.entrypoint, layer.program.as_ref()) {
         (Some(entrypoint), _) => entrypoint.clone(),
         (None, Some(program)) => program.clone(),
         (None, None) => bail!("{} is a directory; name the program in it with --entrypoint", path.display()),
     };
-    if !layer.has(&entrypoint) {
+    if !layer.has(&entrypoint) && !base.as_ref().is_some_and(|base| base.has(&entrypoint)) {
         bail!("the image has no file {entrypoint}");
     }
-    layout::Image::new(layer, &entrypoint, settings)
+    layout::Image::new(layer, base, &entrypoint, settings)
 }
 
 /// Writes the image as a tar file, all of it or nothing.

@@ -19,9 +19,6 @@ pub(crate) fn run(args: Init) -> Result<ExitCode> {
         Some(name) => name,
         None => ProjectName::new(directory_name(&root))?,
     };
-    if let Some(owner) = &args.owner {
-        anyhow::ensure!(!owner.contains(char::is_control), "--owner {owner:?}: use one line of text");
-    }
     let settings = Settings {
         windlass: source(args.windlass_path, args.windlass_git)?,
         license: args.license.into(),

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
-use crate::args::{Format, Kubeconfig};
+use crate::args::{DocumentFormat, Kubeconfig};
 use crate::home::Home;
 use crate::{output, private};
 
@@ -32,8 +32,8 @@ pub(crate) fn run(args: &Kubeconfig) -> Result<ExitCode> {
     }
     let config = read(&home.kubeconfig())?;
     match args.output {
-        Format::Json => output::json(&config),
-        Format::Text => output::line(to_yaml(&config)?.trim_end()),
+        DocumentFormat::Json => output::json(&config),
+        DocumentFormat::Yaml => output::line(to_yaml(&config)?.trim_end()),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::args::{List, ListFormat};
+use crate::args::List;
 use crate::home::Home;
 use crate::output;
 
@@ -18,22 +18,19 @@ pub(crate) fn run(args: &List) -> Result<ExitCode> {
         };
         homes.iter().map(cluster).collect()
     };
-    match args.output {
-        ListFormat::Json => output::json(&document()),
-        ListFormat::Yaml => output::yaml(&document())?,
-        ListFormat::Table if homes.is_empty() => output::line("no clusters; start one with `windlass up`"),
-        ListFormat::Table => {
-            output::line(format_args!("{:<20} {:<9} SERVER", "NAME", "STATE"));
-            for home in &homes {
-                let run = home.running();
-                let state = if run.is_some() { "running" } else { "stopped" };
-                output::line(format_args!(
-                    "{:<20} {state:<9} {}",
-                    home.name,
-                    run.and_then(|run| run.server).unwrap_or_default()
-                ));
-            }
-        }
+    if output::document(args.output, document) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if homes.is_empty() {
+        output::line("no clusters; start one with `windlass up`");
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::line(format_args!("{:<20} {:<9} SERVER", "NAME", "STATE"));
+    for home in &homes {
+        let run = home.running();
+        let state = if run.is_some() { "running" } else { "stopped" };
+        let server = run.and_then(|run| run.server).unwrap_or_default();
+        output::line(format_args!("{:<20} {state:<9} {server}", home.name));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -47,7 +47,13 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+use windlass_scaffold::name::NameError;
+use windlass_scaffold::scaffold::ScaffoldError;
+
 use args::{Args, Command};
+
+/// The exit code of a command line that makes no sense, as clap has it.
+const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -79,7 +85,7 @@ fn main() -> ExitCode {
         Command::Guard(guard) => guard::run(&guard),
         Command::Completion(completion) => completion::run(&completion),
         Command::Man(man) => man::run(&man),
-        Command::Version(version) => version::run(&version),
+        Command::Version(version) => Ok(version::run(&version)),
     };
     match result {
         // Whoever waits for what was said must not take silence for success.
@@ -87,7 +93,17 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             output::error(&error);
-            ExitCode::FAILURE
+            if is_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Whether the command line is what is wrong, in a way that its parser cannot see.
+fn is_usage(error: &anyhow::Error) -> bool {
+    let command = error.downcast_ref::<ScaffoldError>().is_some_and(|error| match error {
+        ScaffoldError::Command(error) => error.is_usage(),
+        ScaffoldError::NotADirectory { .. } => true,
+        _ => false,
+    });
+    command || error.is::<NameError>() || error.is::<output::Usage>()
 }

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Manifests) -> anyhow::Result<ExitCode> {
             manifest["metadata"]["name"] = name.as_str().into();
         }
     }
-    match args.output {
+    match args.output.unwrap_or_default() {
         ManifestFormat::Yaml => {
             for manifest in &manifests {
                 output::line(format_args!("---\n{}", serde_saphyr::to_string(manifest)?.trim_end()));
@@ -134,7 +134,8 @@ fn ask_all(program: &Path, args: &Manifests, arguments: &[String]) -> anyhow::Re
     let home = args.namespace.as_deref().unwrap_or(HOME);
     std::fs::write(&file, kubeconfig(home).to_string()).context("cannot write a kubeconfig")?;
     let log = std::fs::File::create(&said).context("cannot write the operator's output")?;
-    let mut command = Command::new(program);
+    // A name without a slash is a file of this directory, not one that the system looks for.
+    let mut command = Command::new(std::path::absolute(program).unwrap_or_else(|_| program.to_owned()));
     command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.env("WINDLASS_MANIFESTS", &answer).env("KUBECONFIG", &file);
     // Neither a pod that this may run in nor a developer's settings are the operator's needs.

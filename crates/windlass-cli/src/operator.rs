@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Parser as _;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::manifests;
 /// Builds the program, or finds the one that was named.
 pub(crate) fn program(operator: &Operator) -> Result<PathBuf> {
     match &operator.program {
-        Some(program) => Ok(program.clone()),
+        Some(program) => named(program),
         None => manifests::build(&question(operator, &[], None)?),
     }
 }
@@ -22,9 +22,14 @@ pub(crate) fn program(operator: &Operator) -> Result<PathBuf> {
 /// Builds the program with optimisations, or finds the one that was named.
 pub(crate) fn release(operator: &Operator) -> Result<PathBuf> {
     match &operator.program {
-        Some(program) => Ok(program.clone()),
+        Some(program) => named(program),
         None => manifests::build_with(&question(operator, &[], None)?, &["--release"]),
     }
+}
+
+/// A program by its path. A name without a slash is a file of this directory, not one that the system looks for.
+fn named(program: &Path) -> Result<PathBuf> {
+    std::path::absolute(program).with_context(|| format!("{} is not a path", program.display()))
 }
 
 /// Asks the program for all manifests that come from its code. Roles of its own namespace are in `namespace`.

@@ -5,8 +5,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
+use crate::args::ListFormat;
+
 /// Whether something could not be written to standard output.
 static LOST: AtomicBool = AtomicBool::new(false);
+
+/// What is wrong with the command line, where its parser cannot see it.
+#[derive(Debug)]
+pub(crate) struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
 
 /// A line for people.
 pub(crate) fn line(text: impl std::fmt::Display) {
@@ -34,9 +48,19 @@ pub(crate) fn json(value: &Value) {
 }
 
 /// The same document as YAML.
-pub(crate) fn yaml(value: &Value) -> anyhow::Result<()> {
-    line(serde_saphyr::to_string(value)?.trim_end());
-    Ok(())
+pub(crate) fn yaml(value: &Value) {
+    let text = serde_saphyr::to_string(value).expect("invariant: keys of JSON are text");
+    line(text.trim_end());
+}
+
+/// The document in the format that was asked for; nothing, and `false`, if that is the one for people.
+pub(crate) fn document(format: ListFormat, value: impl FnOnce() -> Value) -> bool {
+    match format {
+        ListFormat::Table => return false,
+        ListFormat::Json => json(&value()),
+        ListFormat::Yaml => yaml(&value()),
+    }
+    true
 }
 
 /// What went wrong, with its causes, and on a terminal in colour.

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use windlass_scaffold::command::{CommandError, Selector};
 use windlass_scaffold::project::License;
 use windlass_scaffold::scaffold::{self, Mode};
 use windlass_scaffold::{Plan, Project};
 
-use crate::args::{Change, Format, LicenseName, Selected};
+use crate::args::{Change, LicenseName, Selected};
 use crate::output;
 
 /// Changes the project of the current directory, or of the closest directory above it that has one.
@@ -49,20 +49,24 @@ pub(crate) fn mode(args: &Change) -> Mode {
 
 /// Prints what was changed, or what would be.
 pub(crate) fn report(plan: &Plan, args: &Change, next: &str) {
-    match args.output {
-        Format::Json => {
-            let changes = plan.changes.iter().map(|change| json!({"action": change.verb(), "path": change.path}));
-            output::json(&json!({"dryRun": args.dry_run, "changes": changes.collect::<Vec<_>>()}));
-        }
-        Format::Text if args.dry_run => output::line(plan.diff().trim_end()),
-        Format::Text if plan.changes.is_empty() => output::line("nothing to change"),
-        Format::Text => {
-            for change in &plan.changes {
-                output::line(format_args!("{} {}", change.verb(), change.path));
-            }
-            output::line(format_args!("\nnext: {next}"));
-        }
+    if output::document(args.output, || json!({"dryRun": args.dry_run, "changes": changes(plan)})) {
+        return;
     }
+    if args.dry_run {
+        output::line(plan.diff().trim_end());
+    } else if plan.changes.is_empty() {
+        output::line("nothing to change");
+    } else {
+        for change in &plan.changes {
+            output::line(format_args!("{} {}", change.verb(), change.path));
+        }
+        output::line(format_args!("\nnext: {next}"));
+    }
+}
+
+/// What programs are given about the files that change.
+pub(crate) fn changes(plan: &Plan) -> Vec<Value> {
+    plan.changes.iter().map(|change| json!({"action": change.verb(), "path": change.path})).collect()
 }
 
 impl From<LicenseName> for License {
@@ -71,6 +75,7 @@ impl From<LicenseName> for License {
             LicenseName::Apache2 => Self::Apache2,
             LicenseName::Mit => Self::Mit,
             LicenseName::None => Self::None,
+            LicenseName::Copyright => Self::Copyright,
         }
     }
 }

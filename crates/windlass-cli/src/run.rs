@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use crate::against::definitions::is_definition;
 use crate::against::target::Target;
 use crate::against::{apply, report};
-use crate::args::{Format, Run};
+use crate::args::{ListFormat, Run};
 use crate::signals::Signals;
 use crate::{operator, output};
 
@@ -56,7 +56,7 @@ async fn prepare(args: &Run, program: &Path, directory: &Path) -> Result<Prepare
             timeout: Duration::from_secs(args.timeout),
         };
         if !args.skip_install {
-            apply::apply_all(&target.client, definitions, &options, report::line(Format::Text, false)).await?;
+            apply::apply_all(&target.client, definitions, &options, report::line(ListFormat::Table, false)).await?;
         }
         if let Some(account) = &args.as_service_account {
             let token = account::create(&target, &namespace, account, roles, &options).await?;
@@ -66,7 +66,7 @@ async fn prepare(args: &Run, program: &Path, directory: &Path) -> Result<Prepare
     if args.as_service_account.is_none() {
         target.write_kubeconfig(&kubeconfig, |config| account::use_namespace(config, &target, &namespace))?;
     }
-    let webhooks = reach::address(&target, args.webhook_address.as_deref())?;
+    let webhooks = reach::address(&target, args.webhook_address.as_deref());
     Ok(Prepared { kubeconfig, webhooks, watch: args.as_service_account.as_ref().map(|_| namespace) })
 }
 

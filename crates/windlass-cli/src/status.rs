@@ -17,7 +17,7 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
     let Some(run) = home.running() else {
         match args.output {
             ListFormat::Json => output::json(&json!({"name": home.name, "running": false})),
-            ListFormat::Yaml => output::yaml(&json!({"name": home.name, "running": false}))?,
+            ListFormat::Yaml => output::yaml(&json!({"name": home.name, "running": false})),
             ListFormat::Table => output::line(format_args!(
                 "cluster {:?} is not running; start it with `windlass up --name {}`",
                 home.name, home.name
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Status) -> Result<ExitCode> {
     });
     match (args.output, version) {
         (ListFormat::Json, _) => output::json(&document),
-        (ListFormat::Yaml, _) => output::yaml(&document)?,
+        (ListFormat::Yaml, _) => output::yaml(&document),
         (ListFormat::Table, Ok(version)) => output::line(format_args!(
             "cluster {:?} runs{} (pid {}, Kubernetes {version}{})",
             home.name,

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use windlass_scaffold::upgrade::{self as scaffold, Contradiction, Unedited};
 
-use crate::args::{Format, OnConflict, Upgrade};
+use crate::args::{ListFormat, OnConflict, Upgrade};
 use crate::{output, project};
 
 pub(crate) fn run(args: &Upgrade) -> Result<ExitCode> {
@@ -23,19 +23,17 @@ pub(crate) fn run(args: &Upgrade) -> Result<ExitCode> {
     let unedited = args.from.as_ref().map(|_| &unedited as Unedited<'_>);
     let done = scaffold::upgrade(&root, project::mode(&args.change), on_conflict, unedited)?;
     let contradicts = !done.contradictions.is_empty();
-    match args.change.output {
-        Format::Json => output::json(&json!({
-            "from": done.from, "to": done.to, "written": done.written,
-            "changes": done.plan.changes.iter().map(|change| json!({"action": change.verb(), "path": change.path})).collect::<Vec<_>>(),
+    output::document(args.change.output, || {
+        json!({
+            "from": done.from, "to": done.to, "written": done.written, "changes": project::changes(&done.plan),
             "conflicts": done.contradictions.iter().map(|found| json!({
                 "path": found.path, "newVersion": found.beside.as_ref().filter(|_| done.written),
                 "lines": found.regions.iter().map(|(first, last)| json!([first, last])).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
-        })),
-        Format::Text if !contradicts || done.written || args.change.dry_run => {
-            project::report(&done.plan, &args.change, "git diff, then cargo test --workspace");
-        }
-        Format::Text => {}
+        })
+    });
+    if args.change.output == ListFormat::Table && (!contradicts || done.written || args.change.dry_run) {
+        project::report(&done.plan, &args.change, "git diff, then cargo test --workspace");
     }
     if contradicts {
         let lines: Vec<String> =

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
 use serde_json::json;
 
 use crate::args::{Version, VersionFormat};
@@ -11,7 +10,7 @@ use crate::output;
 /// Set by builds that know it, such as those of releases.
 const COMMIT: Option<&str> = option_env!("WINDLASS_COMMIT");
 
-pub(crate) fn run(args: &Version) -> Result<ExitCode> {
+pub(crate) fn run(args: &Version) -> ExitCode {
     let version = env!("CARGO_PKG_VERSION");
     let kubernetes = windlass_server::version::GIT_VERSION;
     let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
@@ -21,11 +20,11 @@ pub(crate) fn run(args: &Version) -> Result<ExitCode> {
     });
     match args.output {
         VersionFormat::Json => output::json(&document),
-        VersionFormat::Yaml => output::yaml(&document)?,
+        VersionFormat::Yaml => output::yaml(&document),
         VersionFormat::Text => {
             let commit = COMMIT.map(|commit| format!(" ({commit})")).unwrap_or_default();
             output::line(format_args!("windlass {version}{commit}, Kubernetes {kubernetes}, {platform}"));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    ExitCode::SUCCESS
 }

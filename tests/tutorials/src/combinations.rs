@@ -6,7 +6,7 @@ pub(crate) const ALL: [(&str, &[&str]); 20] = [
     ("bare-namespaced", &["init --namespaced --license none"]),
     ("mit-license", &["init --license mit --owner 'The Pet Shop'", "create api --group a --version v1 --kind Cat"]),
     ("apache-license", &["init --license apache2 --owner Zoo", "create api --group a --version v1 --kind Cat"]),
-    ("no-license", &["init --license none", "create api --group a --version v1 --kind Cat"]),
+    ("no-license", &["init --license copyright --owner Zoo", "create api --group a --version v1 --kind Cat"]),
     ("cluster-scope", &["init", "create api --group a --version v1 --kind Cat --namespaced=false"]),
     ("watch-namespace", &["init --namespaced", "create api --group a --version v1 --kind Cat"]),
     ("no-controller", &["init", "create api --group a --version v1 --kind Cat --controller=false"]),
@@ -35,7 +35,7 @@ pub(crate) const ALL: [(&str, &[&str]); 20] = [
         &[
             "init --multigroup",
             "create api --group a --version v1 --kind Cat",
-            "create api --group b-c --version v1alpha1 --kind Cat --controller-name b-c-cat",
+            "create api --group b-c --version v1alpha1 --kind Cat",
             "create webhook --group b-c --kind Cat --validation",
         ],
     ),

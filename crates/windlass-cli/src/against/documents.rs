@@ -96,7 +96,15 @@ fn flatten(value: Value, objects: &mut Vec<Value>) -> Result<()> {
     }
     if let (true, Value::Array(items)) = (kind.ends_with("List"), &value["items"]) {
         for item in items {
-            flatten(item.clone(), objects)?;
+            let mut item = item.clone();
+            // The items of a typed list, such as ConfigMapList, may leave out what they are.
+            if let (Some(of), Some(item)) =
+                (kind.strip_suffix("List").filter(|of| !of.is_empty()), item.as_object_mut())
+            {
+                item.entry("kind").or_insert_with(|| of.into());
+                item.entry("apiVersion").or_insert_with(|| version.as_str().into());
+            }
+            flatten(item, objects)?;
         }
         return Ok(());
     }
@@ -126,6 +134,11 @@ mod tests {
         let list = r#"{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}]}"#;
         assert_eq!(names(list), ["c"]);
         assert_eq!(names("").len(), 0);
+        let typed =
+            "apiVersion: apps/v1\nkind: DeploymentList\nitems: [{metadata: {name: d}}, {metadata: {name: e}}]\n";
+        let objects = parse(typed).unwrap();
+        assert_eq!(objects.len(), 2);
+        assert_eq!((&objects[0]["kind"], &objects[0]["apiVersion"]), (&"Deployment".into(), &"apps/v1".into()));
     }
 
     #[test]

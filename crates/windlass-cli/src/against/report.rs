@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::apply::{Change, Done};
 use super::target::Target;
-use crate::args::Format;
+use crate::args::ListFormat;
 use crate::output;
 
 /// Prints the result of an object, for people.
-pub(crate) fn line(format: Format, dry_run: bool) -> impl Fn(&Done) {
+pub(crate) fn line(format: ListFormat, dry_run: bool) -> impl Fn(&Done) {
     move |done| {
-        if format == Format::Text {
+        if format == ListFormat::Table {
             let dry_run = if dry_run { " (dry run)" } else { "" };
             output::line(format_args!("{} {}{dry_run}", done.title(), words(&done.change)));
         }
@@ -55,13 +55,11 @@ fn value(done: &Done) -> Value {
 }
 
 /// Ends a command that has changed objects: exits 1 if one failed.
-pub(crate) fn finish(target: &Target, done: &[Done], format: Format, dry_run: bool) -> ExitCode {
-    if format == Format::Json {
+pub(crate) fn finish(target: &Target, done: &[Done], format: ListFormat, dry_run: bool) -> ExitCode {
+    output::document(format, || {
         let objects: Vec<Value> = done.iter().map(value).collect();
-        output::json(&json!({
-            "context": target.context, "server": target.server, "dryRun": dry_run, "objects": objects,
-        }));
-    }
+        json!({"context": target.context, "server": target.server, "dryRun": dry_run, "objects": objects})
+    });
     let failed = done.iter().filter(|done| done.failed()).count();
     if failed == 0 {
         return ExitCode::SUCCESS;

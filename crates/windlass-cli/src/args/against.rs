@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{Format, parse_name};
+use super::{ListFormat, parse_image, parse_name, parse_namespace};
+use crate::image::{Reference, USER, parse_label, parse_user};
 
 /// Which cluster a command works on.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,7 +46,7 @@ pub(crate) struct Install {
     pub timeout: u64,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
     #[command(flatten)]
     pub target: Target,
     #[command(flatten)]
@@ -71,7 +72,7 @@ pub(crate) struct Uninstall {
     pub timeout: u64,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
     #[command(flatten)]
     pub target: Target,
     #[command(flatten)]
@@ -93,7 +94,7 @@ pub(crate) struct Apply {
     #[arg(short = 'R', long)]
     pub recursive: bool,
     /// The namespace of objects that name none [default: that of the context, else default]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = parse_namespace)]
     pub namespace: Option<String>,
     /// Let the server check and show what would change, and change nothing
     #[arg(long)]
@@ -106,7 +107,7 @@ pub(crate) struct Apply {
     pub timeout: u64,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
     #[command(flatten)]
     pub target: Target,
 }
@@ -121,11 +122,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "controller-manager")]
     pub as_service_account: Option<String>,
     /// The namespace that the operator works from [default: that of the context, else default]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = parse_namespace)]
     pub namespace: Option<String>,
     /// The address of this machine at which the cluster reaches the operator's webhooks [default: the loopback address
     /// for clusters on this machine, for others the address that leads to the API server]
-    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = crate::run::reach::parse)]
     pub webhook_address: Option<String>,
     /// How many seconds the cluster may take to serve the kinds
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
@@ -152,16 +153,20 @@ pub(crate) struct ImageBuild {
     pub path: PathBuf,
     /// The name of the image
     #[arg(short, long, value_name = "NAME[:TAG]")]
-    pub tag: String,
+    pub tag: Reference,
+    /// Put the files on this image: an OCI layout, as a directory or a tar file. `skopeo copy docker://IMAGE oci:DIR` and
+    /// `docker save` write one; images of a registry are not fetched [default: nothing but the program and its libraries]
+    #[arg(long, value_name = "DIR|FILE")]
+    pub base: Option<PathBuf>,
     /// The program to start [default: the program that the image is made of]
     #[arg(long, value_name = "PATH")]
     pub entrypoint: Option<String>,
-    /// The user that the program runs as
-    #[arg(long, default_value = "65532:65532", value_name = "UID[:GID]")]
+    /// The user that the program runs as, by number and not root: generated manifests have `runAsNonRoot`
+    #[arg(long, default_value = USER, value_name = "UID[:GID]", value_parser = parse_user)]
     pub user: String,
     /// A label of the image; may be given more than once
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub label: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub label: Vec<(String, String)>,
     /// The tar file to write [default: the name of the image and .tar, unless it is pushed]
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -170,13 +175,13 @@ pub(crate) struct ImageBuild {
     pub push: bool,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Deploy {
     /// The image of the operator [default: the one that the manifests name]
-    #[arg(long, visible_alias = "img", value_name = "NAME[:TAG]")]
+    #[arg(long, visible_alias = "img", value_name = "NAME[:TAG]", value_parser = parse_image)]
     pub image: Option<String>,
     /// Push the image to the registry that its name begins with
     #[arg(long, requires = "image", conflicts_with = "skip_build")]
@@ -198,7 +203,7 @@ pub(crate) struct Deploy {
     pub timeout: u64,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
     #[command(flatten)]
     pub target: Target,
     #[command(flatten)]
@@ -224,7 +229,7 @@ pub(crate) struct Undeploy {
     pub timeout: u64,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
     #[command(flatten)]
     pub target: Target,
 }
@@ -233,6 +238,8 @@ pub(crate) struct Undeploy {
 pub(crate) enum Bundle {
     /// Install an operator from a bundle for OLM, in a cluster without OLM
     Run(BundleRun),
+    /// Remove what `bundle run` installed
+    Cleanup(BundleCleanup),
 }
 
 #[derive(Debug, clap::Args)]
@@ -241,10 +248,10 @@ pub(crate) struct BundleRun {
     #[arg(value_name = "DIR", default_value = "bundle")]
     pub directory: PathBuf,
     /// The namespace of the operator, which is created [default: the one that the bundle suggests, else NAME-system]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = parse_namespace)]
     pub namespace: Option<String>,
     /// The namespaces that the operator watches [default: all, if the bundle supports that, else its own]
-    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = parse_namespace)]
     pub watch_namespace: Vec<String>,
     /// Do not wait until the operator runs
     #[arg(long)]
@@ -254,7 +261,37 @@ pub(crate) struct BundleRun {
     pub timeout: u64,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BundleCleanup {
+    /// The directory of the bundle that was installed
+    #[arg(value_name = "DIR", default_value = "bundle")]
+    pub directory: PathBuf,
+    /// The namespace of the operator [default: the one that the bundle suggests, else NAME-system]
+    #[arg(short, long, value_parser = parse_namespace)]
+    pub namespace: Option<String>,
+    /// The namespaces that the operator watches, as `bundle run` was given them
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = parse_namespace)]
+    pub watch_namespace: Vec<String>,
+    /// Leave the CRDs, and with them all objects of the bundle's kinds
+    #[arg(long)]
+    pub keep_crds: bool,
+    /// Do not ask before objects of the kinds are deleted
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Take the finalizers of objects away instead of waiting for the operator to do its clean-up
+    #[arg(long)]
+    pub remove_finalizers: bool,
+    /// How many seconds the deletion may take
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
+    pub timeout: u64,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: ListFormat,
     #[command(flatten)]
     pub target: Target,
 }

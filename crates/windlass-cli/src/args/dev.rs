@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::Format;
 use super::against::{Operator, Target};
+use super::{Format, ListFormat, parse_namespace};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Dev {
@@ -11,7 +11,7 @@ pub(crate) struct Dev {
     #[arg(long, value_name = "FILE|DIR")]
     pub samples: Option<PathBuf>,
     /// The namespace of the operator, and of samples that name none [default: that of the context, else default]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = parse_namespace)]
     pub namespace: Option<String>,
     /// End when the samples are ready, with exit code 1 if they are not within --timeout
     #[arg(long)]
@@ -38,7 +38,7 @@ pub(crate) struct Dev {
 pub(crate) struct Doctor {
     /// How the findings are printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
     #[command(flatten)]
     pub target: Target,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::{Change, Format};
+use super::{Change, ListFormat};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Generate {
@@ -50,7 +50,7 @@ pub(crate) struct GenerateClient {
     pub force: bool,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
 }
 
 impl GenerateClient {

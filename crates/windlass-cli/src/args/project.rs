@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Subcommand, ValueEnum};
 use windlass_scaffold::name::{ControllerName, Domain, Group, Kind, Plural, ProjectName, Version};
 
-use super::Format;
+use super::{ListFormat, parse_git, parse_line};
 
 /// How the files of a project are changed.
 #[derive(Clone, Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct Change {
     pub force: bool,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: ListFormat,
 }
 
 #[derive(Debug, clap::Args)]
@@ -39,17 +39,17 @@ pub(crate) struct Init {
     /// Let the operator watch chosen namespaces only, with Roles instead of ClusterRoles
     #[arg(long)]
     pub namespaced: bool,
-    /// The license that generated files name
+    /// The license of the project: its text in LICENSE, and its name in Cargo.toml and in generated files
     #[arg(long, value_enum, default_value_t)]
     pub license: LicenseName,
-    /// The owner that the license's header names
-    #[arg(long)]
+    /// The owner that the license and the headers of files name
+    #[arg(long, value_parser = parse_line, required_if_eq("license", "copyright"))]
     pub owner: Option<String>,
     /// Take windlass from this checkout [default: the one that this command was built from, if it is still there]
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "windlass_git")]
     pub windlass_path: Option<PathBuf>,
-    /// Take windlass from this git repository
-    #[arg(long, value_name = "URL")]
+    /// Take windlass from this git repository, a URL or a directory
+    #[arg(long, value_name = "URL", value_parser = parse_git)]
     pub windlass_git: Option<String>,
     #[command(flatten)]
     pub change: Change,
@@ -57,7 +57,7 @@ pub(crate) struct Init {
     pub ignored: Ignored,
 }
 
-/// The license that generated files name.
+/// The license of a project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LicenseName {
     /// Apache License 2.0
@@ -65,8 +65,10 @@ pub(crate) enum LicenseName {
     Apache2,
     /// MIT License
     Mit,
-    /// No license
+    /// No license; generated files name the owner if there is one
     None,
+    /// No license; generated files name the owner
+    Copyright,
 }
 
 /// Flags of kubebuilder that mean nothing here.
@@ -100,6 +102,14 @@ pub(crate) enum Delete {
     Api(DeleteApi),
     /// Take webhooks away from a kind
     Webhook(DeleteWebhook),
+    /// Take away the client that `generate client` added
+    Client(DeleteClient),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeleteClient {
+    #[command(flatten)]
+    pub change: Change,
 }
 
 #[derive(Debug, clap::Args)]
@@ -224,11 +234,11 @@ pub(crate) struct Edit {
     /// Whether the operator watches chosen namespaces only
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub namespaced: Option<bool>,
-    /// The license that generated files name
+    /// The license of the project: its text in LICENSE, and its name in Cargo.toml and in generated files
     #[arg(long, value_enum)]
     pub license: Option<LicenseName>,
-    /// The owner that the license's header names; empty for none
-    #[arg(long)]
+    /// The owner that the license and the headers of files name; empty for none
+    #[arg(long, value_parser = parse_line)]
     pub owner: Option<String>,
     #[command(flatten)]
     pub change: Change,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-/// How something that is listed is printed.
+/// How something that is listed or reported is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ListFormat {
     /// For people
@@ -44,9 +44,19 @@ pub(crate) struct Version {
 pub(crate) enum VersionFormat {
     /// For people
     #[default]
+    #[value(alias = "table")]
     Text,
     /// For programs
     Json,
     /// The same, as YAML
     Yaml,
+}
+
+/// How a document is printed that programs read in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DocumentFormat {
+    #[default]
+    #[value(alias = "text")]
+    Yaml,
+    Json,
 }

@@ -14,6 +14,8 @@ use crate::against::{message, request};
 use crate::args::Doctor;
 use crate::output;
 
+/// What the name of a definition's conversion begins with.
+const CONVERSION: &str = "conversion of ";
 /// How long the cluster may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -176,7 +178,7 @@ async fn webhooks(target: &Target) -> Result<Vec<Finding>> {
     for item in list["items"].as_array().into_iter().flatten() {
         let conversion = &item["spec"]["conversion"];
         if conversion["strategy"] == "Webhook" {
-            let name = format!("conversion of {}", item["metadata"]["name"].as_str().unwrap_or_default());
+            let name = format!("{CONVERSION}{}", item["metadata"]["name"].as_str().unwrap_or_default());
             clients.push((name, conversion["webhook"]["clientConfig"].clone()));
         }
     }
@@ -188,18 +190,26 @@ async fn webhooks(target: &Target) -> Result<Vec<Finding>> {
         };
         findings.push(match wrong {
             None => Finding::ok("webhook", format!("{name} can be called")),
-            Some(why) => Finding::broken(
-                "webhook",
-                format!("{name}: {why}"),
-                "start the operator (windlass run or deploy), which writes its address and authority; or delete the \
-                 configuration",
-            ),
+            Some(why) => Finding::broken("webhook", format!("{name}: {why}"), remedy(name)),
         });
     }
     if clients.is_empty() {
         findings.push(Finding::ok("webhook", "the cluster has none"));
     }
     Ok(findings)
+}
+
+/// What to do about a webhook that cannot be called.
+fn remedy(name: &str) -> String {
+    let start = "start the operator (windlass run or deploy), which writes its address and authority";
+    match name.strip_prefix(CONVERSION) {
+        // The definition cannot be deleted without its objects.
+        Some(definition) => format!(
+            "{start}; objects of this kind cannot be read until then. If nothing converts it any more: kubectl patch crd \
+             {definition} --type=merge -p '{{\"spec\":{{\"conversion\":{{\"strategy\":\"None\",\"webhook\":null}}}}}}'"
+        ),
+        None => format!("{start}; or delete the configuration"),
+    }
 }
 
 /// What is wrong with the authority that the API server trusts.
@@ -265,6 +275,15 @@ mod tests {
             {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": ["a"], "verbs": ["patch"]},
         ]));
         assert_eq!(lacking(&needed, &less), ["patch deployments.apps", "create events"]);
+    }
+
+    #[test]
+    fn a_conversion_has_a_remedy_of_its_own() {
+        assert!(remedy("vpet.example.com").ends_with("or delete the configuration"));
+        let said = remedy("conversion of pets.example.com");
+        let patch = r#"patch crd pets.example.com --type=merge -p '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'"#;
+        assert!(said.contains("windlass run or deploy") && said.contains(patch), "{said}");
+        assert!(!said.contains("delete the configuration"), "{said}");
     }
 
     #[test]

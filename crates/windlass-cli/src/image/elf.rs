@@ -78,6 +78,34 @@ pub(super) fn read(bytes: &[u8]) -> Option<Elf> {
     Some(elf)
 }
 
+/// Reads the headers of a program, or says what it is instead.
+pub(super) fn program(bytes: &[u8]) -> Result<Elf, &'static str> {
+    const ET_EXEC: u8 = 2;
+    const ET_DYN: u8 = 3;
+    match bytes {
+        [] => return Err("an empty file"),
+        [b'#', b'!', ..] => return Err("a script"),
+        [0xcf | 0xce, 0xfa, 0xed, 0xfe, ..] | [0xca, 0xfe, 0xba, 0xbe, ..] => return Err("a program for macOS"),
+        [b'M', b'Z', ..] => return Err("a program for Windows"),
+        [0x7f, b'E', b'L', b'F', 1, ..] => return Err("a program of 32 bits"),
+        [0x7f, b'E', b'L', b'F', ..] => {}
+        _ if bytes.iter().take(512).all(|byte| *byte >= b' ' || byte.is_ascii_whitespace()) => {
+            return Err("a text file");
+        }
+        _ => return Err("no program"),
+    }
+    // The system that it is for: any that follows System V, or Linux by name.
+    if !matches!(bytes.get(7), Some(0 | 3)) {
+        return Err("a program for another system");
+    }
+    let Some(elf) = read(bytes) else { return Err("a program for another architecture") };
+    let has_entry = bytes.get(24..32).is_some_and(|address| address.iter().any(|byte| *byte != 0));
+    match bytes.get(16) {
+        Some(&(ET_EXEC | ET_DYN)) if has_entry => Ok(elf),
+        _ => Err("a library or an object file"),
+    }
+}
+
 /// Where libraries are looked for, besides the directory of the loader.
 const DIRECTORIES: [&str; 8] = [
     "/lib64",
@@ -131,6 +159,28 @@ mod tests {
             let files = closure(&elf).unwrap();
             assert!(files.iter().any(|file| file.to_string_lossy().contains("libc.so")), "{files:?}");
         }
+    }
+
+    #[test]
+    fn other_files_are_named() {
+        for (bytes, what) in [
+            (&b""[..], "an empty file"),
+            (b"#!/bin/sh\n", "a script"),
+            (b"hello\n", "a text file"),
+            (b"MZ\x90", "a program for Windows"),
+            (&[0xcf, 0xfa, 0xed, 0xfe, 0, 0], "a program for macOS"),
+            (b"\x7fELF\x01\x01\x01", "a program of 32 bits"),
+            (&[0x7f, b'E', b'L', b'F', 2, 1, 1, 9, 0], "a program for another system"),
+            (&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0], "a program for another architecture"),
+            (&[0, 1, 2], "no program"),
+        ] {
+            assert_eq!(program(bytes), Err(what));
+        }
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(program(&own).is_ok());
+        let mut object = own;
+        object[16] = 1;
+        assert_eq!(program(&object), Err("a library or an object file"));
     }
 
     #[test]

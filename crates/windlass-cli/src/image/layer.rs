@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::base::Base;
 use super::elf;
 use super::tar::Tar;
 
@@ -25,19 +26,32 @@ pub(super) struct Layer {
     pub architecture: &'static str,
 }
 
-/// The files of a program or of a directory.
-pub(super) fn of(path: &Path) -> Result<Layer> {
+/// The files of a program or of a directory, and the image that they are put on, which is read for the architecture of
+/// the program.
+pub(super) fn of(path: &Path, base: impl FnOnce(&str) -> Result<Option<Base>>) -> Result<(Layer, Option<Base>)> {
     let mut layer = Layer { entries: BTreeMap::new(), program: None, architecture: host() };
     if path.is_dir() {
         layer.add_directory(path, "")?;
-        return Ok(layer);
+        let base = base(layer.architecture)?;
+        layer.follow(base.as_ref());
+        return Ok((layer, base));
     }
     let name = path.file_name().and_then(|name| name.to_str()).context("the program has no name")?;
     let metadata = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     ensure!(metadata.is_file(), "{} is neither a file nor a directory", path.display());
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    if let Some(elf) = elf::read(&bytes) {
-        layer.architecture = elf.architecture;
+    let elf = elf::program(&bytes).map_err(|what| {
+        anyhow::anyhow!(
+            "{} is {what}, and an image is made of an ELF executable for Linux (amd64, arm64 or riscv64): name the file \
+             that `cargo build --release` writes. For a script, name a directory that has all it needs, with --entrypoint",
+            path.display()
+        )
+    })?;
+    layer.architecture = elf.architecture;
+    let base = base(elf.architecture)?;
+    // A base with the program's loader has its libraries too, and they fit that loader.
+    let brought = |base: &Base| elf.interpreter.as_ref().is_none_or(|loader| base.has(loader));
+    if !base.as_ref().is_some_and(brought) {
         for file in elf::closure(&elf)? {
             // A link of the system stands for what it leads to: the name is what the loader looks for.
             let bytes = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -46,7 +60,8 @@ pub(super) fn of(path: &Path) -> Result<Layer> {
     }
     layer.add(name, Entry::File { mode: 0o755, bytes });
     layer.program = Some(format!("/{name}"));
-    Ok(layer)
+    layer.follow(base.as_ref());
+    Ok((layer, base))
 }
 
 /// The architecture of this machine, in the words of images.
@@ -70,6 +85,20 @@ impl Layer {
             self.entries.entry(path[..at].to_owned()).or_insert(Entry::Directory);
         }
         self.entries.insert(path.to_owned(), entry);
+    }
+
+    /// Puts files where links of the base lead to: a directory in the place of such a link would hide what is behind it.
+    fn follow(&mut self, base: Option<&Base>) {
+        let Some(base) = base else { return };
+        for (path, entry) in std::mem::take(&mut self.entries) {
+            if matches!(entry, Entry::Directory) && base.resolve(&path) != path {
+                continue;
+            }
+            let (directory, name) = path.rsplit_once('/').unwrap_or(("", &path));
+            let directory = base.resolve(directory);
+            let path = if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") };
+            self.add(&path, entry);
+        }
     }
 
     fn add_directory(&mut self, directory: &Path, prefix: &str) -> Result<()> {

@@ -6,24 +6,28 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::base::Base;
 use super::layer::{Layer, gzip};
 use super::tar::Tar;
 use super::{Reference, Settings};
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+/// The types of layers: compressed, and as they are.
+pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+pub(super) const PLAIN_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// Bytes under the name that their content gives them.
 pub(crate) struct Blob {
     pub digest: String,
     pub bytes: Vec<u8>,
+    pub(super) media_type: &'static str,
 }
 
 impl Blob {
-    fn new(bytes: Vec<u8>) -> Self {
-        Self { digest: digest(&bytes), bytes }
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        Self { digest: digest(&bytes), bytes, media_type: LAYER }
     }
 
     fn path(&self) -> String {
@@ -43,44 +47,54 @@ fn digest(bytes: &[u8]) -> String {
     })
 }
 
-/// An image of one layer.
+/// An image: its files are a layer of their own, above those of the image that it is built on.
 pub(crate) struct Image {
-    layer: Blob,
+    layers: Vec<Blob>,
     config: Blob,
     manifest: Blob,
 }
 
 impl Image {
-    pub(super) fn new(files: Layer, entrypoint: &str, settings: &Settings) -> Result<Self> {
+    pub(super) fn new(files: Layer, base: Option<Base>, entrypoint: &str, settings: &Settings) -> Result<Self> {
         let tar = files.tar()?;
         let diff = digest(&tar);
         let architecture = files.architecture;
         drop(files);
-        let layer = Blob::new(gzip(&tar)?);
-        let labels: serde_json::Map<String, Value> =
-            settings.labels.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+        let (below, mut layers) = base.map_or((Value::Null, Vec::new()), |base| (base.config, base.layers));
+        layers.push(Blob::new(gzip(&tar)?));
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let mut labels = below["config"]["Labels"].as_object().cloned().unwrap_or_default();
+        labels.extend(settings.labels.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
+        let mut environment = list(&below["config"]["Env"]);
+        if environment.is_empty() {
+            environment.push("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
+        }
+        let mut diffs = list(&below["rootfs"]["diff_ids"]);
+        diffs.push(diff.into());
+        let mut history = list(&below["history"]);
+        history.push(json!({"created": "1970-01-01T00:00:00Z", "created_by": "windlass image build"}));
         let config = json!({
             "created": "1970-01-01T00:00:00Z",
             "architecture": architecture,
             "os": "linux",
             "config": {
                 "User": settings.user,
-                "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+                "Env": environment,
                 "Entrypoint": [entrypoint],
-                "WorkingDir": "/",
+                "WorkingDir": below["config"]["WorkingDir"].as_str().filter(|path| !path.is_empty()).unwrap_or("/"),
                 "Labels": labels,
             },
-            "rootfs": {"type": "layers", "diff_ids": [diff]},
-            "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "windlass image build"}],
+            "rootfs": {"type": "layers", "diff_ids": diffs},
+            "history": history,
         });
         let config = Blob::new(config.to_string().into_bytes());
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": MANIFEST,
             "config": config.descriptor(CONFIG),
-            "layers": [layer.descriptor(LAYER)],
+            "layers": layers.iter().map(|layer| layer.descriptor(layer.media_type)).collect::<Vec<_>>(),
         });
-        Ok(Self { manifest: Blob::new(manifest.to_string().into_bytes()), layer, config })
+        Ok(Self { manifest: Blob::new(manifest.to_string().into_bytes()), layers, config })
     }
 
     /// What the image is known by, whatever its name.
@@ -90,12 +104,12 @@ impl Image {
 
     /// How many bytes a registry stores.
     pub(crate) fn size(&self) -> usize {
-        [&self.layer, &self.config, &self.manifest].iter().map(|blob| blob.bytes.len()).sum()
+        self.layers.iter().chain([&self.config, &self.manifest]).map(|blob| blob.bytes.len()).sum()
     }
 
     /// What the manifest names, in the order in which a registry needs it.
-    pub(crate) fn blobs(&self) -> [&Blob; 2] {
-        [&self.layer, &self.config]
+    pub(crate) fn blobs(&self) -> Vec<&Blob> {
+        self.layers.iter().chain([&self.config]).collect()
     }
 
     /// The manifest and its type.
@@ -112,10 +126,11 @@ impl Image {
         });
         let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [named]});
         let docker = json!([{
-            "Config": self.config.path(), "RepoTags": [reference.to_string()], "Layers": [self.layer.path()],
+            "Config": self.config.path(), "RepoTags": [reference.to_string()], "Layers": self.layers.iter().map(Blob::path).collect::<Vec<_>>(),
         }]);
-        let mut blobs = [&self.layer, &self.config, &self.manifest];
+        let mut blobs: Vec<&Blob> = self.layers.iter().chain([&self.config, &self.manifest]).collect();
         blobs.sort_by_key(|blob| &blob.digest);
+        blobs.dedup_by_key(|blob| &blob.digest);
         let mut tar = Tar::new(out);
         tar.directory("blobs")?;
         tar.directory("blobs/sha256")?;

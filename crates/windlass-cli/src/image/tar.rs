@@ -90,6 +90,79 @@ fn split(path: &str) -> Option<(&str, &str)> {
     places.next().map(|at| (&path[..at], &path[at + 1..]))
 }
 
+/// An entry of a tar file that is read.
+pub(super) struct Entry<'a> {
+    pub path: String,
+    /// Where a symbolic link leads.
+    pub link: Option<&'a str>,
+    pub bytes: &'a [u8],
+}
+
+/// The entries of a tar file. Long names are read as GNU's tar and POSIX' pax write them.
+pub(super) fn entries(tar: &[u8]) -> io::Result<Vec<Entry<'_>>> {
+    let broken = || io::Error::new(io::ErrorKind::InvalidData, "the tar file is damaged");
+    let mut entries = Vec::new();
+    let mut at = 0;
+    let (mut long_path, mut long_link): (Option<&str>, Option<&str>) = (None, None);
+    while let Some(block) = tar.get(at..at + BLOCK) {
+        if block.iter().all(|byte| *byte == 0) {
+            break;
+        }
+        if &block[257..262] != b"ustar" {
+            return Err(broken());
+        }
+        let size = usize::try_from(number(&block[124..136]).ok_or_else(broken)?).map_err(|_| broken())?;
+        let start = at + BLOCK;
+        let end = start.checked_add(size).ok_or_else(broken)?;
+        let bytes = tar.get(start..end).ok_or_else(broken)?;
+        at = end.next_multiple_of(BLOCK);
+        let whole = || text(bytes).ok_or_else(broken);
+        match block[156] {
+            b'L' => long_path = Some(whole()?),
+            b'K' => long_link = Some(whole()?),
+            b'x' => {
+                let records = std::str::from_utf8(bytes).map_err(|_| broken())?;
+                for record in records.lines().filter_map(|line| line.split_once(' ')) {
+                    match record.1.split_once('=') {
+                        Some(("path", path)) => long_path = Some(path),
+                        Some(("linkpath", link)) => long_link = Some(link),
+                        _ => {}
+                    }
+                }
+            }
+            b'g' => {}
+            kind => {
+                let name = text(&block[..100]).ok_or_else(broken)?;
+                // GNU's own format has other things where POSIX has the first part of the path.
+                let prefix = if block[262] == 0 { text(&block[345..500]).ok_or_else(broken)? } else { "" };
+                let path = match long_path.take() {
+                    Some(path) => path.to_owned(),
+                    None if prefix.is_empty() => name.to_owned(),
+                    None => format!("{prefix}/{name}"),
+                };
+                let short = text(&block[157..257]).ok_or_else(broken)?;
+                let link = long_link.take().unwrap_or(short);
+                entries.push(Entry { path, link: (kind == b'2').then_some(link), bytes });
+            }
+        }
+    }
+    Ok(entries)
+}
+
+/// Text up to the first zero.
+fn text(bytes: &[u8]) -> Option<&str> {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    std::str::from_utf8(&bytes[..end]).ok()
+}
+
+/// A number in octal digits, or in binary if its first bit is set.
+fn number(field: &[u8]) -> Option<u64> {
+    if field[0] & 0x80 != 0 {
+        return field[1..].iter().try_fold(0_u64, |sum, byte| sum.checked_mul(256)?.checked_add(u64::from(*byte)));
+    }
+    u64::from_str_radix(text(field)?.trim(), 8).ok()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -111,6 +184,30 @@ mod tests {
         assert!(status.success());
         assert_eq!(std::fs::read(dir.path().join("run")).unwrap(), b"hello");
         assert_eq!(std::fs::read(dir.path().join(long)).unwrap(), [7; 1024]);
+    }
+
+    #[test]
+    fn tars_of_the_system_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = format!("{}/{}", "d".repeat(120), "f".repeat(120));
+        std::fs::create_dir_all(dir.path().join("d".repeat(120))).unwrap();
+        std::fs::write(dir.path().join(&long), "hello").unwrap();
+        std::os::unix::fs::symlink("b", dir.path().join("a")).unwrap();
+        for format in ["gnu", "posix", "ustar"] {
+            let names = if format == "ustar" { vec!["a"] } else { vec!["a", &long] };
+            let mut command = std::process::Command::new("tar");
+            command.arg(format!("--format={format}")).arg("-cf").arg("x.tar").args(&names).current_dir(&dir);
+            assert!(command.status().unwrap().success());
+            let tar = std::fs::read(dir.path().join("x.tar")).unwrap();
+            let read = entries(&tar).unwrap();
+            assert_eq!(read.iter().map(|entry| entry.path.as_str()).collect::<Vec<_>>(), names, "{format}");
+            assert_eq!(read[0].link, Some("b"));
+            assert!(read.get(1).is_none_or(|entry| entry.bytes == b"hello"));
+        }
+        assert!(entries(&[7; BLOCK]).is_err());
+        let mut own = Tar::new(Vec::new());
+        own.file("f", 0o644, &[1; 600]).unwrap();
+        assert_eq!(entries(&own.finish().unwrap()).unwrap()[0].bytes, [1; 600]);
     }
 
     #[test]

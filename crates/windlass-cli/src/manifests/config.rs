@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use windlass_scaffold::kustomize::{self, Directory, Files};
 use windlass_scaffold::manifests::{self, FROM_CODE};
@@ -11,7 +11,7 @@ use windlass_scaffold::package::DEFAULT;
 use windlass_scaffold::plan::Change;
 use windlass_scaffold::{Plan, scaffold, write};
 
-use super::ask_all;
+use super::{ask_all, package};
 use crate::args::Manifests;
 use crate::{output, project};
 
@@ -20,20 +20,53 @@ pub(super) fn run(program: &Path, args: &Manifests) -> Result<ExitCode> {
     let project = scaffold::open(&root)?;
     let arguments = if args.arguments.is_empty() { installed_arguments(&root) } else { args.arguments.clone() };
     let said = ask_all(program, args, &arguments)?;
-    let plan = compare(&root, &manifests::config(&project, &said)?)?;
-    let text: Vec<String> = plan.changes.iter().map(|change| format!("{} {}", change.verb(), change.path)).collect();
-    if args.check && !text.is_empty() {
-        bail!("config/ is not what the code says; run `windlass manifests --write` to:\n  {}", text.join("\n  "));
-    }
-    if text.is_empty() {
-        output::line("config/ is up to date");
-        return Ok(ExitCode::SUCCESS);
+    let mut plan = compare(&root, &manifests::config(&project, &said)?)?;
+    if args.check {
+        let made = if plan.changes.is_empty() { package::drift(&root, &project)? } else { Vec::new() };
+        return Ok(report_drift(args, plan, made));
     }
     write::write(&root, &plan)?;
-    for line in &text {
-        output::line(line);
+    plan.changes.sort_by(|one, other| one.path.cmp(&other.path));
+    if package::report(args, &plan) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if plan.changes.is_empty() {
+        output::line("config/ is up to date");
+    }
+    for change in &plan.changes {
+        output::line(format_args!("{} {}", change.verb(), change.path));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says what is not as the code has it: files of config/, and files that were made of it.
+fn report_drift(args: &Manifests, config: Plan, made: Vec<(&'static str, Plan)>) -> ExitCode {
+    let lines = |plan: &Plan| {
+        let lines = plan.changes.iter().map(|change| format!("  {} {}", change.verb(), change.path));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let mut said = Vec::new();
+    if !config.changes.is_empty() {
+        said.push(format!(
+            "config/ is not what the code says; run `windlass manifests --write` to:\n{}",
+            lines(&config)
+        ));
+    }
+    for (kind, plan) in &made {
+        said.push(format!("config/ has changed since; run `windlass manifests {kind}` to:\n{}", lines(plan)));
+    }
+    let all = Plan {
+        changes: config.changes.into_iter().chain(made.into_iter().flat_map(|(_, plan)| plan.changes)).collect(),
+        conflicts: Vec::new(),
+    };
+    if !package::report(args, &all) && said.is_empty() {
+        output::line("config/ is up to date");
+    }
+    if said.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    output::error(&anyhow::anyhow!("{}", said.join("\n")));
+    ExitCode::FAILURE
 }
 
 /// What has to change. Files for what is not in the code any more go.

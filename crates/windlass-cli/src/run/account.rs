@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::against::target::Target;
 use crate::against::{apply, report, request};
-use crate::args::Format;
+use crate::args::ListFormat;
 
 /// How long a token is valid: longer than a day of work.
 const TOKEN_SECONDS: u32 = 24 * 3600;
@@ -27,7 +27,7 @@ pub(super) async fn create(
     }));
     objects.extend(roles.iter().map(|role| binding(role, namespace, account)));
     objects.extend(roles);
-    apply::apply_all(&target.client, objects, options, report::line(Format::Text, false)).await?;
+    apply::apply_all(&target.client, objects, options, report::line(ListFormat::Table, false)).await?;
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
     let body = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",

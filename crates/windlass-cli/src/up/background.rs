@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::{ANYWHERE, starter};
-use crate::args::{Format, Up};
+use crate::args::Up;
 use crate::home::{Home, Run, is_ending};
 use crate::signals::Signals;
 use crate::{down, kubeconfig, output};
@@ -93,17 +93,17 @@ async fn start(args: &Up, home: &Home) -> Result<Started> {
             });
         }
     };
-    match args.output {
-        Format::Json => output::json(&json!({
+    let document = || {
+        json!({
             "name": home.name, "server": server, "context": home.context(), "kubeconfig": file, "pid": process.pid,
-        })),
-        Format::Text => {
-            output::line(format_args!("cluster {:?} is ready at {server}", home.name));
-            output::line(format_args!("context {:?} is now current in {}", home.context(), file.display()));
-            output::line("");
-            output::line("  kubectl get namespaces");
-            output::line(format_args!("  windlass down --name {}", home.name));
-        }
+        })
+    };
+    if !output::document(args.output, document) {
+        output::line(format_args!("cluster {:?} is ready at {server}", home.name));
+        output::line(format_args!("context {:?} is now current in {}", home.context(), file.display()));
+        output::line("");
+        output::line("  kubectl get namespaces");
+        output::line(format_args!("  windlass down --name {}", home.name));
     }
     Ok(Started::Ready)
 }

@@ -198,6 +198,22 @@ fn set_by_another(kubeconfig: &Path) {
 }
 
 #[test]
+fn results_are_printed_in_every_format() {
+    let stage = Stage::new();
+    stage.write(
+        "list.yaml",
+        "apiVersion: v1\nkind: ConfigMapList\nitems: [{metadata: {name: a}}, {metadata: {name: b}}]\n",
+    );
+    let yaml = stage.succeeds("apply -f list.yaml -o yaml");
+    assert!(yaml.contains("kind: ConfigMap\n") && yaml.contains("result: created"), "{yaml}");
+    assert_eq!(stage.succeeds("apply -f list.yaml -o table"), "configmap/a unchanged\nconfigmap/b unchanged\n");
+    let mut command = stage.sandbox.command("apply -f list.yaml -n");
+    let said: Said = command.arg("Bad NS").output().unwrap().into();
+    assert_eq!(said.status.code(), Some(2), "{said:?}");
+    assert!(said.stderr.contains("a namespace is at most 63 lower-case letters"), "{said:?}");
+}
+
+#[test]
 fn standard_input_is_read() {
     let stage = Stage::new();
     let file = std::fs::File::create_new(stage.sandbox.path("in")).unwrap();

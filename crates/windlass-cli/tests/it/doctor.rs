@@ -47,6 +47,17 @@ fn definition(field: &str) -> Value {
 }
 
 #[test]
+fn findings_are_printed_in_every_format() {
+    let sandbox = Sandbox::new();
+    let yaml = sandbox.windlass("doctor -o yaml --kubeconfig none").stdout;
+    assert!(yaml.contains("check: cluster") && yaml.contains("level: broken"), "{yaml}");
+    assert_eq!(
+        sandbox.windlass("doctor -o table --kubeconfig none").stdout,
+        sandbox.windlass("doctor --kubeconfig none").stdout
+    );
+}
+
+#[test]
 fn a_healthy_place_has_nothing_broken() {
     let (sandbox, cluster) = (Sandbox::new(), Cluster::ephemeral());
     let (healthy, findings) = doctor(&sandbox, &format!("--kubeconfig {}", cluster.kubeconfig.display()));

@@ -36,7 +36,7 @@ fn unpack(sandbox: &Sandbox, file: &str) -> Value {
 #[allow(clippy::print_stderr)]
 fn the_image_of_a_program_runs_with_nothing_else() {
     let sandbox = Sandbox::new();
-    let program = ["/usr/bin/true", "/bin/true"].into_iter().find(|path| Path::new(path).exists()).unwrap();
+    let program = true_program();
     let said = sandbox.succeeds(&format!("image build {program} --tag me/zoo:v1 --label a=b -o json"));
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(said["image"], "docker.io/me/zoo:v1");
@@ -64,6 +64,83 @@ fn the_image_of_a_program_runs_with_nothing_else() {
     }
 }
 
+/// A program that every system has.
+fn true_program() -> &'static str {
+    ["/usr/bin/true", "/bin/true"].into_iter().find(|path| Path::new(path).exists()).unwrap()
+}
+
+#[test]
+fn what_is_no_program_for_linux_is_refused() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("notes.txt"), "just text\n").unwrap();
+    script(&sandbox.path("run"));
+    for (file, what) in [("notes.txt", "is a text file"), ("run", "is a script")] {
+        let said = sandbox.windlass(&format!("image build {file} --tag app"));
+        assert!(said.stderr.contains(what) && said.stderr.contains("ELF executable for Linux"), "{said:?}");
+    }
+    assert!(!sandbox.path("app.tar").exists());
+    for (user, what) in
+        [("root", "is root"), ("0", "is root"), ("0:0", "is root"), ("me", "not a number"), ("1:x", "the group")]
+    {
+        let said = sandbox.windlass(&format!("image build {} --tag app --user {user}", true_program()));
+        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        assert!(said.stderr.contains(what) && said.stderr.contains("65532"), "{user}: {said:?}");
+    }
+    sandbox.succeeds(&format!("image build {} --tag app --user 1000", true_program()));
+}
+
+#[test]
+fn an_image_is_built_on_another_one() {
+    let sandbox = Sandbox::new();
+    let program = true_program();
+    // As a tar file: this base has the loader and libraries, which are not added a second time.
+    sandbox.succeeds(&format!("image build {program} --tag base --label a=b --label c=d --file base.tar"));
+    sandbox.succeeds(&format!("image build {program} --tag app --label c=e --base base.tar --file app.tar"));
+    let config = unpack(&sandbox, "app.tar");
+    assert_eq!(config["rootfs"]["diff_ids"].as_array().unwrap().len(), 2);
+    assert_eq!(config["config"]["Labels"], serde_json::json!({"a": "b", "c": "e"}));
+    let manifest = manifest(&sandbox);
+    let sizes: Vec<u64> =
+        manifest["layers"].as_array().unwrap().iter().map(|one| one["size"].as_u64().unwrap()).collect();
+    assert_eq!(sizes.len(), 2);
+    assert!(sizes[1] * 2 < sizes[0], "the libraries are in both layers: {sizes:?}");
+    // As a directory, with files only: the loader comes with the program, and goes where links of the base lead to.
+    std::fs::create_dir_all(sandbox.path("files/etc")).unwrap();
+    std::os::unix::fs::symlink("usr/lib64", sandbox.path("files/lib64")).unwrap();
+    std::fs::write(sandbox.path("files/etc/app.conf"), "x").unwrap();
+    sandbox.succeeds("image build files --tag plain --entrypoint /etc/app.conf --file plain.tar");
+    std::fs::create_dir_all(sandbox.path("plain")).unwrap();
+    let tar = Command::new("tar").args(["xf", "plain.tar", "-C", "plain"]).current_dir(sandbox.path(".")).status();
+    assert!(tar.unwrap().success());
+    sandbox.succeeds(&format!("image build {program} --tag app --base plain --file app.tar"));
+    std::fs::remove_dir_all(sandbox.path("root")).unwrap();
+    unpack(&sandbox, "app.tar");
+    let layers = self::manifest(&sandbox)["layers"].as_array().unwrap().clone();
+    assert!(layers[1]["size"].as_u64() > layers[0]["size"].as_u64());
+    let digest = layers[1]["digest"].as_str().unwrap().replace(':', "/");
+    let list = Command::new("tar").arg("tzf").arg(sandbox.path("layout/blobs").join(digest)).output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    assert!(!list.lines().any(|path| path.starts_with("lib64")), "{list}");
+    if cfg!(target_arch = "x86_64") {
+        assert!(list.contains("usr/lib64/ld-linux-x86-64.so.2"), "{list}");
+    }
+
+    let said = sandbox.fails(&format!("image build {program} --tag app --base gcr.io/distroless/static"));
+    assert!(said.contains("a base is an OCI layout on this machine") && said.contains("skopeo copy"), "{said}");
+    assert!(sandbox.fails(&format!("image build {program} --tag app --base files")).contains("not an OCI layout"));
+    std::fs::write(sandbox.path("plain/index.json"), "{}").unwrap();
+    assert!(sandbox.fails(&format!("image build {program} --tag app --base plain")).contains("names no images"));
+}
+
+/// The manifest of the image that was unpacked.
+fn manifest(sandbox: &Sandbox) -> Value {
+    let read = |path: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(sandbox.path("layout").join(path)).unwrap()).unwrap()
+    };
+    let digest = read("index.json")["manifests"][0]["digest"].as_str().unwrap().replace(':', "/");
+    read(&format!("blobs/{digest}"))
+}
+
 #[test]
 fn a_directory_becomes_an_image() {
     let sandbox = Sandbox::new();
@@ -88,7 +165,7 @@ fn script(path: &Path) {
 #[test]
 fn an_image_is_pushed_with_dockers_credentials() {
     let sandbox = Sandbox::new();
-    script(&sandbox.path("run"));
+    std::fs::copy(true_program(), sandbox.path("run")).unwrap();
     let registry = Registry::start();
     let tag = format!("{}/team/app:v1", registry.address);
     assert!(sandbox.fails(&format!("image build run --tag {tag} --push")).contains("docker login"));

@@ -138,7 +138,7 @@ fn a_project_becomes_a_file_a_chart_and_a_bundle() {
     let sandbox = Sandbox::new();
     let program = project(&sandbox);
     let before = sandbox.fails("manifests install");
-    assert!(before.contains("windlass manifests --write"), "{before}");
+    assert!(before.contains("config/default is not complete; run `windlass manifests --write` first"), "{before}");
     let drift = sandbox.fails(&format!("manifests --check --program {program}"));
     assert!(drift.contains("create config/webhook/manifests.yaml"), "{drift}");
     sandbox.succeeds(&format!("manifests --write --program {program}"));
@@ -159,6 +159,35 @@ fn a_project_becomes_a_file_a_chart_and_a_bundle() {
     );
     assert!(sandbox.succeeds("manifests bundle --version 1.0.0").contains("guestbook.clusterserviceversion.yaml"));
 
+    // What was made of config/ is compared as well, with the options that it was made with.
+    sandbox.succeeds(&format!("manifests --check --program {program}"));
+    let manager = sandbox.path("config/manager/manager.yaml");
+    let unchanged = read("config/manager/manager.yaml");
+    std::fs::write(&manager, unchanged.replace("replicas: 1", "replicas: 3")).unwrap();
+    let said = sandbox.fails(&format!("manifests --check --program {program}"));
+    for part in [
+        "run `windlass manifests install` to:\n  update dist/install.yaml",
+        "windlass manifests chart",
+        "windlass manifests bundle",
+    ] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
+    let said = sandbox.windlass(&format!("manifests --check -o json --program {program}"));
+    assert_eq!(said.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(report["upToDate"], false);
+    let change = serde_json::json!({"action": "update", "path": "dist/install.yaml"});
+    assert!(report["changes"].as_array().unwrap().contains(&change), "{report}");
+    std::fs::write(&manager, unchanged).unwrap();
+    let said = sandbox.succeeds(&format!("manifests --check -o json --program {program}"));
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&said).unwrap(),
+        serde_json::json!({"upToDate": true, "changes": []})
+    );
+    std::fs::remove_dir_all(sandbox.path("dist/chart")).unwrap();
+    sandbox.succeeds(&format!("manifests --check --program {program}"));
+    sandbox.succeeds("manifests chart --image example.com/guestbook:v1");
+
     // What a user writes into a chart stays, unless it contradicts or is given up.
     let values = sandbox.path("dist/chart/values.yaml");
     std::fs::write(&values, read("dist/chart/values.yaml").replace("tag: v1", "tag: mine")).unwrap();
@@ -168,6 +197,15 @@ fn a_project_becomes_a_file_a_chart_and_a_bundle() {
     sandbox.succeeds("manifests chart --image example.com/guestbook:v2 --force --skip-crds");
     assert!(read("dist/chart/values.yaml").contains("tag: v2"));
     assert!(!sandbox.path("dist/chart/templates/crd").exists());
+
+    let default = read("config/default/kustomization.yaml");
+    std::fs::write(sandbox.path("config/default/kustomization.yaml"), format!("{default}\nhelmCharts: []\n")).unwrap();
+    let said = sandbox.fails("manifests install");
+    assert!(
+        said.starts_with("error: config/default/kustomization.yaml: the field `helmCharts` is not supported"),
+        "{said}"
+    );
+    std::fs::write(sandbox.path("config/default/kustomization.yaml"), default).unwrap();
 
     // What the code does not say any more goes.
     sandbox.succeeds("delete webhook --kind Guestbook");

@@ -47,6 +47,101 @@ fn delete_leaves_an_empty_git_diff() {
     sandbox.succeeds("create webhook --kind Guestbook --defaulting --programmatic-validation");
     sandbox.succeeds("delete webhook --kind Guestbook");
     assert_unchanged(&sandbox);
+    sandbox.succeeds("generate client");
+    assert!(sandbox.path("api/src/client.rs").exists());
+    sandbox.succeeds("delete client");
+    assert_unchanged(&sandbox);
+    assert!(sandbox.fails("delete client").contains("`windlass generate client` adds one"));
+}
+
+#[test]
+fn a_forced_deletion_names_the_lines_that_are_left() {
+    let sandbox = project("");
+    sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook");
+    let path = sandbox.path("src/controller.rs");
+    let text = std::fs::read_to_string(&path).unwrap().replace("guestbook::controller()", "guestbook::mine()");
+    std::fs::write(&path, text).unwrap();
+    let said = sandbox.windlass("delete api --kind Guestbook --force");
+    assert!(said.status.success(), "{said:?}");
+    let after = std::fs::read_to_string(&path).unwrap();
+    let line = 1 + after.lines().position(|line| line.contains("guestbook::mine()")).unwrap();
+    let expected = format!(
+        "your code still names what is gone; change or remove these lines:\n  src/controller.rs:{line}: \
+         manager.add(guestbook::mine())?;\n"
+    );
+    assert_eq!(said.stderr, expected);
+}
+
+#[test]
+fn a_license_comes_with_its_text() {
+    let sandbox = project("");
+    let text = |path: &str| std::fs::read_to_string(sandbox.path(path)).unwrap();
+    assert!(text("LICENSE").contains("Apache License") && text("Cargo.toml").contains("license = \"Apache-2.0\""));
+    sandbox.succeeds("init shop --license mit --owner Ada");
+    assert!(
+        text("shop/LICENSE").contains("Copyright (c) Ada") && text("shop/Cargo.toml").contains("license = \"MIT\"")
+    );
+    sandbox.succeeds("init plain --license none");
+    assert!(!sandbox.path("plain/LICENSE").exists() && !text("plain/Cargo.toml").contains("license"));
+    sandbox.succeeds("init ours --license copyright --owner Ada");
+    assert!(!sandbox.path("ours/LICENSE").exists() && text("ours/src/main.rs").contains("SPDX-FileCopyrightText: Ada"));
+    let said = sandbox.windlass("init bare --license copyright");
+    assert!(said.status.code() == Some(2) && said.stderr.contains("--owner"), "{said:?}");
+    // A license that is there already stays.
+    std::fs::create_dir(sandbox.path("own")).unwrap();
+    std::fs::write(sandbox.path("own/LICENSE"), "mine\n").unwrap();
+    sandbox.succeeds("init own");
+    assert_eq!(text("own/LICENSE"), "mine\n");
+}
+
+#[test]
+fn wrong_arguments_exit_with_two() {
+    let sandbox = project("");
+    std::fs::write(sandbox.path("afile"), "mine").unwrap();
+    commit(&sandbox);
+    for (args, part) in [
+        ("frobnicate", "unrecognized subcommand"),
+        ("init afile", "afile is a file, and a project is a directory"),
+        ("init Bad_Dir", "--name"),
+        ("init other --windlass-git nonsense", "use the URL of a git repository"),
+        ("create api --group webapp --version one --kind Guestbook", "such as \"v1\""),
+        ("create api --version v1 --kind Pod --resource=false --controller=false", "neither a resource nor"),
+        ("create webhook --kind Guestbook", "no webhook is named"),
+        ("manifests install --image Bad_Image", "not the name of an image"),
+        ("deploy --image Bad_Image", "not the name of an image"),
+        ("deploy --image x@sha256:00", "has a digest"),
+        ("image build x --tag Bad_Image", "not the name of an image"),
+        ("image build x --tag app --label x", "use NAME=VALUE"),
+        ("bundle run -n Bad_NS", "a namespace is at most"),
+        ("run -n Bad_NS", "a namespace is at most"),
+        ("run --webhook-address nowhere", "use an IP address"),
+        ("dev -n Bad_NS", "a namespace is at most"),
+        ("apply", "required"),
+        ("down --name Bad_Name", "lower-case letters"),
+    ] {
+        let said = sandbox.windlass(args);
+        assert_eq!(said.status.code(), Some(2), "windlass {args}: {said:?}");
+        assert!(said.stderr.contains(part), "windlass {args}: {part:?} is not in: {}", said.stderr);
+        assert_unchanged(&sandbox);
+    }
+    let mut command = sandbox.command("init other --owner");
+    let said: crate::process::Said = command.arg("two\nlines").output().unwrap().into();
+    assert!(said.status.code() == Some(2) && said.stderr.contains("one line of text"), "{said:?}");
+    // What the project does not allow is a failure.
+    assert_eq!(sandbox.windlass("delete api --kind Guestbook").status.code(), Some(1));
+}
+
+#[test]
+fn a_damaged_project_names_the_line_and_a_remedy() {
+    let sandbox = project("");
+    let text = std::fs::read_to_string(sandbox.path("PROJECT")).unwrap();
+    let number = text.lines().count() + 1;
+    std::fs::write(sandbox.path("PROJECT"), format!("{text}resources: [\n")).unwrap();
+    commit(&sandbox);
+    let said = sandbox.fails("create api --group webapp --version v1 --kind Guestbook");
+    assert!(said.contains("PROJECT cannot be read") && said.contains("`git checkout PROJECT`"), "{said}");
+    assert!(said.contains(&format!("line {number}")) || said.contains(&format!("line {}", number + 1)), "{said}");
+    assert_unchanged(&sandbox);
 }
 
 #[test]

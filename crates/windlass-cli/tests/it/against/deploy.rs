@@ -142,4 +142,106 @@ fn a_bundle_is_installed_without_olm() {
     assert!(stage.fails("bundle run elsewhere").stderr.contains("there is no directory elsewhere"));
     let said = stage.fails("bundle run --timeout 1");
     assert!(said.stderr.contains("deployment.apps/pets is not rolled out after 1 s"), "{}", said.stderr);
+
+    // And removed again, with the namespace that it brought along.
+    stage.write("pet.yaml", super::PET);
+    stage.succeeds("apply -f pet.yaml");
+    let said = stage.fails("bundle cleanup");
+    assert!(said.stderr.contains("to be deleted: 1 Pet: default/rex"), "{}", said.stderr);
+    let said = stage.succeeds("bundle cleanup --yes");
+    let mut gone: Vec<String> = said.lines().map(|line| line.replace(" deleted", " created")).collect();
+    gone.sort();
+    let mut all = expected.to_vec();
+    all.sort_unstable();
+    assert_eq!(gone, all);
+    let said = stage.succeeds("bundle cleanup -o yaml");
+    assert!(said.contains("result: absent") && !said.contains("result: deleted"), "{said}");
+    // A namespace that was there before stays.
+    stage.write("namespace.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: ops}\n");
+    stage.succeeds("apply -f namespace.yaml");
+    assert!(!stage.succeeds("bundle run --no-wait -n ops").contains("namespace/ops"));
+    let said = stage.windlass("bundle cleanup -n ops --keep-crds");
+    assert!(said.status.success() && said.stderr.contains("the namespace ops stays"), "{said:?}");
+    assert!(said.stdout.contains("deployment.apps/pets deleted"), "{said:?}");
+    assert!(!said.stdout.contains("customresourcedefinition") && !said.stdout.contains("namespace/"), "{said:?}");
+}
+
+/// A program that says what it needs, as an operator does. Images are made of programs, not of scripts.
+fn program(stage: &Stage) {
+    let role =
+        r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"pets"},"rules":[]}"#;
+    let source =
+        format!("fn main() {{ std::fs::write(std::env::var(\"WINDLASS_MANIFESTS\").unwrap(), {role:?}).unwrap(); }}");
+    stage.write("operator.rs", &source);
+    let mut rustc = std::process::Command::new("rustc");
+    let built = rustc.args(["operator.rs", "-o", "operator"]).current_dir(stage.sandbox.path(".")).status().unwrap();
+    assert!(built.success());
+}
+
+/// A program on the path that writes down what it is asked, and fails if `fails` exists.
+fn engine(stage: &Stage, name: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::create_dir_all(stage.sandbox.path("bin")).unwrap();
+    let file = stage.sandbox.path("bin").join(name);
+    let root = stage.sandbox.path(".").display().to_string();
+    let text = format!(
+        "#!/bin/sh\n[ -e {root}/{name}-fails ] && {{ echo no daemon >&2; exit 1; }}\necho {name} $* >> {root}/asked\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn an_image_is_loaded_by_the_engine_that_is_there() {
+    let stage = Stage::new();
+    stage.sandbox.succeeds("init --name pets --domain example.com");
+    program(&stage);
+    let config = std::fs::read_to_string(&stage.cluster.kubeconfig).unwrap();
+    let deploy = |context: &str| {
+        stage.write("config.yaml", &config.replace("windlass-default", context));
+        let mut command = stage.sandbox.command("deploy --program operator --no-wait --kubeconfig config.yaml");
+        let path = std::env::var("PATH").unwrap();
+        let without =
+            std::env::split_paths(&path).filter(|path| !path.join("docker").exists() && !path.join("podman").exists());
+        let paths = std::env::join_paths(std::iter::once(stage.sandbox.path("bin")).chain(without)).unwrap();
+        let said: crate::process::Said = command.env("PATH", paths).output().unwrap().into();
+        assert!(said.status.success(), "{said:?}");
+        let asked = std::fs::read_to_string(stage.sandbox.path("asked")).unwrap_or_default();
+        let _ = std::fs::remove_file(stage.sandbox.path("asked"));
+        (said.stderr, asked)
+    };
+    // Without an engine there is the file.
+    let (said, asked) = deploy("somewhere");
+    assert!(said.contains("target/controller.tar") && said.contains("--push") && asked.is_empty(), "{said}");
+    assert!(stage.sandbox.path("target/controller.tar").exists());
+    engine(&stage, "podman");
+    let (said, asked) = deploy("somewhere");
+    assert!(said.contains("loaded the image with podman"), "{said}");
+    assert!(asked.starts_with("podman load --input ") && asked.ends_with("target/controller.tar\n"), "{asked}");
+    engine(&stage, "docker");
+    assert!(deploy("somewhere").1.starts_with("docker load --input "));
+    stage.write("docker-fails", "");
+    let (said, asked) = deploy("somewhere");
+    assert!(said.contains("no daemon") && asked.starts_with("podman load"), "{said}{asked}");
+    // A cluster of `windlass up` has nothing to do with engines.
+    assert_eq!(deploy("windlass-default").1, "");
+    std::fs::remove_file(stage.sandbox.path("docker-fails")).unwrap();
+    assert!(deploy("docker-desktop").1.starts_with("docker load --input "));
+    engine(&stage, "kind");
+    assert!(deploy("kind-dev").1.starts_with("kind load image-archive "));
+}
+
+#[test]
+fn a_kustomization_is_applied_from_its_own_directory() {
+    let stage = Stage::new();
+    stage.write("map.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
+    let said = stage.fails("apply -k .");
+    assert!(said.stderr.contains("kustomization.yaml"), "{}", said.stderr);
+    stage.write("kustomization.yaml", "resources: [map.yaml]\n");
+    assert_eq!(stage.succeeds("apply -k ."), "configmap/a created\n");
+    stage.write("PROJECT", "version: \"3\"\n");
+    assert_eq!(stage.succeeds("apply -k ."), "configmap/a unchanged\n");
+    stage.write("kustomization.yaml", "resources: [map.yaml]\nhelmCharts: [{name: x}]\n");
+    let said = stage.fails("apply -k .").stderr;
+    assert!(said.contains("error: kustomization.yaml: the field `helmCharts` is not supported"), "{said}");
 }
