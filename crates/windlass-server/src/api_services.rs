@@ -49,17 +49,30 @@ const LAST_RETRY: Duration = Duration::from_secs(1000);
 
 /// The names of the APIServices that CRDs want, as they change.
 #[derive(Default)]
-pub(crate) struct CustomVersions(watch::Sender<BTreeSet<String>>);
+pub(crate) struct CustomVersions {
+    wanted: watch::Sender<BTreeSet<String>>,
+    /// Those of kinds that are computed, which are wanted as long as the server runs.
+    computed: parking_lot::Mutex<BTreeSet<String>>,
+}
 
 impl CustomVersions {
     /// These groups and versions are wanted from now on.
     pub(crate) fn set(&self, versions: BTreeSet<(&str, &str)>) {
-        let names: BTreeSet<String> = versions.into_iter().map(|(group, version)| name(group, version)).collect();
-        self.0.send_if_modified(|wanted| {
+        let mut names: BTreeSet<String> = versions.into_iter().map(|(group, version)| name(group, version)).collect();
+        names.extend(self.computed.lock().iter().cloned());
+        self.wanted.send_if_modified(|wanted| {
             let changed = *wanted != names;
             *wanted = names;
             changed
         });
+    }
+
+    /// This group and version is wanted as well, whatever CRDs want.
+    pub(crate) fn add_computed(&self, group: &str, version: &str) {
+        let name = name(group, version);
+        let mut computed = self.computed.lock();
+        computed.insert(name.clone());
+        self.wanted.send_if_modified(|wanted| wanted.insert(name));
     }
 }
 
@@ -77,7 +90,7 @@ pub(crate) struct Registrar {
 impl Registrar {
     /// Puts everything right, before anybody is served.
     pub(crate) async fn open(api: Arc<Api>) -> Result<Self, StoreError> {
-        let custom = api.custom_versions.0.borrow().clone();
+        let custom = api.custom_versions.wanted.borrow().clone();
         let mut seen = 0;
         let snapshot = api.catalog.snapshot();
         let Some(served) = snapshot.find(GROUP, "v1", "apiservices") else {
@@ -98,7 +111,7 @@ impl Registrar {
     pub(crate) async fn run(mut self) {
         let Ok(channel) = self.api.hub.channel(PREFIX).await else { return };
         let mut newest = channel.subscribe();
-        let mut versions = self.api.custom_versions.0.subscribe();
+        let mut versions = self.api.custom_versions.wanted.subscribe();
         loop {
             let mut names = BTreeSet::new();
             if let Ok(events) = channel.read(self.seen, BATCH) {

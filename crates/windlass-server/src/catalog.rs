@@ -12,6 +12,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 use windlass_store::Revision;
 
+use crate::computed::Computed;
 use crate::crd::CustomKind;
 use crate::registry::strategy::{self, Strategy};
 use crate::resource::{Resource, builtins};
@@ -38,6 +39,8 @@ pub enum Behaviour {
     Builtin(&'static dyn Strategy),
     /// As a CRD says.
     Custom(Arc<CustomKind>),
+    /// Computed when they are read.
+    Computed(Arc<dyn Computed>),
 }
 
 impl Served {
@@ -49,7 +52,7 @@ impl Served {
     /// The custom kind, if it is one.
     pub fn custom(&self) -> Option<&Arc<CustomKind>> {
         match &self.behaviour {
-            Behaviour::Builtin(_) => None,
+            Behaviour::Builtin(_) | Behaviour::Computed(_) => None,
             Behaviour::Custom(kind) => Some(kind),
         }
     }
@@ -59,6 +62,7 @@ impl Served {
         match &self.behaviour {
             Behaviour::Builtin(strategy) => *strategy,
             Behaviour::Custom(kind) => kind.strategy(&self.resource.version),
+            Behaviour::Computed(_) => &strategy::Plain,
         }
     }
 }
@@ -169,12 +173,14 @@ impl Snapshot {
 /// The resources served now.
 pub struct Catalog {
     current: ArcSwap<Snapshot>,
+    /// Held while a snapshot is made of the one before.
+    changing: parking_lot::Mutex<()>,
 }
 
 impl Catalog {
     /// Just the built-in kinds.
     pub fn new() -> Self {
-        Self { current: ArcSwap::from_pointee(Snapshot::builtin()) }
+        Self { current: ArcSwap::from_pointee(Snapshot::builtin()), changing: parking_lot::Mutex::new(()) }
     }
 
     /// What is served now.
@@ -186,6 +192,7 @@ impl Catalog {
     /// are gone or have changed end, so that their clients come back and see what is served now. Those of
     /// a resource whose CRD is being deleted go on, as they are to tell of the deletion of its objects.
     pub fn install(&self, custom: Vec<Custom>) {
+        let _changing = self.changing.lock();
         let old = self.snapshot();
         let mut served: Vec<Arc<Served>> = old.served.iter().filter(|s| s.custom().is_none()).cloned().collect();
         let mut kept: HashSet<*const Served> = served.iter().map(Arc::as_ptr).collect();
@@ -209,6 +216,14 @@ impl Catalog {
         for gone in old.served.iter().filter(|served| !kept.contains(&Arc::as_ptr(served))) {
             gone.ended.cancel();
         }
+    }
+
+    /// Serves kinds that are computed, besides everything else, from now on.
+    pub fn add_computed(&self, resources: Vec<Resource>, objects: &Arc<dyn Computed>) {
+        let _changing = self.changing.lock();
+        let computed = |resource| Arc::new(Served::new(resource, Behaviour::Computed(Arc::clone(objects))));
+        let served = self.snapshot().served.iter().cloned().chain(resources.into_iter().map(computed)).collect();
+        self.current.store(Arc::new(Snapshot::of(served)));
     }
 
     /// Ends every watch.

@@ -5,10 +5,12 @@
 //! ```
 //!
 //! Start with [`Server`]: in a test as a tower service with no socket, in production with TLS. The API of this crate is
-//! [`Server`], [`authn`] and [`pki`]. Other modules are public for the other crates of this workspace only, are not in
+//! [`Server`], [`Computed`], [`authn`] and [`pki`]. Other modules are public for the other crates of this workspace only, are not in
 //! this documentation, and change without notice.
 
+mod computed;
 mod server;
+pub use computed::Computed;
 pub use server::{Listener, Server, ServerBuilder, ServerError, Service};
 
 pub mod authn;

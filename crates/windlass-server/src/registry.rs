@@ -35,6 +35,7 @@ pub(crate) use binding::bind_named;
 pub use context::{Answer, Context};
 pub(crate) use create::place;
 pub(crate) use decode::{object as decode_object, view as decode_view};
+pub(crate) use matcher::Matcher;
 pub use ownership::Conversions;
 pub use purge::{Remaining, delete_all};
 pub use stored::Stored;
@@ -93,6 +94,9 @@ async fn answer(context: &mut Context) -> Result<Answer, Status> {
     }
     if crate::reviews::serves(context) {
         return crate::reviews::serve(context).await;
+    }
+    if let Some(answer) = crate::computed::serve(context).await {
+        return answer;
     }
     match context.verb {
         Verb::Get => get::get(context).await,

@@ -33,6 +33,7 @@ use crate::authn::{TokenKey, Tokens, User};
 use crate::authz::{self, Rbac};
 use crate::body::Body;
 use crate::catalog::Catalog;
+use crate::computed::{self, Computed};
 use crate::crd::controller::CrdController;
 use crate::effort::Sidings;
 use crate::handler::{Peer, handle, payload};
@@ -241,6 +242,51 @@ impl Server {
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
         self.api.ready_checks.add(name.into(), Arc::new(check));
+    }
+
+    /// Serves a kind whose objects are computed when they are read, from now on. The `definition` is a
+    /// CustomResourceDefinition with the kind's names, schema and columns; it is not stored.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use serde_json::{Value, json};
+    ///
+    /// /// How warm the rooms are.
+    /// struct Rooms;
+    ///
+    /// impl windlass_server::Computed for Rooms {
+    ///     fn list(&self, _namespace: Option<&str>) -> Vec<Value> {
+    ///         self.get("", "kitchen").into_iter().collect()
+    ///     }
+    ///
+    ///     fn get(&self, _namespace: &str, name: &str) -> Option<Value> {
+    ///         let room = json!({"kind": "Room", "apiVersion": "home.example.com/v1", "metadata": {"name": name}, "degrees": 21});
+    ///         (name == "kitchen").then_some(room)
+    ///     }
+    /// }
+    ///
+    /// let server = windlass_server::Server::builder().start().await?;
+    /// let schema = json!({"type": "object", "properties": {"degrees": {"type": "integer"}}});
+    /// let definition = json!({"metadata": {"name": "rooms.home.example.com"}, "spec": {
+    ///     "group": "home.example.com",
+    ///     "names": {"plural": "rooms", "singular": "room", "kind": "Room", "listKind": "RoomList"},
+    ///     "scope": "Cluster",
+    ///     "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+    /// }});
+    /// server.add_computed(&definition, Rooms);
+    ///
+    /// let client = kube::Client::new(server.service(), "default");
+    /// let request = http::Request::get("/apis/home.example.com/v1/rooms/kitchen").body(vec![])?;
+    /// assert_eq!(client.request::<Value>(request).await?["degrees"], 21);
+    /// # server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn add_computed(&self, definition: &serde_json::Value, objects: impl Computed) {
+        let resources = computed::resources(definition);
+        for resource in &resources {
+            self.api.custom_versions.add_computed(&resource.group, &resource.version);
+        }
+        self.api.catalog.add_computed(resources, &(Arc::new(objects) as Arc<dyn Computed>));
     }
 
     /// The API as a tower service: no socket, no TLS, the caller is an administrator.

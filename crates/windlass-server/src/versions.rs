@@ -27,6 +27,7 @@ pub(crate) fn is_stored(served: &Served) -> bool {
     match &served.behaviour {
         Behaviour::Builtin(_) => conversion::stored_as(&served.group, &served.version, &served.kind).is_none(),
         Behaviour::Custom(kind) => kind.storage_version().name == served.version,
+        Behaviour::Computed(_) => true,
     }
 }
 
@@ -56,6 +57,7 @@ pub(crate) async fn to_served(api: &Api, served: &Served, stored: &[u8]) -> Resu
     let mut value = decode(stored)?;
     match &served.behaviour {
         Behaviour::Builtin(_) => builtin_to_served(served, value),
+        Behaviour::Computed(_) => Ok(value),
         Behaviour::Custom(kind) => {
             kind.from_storage(&mut value);
             convert(api, kind, std::slice::from_mut(&mut value), &served.version).await?;
@@ -74,6 +76,7 @@ pub(crate) async fn all_to_served<'a>(
     let values = stored.map(decode);
     match &served.behaviour {
         Behaviour::Builtin(_) => values.map(|value| builtin_to_served(served, value?)).collect(),
+        Behaviour::Computed(_) => values.collect(),
         Behaviour::Custom(kind) => {
             let mut values = values.collect::<Result<Vec<Value>, Status>>()?;
             for value in &mut values {
@@ -146,6 +149,7 @@ pub(crate) async fn between(api: &Api, from: &Served, to: &Served, mut object: V
             convert(api, kind, std::slice::from_mut(&mut object), &to.version).await?;
             Ok(object)
         }
+        Behaviour::Computed(_) => Ok(object),
     }
 }
 

@@ -23,7 +23,7 @@ const PEEKED: usize = 16;
 
 /// Selects objects by looking at their stored bytes; at the object in the served version where that says
 /// something else.
-pub(super) struct Matcher {
+pub(crate) struct Matcher {
     served: Arc<Served>,
     labels: LabelSelector,
     fields: FieldSelector,
@@ -37,7 +37,7 @@ pub(super) struct Matcher {
 
 impl Matcher {
     /// Fails if a field cannot be selected by.
-    pub(super) fn new(served: &Arc<Served>, labels: LabelSelector, fields: FieldSelector) -> Result<Self, Status> {
+    pub(crate) fn new(served: &Arc<Served>, labels: LabelSelector, fields: FieldSelector) -> Result<Self, Status> {
         let custom = served.custom().and_then(|kind| kind.version(&served.version));
         let known = |field: &str| {
             field == "metadata.name"
@@ -86,7 +86,7 @@ impl Matcher {
     }
 
     /// Which stored objects match. Those that must be converted are, all at once.
-    pub(super) async fn select(&self, api: &Api, entries: &[Entry]) -> Result<Vec<bool>, Status> {
+    pub(crate) async fn select(&self, api: &Api, entries: &[Entry]) -> Result<Vec<bool>, Status> {
         let looked_at = |entry: &Entry| if self.decodes || self.converts { entry.value.len() } else { PEEKED };
         api.sidings.aside(self.served.qualified(), effort::is_large_read(entries.iter().map(looked_at).sum())).await;
         let as_is = |entry: &Entry| !self.converts || versions::as_is(&self.served, entry.modified);

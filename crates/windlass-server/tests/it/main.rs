@@ -12,6 +12,7 @@ mod classes;
 mod cleanups;
 mod client;
 mod collections;
+mod computed;
 mod connect;
 mod contention;
 mod conversion;
