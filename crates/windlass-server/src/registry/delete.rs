@@ -91,7 +91,11 @@ pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, S
 
 fn options(context: &mut Context) -> Result<DeleteOptions, Status> {
     let body = decode::delete_options(context)?;
-    DeleteOptions::parse(&context.query, body.as_ref())
+    let options = DeleteOptions::parse(&context.query, body.as_ref())?;
+    if options.propagation.is_none() {
+        context.warnings.extend(context.served.strategy().orphaning_warning().map(str::to_owned));
+    }
+    Ok(options)
 }
 
 /// Deletes the object that the path names. `admits` is whether admission has a say in it.
@@ -111,7 +115,7 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
         }
         let grace = grace_seconds(context, options, &live);
         let mut object = live.clone();
-        set_finalizers(options, &mut object);
+        set_finalizers(context, options, &mut object);
         if !object::is_deleting(&live) {
             context.served.strategy().prepare_delete(&mut object, &object::time(context.now));
         }
@@ -208,8 +212,11 @@ fn grace_seconds(context: &Context, options: &DeleteOptions, live: &Value) -> i6
 }
 
 /// Adds or removes the finalizers through which the garbage collector acts on the propagation policy.
-fn set_finalizers(options: &DeleteOptions, object: &mut Value) {
-    let Some(propagation) = options.propagation else { return };
+fn set_finalizers(context: &Context, options: &DeleteOptions, object: &mut Value) {
+    // Without a policy, what an earlier deletion asked for stays.
+    let is_decided = object::finalizers(object).iter().any(|finalizer| [FOREGROUND, ORPHAN].contains(finalizer));
+    let orphans = !is_decided && context.served.strategy().orphans_dependents();
+    let Some(propagation) = options.propagation.or(orphans.then_some(Propagation::Orphan)) else { return };
     let mut finalizers: Vec<String> = object::finalizers(object)
         .into_iter()
         .filter(|f| *f != FOREGROUND && *f != ORPHAN)

@@ -162,6 +162,11 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
+    /// What a client that does not say hears about that.
+    fn orphaning_warning(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Fills in what the user left out. Called first on every write, on the decoded body or patch
     /// result, and again after mutating admission. Must be idempotent.
     fn default(&self, _object: &mut Value) {}

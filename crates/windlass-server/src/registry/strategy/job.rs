@@ -33,6 +33,13 @@ impl Strategy for Job {
         true
     }
 
+    fn orphaning_warning(&self) -> Option<&'static str> {
+        Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+             them or set propagationPolicy=Orphan to suppress this warning",
+        )
+    }
+
     fn default(&self, object: &mut Value) {
         let spec = object.struct_mut("spec");
         default_policies(spec);
