@@ -177,11 +177,25 @@ impl Run<'_> {
         if spec.suspend == Some(true) {
             return Ok(None);
         }
+        if spec.schedule.contains("TZ") {
+            let note = format!(
+                "CRON_TZ or TZ used in schedule {:?} is not officially supported, see \
+                 https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+                spec.schedule
+            );
+            self.ctx.recorder().warning(&self.cron, "UnsupportedSchedule", note);
+        }
         let Some(schedule) = Schedule::parse(&spec.schedule, zone) else {
             let note = format!("unparseable schedule: {:?}", spec.schedule);
             self.ctx.recorder().warning(&self.cron, "UnparseableSchedule", note);
             return Ok(None);
         };
+        if schedule.next(self.now).is_none() {
+            let why = "time difference between two schedules is less than 1 second";
+            let note = format!("invalid schedule: {} : {why}", spec.schedule);
+            self.ctx.recorder().warning(&self.cron, "InvalidSchedule", note);
+            return Ok(None);
+        }
         let missed = self.missed(&schedule, spec.starting_deadline_seconds);
         if missed.many {
             let note = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
@@ -194,15 +208,20 @@ impl Run<'_> {
     }
 
     fn until_next(&self, schedule: &Schedule) -> Option<Duration> {
-        let next = schedule.next(self.now)?;
+        let next = next_start(schedule, self.earliest(), self.now)?;
         Some(Duration::try_from(next.duration_since(self.now)).unwrap_or_default() + DELTA)
+    }
+
+    /// When a job was last started, or else when the cron job was created.
+    fn earliest(&self) -> Timestamp {
+        let created = self.cron.metadata.creation_timestamp.as_ref();
+        let last = self.status.last_schedule_time.as_ref().or(created);
+        last.map_or(self.now, |time| time.0)
     }
 
     /// The times that have passed since the last start, or since the cron job exists.
     fn missed(&self, schedule: &Schedule, deadline: Option<i64>) -> Missed {
-        let created = self.cron.metadata.creation_timestamp.as_ref();
-        let last = self.status.last_schedule_time.as_ref().or(created);
-        let earliest = last.map_or(self.now, |time| time.0);
+        let earliest = self.earliest();
         let limit = deadline.and_then(|seconds| self.now.checked_sub(SignedDuration::from_secs(seconds)).ok());
         missed(schedule, limit.map_or(earliest, |limit| limit.max(earliest)), self.now)
     }
@@ -315,6 +334,11 @@ fn missed(schedule: &Schedule, earliest: Timestamp, now: Timestamp) -> Missed {
     Missed { latest: Some(latest), many: count > MANY }
 }
 
+/// The next time of a schedule. Times that are a fixed span apart count from the first one on, not from now.
+fn next_start(schedule: &Schedule, earliest: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    schedule.next(missed(schedule, earliest, now).latest.unwrap_or(earliest))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -335,6 +359,16 @@ mod tests {
             ("2025-01-01T10:29:00Z", Some("2026-01-01T12:30:00Z"), true),
         ] {
             assert_eq!(missed(&schedule, at(earliest), now), Missed { latest: latest.map(at), many }, "{earliest}");
+        }
+    }
+
+    #[test]
+    fn the_next_start_of_a_span_counts_from_the_last() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let (earliest, now) = (at("2026-01-01T12:00:10Z"), at("2026-01-01T14:30:00Z"));
+        for (text, expected) in [("@every 1h", "2026-01-01T15:00:10Z"), ("0 * * * *", "2026-01-01T15:00:00Z")] {
+            let schedule = Schedule::parse(text, TimeZone::UTC).unwrap();
+            assert_eq!(next_start(&schedule, earliest, now), Some(at(expected)), "{text}");
         }
     }
 }

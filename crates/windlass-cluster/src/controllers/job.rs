@@ -292,10 +292,8 @@ impl<'a> Run<'a> {
         if self.ending.is_some() {
             return self.delete_active().await;
         }
-        let managed = match self.job.metadata.deletion_timestamp {
-            None => self.manage().await,
-            Some(_) => return Ok(()),
-        };
+        let deleting = self.job.metadata.deletion_timestamp.is_some();
+        let managed = if deleting { Ok(()) } else { self.manage().await };
         let complete = match self.spec().completions {
             None => self.succeeded > 0,
             Some(completions) => self.succeeded >= completions,
@@ -303,7 +301,7 @@ impl<'a> Run<'a> {
         if complete && self.active == 0 {
             let message = "Reached expected number of succeeded pods";
             self.ending = Some(new_condition("SuccessCriteriaMet", "True", "CompletionsReached", message, self.now));
-        } else {
+        } else if !deleting {
             self.note_suspension();
         }
         managed

@@ -4,7 +4,7 @@
 //! unrestricted or one is, and by either if both are given.
 
 use k8s_openapi::jiff::civil::{Date, DateTime, Time};
-use k8s_openapi::jiff::tz::TimeZone;
+use k8s_openapi::jiff::tz::{AmbiguousOffset, TimeZone};
 use k8s_openapi::jiff::{SignedDuration, Timestamp, ToSpan as _};
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -133,17 +133,22 @@ impl Schedule {
 
     /// The first time of a day that is later than `after`.
     fn in_day(&self, [minutes, hours, ..]: &[Field; 5], date: Date, from: Time, after: Timestamp) -> Option<Timestamp> {
-        for hour in (from.hour()..24).filter(|hour| hours.has(*hour)) {
-            for minute in (0..60).filter(|minute| minutes.has(*minute)) {
-                let at = DateTime::from_parts(date, Time::constant(hour, minute, 0, 0));
-                // A time that the clocks skip does not happen.
-                let found = self.zone.to_timestamp(at).ok().filter(|found| self.zone.to_datetime(*found) == at);
-                if let Some(found) = found.filter(|found| *found > after) {
-                    return Some(found);
-                }
-            }
-        }
-        None
+        (from.hour()..24).filter(|hour| hours.has(*hour)).find_map(|hour| {
+            let minutes = (0..60).filter(|minute| minutes.has(*minute));
+            let times = minutes.flat_map(|minute| self.occurrences(date, Time::constant(hour, minute, 0, 0)));
+            times.filter(|time| *time > after).min()
+        })
+    }
+
+    /// When the clocks show a time: not at all if they skip it, and twice if they are set back over it.
+    fn occurrences(&self, date: Date, time: Time) -> impl Iterator<Item = Timestamp> + use<> {
+        let at = DateTime::from_parts(date, time);
+        let offsets = match self.zone.to_ambiguous_timestamp(at).offset() {
+            AmbiguousOffset::Unambiguous { offset } => [Some(offset), None],
+            AmbiguousOffset::Gap { .. } => [None, None],
+            AmbiguousOffset::Fold { before, after } => [Some(before), Some(after)],
+        };
+        offsets.into_iter().flatten().filter_map(move |offset| offset.to_timestamp(at).ok())
     }
 }
 
@@ -214,5 +219,22 @@ mod tests {
             assert!(Schedule::parse(text, TimeZone::UTC).is_none(), "{text}");
         }
         assert!(time_zone("../../etc/passwd").is_none() && time_zone("/etc/passwd").is_none());
+    }
+
+    #[test]
+    fn clocks_that_change_skip_or_repeat_times() {
+        let check = |text: &str, after: &str, expected: &str| {
+            let schedule = Schedule::parse(text, time_zone("America/New_York").unwrap()).unwrap();
+            let next = schedule.next(after.parse().unwrap()).map(|next| next.to_string());
+            assert_eq!(next.as_deref(), Some(expected), "{text} {after}");
+        };
+        // At 2 in the morning of March 8 it is 3, and at 2 in the morning of November 1 it is 1 again.
+        check("30 2 * * *", "2026-03-07T12:00:00Z", "2026-03-09T06:30:00Z");
+        check("0 3 * * *", "2026-03-08T06:00:00Z", "2026-03-08T07:00:00Z");
+        check("30 1 * * *", "2026-11-01T05:00:00Z", "2026-11-01T05:30:00Z");
+        check("30 1 * * *", "2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z");
+        check("*/30 * * * *", "2026-11-01T05:30:00Z", "2026-11-01T06:00:00Z");
+        check("0 2 * * *", "2026-11-01T05:59:00Z", "2026-11-01T07:00:00Z");
+        check("0 0 * * *", "2026-11-01T05:00:00Z", "2026-11-02T05:00:00Z");
     }
 }
