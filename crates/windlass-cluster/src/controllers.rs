@@ -18,14 +18,18 @@ mod service_account;
 
 mod claim;
 mod cron_job;
+mod daemon_set;
 mod deployment;
 mod disruption;
 mod endpoints;
+mod history;
 mod job;
 mod pods;
 mod policy_status;
 mod quota;
 mod replica_set;
+mod replication_controller;
+mod stateful_set;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +42,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use windlass::Manager;
+use windlass::events::EventApi;
 use windlass::manager::ManagerError;
 use windlass_server::Server;
 
@@ -67,8 +72,14 @@ pub enum BuiltIn {
     VolumeProtection,
     /// Keeps as many pods as a ReplicaSet asks for.
     ReplicaSet,
+    /// Keeps as many pods as a ReplicationController asks for.
+    ReplicationController,
     /// Rolls Deployments out.
     Deployment,
+    /// Makes and updates the pods of StatefulSets in order, and their claims.
+    StatefulSet,
+    /// Keeps a pod of each DaemonSet on every node where it belongs.
+    DaemonSet,
     /// Runs Jobs to their end.
     Job,
     /// Deletes finished Jobs whose time to live is over.
@@ -99,7 +110,10 @@ impl BuiltIn {
         Self::ClaimProtection,
         Self::VolumeProtection,
         Self::ReplicaSet,
+        Self::ReplicationController,
         Self::Deployment,
+        Self::StatefulSet,
+        Self::DaemonSet,
         Self::Job,
         Self::JobTimeToLive,
         Self::CronJob,
@@ -232,6 +246,8 @@ impl Drop for Running {
 fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerError> {
     let mut manager = Manager::builder(setup.client.clone())
         .name(FIELD_MANAGER)
+        // As upstream's: older clients show who reported an event only if it is of this form.
+        .events(EventApi::CoreV1)
         .graceful_shutdown(GRACE)
         .check_permissions(false)
         .build()?;
@@ -258,8 +274,17 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     if controllers.contains(BuiltIn::ReplicaSet) {
         replica_set::add(&mut manager)?;
     }
+    if controllers.contains(BuiltIn::ReplicationController) {
+        replication_controller::add(&mut manager)?;
+    }
     if controllers.contains(BuiltIn::Deployment) {
         deployment::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::StatefulSet) {
+        stateful_set::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::DaemonSet) {
+        daemon_set::add(&mut manager)?;
     }
     if controllers.contains(BuiltIn::Job) {
         job::add(&mut manager)?;

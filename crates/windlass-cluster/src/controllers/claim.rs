@@ -61,11 +61,20 @@ pub(super) fn adopters<K: Object, O: Object>(
     owners: &Lister<O>,
     selector_of: impl Fn(&O) -> Option<&LabelSelector>,
 ) -> Vec<ObjectKey> {
+    adopters_by(object, owners, |owner| selector_of(owner).and_then(selector))
+}
+
+/// The same for owners whose selectors have another form.
+pub(super) fn adopters_by<K: Object, O: Object>(
+    object: &K,
+    owners: &Lister<O>,
+    selector_of: impl Fn(&O) -> Option<Selector>,
+) -> Vec<ObjectKey> {
     if owner::controller(object).is_some() {
         return Vec::new();
     }
     let in_namespace = owners.in_namespace(object.meta().namespace.as_deref().unwrap_or_default());
-    let wants = |owner: &&Arc<O>| selector_of(owner).and_then(selector).is_some_and(|s| selects(&s, object));
+    let wants = |owner: &&Arc<O>| selector_of(owner).is_some_and(|selector| selects(&selector, object));
     in_namespace.iter().filter(wants).map(|owner| ObjectKey::of(&**owner)).collect()
 }
 
@@ -82,12 +91,27 @@ where
     K: Object<DynamicType: Default>,
     O: Object<DynamicType: Default>,
 {
+    claim_matching(ctx, owner, |object: &K| selects(selector, object), candidates, finalizers).await
+}
+
+/// Adopts and releases by more than a selector; see [`claim`].
+pub(super) async fn claim_matching<K, O>(
+    ctx: &Context,
+    owner: &O,
+    accept: impl Fn(&K) -> bool,
+    candidates: Vec<Arc<K>>,
+    finalizers: &[&str],
+) -> windlass::Result<Vec<Arc<K>>>
+where
+    K: Object<DynamicType: Default>,
+    O: Object<DynamicType: Default>,
+{
     let uid = owner.meta().uid.as_deref().unwrap_or_default();
     let ends = owner.meta().deletion_timestamp.is_some();
     let mut checked = false;
     let mut claimed = Vec::new();
     for candidate in candidates {
-        let matches = selects(selector, &*candidate);
+        let matches = accept(&candidate);
         match owner::controller(&*candidate) {
             Some(controller) if controller.uid != uid => {}
             Some(_) if matches => claimed.push(candidate),

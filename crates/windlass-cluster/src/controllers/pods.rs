@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use windlass::client::ClientError;
 use windlass::{Context, Object, ObjectKey};
@@ -130,6 +131,19 @@ pub(super) async fn delete<O: Object<DynamicType: Default>>(
 /// The server's own words, where there are any.
 pub(super) fn message(error: &ClientError) -> String {
     error.status().map_or_else(|| error.to_string(), |status| status.message.clone())
+}
+
+/// A number, or a percentage of `total` rounded up or down.
+pub(super) fn scaled(value: Option<&IntOrString>, total: i32, up: bool) -> i32 {
+    match value {
+        None => 0,
+        Some(IntOrString::Int(number)) => *number,
+        Some(IntOrString::String(text)) => {
+            let percent: i64 = text.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or(0);
+            let product = percent * i64::from(total);
+            (if up { (product + 99).div_euclid(100) } else { product.div_euclid(100) }) as i32
+        }
+    }
 }
 
 /// Does something `count` times, a few at first and twice as many each time it goes well, so that what

@@ -1,8 +1,10 @@
-//! ReplicaSets: keeps as many pods of a template as asked for.
+//! ReplicaSets: keeps as many pods of a template as asked for. [`Replicas`] does the same for every [`Replicated`] kind.
 //!
 //! Needs none of upstream's expectations (`pkg/controller/replicaset`): the cache shows the
 //! controller's own writes at once, so that it never counts a pod twice or not at all.
 
+use std::borrow::Cow;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use futures::future::join_all;
@@ -14,7 +16,7 @@ use kube::core::Selector;
 use windlass::cache::Lister;
 use windlass::client::ClientError;
 use windlass::manager::ManagerError;
-use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, owner};
+use windlass::{Context, Controller, Manager, Object, ObjectKey, Outcome, Reconcile, owner};
 
 use super::namespace::is_terminating as is_namespace_terminating;
 use super::{claim, pods};
@@ -24,23 +26,64 @@ const BURST: usize = 500;
 const FAILURE: &str = "ReplicaFailure";
 
 pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
+    add_as::<ReplicaSet>(manager, "replicaset-controller")
+}
+
+/// Adds the controller of a kind.
+pub(super) fn add_as<O: Replicated>(manager: &mut Manager, name: &str) -> Result<(), ManagerError> {
     manager.add(
-        Controller::<ReplicaSet>::new("replicaset-controller")
+        Controller::<O>::new(name)
             .owns::<Pod>()
-            .watches(|pod: &Pod, ctx| {
-                claim::adopters(pod, &ctx.lister(), |set: &ReplicaSet| set.spec.as_ref().map(|spec| &spec.selector))
-            })
+            .watches(|pod: &Pod, ctx| claim::adopters_by(pod, &ctx.lister(), O::selector))
             .concurrency(5)
-            .complete(ReplicaSets),
+            .complete(Replicas::<O>(PhantomData)),
     )
 }
 
-struct ReplicaSets;
+/// A kind that asks for a number of pods of a template, in the terms of ReplicaSets.
+pub(super) trait Replicated: Object<DynamicType: Default> {
+    /// Whether its status says how many pods are terminating.
+    const COUNTS_TERMINATING: bool;
 
-impl Reconcile<ReplicaSet> for ReplicaSets {
-    async fn reconcile(&self, set: Arc<ReplicaSet>, ctx: Context) -> windlass::Result {
-        let Some(spec) = &set.spec else { return Ok(Outcome::Done) };
-        let Some(selector) = claim::selector(&spec.selector) else { return Ok(Outcome::Done) };
+    /// What is asked for.
+    fn replica_spec(&self) -> Option<Cow<'_, ReplicaSetSpec>>;
+
+    /// Which pods count.
+    fn selector(&self) -> Option<Selector>;
+
+    /// What was found last.
+    fn replica_status(&self) -> Option<Cow<'_, ReplicaSetStatus>>;
+
+    /// The same object with another status.
+    fn with_replica_status(&self, status: ReplicaSetStatus) -> Self;
+}
+
+impl Replicated for ReplicaSet {
+    const COUNTS_TERMINATING: bool = true;
+
+    fn replica_spec(&self) -> Option<Cow<'_, ReplicaSetSpec>> {
+        self.spec.as_ref().map(Cow::Borrowed)
+    }
+
+    fn selector(&self) -> Option<Selector> {
+        self.spec.as_ref().and_then(|spec| claim::selector(&spec.selector))
+    }
+
+    fn replica_status(&self) -> Option<Cow<'_, ReplicaSetStatus>> {
+        self.status.as_ref().map(Cow::Borrowed)
+    }
+
+    fn with_replica_status(&self, status: ReplicaSetStatus) -> Self {
+        Self { status: Some(status), ..self.clone() }
+    }
+}
+
+struct Replicas<O>(PhantomData<fn(O)>);
+
+impl<O: Replicated> Reconcile<O> for Replicas<O> {
+    async fn reconcile(&self, set: Arc<O>, ctx: Context) -> windlass::Result {
+        let Some(spec) = set.replica_spec() else { return Ok(Outcome::Done) };
+        let Some(selector) = set.selector() else { return Ok(Outcome::Done) };
         let lister = ctx.client().lister::<Pod>();
         let (active, others): (Vec<_>, Vec<_>) =
             claim::candidates(&lister, &*set).into_iter().partition(|pod| pods::is_active(pod));
@@ -49,15 +92,15 @@ impl Reconcile<ReplicaSet> for ReplicaSets {
             pods::is_terminating(pod) && owner::is_controlled_by(&***pod, &*set) && claim::selects(&selector, &***pod)
         });
         let terminating = terminating.count();
-        let failure = match set.metadata.deletion_timestamp {
+        let failure = match set.meta().deletion_timestamp {
             Some(_) => None,
-            None => manage(&ctx, &set, spec, &lister, active.clone()).await.err(),
+            None => manage(&ctx, &*set, &spec, &lister, active.clone()).await.err(),
         };
         let now = Timestamp::now();
-        let status = status(&set, spec, &active, terminating, failure.as_ref(), now);
+        let status = status(&*set, &spec, &active, terminating, failure.as_ref(), now);
         let pending = spec.min_ready_seconds.unwrap_or(0) > 0 && status.ready_replicas != status.available_replicas;
-        if set.status.as_ref() != Some(&status) {
-            let updated = ReplicaSet { status: Some(status), ..ReplicaSet::clone(&set) };
+        if set.replica_status().as_deref() != Some(&status) {
+            let updated = set.with_replica_status(status);
             match ctx.client().update_status(&updated).await {
                 Err(error) if !error.is_not_found() => return Err(error.into()),
                 _ => {}
@@ -76,9 +119,9 @@ impl Reconcile<ReplicaSet> for ReplicaSets {
 }
 
 /// Creates or deletes pods until there are as many as asked for.
-async fn manage(
+async fn manage<O: Replicated>(
     ctx: &Context,
-    set: &ReplicaSet,
+    set: &O,
     spec: &ReplicaSetSpec,
     lister: &Lister<Pod>,
     active: Vec<Arc<Pod>>,
@@ -107,19 +150,19 @@ async fn manage(
     deleted.into_iter().collect()
 }
 
-/// The pods of all ReplicaSets with the same controller.
-fn related(ctx: &Context, set: &ReplicaSet, lister: &Lister<Pod>) -> Vec<Arc<Pod>> {
+/// The pods of all of a kind with the same controller.
+fn related<O: Replicated>(ctx: &Context, set: &O, lister: &Lister<Pod>) -> Vec<Arc<Pod>> {
     let uid = owner::controller(set).map(|controller| &controller.uid);
-    let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-    let siblings = ctx.client().lister::<ReplicaSet>().in_namespace(namespace).into_iter().filter(|other| {
+    let namespace = set.meta().namespace.as_deref().unwrap_or_default();
+    let siblings = ctx.client().lister::<O>().in_namespace(namespace).into_iter().filter(|other| {
         let controller = owner::controller(&**other).map(|controller| &controller.uid);
-        other.metadata.uid == set.metadata.uid || (uid.is_some() && controller == uid)
+        other.meta().uid == set.meta().uid || (uid.is_some() && controller == uid)
     });
     siblings.flat_map(|sibling| lister.owned_by(&*sibling)).collect()
 }
 
-fn status(
-    set: &ReplicaSet,
+fn status<O: Replicated>(
+    set: &O,
     spec: &ReplicaSetSpec,
     active: &[Arc<Pod>],
     terminating: usize,
@@ -137,20 +180,20 @@ fn status(
         fully_labeled_replicas: some(count(&|pod| claim::selects(&labelled, pod))),
         ready_replicas: some(count(&pods::is_ready)),
         available_replicas: some(count(&|pod| pods::is_available(pod, seconds, now))),
-        terminating_replicas: Some(terminating as i32),
-        observed_generation: set.metadata.generation,
+        terminating_replicas: O::COUNTS_TERMINATING.then_some(terminating as i32),
+        observed_generation: set.meta().generation,
         conditions: conditions(set, spec, active.len() as i32, failure, now),
     }
 }
 
-fn conditions(
-    set: &ReplicaSet,
+fn conditions<O: Replicated>(
+    set: &O,
     spec: &ReplicaSetSpec,
     active: i32,
     failure: Option<&ClientError>,
     now: Timestamp,
 ) -> Option<Vec<ReplicaSetCondition>> {
-    let mut conditions = set.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let mut conditions = set.replica_status().and_then(|status| status.conditions.clone()).unwrap_or_default();
     let known = conditions.iter().any(|condition| condition.type_ == FAILURE);
     match failure {
         None => conditions.retain(|condition| condition.type_ != FAILURE),

@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use windlass_cluster::Cluster;
 
-use crate::objects::{self, LONG, create, merge, namespaced, until, until_gone};
+use crate::objects::{self, LONG, create, end_pod as end, merge, namespaced, until, until_gone};
 
 fn job(spec: &Value) -> Value {
     let mut job = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {
@@ -29,12 +29,6 @@ async fn until_pods(pods: &Api<Pod>, wanted: impl Fn(&[Pod]) -> bool) -> Vec<Pod
 
 fn is_pending(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().unwrap().phase.as_deref() == Some("Pending")
-}
-
-/// Ends a pod.
-async fn end(pods: &Api<Pod>, pod: &Pod, phase: &str) {
-    let status = Patch::Merge(json!({"status": {"phase": phase}}));
-    pods.patch_status(&pod.name_any(), &PatchParams::default(), &status).await.unwrap();
 }
 
 async fn until_status(jobs: &Api<Job>, wanted: impl Fn(&JobStatus) -> bool + Send + Sync) {
@@ -201,5 +195,114 @@ async fn a_cron_job_starts_jobs_on_schedule() {
         status.is_some_and(|status| status.active.is_none() && status.last_successful_time.is_some())
     })
     .await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_has_no_more_successes_than_completions_over_restarts() {
+    let mut cluster = Cluster::start().await.unwrap();
+    let jobs: Api<Job> = namespaced(&cluster.client(), "default");
+    create(&jobs, job(&json!({"completions": 6, "parallelism": 3}))).await;
+    for _ in 0..6 {
+        let pods: Api<Pod> = namespaced(&cluster.client(), "default");
+        let made = until_pods(&pods, |pods| pods.iter().any(is_pending)).await;
+        end(&pods, made.iter().find(|pod| is_pending(pod)).unwrap(), "Succeeded").await;
+        cluster = cluster.restart().await.unwrap();
+    }
+    let jobs: Api<Job> = namespaced(&cluster.client(), "default");
+    until_status(&jobs, |status| reason(status, "Complete").is_some()).await;
+    assert_eq!(jobs.get("j").await.unwrap().status.unwrap().succeeded, Some(6));
+    let pods: Api<Pod> = namespaced(&cluster.client(), "default");
+    let all = list(&pods).await;
+    assert_eq!(all.len(), 6);
+    assert!(all.iter().all(|pod| pod.finalizers().is_empty()));
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_success_policy_ends_a_job_early() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    let spec = json!({
+        "completionMode": "Indexed", "completions": 3, "parallelism": 3,
+        "successPolicy": {"rules": [{"succeededIndexes": "0,2", "succeededCount": 1}]},
+    });
+    create(&jobs, job(&spec)).await;
+    let made = until_pods(&pods, |pods| pods.len() == 3).await;
+    let leader = made.iter().find(|pod| pod.name_any().starts_with("j-2-")).unwrap();
+    end(&pods, leader, "Succeeded").await;
+    until_status(&jobs, |status| reason(status, "Complete") == Some("SuccessPolicy")).await;
+    let status = jobs.get("j").await.unwrap().status.unwrap();
+    assert_eq!(reason(&status, "SuccessCriteriaMet"), Some("SuccessPolicy"));
+    assert_eq!((status.succeeded, status.failed), (Some(1), None), "pods that were deleted have not failed");
+    until_pods(&pods, |pods| pods.len() == 1).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn each_index_fails_for_itself() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    let spec = json!({
+        "completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimitPerIndex": 0,
+    });
+    create(&jobs, job(&spec)).await;
+    let made = until_pods(&pods, |pods| pods.len() == 2).await;
+    let of = |index: &str| made.iter().find(|pod| pod.name_any().starts_with(index)).unwrap();
+    assert_eq!(of("j-0-").annotations()["batch.kubernetes.io/job-index-failure-count"], "0");
+    end(&pods, of("j-0-"), "Failed").await;
+    until_status(&jobs, |status| status.failed_indexes.as_deref() == Some("0") && status.active == Some(1)).await;
+    end(&pods, of("j-1-"), "Succeeded").await;
+    until_status(&jobs, |status| reason(status, "Failed") == Some("FailedIndexes")).await;
+    let status = jobs.get("j").await.unwrap().status.unwrap();
+    assert_eq!((status.succeeded, status.failed, status.completed_indexes.as_deref()), (Some(1), Some(1), Some("1")));
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn pods_are_replaced_only_when_they_have_failed_if_asked_for() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&jobs, job(&json!({"podReplacementPolicy": "Failed"}))).await;
+    let made = until_pods(&pods, |pods| pods.len() == 1).await;
+    pods.delete(&made[0].name_any(), &DeleteParams::default()).await.unwrap();
+    // Its finalizer keeps the pod, and no other one is made while it terminates.
+    until_status(&jobs, |status| (status.active, status.terminating) == (None, Some(1))).await;
+    assert_eq!(list(&pods).await.len(), 1);
+    end(&pods, &made[0], "Failed").await;
+    until_status(&jobs, |status| status.failed == Some(1)).await;
+    until_pods(&pods, |pods| pods.iter().all(|pod| pod.uid() != made[0].uid())).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_deleted_without_a_policy_leaves_its_pods() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&jobs, job(&json!({}))).await;
+    until_pods(&pods, |pods| pods.len() == 1).await;
+    jobs.delete("j", &DeleteParams::default()).await.unwrap();
+    until_gone(&jobs, "j").await;
+    let left = until_pods(&pods, |pods| pods.iter().all(|pod| pod.owner_references().is_empty())).await;
+    assert_eq!(left.len(), 1);
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_of_another_manager_is_left_alone() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (namespaced(&client, "default"), namespaced(&client, "default"));
+    let mut foreign = job(&json!({"managedBy": "e.com/manager"}));
+    foreign["metadata"]["name"] = json!("foreign");
+    create(&jobs, foreign).await;
+    create(&jobs, job(&json!({"managedBy": "kubernetes.io/job-controller"}))).await;
+    until_pods(&pods, |pods| pods.len() == 1).await;
+    let foreign = jobs.get("foreign").await.unwrap();
+    assert!(foreign.status.is_none_or(|status| status.start_time.is_none()));
     cluster.stop().await.unwrap();
 }

@@ -1,6 +1,7 @@
 //! The embedded cluster as its users see it: through the API, in one process.
 #![allow(clippy::unwrap_used)]
 
+mod daemon_sets;
 mod garbage;
 mod jobs;
 mod namespaces;
@@ -8,6 +9,7 @@ mod objects;
 mod policies;
 mod recreation;
 mod services;
+mod stateful_sets;
 mod stopping;
 mod volumes;
 mod workloads;

@@ -56,6 +56,31 @@ pub(crate) async fn until_pods(pods: &Api<Pod>, selector: &str, wanted: impl Fn(
     tokio::time::timeout(LONG, waiting).await.expect("the pods become as wanted")
 }
 
+/// Whether a pod is ready.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.filter(|condition| condition.type_ == "Ready").any(|condition| condition.status == "True")
+}
+
+/// Does what a kubelet does: every pod that a selector selects and that is not ready becomes so.
+pub(crate) async fn make_ready(pods: &Api<Pod>, selector: &str) {
+    for pod in pods.list(&ListParams::default().labels(selector)).await.unwrap() {
+        let status = serde_json::json!({"status": {"phase": "Running", "conditions": [{
+            "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]}});
+        if !is_ready(&pod) && pod.metadata.deletion_timestamp.is_none() {
+            // A pod that went meanwhile need not be ready.
+            let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
+        }
+    }
+}
+
+/// Ends a pod.
+pub(crate) async fn end_pod(pods: &Api<Pod>, pod: &Pod, phase: &str) {
+    let status = Patch::Merge(serde_json::json!({"status": {"phase": phase}}));
+    pods.patch_status(&pod.name_any(), &PatchParams::default(), &status).await.unwrap();
+}
+
 /// An object from JSON.
 pub(crate) fn object<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()

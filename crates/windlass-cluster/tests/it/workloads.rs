@@ -2,7 +2,7 @@
 //! node would.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod, ReplicationController};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -27,15 +27,8 @@ where
     api.list(&ListParams::default().labels("app=a")).await.unwrap().items
 }
 
-/// Does what a kubelet does: every pod that is not is made ready.
 async fn make_ready(pods: &Api<Pod>) {
-    for pod in list(pods).await {
-        let status = json!({"status": {"phase": "Running", "conditions": [{
-            "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }]}});
-        // A pod that went meanwhile need not be ready.
-        let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
-    }
+    objects::make_ready(pods, "app=a").await;
 }
 
 async fn until_pods(pods: &Api<Pod>, wanted: impl Fn(&[Pod]) -> bool) -> Vec<Pod> {
@@ -244,5 +237,35 @@ async fn a_deployment_is_scaled_up_and_down_in_many_steps() {
         until_pods(&pods, |pods| pods.len() == replicas).await;
         make_ready_at_about_the_same_time(&pods).await;
     }
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replication_controller_keeps_its_number_of_pods() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let controllers: Api<ReplicationController> = namespaced(&client, "default");
+    let pods: Api<Pod> = namespaced(&client, "default");
+    create(&controllers, json!({"metadata": {"name": "rc"}, "spec": {"replicas": 2, "template": template("img:1")}}))
+        .await;
+    let made = until_pods(&pods, |pods| pods.len() == 2).await;
+    assert_eq!(made[0].owner_references()[0].kind, "ReplicationController");
+    assert!(made[0].name_any().starts_with("rc-"));
+    make_ready(&pods).await;
+    until(&controllers, "rc", |controller| {
+        controller.and_then(|controller| controller.status.as_ref()).is_some_and(|status| {
+            (status.replicas, status.fully_labeled_replicas, status.ready_replicas) == (2, Some(2), Some(2))
+                && (status.available_replicas, status.observed_generation) == (Some(2), Some(1))
+        })
+    })
+    .await;
+    merge(&controllers, "rc", json!({"spec": {"replicas": 1}})).await;
+    until_pods(&pods, |pods| pods.len() == 1).await;
+    // Without a policy its deletion leaves the pod, and another one adopts it.
+    controllers.delete("rc", &DeleteParams::default()).await.unwrap();
+    objects::until_gone(&controllers, "rc").await;
+    let left = until_pods(&pods, |pods| pods.iter().all(|pod| pod.owner_references().is_empty())).await;
+    create(&controllers, json!({"metadata": {"name": "other"}, "spec": {"template": template("img:1")}})).await;
+    until(&pods, &left[0].name_any(), |pod| !pod.unwrap().owner_references().is_empty()).await;
     cluster.stop().await.unwrap();
 }

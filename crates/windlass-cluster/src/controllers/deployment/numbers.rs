@@ -1,22 +1,9 @@
 //! How many replicas a ReplicaSet of a deployment may have at one time.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, RollingUpdateDeployment};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{annotations, replicas, size, spec, strategy};
-
-/// A number, or a percentage of `total` rounded up or down.
-pub(super) fn scaled(value: Option<&IntOrString>, total: i32, up: bool) -> i32 {
-    match value {
-        None => 0,
-        Some(IntOrString::Int(number)) => *number,
-        Some(IntOrString::String(text)) => {
-            let percent: i64 = text.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or(0);
-            let product = percent * i64::from(total);
-            (if up { (product + 99).div_euclid(100) } else { product.div_euclid(100) }) as i32
-        }
-    }
-}
+use crate::controllers::pods::scaled;
 
 fn rolling(deployment: &Deployment) -> Option<&RollingUpdateDeployment> {
     spec(deployment).strategy.as_ref()?.rolling_update.as_ref()

@@ -11,6 +11,7 @@ use windlass::{ObjectKey, ReconcileError, owner};
 use super::annotations::{self, REVISION};
 use super::{Rollout, condition, new_condition, numbers, progress_deadline, set_condition, size, spec};
 use crate::controllers::claim::controller_reference;
+use crate::controllers::history::safe_encode;
 use crate::controllers::namespace::is_terminating;
 use crate::controllers::pods;
 
@@ -72,13 +73,11 @@ fn same_template(template: &PodTemplateSpec, set: &ReplicaSet) -> bool {
 /// A short word that stands for a template. Upstream hashes a dump of its own structures; only that
 /// equal templates get equal words matters to anybody.
 pub(super) fn template_hash(template: &PodTemplateSpec, collisions: i32) -> String {
-    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let encoded = serde_json::to_vec(template).unwrap_or_default();
     let salt = collisions.to_string();
     let salt = if collisions > 0 { salt.as_bytes() } else { &[] };
     let fnv = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    let hash = encoded.iter().chain(salt).fold(0x811c_9dc5, fnv);
-    hash.to_string().bytes().map(|byte| char::from(ALPHABET[usize::from(byte) % ALPHABET.len()])).collect()
+    safe_encode(encoded.iter().chain(salt).fold(0x811c_9dc5, fnv))
 }
 
 fn set_name(deployment: &str, hash: &str) -> String {
