@@ -81,8 +81,31 @@ fn drift(args: &Doctor, root: &Path) -> Finding {
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             let said = said.split_once("error: ").map_or(&*said, |(_, said)| said).trim().to_owned();
-            Finding::broken("manifests", said, "windlass manifests --write")
+            Finding::broken("manifests", said.clone(), remedy(&said))
         }
         Err(error) => Finding::skipped("manifests", error.to_string()),
+    }
+}
+
+/// The commands that bring files up to date, as `windlass manifests --check` names them.
+fn remedy(said: &str) -> String {
+    let kinds = ["--write", "install", "chart", "bundle"];
+    let commands = kinds.iter().map(|kind| format!("windlass manifests {kind}"));
+    let named: Vec<String> = commands.filter(|command| said.contains(&format!("`{command}`"))).collect();
+    if named.is_empty() { "windlass manifests --check shows it again".to_owned() } else { named.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_is_what_the_check_names() {
+        assert_eq!(
+            remedy("config/ is not what the code says; run `windlass manifests --write` to:"),
+            "windlass manifests --write"
+        );
+        let said = "run `windlass manifests install` to:\n  update x\nrun `windlass manifests chart` to:";
+        assert_eq!(remedy(said), "windlass manifests install; windlass manifests chart");
     }
 }
