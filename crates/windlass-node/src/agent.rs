@@ -1,0 +1,239 @@
+//! The node agent: what a kubelet is to a node, for one node or for thousands.
+//!
+//! [`Agent::add_to`] adds two controllers to a manager. One keeps nodes: it adopts the Nodes that are the agent's, reports
+//! their status and renews their leases. The other runs the pods that are bound to them: it asks the pure state machine in
+//! `pod` what to do, has the [`Runtime`] do it, and tells the API what changed. All nodes share the manager's watches.
+
+mod nodes;
+mod pods;
+mod sources;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use parking_lot::{Mutex, RwLock};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use windlass::controller::Enqueuer;
+use windlass::manager::ManagerError;
+use windlass::{Controller, Manager, ObjectKey, predicate};
+
+use crate::api::Api;
+use crate::events::Reporter;
+use crate::network::{Ordinals, PodRange};
+use crate::pod::Observation;
+use crate::pod::admission::Resources;
+use crate::runtime::{Runtime, RuntimeEvent};
+use crate::volumes::Reference;
+use pods::Held;
+use sources::Sources;
+
+pub(crate) use nodes::simulated;
+
+/// Pods that are worked on at the same time. Most of that time they wait for the server.
+const POD_WORKERS: usize = 64;
+const NODE_WORKERS: usize = 16;
+/// The index of pods by the node that they are bound to.
+const NODE_INDEX: &str = "windlass-node/node";
+
+/// Decides which Nodes are an agent's.
+type Adopts = Box<dyn Fn(&Node) -> bool + Send + Sync>;
+
+/// What a kubelet is to a node, for one node or for thousands: it adopts Nodes, reports their status, renews their leases,
+/// and runs the pods that are bound to them with a [`Runtime`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use windlass::Manager;
+/// use windlass_node::{Agent, Simulation};
+///
+/// let client = windlass::config::client().await?;
+/// let mut manager = Manager::builder(client.clone()).name("kubelet").build()?;
+/// // Every Node with the annotation `node.windlass.dev/simulated: "true"`, and node-0 to node-2, which it creates.
+/// Agent::simulated(client).register(3).add_to(&mut manager)?;
+/// manager.run().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "an agent does nothing until it is added to a manager"]
+pub struct Agent<R> {
+    runtime: R,
+    client: kube::Client,
+    adopts: Adopts,
+    register: u32,
+}
+
+impl<R> std::fmt::Debug for Agent<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agent").field("register", &self.register).finish_non_exhaustive()
+    }
+}
+
+/// What everything of a running agent shares.
+struct Shared<R> {
+    runtime: R,
+    api: Api,
+    adopts: Adopts,
+    nodes: RwLock<HashMap<Arc<str>, Arc<NodeEntry>>>,
+    ordinals: Mutex<Option<Ordinals>>,
+    pods: Mutex<HashMap<ObjectKey, PodEntry>>,
+    /// Pods that wait for an object to exist.
+    waiting: Mutex<HashMap<(String, Reference), Vec<ObjectKey>>>,
+    sources: Sources,
+    reporter: Reporter,
+    wake_pod: Enqueuer,
+    /// Operations of the runtime that are under way.
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+    /// Itself, for those tasks.
+    this: Weak<Self>,
+}
+
+/// A node that the agent has adopted.
+struct NodeEntry {
+    name: Arc<str>,
+    ordinal: Option<u32>,
+    address: IpAddr,
+    state: Mutex<NodeState>,
+}
+
+/// What a node has, and what is used of it.
+struct NodeState {
+    node: Arc<Node>,
+    allocatable: Resources,
+    used: Resources,
+    pods: i64,
+    range: Option<PodRange>,
+}
+
+/// A pod that the agent works on.
+struct PodEntry {
+    uid: Arc<str>,
+    /// What has happened since the pod was worked on last.
+    inbox: Vec<Observation>,
+    /// Taken while the pod is worked on.
+    held: Option<Box<Held>>,
+}
+
+impl<R: Runtime> Agent<R> {
+    /// An agent for the Nodes that a function accepts. Requests are made with this client, each with the
+    /// [node](crate::ActingNode) that it is made for.
+    pub fn new(runtime: R, client: kube::Client, adopts: impl Fn(&Node) -> bool + Send + Sync + 'static) -> Self {
+        Self { runtime, client, adopts: Box::new(adopts), register: 0 }
+    }
+
+    /// Creates the Nodes `node-0` to `node-(count - 1)` if they do not exist, marked as simulated.
+    pub fn register(mut self, count: u32) -> Self {
+        self.register = count;
+        self
+    }
+
+    /// Adds the agent's controllers to a manager, whose watches they use.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), ManagerError> {
+        let pods = Controller::<Pod>::new("node-agent-pods");
+        let shared = Arc::new_cyclic(|this| Shared {
+            runtime: self.runtime,
+            api: Api::new(self.client),
+            adopts: self.adopts,
+            nodes: RwLock::default(),
+            ordinals: Mutex::default(),
+            pods: Mutex::default(),
+            waiting: Mutex::default(),
+            sources: Sources::default(),
+            reporter: Reporter::new(manager.recorder("kubelet")),
+            wake_pod: pods.enqueuer(),
+            tasks: TaskTracker::new(),
+            shutdown: CancellationToken::new(),
+            this: Weak::clone(this),
+        });
+        let (of_maps, of_secrets) = (Arc::clone(&shared), Arc::clone(&shared));
+        manager.lister::<Pod>().add_index(NODE_INDEX, |pod| {
+            pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).into_iter().collect()
+        });
+        manager.add(
+            pods.predicate(predicate::object(|pod: &Pod| {
+                pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
+            }))
+            .watches_metadata::<ConfigMap, _, _>(move |map, _| {
+                of_maps.awaited(&ObjectKey::of(map), Reference::ConfigMap)
+            })
+            .watches_metadata::<Secret, _, _>(move |secret, _| {
+                of_secrets.awaited(&ObjectKey::of(secret), Reference::Secret)
+            })
+            .concurrency(POD_WORKERS)
+            .complete(pods::Pods(Arc::clone(&shared))),
+        )?;
+        manager.add(
+            Controller::<Node>::new("node-agent-nodes")
+                .concurrency(NODE_WORKERS)
+                .complete(nodes::Nodes::new(Arc::clone(&shared))),
+        )?;
+        let (register, registering) = (self.register, Arc::clone(&shared));
+        manager.add_task("node-agent", move |shutdown| async move {
+            let registered = nodes::register(&registering, register);
+            tokio::join!(shutdown.run_until_cancelled(registered), shared.relay(&shutdown));
+            shared.shutdown.cancel();
+            shared.tasks.close();
+            shared.tasks.wait().await;
+            Ok::<_, std::convert::Infallible>(())
+        })
+    }
+}
+
+impl<R: Runtime> Shared<R> {
+    /// Passes on what the runtime says.
+    async fn relay(&self, shutdown: &CancellationToken) {
+        let mut events = self.runtime.events();
+        let relaying = async {
+            while let Some(event) = events.next().await {
+                self.deliver(event);
+            }
+            // A runtime with nothing more to say is no reason to end.
+            std::future::pending::<()>().await;
+        };
+        shutdown.run_until_cancelled(relaying).await;
+    }
+
+    fn deliver(&self, event: RuntimeEvent) {
+        let key = ObjectKey::new(&event.namespace, &event.name);
+        let seen = Observation::Happened(event.container, event.attempt, event.event);
+        self.observe(key, &event.uid, seen);
+    }
+
+    /// Has a pod worked on, with something that has happened to it.
+    fn observe(&self, key: ObjectKey, uid: &str, seen: Observation) {
+        let mut pods = self.pods.lock();
+        if let Some(entry) = pods.get_mut(&key).filter(|entry| &*entry.uid == uid) {
+            entry.inbox.push(seen);
+            drop(pods);
+            self.wake_pod.enqueue(key);
+        }
+    }
+
+    /// The pods that wait for an object.
+    fn awaited(&self, object: &ObjectKey, kind: fn(String) -> Reference) -> Vec<ObjectKey> {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_empty() {
+            return Vec::new();
+        }
+        let namespace = object.namespace().unwrap_or_default();
+        let keys = waiting.remove(&(namespace.to_owned(), kind(object.name().to_owned()))).unwrap_or_default();
+        drop(waiting);
+        if !keys.is_empty() {
+            self.sources.forget(namespace, object.name());
+        }
+        let mut pods = self.pods.lock();
+        for key in &keys {
+            if let Some(entry) = pods.get_mut(key) {
+                entry.inbox.push(Observation::Sources);
+            }
+        }
+        keys
+    }
+
+    fn node(&self, name: &str) -> Option<Arc<NodeEntry>> {
+        self.nodes.read().get(name).cloned()
+    }
+}

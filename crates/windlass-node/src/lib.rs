@@ -1,0 +1,62 @@
+//! Nodes: what a kubelet is to Kubernetes, behind one seam for what runs a container.
+//!
+//! [`Agent`] keeps nodes and runs the pods that are bound to them. What carries that out is a [`Runtime`]: the
+//! [`Simulation`], whose containers only start, become ready and end as annotations say. Thousands of simulated nodes
+//! share one agent, one watch and one queue.
+//!
+//! A Node is simulated if it has the annotation [`SIMULATED`] or kwok's.
+
+pub mod runtime;
+pub mod simulation;
+pub mod volumes;
+
+mod agent;
+mod api;
+mod events;
+mod network;
+mod pod;
+
+use k8s_openapi::api::core::v1::Node;
+
+pub use agent::Agent;
+pub use api::ActingNode;
+pub use runtime::Runtime;
+pub use simulation::Simulation;
+
+/// The annotation of Nodes that are simulated; its value is `true`.
+pub const SIMULATED: &str = "node.windlass.dev/simulated";
+
+/// The annotation that makes a simulated node behave as if it had been switched off while its value is `true`: no lease, no
+/// status, and its pods stay as they are.
+pub const UNRESPONSIVE: &str = "node.windlass.dev/unresponsive";
+
+/// The annotation that kwok has for simulated nodes; its value is `fake`.
+const KWOK: &str = "kwok.x-k8s.io/node";
+
+/// Whether a Node is simulated, by its annotations.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Node;
+///
+/// let mut node = windlass_node::simulated("node-7", 7);
+/// assert!(windlass_node::is_simulated(&node));
+/// node.metadata.annotations = None;
+/// assert!(!windlass_node::is_simulated(&node));
+/// ```
+pub fn is_simulated(node: &Node) -> bool {
+    let annotation = |name: &str| node.metadata.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
+    annotation(SIMULATED) == Some("true") || annotation(KWOK) == Some("fake")
+}
+
+/// A simulated Node, to be created: with the labels and the capacity of the nth, in one of three zones. Its pod range and
+/// its address follow when an agent adopts it.
+pub fn simulated(name: &str, ordinal: u32) -> Node {
+    agent::simulated(name, ordinal)
+}
+
+impl Agent<Simulation> {
+    /// An agent for all Nodes that [are simulated](is_simulated).
+    pub fn simulated(client: kube::Client) -> Self {
+        Self::new(Simulation::new(), client, is_simulated)
+    }
+}
