@@ -4,6 +4,7 @@
 //! One [`Manager`] runs them all. They start after the server and are not waited for: a cluster is
 //! ready before they have looked around.
 
+mod clock;
 mod metadata;
 
 mod discovery;
@@ -24,12 +25,15 @@ mod disruption;
 mod endpoints;
 mod history;
 mod job;
+mod node_lifecycle;
+mod pod_garbage;
 mod pods;
 mod policy_status;
 mod quota;
 mod replica_set;
 mod replication_controller;
 mod stateful_set;
+mod taint_eviction;
 
 #[cfg(test)]
 mod tests;
@@ -98,6 +102,12 @@ pub enum BuiltIn {
     ResourceQuota,
     /// Type-checks the expressions of ValidatingAdmissionPolicies and reports warnings in their status.
     PolicyStatus,
+    /// Taints nodes by their conditions, and notices when one falls silent.
+    NodeLifecycle,
+    /// Evicts pods that do not tolerate a `NoExecute` taint of their node.
+    TaintEviction,
+    /// Deletes pods of nodes that are gone, and ended pods when there are too many.
+    PodGarbageCollector,
 }
 
 impl BuiltIn {
@@ -123,6 +133,9 @@ impl BuiltIn {
         Self::Disruption,
         Self::ResourceQuota,
         Self::PolicyStatus,
+        Self::NodeLifecycle,
+        Self::TaintEviction,
+        Self::PodGarbageCollector,
     ];
 }
 
@@ -312,6 +325,15 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::PolicyStatus) {
         policy_status::add(&mut manager, client, setup.check_policy)?;
+    }
+    if controllers.contains(BuiltIn::NodeLifecycle) {
+        node_lifecycle::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::TaintEviction) {
+        taint_eviction::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::PodGarbageCollector) {
+        pod_garbage::add(&mut manager)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -5,6 +5,7 @@ mod daemon_sets;
 mod garbage;
 mod jobs;
 mod namespaces;
+mod nodes;
 mod objects;
 mod policies;
 mod recreation;

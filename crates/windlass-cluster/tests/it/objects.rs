@@ -20,9 +20,21 @@ pub(crate) async fn until<K>(api: &Api<K>, name: &str, wanted: impl Fn(Option<&K
 where
     K: kube::Resource + Clone + Debug + Send + Sync + DeserializeOwned + 'static,
 {
+    until_within(api, name, LONG, wanted).await;
+}
+
+/// Waits at most that long until an object, or its absence, is as wanted: with a paused clock, time is cheap.
+pub(crate) async fn until_within<K>(
+    api: &Api<K>,
+    name: &str,
+    limit: Duration,
+    wanted: impl Fn(Option<&K>) -> bool + Send + Sync,
+) where
+    K: kube::Resource + Clone + Debug + Send + Sync + DeserializeOwned + 'static,
+{
     let waiting = kube::runtime::wait::await_condition(api.clone(), name, |object: Option<&K>| wanted(object));
-    let waited = tokio::time::timeout(LONG, waiting).await;
-    waited.unwrap_or_else(|_| panic!("{name} is not as wanted after {LONG:?}")).unwrap();
+    let waited = tokio::time::timeout(limit, waiting).await;
+    waited.unwrap_or_else(|_| panic!("{name} is not as wanted after {limit:?}")).unwrap();
 }
 
 /// Waits until an object is gone.
