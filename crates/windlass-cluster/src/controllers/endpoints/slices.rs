@@ -8,11 +8,13 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PartialObjectMeta;
 use windlass::client::options::ListOptions;
+use windlass::controller::Watch;
 use windlass::manager::ManagerError;
-use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, ReconcileError};
+use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, ReconcileError, predicate};
 
 use super::{HEADLESS, endpoint, is_headless, pods_of, ports, selector, services_of, spec, takes_part};
 use crate::controllers::claim::controller_reference;
+use crate::controllers::node_lifecycle::pods_of as on_node;
 use crate::controllers::service_account::is_expected;
 
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
@@ -27,6 +29,14 @@ pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerEr
         Controller::<Service>::new("endpoint-slice-controller")
             .owns::<PartialObjectMeta<EndpointSlice>>()
             .watches(|pod: &Pod, ctx| services_of(pod, &ctx.lister()))
+            // Pods wait for their node, and have its zone.
+            .watches_with(
+                Watch::<PartialObjectMeta<Node>>::default().predicate(predicate::labels_changed()),
+                |node: &PartialObjectMeta<Node>, ctx| {
+                    let pods = on_node(&ctx.lister(), node.metadata.name.as_deref().unwrap_or_default());
+                    pods.iter().flat_map(|pod| services_of(pod, &ctx.lister())).collect::<Vec<_>>()
+                },
+            )
             .concurrency(5)
             .complete(Slices),
     )
@@ -86,8 +96,12 @@ fn groups(ctx: &Context, service: &Service) -> Vec<(Group, Vec<Endpoint>)> {
         let node = nodes.get(&ObjectKey::cluster(super::node_name(pod)?))?;
         node.metadata.labels.as_ref()?.get(ZONE).cloned()
     };
+    let publish = spec(service).is_some_and(|spec| spec.publish_not_ready_addresses == Some(true));
+    // A pod of a node that does not exist cannot be reached, as upstream has it (`endpointslice/reconciler.go`).
+    let has_node = |pod: &Pod| super::node_name(pod).is_some_and(|node| nodes.get(&ObjectKey::cluster(node)).is_some());
+    let counts = |pod: &&Arc<Pod>| takes_part(pod, true) && (publish || has_node(pod));
     let mut groups: Vec<(Group, Vec<Endpoint>)> = Vec::new();
-    for pod in pods_of(ctx, service).iter().filter(|pod| takes_part(pod, true)) {
+    for pod in pods_of(ctx, service).iter().filter(counts) {
         let ports = ports(service, pod);
         for family in families(service) {
             let fits = |address: &IpAddr| address.is_ipv6() == (family == "IPv6");
