@@ -51,6 +51,7 @@ pub struct ClusterBuilder {
     data_dir: Option<PathBuf>,
     listen: Option<SocketAddr>,
     controllers: Controllers,
+    default_storage_class: bool,
 }
 
 impl ClusterBuilder {
@@ -72,6 +73,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// Creates the default StorageClass `standard`, whose claims get a volume on the node of their first pod; off unless
+    /// set.
+    pub fn default_storage_class(mut self, present: bool) -> Self {
+        self.default_storage_class = present;
+        self
+    }
+
     /// Starts the cluster; when this returns it can be used. The controllers are not waited for.
     pub async fn start(self) -> Result<Cluster, ClusterError> {
         let data = match self.data_dir {
@@ -88,8 +96,15 @@ impl ClusterBuilder {
             Data::Memory(_) => (TokenKey::generate()?, Authority::generate()?),
         };
         let kept = Kept { data, token_key: Arc::new(token_key), authority };
-        Cluster::launch(opened, self.listen, self.controllers, kept).await
+        let enabled = Enabled { controllers: self.controllers, default_storage_class: self.default_storage_class };
+        Cluster::launch(opened, self.listen, enabled, kept).await
     }
+}
+
+/// What runs beside the API server.
+struct Enabled {
+    controllers: Controllers,
+    default_storage_class: bool,
 }
 
 /// What a cluster has before it starts and after it has stopped.
@@ -141,7 +156,7 @@ pub struct Cluster {
     server: Server,
     listener: Option<Listener>,
     controllers: Running,
-    enabled: Controllers,
+    enabled: Enabled,
     kept: Kept,
     recovery: Option<Recovery>,
 }
@@ -160,7 +175,7 @@ impl Cluster {
     async fn launch(
         (store, recovery): Opened,
         listen: Option<SocketAddr>,
-        enabled: Controllers,
+        enabled: Enabled,
         kept: Kept,
     ) -> Result<Self, ClusterError> {
         let server = Server::builder().store(store).token_key(Arc::clone(&kept.token_key)).start().await?;
@@ -180,8 +195,9 @@ impl Cluster {
             authority: kept.authority.certificate().to_owned(),
             kinds: server.api().crds.subscribe(),
             check_policy,
+            default_storage_class: enabled.default_storage_class,
         };
-        let controllers = Running::start(&enabled, setup, &server)?;
+        let controllers = Running::start(&enabled.controllers, setup, &server)?;
         Ok(Self { server, listener, controllers, enabled, kept, recovery })
     }
 

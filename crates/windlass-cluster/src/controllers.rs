@@ -34,6 +34,7 @@ mod replica_set;
 mod replication_controller;
 mod stateful_set;
 mod taint_eviction;
+mod volumes;
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use windlass::Manager;
+use windlass::client::ClientError;
 use windlass::events::EventApi;
 use windlass::manager::ManagerError;
 use windlass_server::Server;
@@ -108,6 +110,12 @@ pub enum BuiltIn {
     TaintEviction,
     /// Deletes pods of nodes that are gone, and ended pods when there are too many.
     PodGarbageCollector,
+    /// Binds PersistentVolumeClaims to PersistentVolumes.
+    ClaimBinder,
+    /// Releases PersistentVolumes, and deletes or recycles them.
+    VolumeReclaim,
+    /// Makes and resizes volumes for classes of the provisioner `windlass.dev/local-path`.
+    VolumeProvisioner,
 }
 
 impl BuiltIn {
@@ -136,6 +144,9 @@ impl BuiltIn {
         Self::NodeLifecycle,
         Self::TaintEviction,
         Self::PodGarbageCollector,
+        Self::ClaimBinder,
+        Self::VolumeReclaim,
+        Self::VolumeProvisioner,
     ];
 }
 
@@ -200,6 +211,8 @@ pub(crate) struct Setup {
     pub(crate) kinds: watch::Receiver<u64>,
     /// Tells what is doubtful about a ValidatingAdmissionPolicy.
     pub(crate) check_policy: Check,
+    /// Whether claims that name no class get a volume of the built-in provisioner.
+    pub(crate) default_storage_class: bool,
 }
 
 /// The running controllers. Dropping this stops them, [`stop`](Self::stop) also waits for it.
@@ -334,6 +347,24 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::PodGarbageCollector) {
         pod_garbage::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::ClaimBinder) {
+        volumes::add_claims(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::VolumeReclaim) {
+        volumes::add_volumes(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::VolumeProvisioner) {
+        volumes::add_provisioner(&mut manager)?;
+        if setup.default_storage_class {
+            let client = manager.client().clone();
+            manager.add_task("default-storage-class", |shutdown| async move {
+                volumes::ensure_default_class(&client).await?;
+                // A task that ends stops the manager.
+                shutdown.cancelled().await;
+                Ok::<_, ClientError>(())
+            })?;
+        }
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -123,7 +123,7 @@ fn volumes_of(pod: &Pod) -> impl Iterator<Item = &Volume> {
 }
 
 /// The claims that a pod names or has had made for it.
-fn claims_of(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
+pub(super) fn claims_of(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
     let key = ObjectKey::of(pod);
     volumes_of(pod).filter_map(move |volume| match &volume.persistent_volume_claim {
         Some(claim) => Some(key.sibling(&claim.claim_name)),

@@ -55,21 +55,153 @@ async fn a_claim_waits_for_its_pod() {
     cluster.stop().await.unwrap();
 }
 
+fn volume(name: &str, spec: &serde_json::Value) -> serde_json::Value {
+    let mut volume = json!({"metadata": {"name": name}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/tmp/v"},
+    }});
+    for (key, value) in spec.as_object().unwrap() {
+        volume["spec"][key] = value.clone();
+    }
+    volume
+}
+
+fn phase(volume: Option<&PersistentVolume>) -> Option<&str> {
+    volume?.status.as_ref()?.phase.as_deref()
+}
+
+fn claim_phase(claim: Option<&PersistentVolumeClaim>) -> Option<&str> {
+    claim?.status.as_ref()?.phase.as_deref()
+}
+
 #[tokio::test]
 async fn a_bound_volume_waits_to_be_released() {
     let cluster = Cluster::start().await.unwrap();
     let volumes: Api<PersistentVolume> = Api::all(cluster.client());
-    let volume = json!({"metadata": {"name": "v"}, "spec": {
-        "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/tmp/v"},
-    }});
-    create(&volumes, volume).await;
-    let phase = |phase: &str| kube::api::Patch::Merge(json!({"status": {"phase": phase}}));
-    volumes.patch_status("v", &PatchParams::default(), &phase("Bound")).await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = namespaced(&cluster.client(), "default");
+    create(&volumes, volume("v", &json!({}))).await;
+    create(&claims, claim()).await;
+    until(&claims, "c", |claim| claim_phase(claim) == Some("Bound")).await;
     volumes.delete("v", &DeleteParams::default()).await.unwrap();
     until(&volumes, "v", |v| v.is_some_and(|v| v.metadata.deletion_timestamp.is_some())).await;
     merge(&volumes, "v", json!({"metadata": {"labels": {"seen": "yes"}}})).await;
     assert!(volumes.get("v").await.unwrap().metadata.finalizers.is_some());
-    volumes.patch_status("v", &PatchParams::default(), &phase("Released")).await.unwrap();
+    claims.delete("c", &DeleteParams::default()).await.unwrap();
     until_gone(&volumes, "v").await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_is_bound_and_its_volume_reclaimed() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (volumes, claims): (Api<PersistentVolume>, Api<PersistentVolumeClaim>) =
+        (Api::all(client.clone()), namespaced(&client, "default"));
+    for (name, policy, path) in
+        [("kept", "Retain", "/data"), ("deleted", "Delete", "/tmp/d"), ("stuck", "Delete", "/data")]
+    {
+        let policy = json!({"persistentVolumeReclaimPolicy": policy, "hostPath": {"path": path}});
+        create(&volumes, volume(name, &policy)).await;
+        until(&volumes, name, |volume| phase(volume) == Some("Available")).await;
+        create(&claims, claim()).await;
+        until(&claims, "c", |claim| claim_phase(claim) == Some("Bound")).await;
+        let bound = claims.get("c").await.unwrap();
+        assert_eq!(bound.spec.unwrap().volume_name.as_deref(), Some(name));
+        assert_eq!(bound.status.unwrap().capacity.unwrap()["storage"].0, "1Gi");
+        until(&volumes, name, |volume| phase(volume) == Some("Bound")).await;
+        claims.delete("c", &DeleteParams::default()).await.unwrap();
+        match name {
+            "kept" => until(&volumes, name, |volume| phase(volume) == Some("Released")).await,
+            "deleted" => until_gone(&volumes, name).await,
+            _ => until(&volumes, name, |volume| phase(volume) == Some("Failed")).await,
+        }
+        until_gone(&claims, "c").await;
+    }
+    // Somebody looked at what was kept.
+    merge(&volumes, "kept", json!({"spec": {"claimRef": null}})).await;
+    create(&claims, claim()).await;
+    until(&claims, "c", |claim| claim_phase(claim) == Some("Bound")).await;
+    // A volume is lost.
+    merge(&volumes, "kept", json!({"metadata": {"finalizers": null}})).await;
+    volumes.delete("kept", &DeleteParams::default()).await.unwrap();
+    merge(&volumes, "kept", json!({"metadata": {"finalizers": null}})).await;
+    until(&claims, "c", |claim| claim_phase(claim) == Some("Lost")).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_volume_is_recycled_by_a_pod() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (volumes, claims): (Api<PersistentVolume>, Api<PersistentVolumeClaim>) =
+        (Api::all(client.clone()), namespaced(&client, "default"));
+    let pods: Api<Pod> = namespaced(&client, "default");
+    create(&volumes, volume("v", &json!({"persistentVolumeReclaimPolicy": "Recycle"}))).await;
+    create(&claims, claim()).await;
+    until(&claims, "c", |claim| claim_phase(claim) == Some("Bound")).await;
+    claims.delete("c", &DeleteParams::default()).await.unwrap();
+    until(&pods, "recycler-for-v", |pod| pod.is_some()).await;
+    assert_eq!(phase(Some(&volumes.get("v").await.unwrap())), Some("Released"));
+    let ended = kube::api::Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    pods.patch_status("recycler-for-v", &PatchParams::default(), &ended).await.unwrap();
+    until(&volumes, "v", |volume| phase(volume) == Some("Available")).await;
+    assert_eq!(volumes.get("v").await.unwrap().spec.unwrap().claim_ref, None);
+    until_gone(&pods, "recycler-for-v").await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_without_a_class_is_provisioned_on_the_selected_node() {
+    let cluster = Cluster::builder().default_storage_class(true).start().await.unwrap();
+    let client = cluster.client();
+    let (volumes, claims): (Api<PersistentVolume>, Api<PersistentVolumeClaim>) =
+        (Api::all(client.clone()), namespaced(&client, "default"));
+    create(&claims, claim()).await;
+    until(&claims, "c", |claim| {
+        claim.is_some_and(|claim| claim.spec.as_ref().unwrap().storage_class_name.as_deref() == Some("standard"))
+    })
+    .await;
+    // The scheduler has found a node for the first pod.
+    let selected = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "node-1"}}});
+    merge(&claims, "c", selected).await;
+    until(&claims, "c", |claim| claim_phase(claim) == Some("Bound")).await;
+    let name = claims.get("c").await.unwrap().spec.unwrap().volume_name.unwrap();
+    let made = volumes.get(&name).await.unwrap().spec.unwrap();
+    let terms = made.node_affinity.unwrap().required.unwrap().node_selector_terms;
+    assert_eq!(terms[0].match_expressions.as_ref().unwrap()[0].values.as_ref().unwrap(), &["node-1"]);
+    assert_eq!(made.persistent_volume_reclaim_policy.as_deref(), Some("Delete"));
+    merge(&claims, "c", json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})).await;
+    until(&claims, "c", |claim| {
+        let capacity = claim.and_then(|claim| claim.status.as_ref()?.capacity.as_ref()?.get("storage"));
+        capacity.is_some_and(|capacity| capacity.0 == "2Gi")
+    })
+    .await;
+    assert_eq!(volumes.get(&name).await.unwrap().spec.unwrap().capacity.unwrap()["storage"].0, "2Gi");
+    claims.delete("c", &DeleteParams::default()).await.unwrap();
+    until_gone(&volumes, &name).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_of_an_unknown_class_stays_pending_with_an_event() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let claims: Api<PersistentVolumeClaim> = namespaced(&client, "default");
+    let events: Api<k8s_openapi::api::core::v1::Event> = namespaced(&client, "default");
+    let mut unknown = claim();
+    unknown["spec"]["storageClassName"] = json!("nowhere");
+    create(&claims, unknown).await;
+    let found = tokio::time::timeout(crate::objects::LONG, async {
+        loop {
+            let all = events.list(&kube::api::ListParams::default()).await.unwrap().items;
+            if let Some(event) = all.into_iter().find(|event| event.reason.as_deref() == Some("ProvisioningFailed")) {
+                return event;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let event = found.await.expect("an event");
+    assert_eq!(event.message.as_deref(), Some("storageclass.storage.k8s.io \"nowhere\" not found"));
+    assert_eq!(event.source.unwrap().component.as_deref(), Some("persistentvolume-controller"));
+    assert_eq!(claim_phase(Some(&claims.get("c").await.unwrap())), Some("Pending"));
     cluster.stop().await.unwrap();
 }
