@@ -17,6 +17,7 @@ mod protection;
 mod root_ca;
 mod service_account;
 
+mod autoscaler;
 mod claim;
 mod cron_job;
 mod daemon_set;
@@ -116,6 +117,8 @@ pub enum BuiltIn {
     VolumeReclaim,
     /// Makes and resizes volumes for classes of the provisioner `windlass.dev/local-path`.
     VolumeProvisioner,
+    /// Scales workloads by metrics.
+    HorizontalPodAutoscaler,
 }
 
 impl BuiltIn {
@@ -147,6 +150,7 @@ impl BuiltIn {
         Self::ClaimBinder,
         Self::VolumeReclaim,
         Self::VolumeProvisioner,
+        Self::HorizontalPodAutoscaler,
     ];
 }
 
@@ -365,6 +369,9 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
                 Ok::<_, ClientError>(())
             })?;
         }
+    }
+    if controllers.contains(BuiltIn::HorizontalPodAutoscaler) {
+        autoscaler::add(&mut manager)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -1,6 +1,7 @@
 //! The embedded cluster as its users see it: through the API, in one process.
 #![allow(clippy::unwrap_used)]
 
+mod autoscaling;
 mod daemon_sets;
 mod garbage;
 mod jobs;
