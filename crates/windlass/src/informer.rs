@@ -102,6 +102,24 @@ impl InformerFactory {
         Self::builder(client).build()
     }
 
+    /// A factory whose informers share the watches of caches that exist, such as those of a
+    /// [`Manager`](crate::Manager). [Starting](Self::start) and [stopping](Self::stop) the factory starts and stops the
+    /// caches: leave that to their owner.
+    ///
+    /// ```
+    /// # fn example(manager: &windlass::Manager) {
+    /// use k8s_openapi::api::core::v1::Node;
+    /// use windlass::informer::{Handler, InformerFactory};
+    ///
+    /// let factory = InformerFactory::over(manager.client().caches().clone());
+    /// let nodes = factory.informer::<Node>();
+    /// nodes.add_handler(Handler::new().added(|node, _| println!("{:?}", node.metadata.name))).forever();
+    /// # }
+    /// ```
+    pub fn over(caches: Caches) -> Self {
+        Self { caches }
+    }
+
     /// A factory with options.
     pub fn builder(client: kube::Client) -> InformerFactoryBuilder {
         InformerFactoryBuilder { client, options: CacheOptions::default() }
