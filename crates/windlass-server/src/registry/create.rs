@@ -78,6 +78,7 @@ pub(super) async fn store_new(
     mut object: Value,
     options: &WriteOptions,
 ) -> Result<Stored, Uncreated> {
+    context.warnings.extend(context.served.strategy().deprecation().map(str::to_owned));
     admission::mutate_create(context, &mut object, options).await?;
     // What changed the object may have moved it, too.
     place(context, &mut object)?;

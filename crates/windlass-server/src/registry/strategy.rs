@@ -253,6 +253,11 @@ pub trait Strategy: Send + Sync + 'static {
     /// Brings a valid object into its canonical form, just before it is stored.
     fn canonicalize(&self, _object: &mut Value) {}
 
+    /// A warning for each create, refused or not: the kind itself is deprecated.
+    fn deprecation(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Warnings for the client about an accepted write, e.g. deprecated fields. Asked once
     /// validation passed.
     fn warnings(&self, _object: &Value, _old: Option<&Value>) -> Vec<String> {

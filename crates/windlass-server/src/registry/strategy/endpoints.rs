@@ -10,6 +10,7 @@ use crate::validation::access::{Access, AccessMut};
 use crate::validation::{metadata, names, net, values};
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+const DEPRECATED: &str = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
 
 /// The strategy of Endpoints.
 pub struct Endpoints;
@@ -58,12 +59,21 @@ impl Strategy for Endpoints {
         }
     }
 
-    fn warnings(&self, _object: &Value, _old: Option<&Value>) -> Vec<String> {
-        vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()]
+    fn deprecation(&self) -> Option<&'static str> {
+        Some(DEPRECATED)
+    }
+
+    fn warnings(&self, _object: &Value, old: Option<&Value>) -> Vec<String> {
+        old.map(|_| DEPRECATED.to_owned()).into_iter().collect()
     }
 }
 
 impl Strategy for EndpointSlice {
+    fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let deprecated = old.is_none() && object.text("addressType") == "FQDN";
+        deprecated.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned()).into_iter().collect()
+    }
+
     fn has_generation(&self) -> bool {
         true
     }
@@ -263,6 +273,16 @@ mod tests {
         };
         check(json!({"addresses": [{"ip": "10.1.1.1"}], "ports": [{"port": 80}]}), "[]");
         check(json!({}), "subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`");
+    }
+
+    #[test]
+    fn new_slices_of_names_are_deprecated() {
+        let check = |type_: &str, old: Option<&Value>, expected: usize| {
+            assert_eq!(EndpointSlice.warnings(&json!({"addressType": type_}), old).len(), expected);
+        };
+        check("FQDN", None, 1);
+        check("FQDN", Some(&json!({})), 0);
+        check("IPv4", None, 0);
     }
 
     #[test]
