@@ -1,11 +1,13 @@
 //! Endpoints of services that select pods, for clients from before EndpointSlices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 use windlass::controller::Watch;
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, predicate};
@@ -20,6 +22,7 @@ use crate::controllers::service_account::is_expected;
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpoint-controller";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
+const LAST_CHANGE: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// The most addresses that Endpoints hold.
 const FULL: usize = 1000;
 
@@ -32,7 +35,7 @@ pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerEr
             .watches(|pod: &Pod, ctx| services_of(pod, &ctx.lister()))
             .watches_with(Watch::default().predicate(left_over), |endpoints: &Endpoints, _| [endpoints.into()])
             .concurrency(5)
-            .complete(Legacy),
+            .complete(Legacy { triggers: Mutex::default() }),
     )
 }
 
@@ -41,10 +44,35 @@ fn is_own(endpoints: &Endpoints) -> bool {
     labels.and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|manager| manager == CONTROLLER)
 }
 
-struct Legacy;
+struct Legacy {
+    triggers: Mutex<HashMap<ObjectKey, Triggers>>,
+}
+
+/// When a service and its pods changed last, as far as clients that measure delays care.
+#[derive(Debug, Default)]
+pub(super) struct Triggers {
+    service: Option<Timestamp>,
+    pods: HashMap<String, Timestamp>,
+}
+
+impl Triggers {
+    /// The earliest change since the last time this was asked. Mirrors upstream's
+    /// `staging/src/k8s.io/endpointslice/trigger_time_tracker.go`.
+    pub(super) fn next(&mut self, service: &Service, pods: &[Arc<Pod>]) -> Option<Timestamp> {
+        let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let mut changed: Vec<Timestamp> = created.into_iter().filter(|time| Some(*time) > self.service).collect();
+        let turned = |pod: &Pod| pods::condition(pod, "Ready")?.last_transition_time.as_ref().map(|time| time.0);
+        let current: HashMap<String, Timestamp> =
+            pods.iter().filter_map(|pod| Some((pod.metadata.name.clone()?, turned(pod)?))).collect();
+        changed.extend(current.iter().filter(|(pod, time)| self.pods.get(*pod) < Some(*time)).map(|(_, time)| *time));
+        *self = Self { service: created.max(self.service), pods: current };
+        changed.into_iter().min()
+    }
+}
 
 impl Reconcile<Service> for Legacy {
     async fn gone(&self, key: ObjectKey, ctx: Context) -> windlass::Result {
+        self.triggers.lock().remove(&key);
         if ctx.client().lister::<Endpoints>().get(&key).is_some() {
             ctx.client().delete::<Endpoints>(&key).await?;
         }
@@ -56,6 +84,10 @@ impl Reconcile<Service> for Legacy {
         if selector(&service).is_none() {
             return Ok(Outcome::Done);
         }
+        let trigger = {
+            let pods = pods_of(&ctx, &service);
+            self.triggers.lock().entry(ObjectKey::of(&*service)).or_default().next(&service, &pods)
+        };
         let mut subsets = subsets(&ctx, &service);
         let truncated = truncate(&mut subsets);
         let mut labels = service.metadata.labels.clone().unwrap_or_default();
@@ -82,6 +114,11 @@ impl Reconcile<Service> for Legacy {
         }
         if known.as_deref() == Some(&wanted) {
             return Ok(Outcome::Done);
+        }
+        let annotations = wanted.metadata.annotations.get_or_insert_default();
+        match trigger {
+            Some(time) => drop(annotations.insert(LAST_CHANGE.to_owned(), time.to_string())),
+            None => drop(annotations.remove(LAST_CHANGE)),
         }
         let written = match known {
             Some(_) => ctx.client().update(&wanted).await,

@@ -26,6 +26,27 @@ fn named_ports_are_looked_up_in_the_pod() {
     assert_eq!(numbers(&Pod::default()), [81]);
 }
 
+#[test]
+fn the_earliest_change_since_the_last_time_is_the_trigger() {
+    let time = |second: u32| format!("2020-01-01T00:00:{second:02}Z");
+    let pod = |name: &str, second: u32| {
+        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": time(second)});
+        let pod = json!({"metadata": {"name": name}, "status": {"conditions": [ready]}});
+        Arc::new(serde_json::from_value::<Pod>(pod).unwrap())
+    };
+    let mut service = service();
+    service.metadata.creation_timestamp = Some(serde_json::from_value(json!(time(30))).unwrap());
+    let mut triggers = super::legacy::Triggers::default();
+    let mut check = |pods: &[Arc<Pod>], expected: Option<u32>| {
+        assert_eq!(triggers.next(&service, pods).map(|time| time.to_string()), expected.map(time));
+    };
+    check(&[], Some(30));
+    check(&[pod("a", 20), pod("b", 10)], Some(10));
+    check(&[pod("a", 20), pod("b", 10)], None);
+    check(&[pod("a", 25), pod("b", 10), pod("c", 40)], Some(25));
+    check(&[pod("b", 10)], None);
+}
+
 fn plan(count: usize) -> Plan {
     let endpoint =
         |n: usize| Endpoint { addresses: vec![format!("10.1.{}.{}", n / 250, n % 250)], ..Endpoint::default() };
