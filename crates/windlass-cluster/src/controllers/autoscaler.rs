@@ -13,17 +13,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, ExternalMetricStatus, HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition,
     HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus, MetricIdentifier, MetricSpec, MetricStatus,
     MetricTarget, MetricValueStatus, ObjectMetricSource, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::DynamicObject;
+use kube::api::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
 use windlass::client::ScaleHandle;
 use windlass::client::options::ListOptions;
@@ -214,16 +215,19 @@ impl Run<'_> {
     async fn target(&self) -> Result<(ScaleHandle<DynamicObject>, Scale), String> {
         let reference = &self.spec.scale_target_ref;
         let version = reference.api_version.clone().unwrap_or_default();
-        let discovered = discover(self.ctx.client().kube()).await.map_err(|error| error.to_string())?;
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
-        let missing = || format!("no matches for kind {:?} in group {group:?}", reference.kind);
-        let served = discovered.find(&version, &reference.kind).ok_or_else(missing)?;
-        let objects = self.ctx.client().dynamic(&served.resource);
-        let target = objects.scale(&self.key.sibling(&reference.name));
+        let resource = if let Some(resource) = well_known(&version, &reference.kind) {
+            resource
+        } else {
+            let discovered = discover(self.ctx.client().kube()).await.map_err(|error| error.to_string())?;
+            let missing = || format!("no matches for kind {:?} in group {group:?}", reference.kind);
+            discovered.find(&version, &reference.kind).ok_or_else(missing)?.resource.clone()
+        };
+        let target = self.ctx.client().dynamic(&resource).scale(&self.key.sibling(&reference.name));
         match target.get().await {
             Ok(Some(scale)) => Ok((target, scale)),
             Ok(None) => {
-                let plural = &served.resource.plural;
+                let plural = &resource.plural;
                 let resource = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
                 Err(format!("{resource} {:?} not found", reference.name))
             }
@@ -536,6 +540,17 @@ impl Run<'_> {
         }
         condition.reason = Some(reason.to_owned());
         condition.message = Some(message.into());
+    }
+}
+
+/// The resource of kinds that most autoscalers scale: the server need not be asked what it serves.
+fn well_known(version: &str, kind: &str) -> Option<ApiResource> {
+    match (version, kind) {
+        ("apps/v1", "Deployment") => Some(ApiResource::erase::<Deployment>(&())),
+        ("apps/v1", "ReplicaSet") => Some(ApiResource::erase::<ReplicaSet>(&())),
+        ("apps/v1", "StatefulSet") => Some(ApiResource::erase::<StatefulSet>(&())),
+        ("v1", "ReplicationController") => Some(ApiResource::erase::<ReplicationController>(&())),
+        _ => None,
     }
 }
 
