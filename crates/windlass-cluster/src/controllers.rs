@@ -24,6 +24,7 @@ mod daemon_set;
 mod deployment;
 mod disruption;
 mod endpoints;
+mod event_ttl;
 mod history;
 mod job;
 mod node_lifecycle;
@@ -119,6 +120,8 @@ pub enum BuiltIn {
     VolumeProvisioner,
     /// Scales workloads by metrics.
     HorizontalPodAutoscaler,
+    /// Deletes events an hour after they were last written.
+    EventTimeToLive,
 }
 
 impl BuiltIn {
@@ -151,6 +154,7 @@ impl BuiltIn {
         Self::VolumeReclaim,
         Self::VolumeProvisioner,
         Self::HorizontalPodAutoscaler,
+        Self::EventTimeToLive,
     ];
 }
 
@@ -341,7 +345,7 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
         quota::add(&mut manager, &mut inventory)?;
     }
     if controllers.contains(BuiltIn::PolicyStatus) {
-        policy_status::add(&mut manager, client, setup.check_policy)?;
+        policy_status::add(&mut manager, client.clone(), setup.check_policy)?;
     }
     if controllers.contains(BuiltIn::NodeLifecycle) {
         node_lifecycle::add(&mut manager)?;
@@ -372,6 +376,9 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::HorizontalPodAutoscaler) {
         autoscaler::add(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::EventTimeToLive) {
+        event_ttl::add(&mut manager, client.clone())?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

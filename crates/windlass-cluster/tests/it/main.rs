@@ -3,6 +3,7 @@
 
 mod autoscaling;
 mod daemon_sets;
+mod events;
 mod garbage;
 mod jobs;
 mod namespaces;
