@@ -95,13 +95,15 @@ impl Run<'_> {
 
     /// The first indexes that have no pod and need one.
     fn pending(&self, spec: &JobSpec, count: usize) -> Vec<i32> {
-        let mut taken: HashSet<i32> = self.active_pods.iter().filter_map(|pod| index_of(pod)).collect();
+        let mut taken = self.succeeded_indexes.clone();
+        taken.extend(self.active_pods.iter().filter_map(|pod| index_of(pod)));
         if replaces_failed_only(spec) {
             taken.extend(self.pods.iter().filter(|pod| pods::is_terminating(pod)).filter_map(|pod| index_of(pod)));
         }
-        let lost = |index| self.failed_indexes.as_ref().is_some_and(|failed| failed.contains(index));
-        let free = |index: &i32| !taken.contains(index) && !self.succeeded_indexes.contains(*index) && !lost(*index);
-        (0..spec.completions.unwrap_or(0)).filter(free).take(count).collect()
+        if let Some(failed) = &self.failed_indexes {
+            taken.add(failed);
+        }
+        taken.absent(spec.completions.unwrap_or(0)).take(count).collect()
     }
 
     /// Those of some indexes that need not wait after a failure; when all have to, how long the first.

@@ -1,6 +1,9 @@
 //! Pure parts: indexes, policies, backoff.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -25,6 +28,47 @@ fn indexes_are_written_as_intervals() {
     let mut indexes = Indexes::parse("0-1,4", 9);
     indexes.extend([2, 6]);
     assert_eq!((indexes.to_string().as_str(), indexes.len()), ("0-2,4,6", 5));
+}
+
+#[test]
+fn billions_of_indexes_take_little_room() {
+    let most = i32::MAX;
+    let mut all = Indexes::parse("0-2147483646", most);
+    assert_eq!((all.len(), all.to_string().as_str()), (2_147_483_647, "0-2147483646"));
+    all.extend([7]);
+    assert_eq!(all.absent(most).next(), None);
+    let first = Indexes::parse("0-999999999,1000000001-2000000000", most);
+    assert_eq!(first.absent(most).take(2).collect::<Vec<_>>(), [1_000_000_000, 2_000_000_001]);
+    let spec: JobSpec =
+        serde_json::from_value(json!({"template": {}, "completions": most, "successPolicy": {"rules": [
+            {"succeededIndexes": "0-2147483646", "succeededCount": 2_000_000_000},
+        ]}}))
+        .unwrap();
+    assert!(policy::success(&spec, &first).is_some());
+}
+
+proptest! {
+    #[test]
+    fn indexes_are_a_set(
+        one in prop::collection::vec(0..40i32, 0..12), other in prop::collection::vec(0..40i32, 0..12), most in 0..40i32,
+    ) {
+        let set = |indexes: &[i32]| {
+            let mut set = Indexes::default();
+            set.extend(indexes.iter().copied());
+            set
+        };
+        let (mut a, b) = (set(&one), set(&other));
+        let (mut model, second): (BTreeSet<i32>, BTreeSet<i32>) =
+            (one.into_iter().collect(), other.into_iter().collect());
+        prop_assert_eq!(a.common(&b), model.intersection(&second).count());
+        a.add(&b);
+        model.extend(second);
+        prop_assert_eq!(a.len(), model.len());
+        prop_assert!((0..40).all(|index| a.contains(index) == model.contains(&index)));
+        let absent: Vec<i32> = (0..most).filter(|index| !model.contains(index)).collect();
+        prop_assert_eq!(a.absent(most).collect::<Vec<_>>(), absent);
+        prop_assert_eq!(Indexes::parse(&a.to_string(), 40), a);
+    }
 }
 
 #[test]
