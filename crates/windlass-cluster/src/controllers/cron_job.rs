@@ -41,7 +41,7 @@ impl Reconcile<CronJob> for CronJobs {
         let mut jobs = ctx.client().lister::<Job>().owned_by(&*cron);
         jobs.retain(|job| owner::is_controlled_by(&**job, &*cron));
         let status = cron.status.clone().unwrap_or_default();
-        let mut run = Run { ctx: &ctx, cron: CronJob::clone(&cron), status, now: Timestamp::now() };
+        let mut run = Run { ctx: &ctx, cron: CronJob::clone(&cron), status, now: ctx.now() };
         let cleaned = run.clean_up(&jobs).await;
         let synced = match cleaned {
             Ok(()) => Box::pin(run.sync(&jobs)).await,

@@ -123,7 +123,7 @@ impl Reconcile<DaemonSet> for DaemonSets {
         let nodes = ctx.client().lister::<Node>().list();
         let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
         let nodes = nodes.iter().map(|node| (name(node), placer.place(node))).collect();
-        let run = Run { ctx: &ctx, set: &set, selector, nodes, revisions, now: Timestamp::now() };
+        let run = Run { ctx: &ctx, set: &set, selector, nodes, revisions, now: ctx.now() };
         Box::pin(run.finish(self, claimed)).await
     }
 

@@ -252,7 +252,7 @@ impl<'a> Run<'a> {
         let active_pods: Vec<_> = pods.iter().filter(|pod| pods::is_active(pod)).cloned().collect();
         Self {
             ctx,
-            now: Timestamp::now(),
+            now: ctx.now(),
             active: active_pods.len() as i32,
             ready: active_pods.iter().filter(|pod| pods::is_ready(pod)).count() as i32,
             terminating: pods.iter().filter(|pod| pods::is_terminating(pod)).count() as i32,

@@ -96,7 +96,7 @@ impl<O: Replicated> Reconcile<O> for Replicas<O> {
             Some(_) => None,
             None => manage(&ctx, &*set, &spec, &lister, active.clone()).await.err(),
         };
-        let now = Timestamp::now();
+        let now = ctx.now();
         let status = status(&*set, &spec, &active, terminating, failure.as_ref(), now);
         let pending = spec.min_ready_seconds.unwrap_or(0) > 0 && status.ready_replicas != status.available_replicas;
         if set.replica_status().as_deref() != Some(&status) {
@@ -144,7 +144,7 @@ async fn manage<O: Replicated>(
         return Ok(());
     }
     let related = related(ctx, set, lister);
-    let victims = pods::preferred_victims(active, &related, surplus, Timestamp::now());
+    let victims = pods::preferred_victims(active, &related, surplus, ctx.now());
     let keys: Vec<ObjectKey> = victims.iter().map(|pod| ObjectKey::of(&**pod)).collect();
     let deleted = join_all(keys.iter().map(|key| pods::delete(ctx, set, key))).await;
     deleted.into_iter().collect()

@@ -57,7 +57,7 @@ impl Reconcile<StatefulSet> for StatefulSets {
             let is_member = |pod: &Pod| claim::selects(&selector, pod) && identity::ordinal(&set, pod).is_some();
             let claimed = claim::claim_matching(&ctx, &*set, is_member, candidates, &[]).await?;
             let members = claimed.into_iter().filter_map(|pod| Some((identity::ordinal(&set, &pod)?, pod))).collect();
-            let run = Run { ctx: &ctx, set: &set, revisions, members, now: Timestamp::now() };
+            let run = Run { ctx: &ctx, set: &set, revisions, members, now: ctx.now() };
             Box::pin(run.finish()).await
         })
         .await;

@@ -1,5 +1,6 @@
 //! The harness, used as an operator's tests use it.
 
+mod controllers;
 mod faults;
 mod identity;
 mod objects;

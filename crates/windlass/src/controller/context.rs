@@ -4,7 +4,9 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{ApiResource, DynamicObject};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Lister;
@@ -49,6 +51,8 @@ pub(super) struct Shared {
     pub(super) own: Option<Arc<dyn Any + Send + Sync>>,
     pub(super) recorder: Recorder,
     pub(super) shutdown: CancellationToken,
+    /// One moment by two clocks: the system's and the one of timers.
+    pub(super) started: (Timestamp, Instant),
 }
 
 /// The kind that a controller looks after.
@@ -80,7 +84,13 @@ impl Shared {
             own: self.own.clone(),
             recorder: self.recorder.fenced(fence),
             shutdown: self.shutdown.clone(),
+            started: self.started,
         }
+    }
+
+    /// One moment by both clocks.
+    pub(super) fn start() -> (Timestamp, Instant) {
+        (Timestamp::now(), Instant::now())
     }
 }
 
@@ -92,7 +102,8 @@ impl Context {
     /// A context of one's own, to call a reconciler from a test.
     pub fn new(controller: &str, client: CachedClient, recorder: Recorder) -> Self {
         let (clusters, shutdown) = (Vec::new(), CancellationToken::new());
-        let shared = Shared { controller: controller.into(), client, clusters, own: None, recorder, shutdown };
+        let controller = controller.into();
+        let shared = Shared { controller, client, clusters, own: None, recorder, shutdown, started: Shared::start() };
         Self::of(Arc::new(shared), 0)
     }
 
@@ -255,6 +266,31 @@ impl Context {
     /// Cancelled when the manager stops: long reconciles should end early.
     pub fn shutdown(&self) -> &CancellationToken {
         &self.shared.shutdown
+    }
+
+    /// The time, to compare with times that objects state: when something expires, for example. It is the system's
+    /// time, unless timers are further on: in a test with a paused clock, and where the system's clock was set back.
+    /// Whatever a reconcile [waited](super::Outcome::RequeueAfter) for has therefore come.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass::{Context, ObjectKey, Outcome};
+    /// async fn reconcile(map: Arc<ConfigMap>, ctx: Context) -> windlass::Result {
+    ///     let created = map.metadata.creation_timestamp.as_ref().map_or(ctx.now(), |time| time.0);
+    ///     let left = Duration::from_secs(3600).saturating_sub(ctx.now().duration_since(created).unsigned_abs());
+    ///     if !left.is_zero() {
+    ///         return Ok(Outcome::RequeueAfter(left));
+    ///     }
+    ///     ctx.client().delete::<ConfigMap>(&ObjectKey::of(&*map)).await?;
+    ///     Ok(Outcome::Done)
+    /// }
+    /// ```
+    pub fn now(&self) -> Timestamp {
+        let (time, instant) = self.shared.started;
+        let elapsed = SignedDuration::try_from(instant.elapsed()).unwrap_or(SignedDuration::ZERO);
+        let by_timers = time.checked_add(elapsed).unwrap_or(time);
+        by_timers.max(Timestamp::now())
     }
 
     /// The name of the controller.

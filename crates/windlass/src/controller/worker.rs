@@ -62,6 +62,7 @@ impl Run {
             own: self.sources.first().and_then(|primary| primary.own(&caches)),
             recorder: self.environment.recorder.clone(),
             shutdown: self.shutdown.clone(),
+            started: Shared::start(),
         };
         let shared = match &self.environment.fence {
             Some(fence) => shared.fenced(fence),

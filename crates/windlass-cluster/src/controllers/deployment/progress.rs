@@ -31,7 +31,7 @@ pub(super) async fn check_paused(ctx: &Context, deployment: &mut Deployment) -> 
         (false, true) => ("DeploymentResumed", "Deployment is resumed"),
         _ => return Ok(()),
     };
-    let new = new_condition(PROGRESSING, "Unknown", reason, message.to_owned(), Timestamp::now());
+    let new = new_condition(PROGRESSING, "Unknown", reason, message.to_owned(), ctx.now());
     set_condition(deployment.status.get_or_insert_default(), new);
     *deployment = ctx.client().update_status(deployment).await?;
     Ok(())
@@ -39,14 +39,14 @@ pub(super) async fn check_paused(ctx: &Context, deployment: &mut Deployment) -> 
 
 /// Brings the counts and the availability in the status up to date.
 pub(super) async fn sync_status(ctx: &Context, sets: &ReplicaSetsOf, deployment: Deployment) -> windlass::Result {
-    let status = calculate(sets, &deployment, Timestamp::now());
+    let status = calculate(sets, &deployment, ctx.now());
     write(ctx, deployment, status).await?;
     Ok(Outcome::Done)
 }
 
 /// [`sync_status`] during a rollout: also says how it goes.
 pub(super) async fn sync_rollout(ctx: &Context, sets: &ReplicaSetsOf, deployment: Deployment) -> windlass::Result {
-    let now = Timestamp::now();
+    let now = ctx.now();
     let status = judge(sets, &deployment, now);
     let check = next_check(&deployment, &status, now);
     let changed = write(ctx, deployment, status).await?;

@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::jiff::Timestamp;
 use windlass::{ObjectKey, ReconcileError, owner};
 
 use super::annotations::{self, REVISION};
@@ -136,7 +135,7 @@ impl Rollout<'_> {
     }
 
     fn note_progress(&mut self, status: &str, reason: &str, message: String) {
-        let new = new_condition("Progressing", status, reason, message, Timestamp::now());
+        let new = new_condition("Progressing", status, reason, message, self.ctx.now());
         set_condition(self.deployment.status.get_or_insert_default(), new);
     }
 

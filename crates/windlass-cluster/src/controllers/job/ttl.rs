@@ -21,14 +21,14 @@ struct TimeToLive;
 impl Reconcile<Job> for TimeToLive {
     async fn reconcile(&self, job: Arc<Job>, ctx: Context) -> windlass::Result {
         let key = ObjectKey::of(&*job);
-        match left(&job) {
+        match left(&job, ctx.now()) {
             None => return Ok(Outcome::Done),
             Some(left) if !left.is_zero() => return Ok(Outcome::RequeueAfter(left)),
             Some(_) => {}
         }
         // It may have been given more time a moment ago.
         let Some(job) = ctx.live().get::<Job>(&key).await? else { return Ok(Outcome::Done) };
-        if left(&job) != Some(Duration::ZERO) {
+        if left(&job, ctx.now()) != Some(Duration::ZERO) {
             return Ok(Outcome::Done);
         }
         let options = DeleteOptions::new().uid(job.metadata.uid.unwrap_or_default());
@@ -38,12 +38,12 @@ impl Reconcile<Job> for TimeToLive {
 }
 
 /// How long a job may stay; nothing if that is not limited.
-fn left(job: &Job) -> Option<Duration> {
+fn left(job: &Job, now: Timestamp) -> Option<Duration> {
     let seconds = spec(job).ttl_seconds_after_finished?;
     let finished = end(job)?.last_transition_time.as_ref()?.0;
     if job.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let left = SignedDuration::from_secs(seconds.into()) - Timestamp::now().duration_since(finished);
+    let left = SignedDuration::from_secs(seconds.into()) - now.duration_since(finished);
     Some(Duration::try_from(left).unwrap_or_default())
 }
