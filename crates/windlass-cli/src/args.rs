@@ -138,6 +138,10 @@ pub(crate) struct Up {
     /// alone in any case
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Which controllers run, as kube-controller-manager understands it: `*` for all, `foo` for one, `-foo` for all
+    /// but one, such as `*,-kube-scheduler` for a cluster that leaves pods without nodes
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, default_value = "*")]
+    pub controllers: Vec<String>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
     pub output: ListFormat,

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use windlass_cluster::Cluster;
+use windlass_cluster::{Cluster, Controllers};
 use windlass_server::depth;
 
 use crate::args::Up;
@@ -26,12 +26,14 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Up) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
+    // A mistake is reported here, not in the log of another process.
+    let controllers = Controllers::named(&args.controllers)?;
     if !args.foreground {
         return background::run(args, &home);
     }
     memory::give_back_at_once();
     open_files::raise_limit();
-    let served = depth::run_with(memory::collect, async || foreground(args, &home).await)?;
+    let served = depth::run_with(memory::collect, async || foreground(args, &home, controllers).await)?;
     if args.watched
         && let Err(error) = &served
     {
@@ -42,11 +44,11 @@ pub(crate) fn run(args: &Up) -> Result<ExitCode> {
 }
 
 /// Serves until a signal. Prints one line with `ready` once it serves.
-async fn foreground(args: &Up, home: &Home) -> Result<()> {
+async fn foreground(args: &Up, home: &Home, controllers: Controllers) -> Result<()> {
     logging::init();
     let mut signals = Signals::new()?;
     let mut starter = if args.watched { Starter::at_standard_input()? } else { Starter::none() };
-    let mut builder = Cluster::builder().listen(args.listen.unwrap_or(ANYWHERE));
+    let mut builder = Cluster::builder().listen(args.listen.unwrap_or(ANYWHERE)).controllers(controllers);
     if !args.ephemeral {
         builder = builder.data_dir(args.data_dir.clone().unwrap_or_else(|| home.data()));
     }

@@ -67,7 +67,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Runs these built-in controllers; all of them unless set.
+    /// Runs these built-in controllers; all of them, and the scheduler, unless set.
     pub fn controllers(mut self, controllers: Controllers) -> Self {
         self.controllers = controllers;
         self
@@ -190,8 +190,10 @@ impl Cluster {
         });
         // Who acts can be told from an administrator by admission and in logs, as in a real cluster.
         let user = User::new("system:kube-controller-manager", [MASTERS.to_owned()]);
+        let scheduler = User::new("system:kube-scheduler", [MASTERS.to_owned()]);
         let setup = Setup {
             client: kube::Client::new(server.service_as(user), "default"),
+            scheduler: kube::Client::new(server.service_as(scheduler), "default"),
             authority: kept.authority.certificate().to_owned(),
             kinds: server.api().crds.subscribe(),
             check_policy,

@@ -52,6 +52,7 @@ use windlass::Manager;
 use windlass::client::ClientError;
 use windlass::events::EventApi;
 use windlass::manager::ManagerError;
+use windlass_scheduler::Scheduler;
 use windlass_server::Server;
 
 use inventory::Inventory;
@@ -122,6 +123,8 @@ pub enum BuiltIn {
     HorizontalPodAutoscaler,
     /// Deletes events an hour after they were last written.
     EventTimeToLive,
+    /// Finds nodes for pods: what kube-scheduler is to a real cluster.
+    Scheduler,
 }
 
 impl BuiltIn {
@@ -155,7 +158,61 @@ impl BuiltIn {
         Self::VolumeProvisioner,
         Self::HorizontalPodAutoscaler,
         Self::EventTimeToLive,
+        Self::Scheduler,
     ];
+
+    /// Upstream's names, where upstream has the controller.
+    const NAMES: &[(Self, &str)] = &[
+        (Self::Namespace, "namespace-controller"),
+        (Self::ServiceAccount, "serviceaccount-controller"),
+        (Self::RootCa, "root-ca-certificate-publisher-controller"),
+        (Self::GarbageCollector, "garbage-collector-controller"),
+        (Self::ClaimProtection, "persistentvolumeclaim-protection-controller"),
+        (Self::VolumeProtection, "persistentvolume-protection-controller"),
+        (Self::ReplicaSet, "replicaset-controller"),
+        (Self::Deployment, "deployment-controller"),
+        (Self::Job, "job-controller"),
+        (Self::JobTimeToLive, "ttl-after-finished-controller"),
+        (Self::CronJob, "cronjob-controller"),
+        (Self::EndpointSlice, "endpointslice-controller"),
+        (Self::EndpointSliceMirroring, "endpointslice-mirroring-controller"),
+        (Self::Endpoints, "endpoints-controller"),
+        (Self::Disruption, "disruption-controller"),
+        (Self::ResourceQuota, "resourcequota-controller"),
+        (Self::PolicyStatus, "validatingadmissionpolicy-status-controller"),
+        (Self::ReplicationController, "replicationcontroller-controller"),
+        (Self::StatefulSet, "statefulset-controller"),
+        (Self::DaemonSet, "daemonset-controller"),
+        (Self::NodeLifecycle, "node-lifecycle-controller"),
+        (Self::TaintEviction, "taint-eviction-controller"),
+        (Self::PodGarbageCollector, "pod-garbage-collector-controller"),
+        // Two halves of what is one controller upstream.
+        (Self::ClaimBinder, "persistentvolume-binder-controller"),
+        (Self::VolumeReclaim, "persistentvolume-binder-controller"),
+        (Self::VolumeProvisioner, "local-path-provisioner"),
+        (Self::HorizontalPodAutoscaler, "horizontal-pod-autoscaler-controller"),
+        (Self::EventTimeToLive, "event-ttl-controller"),
+        (Self::Scheduler, "kube-scheduler"),
+    ];
+
+    /// The name that kube-controller-manager has for it in `--controllers`; `kube-scheduler` for the scheduler.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(one, _)| *one == self).map_or("", |(_, name)| *name)
+    }
+}
+
+/// A name in a [choice of controllers](Controllers) that none has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not a controller; there are: {}", names())]
+#[non_exhaustive]
+pub struct UnknownController {
+    /// The name.
+    pub name: String,
+}
+
+fn names() -> String {
+    let names: BTreeSet<&str> = BuiltIn::ALL.iter().map(|one| one.name()).collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// Which built-in controllers a cluster runs.
@@ -197,6 +254,44 @@ impl Controllers {
         self
     }
 
+    /// The controllers that a list names, as kube-controller-manager's `--controllers` does: `*` stands for all of them,
+    /// `foo` adds one, `-foo` leaves one out. Only what is named runs if `*` is not among the items.
+    ///
+    /// ```
+    /// use windlass_cluster::{BuiltIn, Controllers};
+    ///
+    /// let most = Controllers::named(["*", "-kube-scheduler"])?;
+    /// assert_eq!(most, Controllers::all().without(BuiltIn::Scheduler));
+    /// let one = Controllers::named(["namespace-controller"])?;
+    /// assert_eq!(one, Controllers::none().with(BuiltIn::Namespace));
+    /// assert!(Controllers::named(["-namespaces"]).is_err());
+    /// # Ok::<(), windlass_cluster::UnknownController>(())
+    /// ```
+    pub fn named(items: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, UnknownController> {
+        let (mut all, mut with, mut without) = (false, BTreeSet::<BuiltIn>::new(), BTreeSet::<BuiltIn>::new());
+        for item in items {
+            let item = item.as_ref().trim();
+            let (list, name) = match item.strip_prefix('-') {
+                _ if item == "*" => {
+                    all = true;
+                    continue;
+                }
+                _ if item.is_empty() => continue,
+                Some(name) => (&mut without, name),
+                None => (&mut with, item),
+            };
+            let mut found = BuiltIn::ALL.iter().filter(|one| one.name() == name).peekable();
+            if found.peek().is_none() {
+                return Err(UnknownController { name: name.to_owned() });
+            }
+            list.extend(found.copied());
+        }
+        let mut chosen = if all { Self::all() } else { Self::none() };
+        chosen.enabled.retain(|one| !without.contains(one));
+        chosen.enabled.extend(with);
+        Ok(chosen)
+    }
+
     /// Whether a controller is among these.
     pub fn contains(&self, controller: BuiltIn) -> bool {
         self.enabled.contains(&controller)
@@ -221,6 +316,8 @@ pub(crate) struct Setup {
     pub(crate) check_policy: Check,
     /// Whether claims that name no class get a volume of the built-in provisioner.
     pub(crate) default_storage_class: bool,
+    /// Reaches the server as the scheduler.
+    pub(crate) scheduler: kube::Client,
 }
 
 /// The running controllers. Dropping this stops them, [`stop`](Self::stop) also waits for it.
@@ -379,6 +476,13 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     }
     if controllers.contains(BuiltIn::EventTimeToLive) {
         event_ttl::add(&mut manager, client.clone())?;
+    }
+    if controllers.contains(BuiltIn::Scheduler) {
+        // The watches are those of the controllers; what it writes bears its own name.
+        let caches = manager.client().caches().clone();
+        let scheduler = Scheduler::builder(setup.scheduler).caches(caches).build();
+        manager.add_ready_check(BuiltIn::Scheduler.name(), scheduler.ready_check());
+        manager.add_task(BuiltIn::Scheduler.name(), |shutdown| scheduler.run(shutdown))?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -33,5 +33,5 @@ mod controllers;
 mod kubeconfig;
 
 pub use cluster::{Cluster, ClusterBuilder, ClusterError};
-pub use controllers::{BuiltIn, Controllers};
+pub use controllers::{BuiltIn, Controllers, UnknownController};
 pub use kubeconfig::Credentials;

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use windlass::manager::ManagerBuilder;
 use windlass::webhook::{Certificates, SelfManaged, Webhooks};
 use windlass::{CachedClient, Manager, ObjectKey};
-use windlass_cluster::{Cluster, Controllers};
+use windlass_cluster::{BuiltIn, Cluster, Controllers};
 
 use crate::Options;
 use crate::entrance::Gate;
@@ -62,10 +62,10 @@ impl std::fmt::Debug for Env {
 impl Env {
     /// A new cluster. Tests get theirs from the attribute [`test`](macro@crate::test).
     pub async fn start(options: Options) -> Self {
-        let mut builder = Cluster::builder();
-        if options.bare {
-            builder = builder.controllers(Controllers::none());
-        }
+        // Without nodes a scheduler only reports that there are none; tests make pods ready themselves.
+        let controllers =
+            if options.bare { Controllers::none() } else { Controllers::all().without(BuiltIn::Scheduler) };
+        let builder = Cluster::builder().controllers(controllers);
         let cluster = builder.start().await.expect("invariant: a cluster in memory starts");
         let gate = Arc::new(Gate::default());
         gate.open(cluster.server().api());

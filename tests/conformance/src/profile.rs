@@ -33,7 +33,8 @@ impl Profile {
     /// Flags of `windlass up`.
     pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
-            Self::Scenarios | Self::Cluster => &[],
+            Self::Scenarios => &["--controllers=*,-kube-scheduler"],
+            Self::Cluster => &[],
         }
     }
 }

@@ -152,6 +152,7 @@ impl Process {
         command.args(["up", "--foreground", "--watched", "--name", &home.name]);
         command.args(["--listen", &address(args, home).to_string()]);
         command.arg("--kubeconfig").arg(home.kubeconfig());
+        command.arg(format!("--controllers={}", args.controllers.join(",")));
         if args.ephemeral {
             command.arg("--ephemeral");
         } else {

@@ -78,3 +78,10 @@ async fn readyz_shows_a_controller_that_panics_and_its_recovery() {
     running.stop().await;
     server.stop().await.expect("stopped");
 }
+
+#[test]
+fn every_controller_has_a_name() {
+    for one in BuiltIn::ALL {
+        assert!(!one.name().is_empty(), "{one:?} has no name in BuiltIn::NAMES");
+    }
+}

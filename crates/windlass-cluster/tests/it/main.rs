@@ -11,6 +11,7 @@ mod nodes;
 mod objects;
 mod policies;
 mod recreation;
+mod scheduler;
 mod services;
 mod stateful_sets;
 mod stopping;
