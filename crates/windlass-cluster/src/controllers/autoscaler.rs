@@ -10,6 +10,7 @@ mod metrics;
 mod tests;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +76,11 @@ struct Autoscalers {
 
 impl Reconcile<HorizontalPodAutoscaler> for Autoscalers {
     async fn reconcile(&self, scaler: Arc<HorizontalPodAutoscaler>, ctx: Context) -> windlass::Result {
+        // As upstream's, a new autoscaler is looked at after a period, when its target has had time to start.
+        if let Entry::Vacant(new) = self.known.lock().entry(ObjectKey::of(&*scaler)) {
+            new.insert(Known::default());
+            return Ok(Outcome::RequeueAfter(PERIOD));
+        }
         let mut run = Run {
             all: self,
             ctx: &ctx,

@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscalers change the number of replicas by metrics.
+//! HorizontalPodAutoscalers change the number of replicas by metrics. The clock is paused: it jumps to the next look.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -41,7 +41,7 @@ fn replicas(deployment: Option<&Deployment>) -> Option<i32> {
     deployment?.spec.as_ref()?.replicas
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn replicas_below_the_minimum_are_raised_without_metrics() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.client();
@@ -57,7 +57,7 @@ async fn replicas_below_the_minimum_are_raised_without_metrics() {
     cluster.stop().await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn missing_metrics_and_targets_are_conditions() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.client();
@@ -109,7 +109,7 @@ async fn serve_metrics(client: &kube::Client) -> Api<DynamicObject> {
     Api::default_namespaced_with(client.clone(), &resource)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn replicas_follow_cpu_utilization() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.client();
