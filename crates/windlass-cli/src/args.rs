@@ -3,6 +3,7 @@
 mod against;
 mod dev;
 mod generate;
+mod nodes;
 mod project;
 mod tools;
 
@@ -17,6 +18,7 @@ pub(crate) use against::{
 };
 pub(crate) use dev::{Dev, Doctor, Guard, Test};
 pub(crate) use generate::{Generate, GenerateClient, GenerateTypes};
+pub(crate) use nodes::{Nodes, NodesAdd, NodesList, NodesRemove};
 pub(crate) use project::{
     Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteClient, DeleteWebhook, Edit, Init, LicenseName,
     OnConflict, Selected, Upgrade,
@@ -58,6 +60,9 @@ pub(crate) enum Command {
     List(List),
     /// Print the kubeconfig of a running cluster
     Kubeconfig(Kubeconfig),
+    /// Add, remove and list the simulated nodes of a cluster
+    #[command(subcommand)]
+    Nodes(Nodes),
     /// Print or write the manifests that an operator needs, derived from its code
     Manifests(Manifests),
     /// Install the kinds of a project in a cluster
@@ -134,6 +139,10 @@ pub(crate) struct Up {
     /// 127.0.0.1:0]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
+    /// How many simulated nodes there are, `node-0` and so on: pods become ready on them, but no container runs. With 0
+    /// no nodes are simulated at all
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=16_000))]
+    pub nodes: u32,
     /// Write the kubeconfig to this file instead of adding the cluster to yours. In the foreground yours is left
     /// alone in any case
     #[arg(long, value_name = "FILE")]

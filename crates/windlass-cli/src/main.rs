@@ -27,6 +27,7 @@ mod logging;
 mod man;
 mod manifests;
 mod memory;
+mod nodes;
 mod open_files;
 mod operator;
 mod output;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         Command::Status(status) => status::run(&status),
         Command::List(list) => list::run(&list),
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&kubeconfig),
+        Command::Nodes(nodes) => nodes::run(&nodes),
         Command::Manifests(manifests) => manifests::run(&manifests),
         Command::Install(install) => install::run(&install),
         Command::Uninstall(uninstall) => uninstall::run(&uninstall),

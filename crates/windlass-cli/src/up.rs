@@ -48,7 +48,8 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers) -> Result<
     logging::init();
     let mut signals = Signals::new()?;
     let mut starter = if args.watched { Starter::at_standard_input()? } else { Starter::none() };
-    let mut builder = Cluster::builder().listen(args.listen.unwrap_or(ANYWHERE)).controllers(controllers);
+    let builder = Cluster::builder().listen(args.listen.unwrap_or(ANYWHERE));
+    let mut builder = builder.controllers(controllers).nodes(args.nodes);
     if !args.ephemeral {
         builder = builder.data_dir(args.data_dir.clone().unwrap_or_else(|| home.data()));
     }

@@ -10,8 +10,8 @@ use windlass_server::pki::{Authority, PkiError};
 use windlass_server::{Listener, Server, ServerError};
 use windlass_store::{Durable, DurableOptions, Memory, OpenError, Recovery, Store};
 
-use crate::Credentials;
 use crate::controllers::{Check, Controllers, Running, Setup};
+use crate::{Credentials, nodes};
 
 /// Why a cluster could not start or stop.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,7 @@ pub struct ClusterBuilder {
     listen: Option<SocketAddr>,
     controllers: Controllers,
     default_storage_class: bool,
+    nodes: u32,
 }
 
 impl ClusterBuilder {
@@ -80,6 +81,32 @@ impl ClusterBuilder {
         self
     }
 
+    /// Has so many simulated nodes, `node-0` and so on; none unless set. With at least one, every other Node that
+    /// [is simulated](windlass_node::is_simulated) is run as well, whenever it is created.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use kube::runtime::{conditions, wait::await_condition};
+    /// use kube::{Api, api::PostParams};
+    /// use serde_json::json;
+    ///
+    /// let cluster = windlass_cluster::Cluster::builder().nodes(1).start().await?;
+    /// let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+    /// let pod = json!({
+    ///     "metadata": { "name": "web" },
+    ///     "spec": { "nodeName": "node-0", "containers": [{ "name": "web", "image": "nginx" }] },
+    /// });
+    /// pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    /// await_condition(pods, "web", conditions::is_pod_running()).await?;
+    /// cluster.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn nodes(mut self, count: u32) -> Self {
+        self.nodes = count;
+        self
+    }
+
     /// Starts the cluster; when this returns it can be used. The controllers are not waited for.
     pub async fn start(self) -> Result<Cluster, ClusterError> {
         let data = match self.data_dir {
@@ -96,7 +123,11 @@ impl ClusterBuilder {
             Data::Memory(_) => (TokenKey::generate()?, Authority::generate()?),
         };
         let kept = Kept { data, token_key: Arc::new(token_key), authority };
-        let enabled = Enabled { controllers: self.controllers, default_storage_class: self.default_storage_class };
+        let enabled = Enabled {
+            controllers: self.controllers,
+            default_storage_class: self.default_storage_class,
+            nodes: self.nodes,
+        };
         Cluster::launch(opened, self.listen, enabled, kept).await
     }
 }
@@ -105,6 +136,8 @@ impl ClusterBuilder {
 struct Enabled {
     controllers: Controllers,
     default_storage_class: bool,
+    /// Simulated nodes.
+    nodes: u32,
 }
 
 /// What a cluster has before it starts and after it has stopped.
@@ -198,6 +231,8 @@ impl Cluster {
             kinds: server.api().crds.subscribe(),
             check_policy,
             default_storage_class: enabled.default_storage_class,
+            nodes: enabled.nodes,
+            nodes_client: nodes::client(&server),
         };
         let controllers = Running::start(&enabled.controllers, setup, &server)?;
         Ok(Self { server, listener, controllers, enabled, kept, recovery })

@@ -52,6 +52,7 @@ use windlass::Manager;
 use windlass::client::ClientError;
 use windlass::events::EventApi;
 use windlass::manager::ManagerError;
+use windlass_node::Agent;
 use windlass_scheduler::Scheduler;
 use windlass_server::Server;
 
@@ -318,6 +319,10 @@ pub(crate) struct Setup {
     pub(crate) default_storage_class: bool,
     /// Reaches the server as the scheduler.
     pub(crate) scheduler: kube::Client,
+    /// How many simulated nodes there are; no node agent runs if there are none.
+    pub(crate) nodes: u32,
+    /// Makes the requests of nodes.
+    pub(crate) nodes_client: kube::Client,
 }
 
 /// The running controllers. Dropping this stops them, [`stop`](Self::stop) also waits for it.
@@ -329,7 +334,7 @@ pub(crate) struct Running {
 impl Running {
     /// Starts the controllers in the background. The server's `/readyz` shows whether they work.
     pub(crate) fn start(controllers: &Controllers, setup: Setup, server: &Server) -> Result<Self, ManagerError> {
-        if controllers.enabled.is_empty() {
+        if controllers.enabled.is_empty() && setup.nodes == 0 {
             return Ok(Self { shutdown: CancellationToken::new(), task: None });
         }
         Ok(Self::run(assemble(controllers, setup)?, server))
@@ -483,6 +488,9 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
         let scheduler = Scheduler::builder(setup.scheduler).caches(caches).build();
         manager.add_ready_check(BuiltIn::Scheduler.name(), scheduler.ready_check());
         manager.add_task(BuiltIn::Scheduler.name(), |shutdown| scheduler.run(shutdown))?;
+    }
+    if setup.nodes > 0 {
+        Agent::simulated(setup.nodes_client).register(setup.nodes).add_to(&mut manager)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

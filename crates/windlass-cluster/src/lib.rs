@@ -1,4 +1,4 @@
-//! The embedded cluster: an API server and the built-in controllers, in one process.
+//! The embedded cluster: an API server, the built-in controllers and simulated nodes, in one process.
 //!
 //! In a test, [`Cluster::start`] gives a fresh cluster in milliseconds, reached without a socket:
 //!
@@ -31,6 +31,7 @@ k8s_openapi::k8s_if_ge_1_37! {
 mod cluster;
 mod controllers;
 mod kubeconfig;
+mod nodes;
 
 pub use cluster::{Cluster, ClusterBuilder, ClusterError};
 pub use controllers::{BuiltIn, Controllers, UnknownController};

@@ -365,6 +365,14 @@ pub struct Service {
     peer: Peer,
 }
 
+impl Service {
+    /// The same service for another caller.
+    #[must_use]
+    pub fn as_user(&self, user: User) -> Self {
+        Self { api: Arc::clone(&self.api), peer: Peer(user) }
+    }
+}
+
 impl<B> tower::Service<Request<B>> for Service
 where
     B: http_body::Body + Send + 'static,

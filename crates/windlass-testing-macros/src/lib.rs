@@ -5,7 +5,7 @@ use quote::quote;
 use syn::parse::{Parse, ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
-use syn::{Error, Ident, ItemFn, Path, Token};
+use syn::{Error, Ident, ItemFn, LitInt, Path, Token};
 
 /// `#[windlass_testing::test]` is for an `async fn` with one argument, a `windlass_testing::Env`. Its own arguments are
 /// any of:
@@ -13,6 +13,7 @@ use syn::{Error, Ident, ItemFn, Path, Token};
 /// - `bare`: an API server alone, without the built-in controllers: no garbage collection, no pods of Deployments, and
 ///   deleted namespaces stay.
 /// - `paused`: Tokio's clock stands still and jumps to the next timer whenever all tasks wait.
+/// - `nodes = 3`: so many simulated nodes, `node-0` and so on.
 /// - `setup = start`: the test begins with `start`, an `async fn(&Env) -> T`. If the test function has a second
 ///   argument, it is given what `start` returned.
 #[proc_macro_attribute]
@@ -24,6 +25,8 @@ pub fn test(arguments: proc_macro::TokenStream, item: proc_macro::TokenStream) -
 enum Argument {
     /// `bare` or `paused`: a method of `Options`.
     Option(Ident),
+    /// `nodes = number`.
+    Nodes(LitInt),
     /// `setup = path`.
     Setup(Path),
 }
@@ -34,8 +37,15 @@ impl Parse for Argument {
         if name == "bare" || name == "paused" {
             return Ok(Self::Option(name));
         }
+        if name == "nodes" {
+            let count = input.parse::<Token![=]>().and_then(|_| input.parse::<LitInt>());
+            let expected = "expected `nodes = 3`, how many simulated nodes there are";
+            let count = count.map_err(|error| Error::new(error.span(), expected))?;
+            count.base10_parse::<u32>().map_err(|error| Error::new(error.span(), expected))?;
+            return Ok(Self::Nodes(count));
+        }
         if name != "setup" {
-            return Err(Error::new_spanned(name, "expected `bare`, `paused` or `setup = function`"));
+            return Err(Error::new_spanned(name, "expected `bare`, `paused`, `nodes = number` or `setup = function`"));
         }
         let function = input.parse::<Token![=]>().and_then(|_| input.parse::<Path>());
         let expected = "expected `setup = function`, the path of an `async fn(&Env) -> T`";
@@ -48,7 +58,8 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Erro
     let (mut options, mut setup) = (Vec::new(), None);
     for argument in arguments {
         match argument {
-            Argument::Option(option) => options.push(option),
+            Argument::Option(option) => options.push(quote!(#option())),
+            Argument::Nodes(count) => options.push(quote!(nodes(#count))),
             Argument::Setup(function) if setup.is_some() => {
                 return Err(Error::new_spanned(function, "expected one `setup`"));
             }
@@ -79,7 +90,7 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Erro
         #[::core::prelude::v1::test]
         fn #name() #output {
             #function
-            ::windlass_testing::run(::windlass_testing::Options::default() #(.#options())*, #test)
+            ::windlass_testing::run(::windlass_testing::Options::default() #(.#options)*, #test)
         }
     })
 }
@@ -122,10 +133,14 @@ mod tests {
                 async fn a_test(env: Env) {}
             )
         };
-        let options = "expected `bare`, `paused` or `setup = function`";
+        let options = "expected `bare`, `paused`, `nodes = number` or `setup = function`";
         let setup = "expected `setup = function`, the path of an `async fn(&Env) -> T`";
         assert_eq!(refused(quote!(fast), item()), options);
         assert_eq!(refused(quote!(bare, fn), item()), options);
+        let nodes = "expected `nodes = 3`, how many simulated nodes there are";
+        assert_eq!(refused(quote!(nodes), item()), nodes);
+        assert_eq!(refused(quote!(nodes = "3"), item()), nodes);
+        assert_eq!(refused(quote!(nodes = -3), item()), nodes);
         assert_eq!(refused(quote!(setup), item()), setup);
         assert_eq!(refused(quote!(bare, setup = 5), item()), setup);
         assert_eq!(refused(quote!(setup = a, setup = b), item()), "expected one `setup`");

@@ -63,9 +63,12 @@ impl Env {
     /// A new cluster. Tests get theirs from the attribute [`test`](macro@crate::test).
     pub async fn start(options: Options) -> Self {
         // Without nodes a scheduler only reports that there are none; tests make pods ready themselves.
-        let controllers =
-            if options.bare { Controllers::none() } else { Controllers::all().without(BuiltIn::Scheduler) };
-        let builder = Cluster::builder().controllers(controllers);
+        let controllers = match options {
+            Options { bare: true, .. } => Controllers::none(),
+            Options { nodes: 0, .. } => Controllers::all().without(BuiltIn::Scheduler),
+            _ => Controllers::all(),
+        };
+        let builder = Cluster::builder().controllers(controllers).nodes(options.nodes);
         let cluster = builder.start().await.expect("invariant: a cluster in memory starts");
         let gate = Arc::new(Gate::default());
         gate.open(cluster.server().api());

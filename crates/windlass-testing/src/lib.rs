@@ -87,7 +87,7 @@ pub use windlass::conditions::ConditionStatus;
 /// | Garbage collection of objects whose owner is gone; the end of namespaces | yes | no |
 /// | Deployments, ReplicaSets, Jobs, CronJobs, Endpoints, EndpointSlices, PodDisruptionBudgets, quotas | yes | no |
 /// | The ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` of each namespace | yes | no |
-/// | Nodes: pods stay `Pending`, no container runs; see [`Env::make_pods_ready`] | no | no |
+/// | Nodes: without them pods stay `Pending`; see below, and [`Env::make_pods_ready`] | no | no |
 ///
 /// Use `bare` for an operator that needs none of the built-in controllers, or when the test writes what they would write,
 /// say the status of a Deployment, and must not be interfered with. It also starts and stops a little faster. With
@@ -111,6 +111,35 @@ pub use windlass::conditions::ConditionStatus;
 ///     let began = tokio::time::Instant::now();
 ///     env.advance(Duration::from_secs(86_400)).await;
 ///     assert!(began.elapsed() >= Duration::from_secs(86_400));
+/// }
+/// ```
+///
+/// # Nodes
+/// With `test(nodes = 3)`, there are three simulated nodes, `node-0` to `node-2`. Pods that are bound to them become ready,
+/// end, crash and are restarted as [annotations](https://docs.rs/windlass-node) say; no container runs. The
+/// clock of a paused test drives them, too.
+///
+/// ```test_harness
+/// use std::time::Duration;
+/// use k8s_openapi::api::core::v1::Pod;
+/// use serde_json::json;
+/// use windlass_testing::Env;
+///
+/// #[windlass_testing::test(nodes = 1, paused)]
+/// async fn a_task_takes_ten_seconds(env: Env) {
+///     let began = tokio::time::Instant::now();
+///     let pod: Pod = serde_json::from_value(json!({
+///         "metadata": {
+///             "name": "task", "namespace": "default",
+///             "annotations": { "simulation.windlass.dev/run-time": "10s" },
+///         },
+///         "spec": { "nodeName": "node-0", "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }] },
+///     }))
+///     .expect("a pod");
+///     env.create(pod).await;
+///     let ended = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded");
+///     env.wait_until::<Pod>("task", ended).await;
+///     assert!(began.elapsed() >= Duration::from_secs(10));
 /// }
 /// ```
 ///
@@ -161,6 +190,7 @@ const TASK_END_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Options {
     paused: bool,
     bare: bool,
+    nodes: u32,
 }
 
 impl Options {
@@ -175,6 +205,13 @@ impl Options {
     #[must_use]
     pub fn bare(mut self) -> Self {
         self.bare = true;
+        self
+    }
+
+    /// So many simulated nodes, which run the pods that are bound to them.
+    #[must_use]
+    pub fn nodes(mut self, count: u32) -> Self {
+        self.nodes = count;
         self
     }
 }

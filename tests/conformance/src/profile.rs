@@ -33,8 +33,8 @@ impl Profile {
     /// Flags of `windlass up`.
     pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
-            Self::Scenarios => &["--controllers=*,-kube-scheduler"],
-            Self::Cluster => &[],
+            Self::Scenarios => &["--nodes", "0", "--controllers=*,-kube-scheduler"],
+            Self::Cluster => &["--nodes", "0"],
         }
     }
 }

@@ -153,6 +153,7 @@ impl Process {
         command.args(["--listen", &address(args, home).to_string()]);
         command.arg("--kubeconfig").arg(home.kubeconfig());
         command.arg(format!("--controllers={}", args.controllers.join(",")));
+        command.args(["--nodes", &args.nodes.to_string()]);
         if args.ephemeral {
             command.arg("--ephemeral");
         } else {

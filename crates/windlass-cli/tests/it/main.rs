@@ -18,6 +18,7 @@ mod image;
 mod interrupted;
 mod kubectl;
 mod manifests;
+mod nodes;
 mod project;
 mod public_names;
 mod reference;

@@ -73,14 +73,19 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster that keeps everything in memory.
+    /// A cluster that keeps everything in memory, without nodes: pods stay as tests make them.
     pub(crate) fn ephemeral() -> Self {
-        Self::start("--ephemeral")
+        Self::with_nodes(0)
     }
 
-    /// A cluster that keeps everything in `dir`.
+    /// A cluster that keeps everything in memory, with simulated nodes.
+    pub(crate) fn with_nodes(count: u32) -> Self {
+        Self::start(&format!("--ephemeral --nodes {count}"))
+    }
+
+    /// A cluster that keeps everything in `dir`, without nodes.
     pub(crate) fn durable(dir: &Path) -> Self {
-        Self::start(&format!("--data-dir {}", dir.display()))
+        Self::start(&format!("--nodes 0 --data-dir {}", dir.display()))
     }
 
     fn start(args: &str) -> Self {

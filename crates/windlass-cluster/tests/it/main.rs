@@ -13,6 +13,7 @@ mod policies;
 mod recreation;
 mod scheduler;
 mod services;
+mod simulated_nodes;
 mod stateful_sets;
 mod stopping;
 mod volumes;
