@@ -35,7 +35,7 @@ pub(crate) use nodes::simulated;
 
 /// Pods that are worked on at the same time. Most of that time they wait for the server.
 const POD_WORKERS: usize = 64;
-const NODE_WORKERS: usize = 16;
+const NODE_WORKERS: usize = 32;
 /// The index of pods by the node that they are bound to.
 const NODE_INDEX: &str = "windlass-node/node";
 

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{
     DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus, NodeSystemInfo, Pod,
 };
@@ -40,6 +41,8 @@ const RENEWALS_PER_SECOND: usize = 400;
 const STATUS_INTERVAL: Duration = Duration::from_secs(300);
 /// The version that nodes report, which is that of the API.
 const KUBELET_VERSION: &str = "v1.36.4";
+/// Nodes that are created at the same time.
+const REGISTERED_AT_ONCE: usize = 32;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// What a node has unless it says so itself.
@@ -211,10 +214,16 @@ impl<R: Runtime> Shared<R> {
         if let Some(patch) = patch {
             let Some(path) = node_path(name) else { return Ok(None) };
             // Ranges are given out by a controller of the cluster, not by the node.
-            return match self.api.patch(None, &path, Merge::Json, &patch).await {
-                Ok(_) => Ok(None),
-                Err(error) if is_gone(&error) => Ok(None),
-                Err(error) => Err(error),
+            let written = self.api.patch(None, &path, Merge::Json, &patch).await;
+            if written.is_err()
+                && let (Some(taken), true) = (ordinal, patch.get("spec").is_some())
+                && let Some(ordinals) = self.ordinals.lock().as_mut()
+            {
+                ordinals.release(taken);
+            }
+            return match written {
+                Err(error) if !is_gone(&error) => Err(error),
+                _ => Ok(None),
             };
         }
         let known = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
@@ -265,11 +274,14 @@ impl<R: Runtime> Shared<R> {
             patch["metadata"] = json!({ "labels": lacking });
         }
         let Some(cidr) = cidr else {
-            let cidr = network::pod_cidr(ordinals.take());
-            if let Some(cidr) = cidr {
+            let taken = ordinals.take();
+            if let Some(cidr) = network::pod_cidr(taken) {
                 patch["spec"] = json!({ "podCIDR": cidr, "podCIDRs": [cidr] });
+                return (Some(patch), Some(taken));
             }
-            return (Some(patch), None);
+            // All ranges are taken: its pods get no addresses.
+            ordinals.release(taken);
+            return ((!lacking.is_empty()).then_some(patch), None);
         };
         let ordinal = ordinals.note(cidr);
         ((!lacking.is_empty()).then_some(patch), ordinal)
@@ -422,7 +434,7 @@ pub(crate) fn simulated(name: &str, ordinal: u32) -> Node {
 
 /// Creates nodes that do not exist.
 pub(super) async fn register<R: Runtime>(shared: &Shared<R>, count: u32) {
-    for ordinal in 0..count {
+    let register = async |ordinal: u32| {
         let name: Arc<str> = Arc::from(format!("node-{ordinal}"));
         let mut pause = Duration::from_millis(20);
         loop {
@@ -436,5 +448,6 @@ pub(super) async fn register<R: Runtime>(shared: &Shared<R>, count: u32) {
                 }
             }
         }
-    }
+    };
+    futures::stream::iter(0..count).for_each_concurrent(REGISTERED_AT_ONCE, register).await;
 }
