@@ -249,9 +249,12 @@ fn add_controller(
     resource: &mut Resource,
     name: Option<ControllerName>,
 ) -> Result<(), CommandError> {
-    let is_taken = |name: &ControllerName| project.resources.iter().any(|other| other.controllers().contains(name));
     let name = name.map_or_else(|| default_controller(project, resource), Ok)?;
-    if is_taken(&name) {
+    if let Some(other) = project.resources.iter().find(|other| other.controllers().contains(&name)) {
+        if other.same_kind(resource) && other.version != resource.version {
+            let (kind, version) = (other.kind.clone(), other.version.clone());
+            return Err(CommandError::ControllerOfVersion { name, kind, version });
+        }
         return Err(CommandError::ControllerExists { name });
     }
     let mut names = resource.controllers();

@@ -95,8 +95,12 @@ macro_rules! name {
                 let check: fn(&str) -> Result<(), String> = $check;
                 match check(&name) {
                     Ok(()) => Ok(Self(name)),
-                    Err(problem) => Err(NameError { what: $what, given: name, problem, allowed: $allowed }),
+                    Err(problem) => Err(Self::error(name, problem)),
                 }
+            }
+
+            fn error(given: String, problem: String) -> NameError {
+                NameError { what: $what, given, problem, allowed: $allowed }
             }
 
             /// The name as text.
@@ -174,7 +178,7 @@ name!(
     /// The name of a project, of its Cargo package, and the prefix of what it installs.
     ProjectName,
     "project name",
-    "a project name is at most 50 lower case letters, digits and `-`, begins with a letter and ends with a letter or \
+    "a project name is at most 28 lower case letters, digits and `-`, begins with a letter and ends with a letter or \
      digit, such as \"guestbook-operator\"; choose one with --name",
     project
 );
@@ -228,9 +232,10 @@ fn group(name: &str) -> Result<(), String> {
     not_reserved(&group_module(name))
 }
 
-/// The Rust module of a group. The group of Pods and Services has a crate's name and gets another one.
+/// The Rust module of a group. The group of Pods and Services has a crate's name and gets another one; Cargo takes
+/// `src/lib.rs` for the library and the files in `src/bin` for programs.
 fn group_module(name: &str) -> String {
-    if name == "core" { "core_group".to_owned() } else { module(name) }
+    if ["bin", "core", "lib"].contains(&name) { format!("{name}_group") } else { module(name) }
 }
 
 fn version(name: &str) -> Result<(), String> {
@@ -272,8 +277,14 @@ fn label_1035(name: &str) -> Result<(), String> {
     if name.ends_with('-') { Err("ends with `-`".into()) } else { Ok(()) }
 }
 
+/// The longest name of a new project: its longest Service is `NAME-controller-manager-metrics-service`, and the name of
+/// a Service has at most 63 characters.
+const LONGEST_NEW: usize = 63 - "-controller-manager-metrics-service".len();
+/// The longest name of a project that exists.
+const LONGEST_READ: usize = 50;
+
 fn project(name: &str) -> Result<(), String> {
-    characters(name, lower, 50)?;
+    characters(name, lower, LONGEST_READ)?;
     label_1035(name)?;
     // Cargo refuses these.
     if ["build", "deps", "examples", "incremental", "proc-macro"].contains(&name) {
@@ -288,7 +299,7 @@ fn controller(name: &str) -> Result<(), String> {
 }
 
 /// Crates and modules that generated code names: one of the project's own would hide them.
-const USED_AS_MODULES: [&str; 18] = [
+const USED_AS_MODULES: [&str; 19] = [
     "alloc",
     "api",
     "clap",
@@ -296,6 +307,8 @@ const USED_AS_MODULES: [&str; 18] = [
     "core",
     "k8s_openapi",
     "kube",
+    // The compiler warns of modules of the names `lib` and `main`.
+    "lib",
     "main",
     "schemars",
     "serde",
@@ -367,6 +380,21 @@ impl Group {
 }
 
 impl ProjectName {
+    /// Checks that a new project can have the name. Projects with longer names exist, and can still be worked on.
+    ///
+    /// # Errors
+    /// If the names of what it installs would be too long.
+    pub fn check_new(&self) -> Result<(), NameError> {
+        if self.0.len() <= LONGEST_NEW {
+            return Ok(());
+        }
+        let problem = format!(
+            "is longer than {LONGEST_NEW} characters, and the Service {self}-controller-manager-metrics-service may have \
+             63 at most"
+        );
+        Err(Self::error(self.0.clone(), problem))
+    }
+
     /// The name as a Rust identifier, as crates are imported: `guestbook_operator`.
     pub fn module(&self) -> String {
         module(&self.0)
@@ -497,6 +525,7 @@ mod tests {
         refused(ProjectName::new("My Project"), "--name");
         refused(ProjectName::new("windlass"), "generated code uses itself");
         refused(Kind::new("Main"), "generated code uses itself");
+        refused(Kind::new("Lib"), "generated code uses itself");
         refused(ProjectName::new("tokio"), "generated code uses itself");
         refused(ProjectName::new("a".repeat(51)), "longer than 50");
         refused(Plural::new(""), "is empty");

@@ -22,7 +22,7 @@ const LINE: usize = 120;
 /// All generated files of a project.
 pub fn render(project: &Project) -> Tree {
     let mut tree = Tree::default();
-    tree.add(crate::project::FILE, project.to_text());
+    tree.add_once(crate::project::FILE, project.to_text());
     let common = common(project);
     for (path, name) in [
         ("Cargo.toml", "root/cargo.toml.in"),
@@ -36,10 +36,10 @@ pub fn render(project: &Project) -> Tree {
         ("AGENTS.md", "root/AGENTS.md"),
         (".github/workflows/test.yml", "root/test.yml"),
     ] {
-        tree.add(path, template::render(name, common.clone()));
+        tree.add_once(path, template::render(name, common.clone()));
     }
     if let Some(name) = license_text(project.settings().license) {
-        tree.add(LICENSE, template::render(name, common.clone()));
+        tree.add_once(LICENSE, template::render(name, common.clone()));
     }
     api::render(project, &common, &mut tree);
     operator::render(project, &common, &mut tree);

@@ -26,6 +26,11 @@ pub enum ScaffoldError {
     NotADirectory { path: String },
     #[error("this project has no client; `windlass generate client` adds one")]
     NoClient,
+    #[error(
+        "{path} would be generated for two parts of this project: their names are too similar, choose another group, \
+         kind or controller name for the new one"
+    )]
+    SameFile { path: String },
     #[error(transparent)]
     Project(#[from] ProjectError),
     #[error(transparent)]
@@ -103,7 +108,8 @@ pub fn ensure_new(root: &Path) -> Result<(), ScaffoldError> {
 pub fn init(root: &Path, project: &Project, mode: Mode) -> Result<Plan, ScaffoldError> {
     let _lock = write::lock(root)?;
     ensure_new(root)?;
-    carry_out(root, &Tree::default(), &render(project), mode)
+    project.project_name.check_new().map_err(CommandError::Name)?;
+    carry_out(root, &Tree::default(), &rendered(project)?, mode)
 }
 
 /// Changes a project.
@@ -119,7 +125,7 @@ pub fn change(
     let before = open_locked(root)?;
     let mut after = before.clone();
     change(&mut after)?;
-    carry_out(root, &render(&before), &render(&after), mode)
+    carry_out(root, &rendered(&before)?, &rendered(&after)?, mode)
 }
 
 /// Adds clients of the kinds to the `api` package. From then on they follow the kinds of the project.
@@ -134,7 +140,7 @@ pub fn generate_client(root: &Path, mode: Mode) -> Result<Plan, ScaffoldError> {
     let mut with = without.clone();
     without.settings_mut().client = false;
     with.settings_mut().client = true;
-    carry_out(root, &render(&without), &render(&with), mode)
+    carry_out(root, &rendered(&without)?, &rendered(&with)?, mode)
 }
 
 /// Takes the clients of the kinds away again.
@@ -149,7 +155,16 @@ pub fn delete_client(root: &Path, mode: Mode) -> Result<Plan, ScaffoldError> {
     }
     let mut without = with.clone();
     without.settings_mut().client = false;
-    carry_out(root, &render(&with), &render(&without), mode)
+    carry_out(root, &rendered(&with)?, &rendered(&without)?, mode)
+}
+
+/// The files of a project, each of which belongs to one part of it.
+pub(crate) fn rendered(project: &Project) -> Result<Tree, ScaffoldError> {
+    let tree = render(project);
+    match tree.clash() {
+        Some(path) => Err(ScaffoldError::SameFile { path: path.to_owned() }),
+        None => Ok(tree),
+    }
 }
 
 fn carry_out(root: &Path, base: &Tree, target: &Tree, mode: Mode) -> Result<Plan, ScaffoldError> {

@@ -1,11 +1,13 @@
 //! A tree of files as a value.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Files by their path, which is relative to the project and separated by `/`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
     files: BTreeMap<String, String>,
+    clash: Option<String>,
 }
 
 impl Tree {
@@ -17,6 +19,24 @@ impl Tree {
         let path = path.into();
         let earlier = self.files.insert(path.clone(), content.into());
         assert!(earlier.is_none(), "invariant: {path} is generated once");
+    }
+
+    /// Adds a file of a project. If there is one of that path, that one stays and the path is a [clash](Self::clash):
+    /// the names in a project can be such that two of its parts would be the same file.
+    pub(crate) fn add_once(&mut self, path: impl Into<String>, content: impl Into<String>) {
+        match self.files.entry(path.into()) {
+            Entry::Occupied(taken) => {
+                self.clash.get_or_insert_with(|| taken.key().clone());
+            }
+            Entry::Vacant(free) => {
+                free.insert(content.into());
+            }
+        }
+    }
+
+    /// The first path that two parts of a project would have written.
+    pub fn clash(&self) -> Option<&str> {
+        self.clash.as_deref()
     }
 
     /// Sets the content of a file.

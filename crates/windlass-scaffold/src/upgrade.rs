@@ -11,7 +11,6 @@ use crate::merge;
 use crate::plan::{self, Change, Plan, ReadError};
 use crate::project::{self, Source};
 use crate::record;
-use crate::render::render;
 use crate::scaffold::{self, Mode, ScaffoldError};
 use crate::tree::Tree;
 use crate::write;
@@ -79,8 +78,8 @@ pub fn upgrade(
     if let Source::Version(version) = &mut after.settings_mut().windlass {
         own.clone_into(version);
     }
-    let rendered = render(&before);
-    let target = render(&after);
+    let rendered = scaffold::rendered(&before)?;
+    let target = scaffold::rendered(&after)?;
     let base = match unedited {
         Some(unedited) => earlier(&rendered, &target, unedited),
         None => record::read(root).unwrap_or(rendered),

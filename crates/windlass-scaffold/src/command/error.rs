@@ -50,6 +50,11 @@ pub enum CommandError {
     ExternalModule { module: String },
     #[error("there is a controller \"{name}\" already: choose another name with --controller-name")]
     ControllerExists { name: ControllerName },
+    #[error(
+        "{kind} {version} has the controller \"{name}\", and one controller is enough for all versions of a kind: add \
+         --controller=false, or give this version one of its own with --controller-name"
+    )]
+    ControllerOfVersion { name: ControllerName, kind: Kind, version: Version },
     #[error("no webhook is named: use --defaulting, --validation or --conversion")]
     NoWebhook,
     #[error("{kind} has a {webhook} webhook already")]

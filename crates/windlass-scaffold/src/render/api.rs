@@ -10,7 +10,7 @@ use crate::template;
 use crate::tree::Tree;
 
 pub(super) fn render(project: &Project, common: &Value, tree: &mut Tree) {
-    tree.add("api/Cargo.toml", template::render("api/cargo.toml.in", common.clone()));
+    tree.add_once("api/Cargo.toml", template::render("api/cargo.toml.in", common.clone()));
     let declared: Vec<&Resource> = project.resources.iter().filter(|resource| resource.api.is_some()).collect();
     for resource in &declared {
         types(project, resource, common, tree);
@@ -23,7 +23,7 @@ pub(super) fn render(project: &Project, common: &Value, tree: &mut Tree) {
     if project.settings().client {
         super::client::render(project, &declared, tree);
     }
-    tree.add("api/src/lib.rs", library(project, &declared));
+    tree.add_once("api/src/lib.rs", library(project, &declared));
 }
 
 /// Each spoke with its hub.
@@ -53,7 +53,7 @@ fn types(project: &Project, resource: &Resource, common: &Value, tree: &mut Tree
         ..common.clone()
     };
     let path = format!("api/src/{}/{}.rs", version_modules(project, resource).join("/"), resource.kind.module());
-    tree.add(path, template::render("api/types.rs", values));
+    tree.add_once(path, template::render("api/types.rs", values));
 }
 
 fn conversion(project: &Project, hub: &Resource, spoke: &Resource, common: &Value, tree: &mut Tree) {
@@ -67,7 +67,7 @@ fn conversion(project: &Project, hub: &Resource, spoke: &Resource, common: &Valu
         ..common.clone()
     };
     let path = format!("api/src/{}/{module}_conversion.rs", version_modules(project, spoke).join("/"));
-    tree.add(path, template::render("webhook/conversion.rs", values));
+    tree.add_once(path, template::render("webhook/conversion.rs", values));
 }
 
 /// The modules of the versions, each with the types of its kinds.
@@ -97,7 +97,7 @@ fn versions(project: &Project, declared: &[&Resource], conversions: &[(&Resource
         for (module, kind) in &kinds {
             let _ = writeln!(text, "pub use {module}::{{{kind}, {kind}Spec, {kind}Status}};");
         }
-        tree.add(format!("api/src/{}.rs", modules.join("/")), text);
+        tree.add_once(format!("api/src/{}.rs", modules.join("/")), text);
         if !group_modules(project, resource).is_empty() {
             groups.push(modules.clone());
         }

@@ -39,7 +39,7 @@ pub(super) fn render(project: &Project, declared: &[&Resource], tree: &mut Tree)
         clients(&mut text, &kinds);
         informers(&mut text, &kinds);
     }
-    tree.add(format!("api/src/{module}.rs"), text);
+    tree.add_once(format!("api/src/{module}.rs"), text);
 }
 
 /// What the functions of a kind are called.

@@ -16,7 +16,7 @@ const ROLES: [(&str, &[&str], &str); 3] = [
 
 pub(super) fn render(project: &Project, common: &Value, tree: &mut Tree) {
     let mut add =
-        |path: &str, name: &str, values: Value| tree.add(format!("config/{path}"), template::render(name, values));
+        |path: &str, name: &str, values: Value| tree.add_once(format!("config/{path}"), template::render(name, values));
     for (path, name) in [
         ("default/kustomization.yaml", "config/default.yaml"),
         ("default/metrics_service.yaml", "config/metrics_service.yaml"),

@@ -24,7 +24,10 @@ pub(super) fn add(
     }
     for (path, names) in children {
         let lines = sorted(names).join(";\npub mod ");
-        tree.add(format!("{root}/{}.rs", path.join("/")), format!("{header}//! {}\n\npub mod {lines};\n", docs(path)));
+        tree.add_once(
+            format!("{root}/{}.rs", path.join("/")),
+            format!("{header}//! {}\n\npub mod {lines};\n", docs(path)),
+        );
     }
 }
 

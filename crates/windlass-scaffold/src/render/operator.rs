@@ -9,8 +9,8 @@ use crate::template;
 use crate::tree::Tree;
 
 pub(super) fn render(project: &Project, common: &Value, tree: &mut Tree) {
-    tree.add("src/main.rs", template::render("operator/main.rs", common.clone()));
-    tree.add("src/lib.rs", template::render("operator/lib.rs", common.clone()));
+    tree.add_once("src/main.rs", template::render("operator/main.rs", common.clone()));
+    tree.add_once("src/lib.rs", template::render("operator/lib.rs", common.clone()));
     controllers(project, common, tree);
     if project.has_webhooks() {
         webhooks(project, common, tree);
@@ -25,7 +25,7 @@ fn controllers(project: &Project, common: &Value, tree: &mut Tree) {
             let mut modules = group_modules(project, resource);
             modules.push(name.module());
             let path = format!("src/controller/{}.rs", modules.join("/"));
-            tree.add(path, reconciler(project, resource, &name, common));
+            tree.add_once(path, reconciler(project, resource, &name, common));
             leaves.push(modules);
         }
     }
@@ -35,7 +35,7 @@ fn controllers(project: &Project, common: &Value, tree: &mut Tree) {
     let mut paths: Vec<String> = leaves.iter().map(|leaf| leaf.join("::")).collect();
     paths.sort_unstable();
     let values = context! { modules => modules::top(&leaves), controllers => paths, ..common.clone() };
-    tree.add("src/controller.rs", template::render("operator/controller.rs", values));
+    tree.add_once("src/controller.rs", template::render("operator/controller.rs", values));
 }
 
 fn reconciler(project: &Project, resource: &Resource, name: &ControllerName, common: &Value) -> String {
@@ -91,7 +91,7 @@ fn webhooks(project: &Project, common: &Value, tree: &mut Tree) {
                 validation => set.validation,
                 ..common.clone()
             };
-            tree.add(format!("src/webhook/{}.rs", modules.join("/")), template::render("webhook/kind.rs", values));
+            tree.add_once(format!("src/webhook/{}.rs", modules.join("/")), template::render("webhook/kind.rs", values));
             leaves.push(modules);
         }
     }
@@ -105,7 +105,7 @@ fn webhooks(project: &Project, common: &Value, tree: &mut Tree) {
         conversion_calls => conversions,
         ..common.clone()
     };
-    tree.add("src/webhook.rs", template::render("webhook/webhook.rs", values));
+    tree.add_once("src/webhook.rs", template::render("webhook/webhook.rs", values));
 }
 
 fn tests(project: &Project, common: &Value, tree: &mut Tree) {
@@ -116,9 +116,7 @@ fn tests(project: &Project, common: &Value, tree: &mut Tree) {
         if resource.controllers().is_empty() {
             continue;
         }
-        let mut parts = group_modules(project, resource);
-        parts.push(resource.kind.module());
-        let name = parts.join("_");
+        let name = test_module(project, resource);
         let path = type_path(project, resource);
         let values = context! {
             kind => resource.kind.as_str(),
@@ -128,12 +126,28 @@ fn tests(project: &Project, common: &Value, tree: &mut Tree) {
             namespaced => api.namespaced,
             ..common.clone()
         };
-        tree.add(format!("tests/it/{name}.rs"), template::render("tests/kind.rs", values));
+        tree.add_once(format!("tests/it/{name}.rs"), template::render("tests/kind.rs", values));
         names.push(name);
     }
     names.sort_unstable();
     let values = context! { tests => names, ..common.clone() };
-    tree.add("tests/it/main.rs", template::render("tests/main.rs", values));
+    tree.add_once("tests/it/main.rs", template::render("tests/main.rs", values));
+}
+
+/// The module of a kind's test: `guestbook`. If controllers work on several versions of a kind, the version with the
+/// controller of the kind's own name has that module, or else the one added first; the others are `guestbook_v2`.
+fn test_module(project: &Project, resource: &Resource) -> String {
+    let mut parts = group_modules(project, resource);
+    parts.push(resource.kind.module());
+    let tested =
+        |other: &&Resource| other.same_kind(resource) && other.api.is_some() && !other.controllers().is_empty();
+    let own_name = |other: &&Resource| other.controllers().contains(&ControllerName::of(&other.kind));
+    let versions = || project.resources.iter().filter(tested);
+    let first = versions().find(own_name).or_else(|| versions().next());
+    if first.is_some_and(|first| first.version != resource.version) {
+        parts.push(resource.version.to_string());
+    }
+    parts.join("_")
 }
 
 /// The head of a method, broken into lines as rustfmt does.

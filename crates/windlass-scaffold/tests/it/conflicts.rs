@@ -237,3 +237,70 @@ fn a_readme_of_the_users_own_is_left_alone() {
         assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), own);
     }
 }
+
+#[test]
+fn a_second_controller_of_a_kind_is_for_another_version() {
+    let dir = Dir::new(&project());
+    dir.create(api("zoo", "v1", "Pet"));
+    let before = dir.files();
+    let v2 = api("zoo", "v2", "Pet");
+    refused(&dir, |project| command::create_api(project, v2.clone()), "Pet v1 has the controller \"pet\"");
+    refused(&dir, |project| command::create_api(project, v2.clone()), "add --controller=false");
+    let name = Some(windlass_scaffold::name::ControllerName::new("pet-v2").unwrap());
+    dir.create(NewApi { controller_name: name.clone(), ..v2.clone() });
+    let both = dir.files();
+    assert!(dir.read("tests/it/pet_v2.rs").contains("v2::Pet"));
+    assert!(dir.read("tests/it/main.rs").contains("mod pet;\nmod pet_v2;"), "{}", dir.read("tests/it/main.rs"));
+    dir.run(|project| command::delete_api(project, &selector("v2", "Pet")));
+    assert_eq!(dir.files(), before);
+    dir.create(NewApi { controller: false, ..v2.clone() });
+    dir.create(NewApi { resource: false, controller_name: name, ..v2 });
+    assert_eq!(dir.files(), both);
+}
+
+#[test]
+fn parts_of_a_project_with_the_same_file_are_refused() {
+    let dir = Dir::new(&project());
+    let create = |new: NewApi| move |project: &mut Project| command::create_api(project, new);
+    let plain = |version: &str, kind: &str| NewApi { controller: false, ..api("zoo", version, kind) };
+    for new in [plain("v1", "Pet"), plain("v2", "Pet"), plain("v1", "PetConversion")] {
+        dir.create(new);
+    }
+    let conversion = command::Webhooks { conversion: true, ..command::Webhooks::default() };
+    let add = |project: &mut Project| command::create_webhook(project, &selector("v2", "Pet"), &conversion);
+    refused(&dir, add, "api/src/v1/pet_conversion.rs would be generated for two parts of this project");
+    dir.run(|project| command::delete_api(project, &selector("v1", "PetConversion")));
+    dir.run(add);
+    refused(&dir, create(plain("v1", "PetConversion")), "api/src/v1/pet_conversion.rs would be generated for two");
+
+    let mut several = project();
+    several.multigroup = true;
+    let dir = Dir::new(&several);
+    dir.create(api("a-b", "v1", "Pet"));
+    refused(&dir, create(api("a", "v1", "BPet")), "tests/it/a_b_pet.rs would be generated for two parts");
+    dir.create(api("web", "v1", "URLMap"));
+    refused(&dir, create(api("web-url", "v1", "Map")), "tests/it/web_url_map.rs would be generated for two parts");
+    // Cargo and the compiler give these files a meaning.
+    for group in ["lib", "bin"] {
+        dir.create(api(group, "v1", "Book"));
+        assert!(dir.path().join(format!("api/src/{group}_group/v1/book.rs")).exists());
+        dir.run(|project| command::delete_api(project, &selector("v1", "Book")));
+    }
+}
+
+#[test]
+fn project_names_leave_room_for_the_names_of_services() {
+    let named = |length: usize| {
+        let mut project = project();
+        project.project_name = windlass_scaffold::name::ProjectName::new("n".repeat(length)).unwrap();
+        project
+    };
+    let root = tempfile::tempdir().unwrap();
+    let error = scaffold::init(root.path(), &named(29), Mode::default()).unwrap_err().to_string();
+    assert!(error.contains("is longer than 28 characters"), "{error}");
+    let dir = Dir::new(&named(28));
+    // A project that has a longer name can be changed.
+    let text = dir.read("PROJECT").replace(&"n".repeat(28), &"n".repeat(40));
+    std::fs::write(dir.path().join("PROJECT"), text).unwrap();
+    assert_eq!(scaffold::open(dir.path()).unwrap(), named(40));
+}

@@ -9,6 +9,7 @@ mod packages;
 mod reversal;
 mod types;
 mod upgrade;
+mod walks;
 
 use std::collections::BTreeMap;
 use std::path::Path;
