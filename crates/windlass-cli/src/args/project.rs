@@ -30,7 +30,7 @@ pub(crate) struct Init {
     /// The domain of the project's API groups
     #[arg(long, default_value = "my.domain")]
     pub domain: Domain,
-    /// The name of the project [default: the name of the directory]
+    /// The name of the project, at most 28 characters [default: the name of the directory]
     #[arg(long, visible_alias = "project-name")]
     pub name: Option<ProjectName>,
     /// Keep the files of each API group in a directory of their own
