@@ -85,7 +85,7 @@ pub struct Edit {
     pub owner: Option<String>,
 }
 
-/// Adds a version of a kind, a controller, or both.
+/// Adds a version of a kind, a controller, or both. A further version of a kind with a conversion is converted too.
 ///
 /// # Errors
 /// If the project cannot have it; nothing is changed then.
@@ -107,6 +107,13 @@ pub fn create_api(project: &mut Project, new: NewApi) -> Result<(), CommandError
     }
     if new.controller {
         add_controller(project, &mut wanted, new.controller_name)?;
+    }
+    if new.resource && !existing.is_some_and(|at| project.resources[at].api.is_some()) {
+        let hub =
+            project.resources.iter_mut().find(|other| other.same_kind(&wanted) && crate::render::has_conversion(other));
+        if let Some(set) = hub.and_then(|hub| hub.webhooks.as_mut()) {
+            set.spoke.push(wanted.version.clone());
+        }
     }
     match existing {
         Some(at) => project.resources[at] = wanted,
@@ -263,7 +270,7 @@ fn add_controller(
     Ok(())
 }
 
-/// Adds webhooks to a kind. Those that it has stay.
+/// Adds webhooks to a kind. Those that it has stay; versions can be added to a conversion.
 ///
 /// # Errors
 /// If the project does not have the kind, or the kind has these webhooks.
@@ -273,11 +280,9 @@ pub fn create_webhook(project: &mut Project, selector: &Selector, new: &Webhooks
     }
     let at = find(project, selector)?;
     let mut set = project.resources[at].webhooks.clone().unwrap_or_default();
-    for (wanted, existing, name) in [
-        (new.defaulting, set.defaulting, "defaulting"),
-        (new.validation, set.validation, "validation"),
-        (new.conversion, set.conversion, "conversion"),
-    ] {
+    for (wanted, existing, name) in
+        [(new.defaulting, set.defaulting, "defaulting"), (new.validation, set.validation, "validation")]
+    {
         if wanted && existing {
             return Err(CommandError::WebhookExists { kind: selector.kind.clone(), webhook: name });
         }
@@ -285,7 +290,8 @@ pub fn create_webhook(project: &mut Project, selector: &Selector, new: &Webhooks
     set.defaulting |= new.defaulting;
     set.validation |= new.validation;
     if new.conversion {
-        set.spoke = spokes(project, at, new)?;
+        let added = spokes(project, at, &set.spoke, new)?;
+        set.spoke.extend(added);
         set.conversion = true;
     }
     project.resources[at].webhooks = Some(set);
@@ -298,11 +304,13 @@ fn group_option(project: &Project, resource: &Resource) -> String {
     group.map(|group| format!(" --group {group}")).unwrap_or_default()
 }
 
-fn spokes(project: &Project, hub: usize, new: &Webhooks) -> Result<Vec<Version>, CommandError> {
+/// The versions that a conversion gets, beside those that it has.
+fn spokes(project: &Project, hub: usize, existing: &[Version], new: &Webhooks) -> Result<Vec<Version>, CommandError> {
     let hub = &project.resources[hub];
     let kind = || hub.kind.clone();
     let versions = project.versions_of(hub);
-    if let Some(other) = versions.iter().find(|other| crate::render::has_conversion(other)) {
+    let is_other_hub = |other: &&&Resource| other.version != hub.version && crate::render::has_conversion(other);
+    if let Some(other) = versions.iter().find(is_other_hub) {
         let group = group_option(project, other);
         return Err(CommandError::OtherHub { kind: kind(), hub: other.version.clone(), group });
     }
@@ -311,26 +319,42 @@ fn spokes(project: &Project, hub: usize, new: &Webhooks) -> Result<Vec<Version>,
     if let Some(unknown) = new.spokes.iter().find(|version| !others.contains(version)) {
         return Err(CommandError::NoSuchVersion { kind: kind(), version: unknown.clone() });
     }
-    let spokes = if new.spokes.is_empty() { others } else { new.spokes.clone() };
-    if spokes.is_empty() { Err(CommandError::OneVersion { kind: kind() }) } else { Ok(spokes) }
+    if others.is_empty() {
+        return Err(CommandError::OneVersion { kind: kind() });
+    }
+    let mut added: Vec<Version> = Vec::new();
+    for version in if new.spokes.is_empty() { &others } else { &new.spokes } {
+        if !existing.contains(version) && !added.contains(version) {
+            added.push(version.clone());
+        }
+    }
+    if added.is_empty() {
+        let (kind, hub) = (kind(), hub.version.clone());
+        return Err(CommandError::ConversionExists { kind, hub });
+    }
+    Ok(added)
 }
 
-/// Takes away a version of a kind with everything that is generated for it.
+/// Takes away a version of a kind with everything that is generated for it, also its conversion if that leaves others.
 ///
 /// # Errors
-/// If the project does not have it, or another version is converted to it.
+/// If the project does not have it, or it is needed for a conversion.
 pub fn delete_api(project: &mut Project, selector: &Selector) -> Result<(), CommandError> {
     let at = find(project, selector)?;
     let gone = &project.resources[at];
-    let conversion = project.resources.iter().find(|other| {
-        other.same_kind(gone)
-            && other.webhooks.as_ref().is_some_and(|set| {
-                set.conversion && (other.version == gone.version || set.spoke.contains(&gone.version))
-            })
-    });
-    if let Some(hub) = conversion {
-        let group = group_option(project, hub);
-        return Err(CommandError::Converted { kind: gone.kind.clone(), hub: hub.version.clone(), group });
+    let mut conversion = None;
+    for (place, other) in project.resources.iter().enumerate().filter(|(_, other)| other.same_kind(gone)) {
+        let Some(set) = other.webhooks.as_ref().filter(|set| set.conversion) else { continue };
+        let is_spoke = set.spoke.contains(&gone.version);
+        if other.version == gone.version || (is_spoke && set.spoke.len() == 1) {
+            let group = group_option(project, other);
+            return Err(CommandError::Converted { kind: gone.kind.clone(), hub: other.version.clone(), group });
+        }
+        conversion = is_spoke.then_some(place).or(conversion);
+    }
+    let version = gone.version.clone();
+    if let Some(set) = conversion.and_then(|place| project.resources[place].webhooks.as_mut()) {
+        set.spoke.retain(|spoke| *spoke != version);
     }
     project.resources.remove(at);
     Ok(())

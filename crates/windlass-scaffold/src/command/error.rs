@@ -59,6 +59,8 @@ pub enum CommandError {
     NoWebhook,
     #[error("{kind} has a {webhook} webhook already")]
     WebhookExists { kind: Kind, webhook: &'static str },
+    #[error("{kind} has a conversion with the hub {hub} already, and these versions are part of it")]
+    ConversionExists { kind: Kind, hub: Version },
     #[error("{kind} has {webhook} webhook")]
     WebhookMissing { kind: Kind, webhook: &'static str },
     #[error(

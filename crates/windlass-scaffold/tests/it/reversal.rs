@@ -193,3 +193,48 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn versions_join_a_conversion_and_leave_it() {
+    let dir = Dir::new(&project());
+    let plain = |version: &str| super::NewApi { controller: false, ..api("zoo", version, "Pet") };
+    for version in ["v1beta1", "v1", "v1alpha1"] {
+        dir.create(plain(version));
+    }
+    let conversion = |spokes: &[&str]| Webhooks {
+        conversion: true,
+        spokes: spokes.iter().map(|version| super::Version::new(*version).unwrap()).collect(),
+        ..Webhooks::default()
+    };
+    let hub = selector("v1beta1", "Pet");
+    dir.webhook(&hub, &conversion(&["v1", "v1"]));
+    dir.edit("api/src/v1/pet_conversion.rs", "        Ok(hub::Pet {", "        // Mine.\n        Ok(hub::Pet {");
+    dir.edit("src/webhook.rs", "    webhooks = webhooks.conv", "    // Mine.\n    webhooks = webhooks.conv");
+    dir.webhook(&hub, &conversion(&["v1alpha1"]));
+    assert!(dir.path().join("api/src/v1alpha1/pet_conversion.rs").exists());
+    let again = |spokes: &[&str]| {
+        let new = conversion(spokes);
+        let create = |project: &mut _| command::create_webhook(project, &hub, &new);
+        scaffold::change(dir.path(), Mode::default(), create).unwrap_err().to_string()
+    };
+    for spokes in [&[][..], &["v1alpha1"]] {
+        assert!(again(spokes).contains("Pet has a conversion with the hub v1beta1 already"));
+    }
+    let before = dir.files();
+    // A version that comes later is converted from the beginning.
+    dir.create(plain("v2"));
+    assert!(dir.read("api/src/v2/pet_conversion.rs").contains("use crate::v1beta1::pet as hub;"));
+    let webhook = dir.read("src/webhook.rs");
+    let calls = ["v1", "v1alpha1", "v2"].map(|version| {
+        webhook.find(&format!("conversion.spoke::<shop_api::{version}::Pet>()")).unwrap_or_else(|| panic!("{webhook}"))
+    });
+    assert!(calls.is_sorted() && webhook.contains("// Mine."), "{webhook}");
+    dir.run(|project| command::delete_api(project, &selector("v2", "Pet")));
+    assert_eq!(dir.files(), before);
+    dir.run(|project| command::delete_api(project, &selector("v1alpha1", "Pet")));
+    assert!(dir.read("api/src/v1/pet_conversion.rs").contains("// Mine."));
+    assert!(!dir.read("src/webhook.rs").contains("v1alpha1"));
+    let last = |project: &mut _| command::delete_api(project, &selector("v1", "Pet"));
+    let error = scaffold::change(dir.path(), Mode::default(), last).unwrap_err().to_string();
+    assert!(error.contains("--version v1beta1 --conversion` first"), "{error}");
+}
