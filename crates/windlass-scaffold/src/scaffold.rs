@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::command::CommandError;
-use crate::plan::{Conflict, Plan, ReadError};
+use crate::plan::{Change, Conflict, Plan, ReadError};
 use crate::project::{FILE, Project, ProjectError};
 use crate::record;
 use crate::render::render;
@@ -87,7 +87,7 @@ pub(crate) fn open_locked(root: &Path) -> Result<Project, ScaffoldError> {
     }
 }
 
-/// Checks that a directory has no project.
+/// Checks that a directory has no project. One whose `init` was interrupted can be initialized again.
 ///
 /// # Errors
 /// If it has one, or is no directory.
@@ -95,18 +95,23 @@ pub fn ensure_new(root: &Path) -> Result<(), ScaffoldError> {
     if root.exists() && !root.is_dir() {
         return Err(ScaffoldError::NotADirectory { path: root.display().to_string() });
     }
-    if root.join(FILE).exists() {
+    if root.join(FILE).exists() && !write::is_decided(root) {
         return Err(ScaffoldError::ProjectExists { path: root.display().to_string() });
     }
     Ok(())
 }
 
-/// Writes a new project.
+/// Writes a new project. If an earlier process was ended while it wrote the same project, the rest is written.
 ///
 /// # Errors
 /// If there is one, or if files are in its way.
 pub fn init(root: &Path, project: &Project, mode: Mode) -> Result<Plan, ScaffoldError> {
     let _lock = write::lock(root)?;
+    if root.is_dir() && write::finish(root)? && crate::plan::read(root, FILE)? == Some(project.to_text()) {
+        let created =
+            |(path, text): (&str, &str)| Change { path: path.to_owned(), before: None, after: Some(text.to_owned()) };
+        return Ok(Plan { changes: rendered(project)?.iter().map(created).collect(), conflicts: Vec::new() });
+    }
     ensure_new(root)?;
     project.project_name.check_new().map_err(CommandError::Name)?;
     carry_out(root, &Tree::default(), &rendered(project)?, mode)

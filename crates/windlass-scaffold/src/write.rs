@@ -80,12 +80,15 @@ pub(crate) fn write_locked(root: &Path, plan: &Plan) -> Result<(), WriteError> {
         }
     }
     staged?;
-    finish(root)
+    finish(root).map(|_| ())
 }
 
 /// Finishes what an earlier process was ended in, and clears what it had not decided yet. For a caller that has the
 /// [`lock`].
-pub(crate) fn finish(root: &Path) -> Result<(), WriteError> {
+///
+/// Returns whether there was something to finish.
+pub(crate) fn finish(root: &Path) -> Result<bool, WriteError> {
+    let decided = is_decided(root);
     let stage = root.join(STAGE);
     let list = stage.join(LIST);
     match fs::read(&list) {
@@ -103,8 +106,13 @@ pub(crate) fn finish(root: &Path) -> Result<(), WriteError> {
     }
     match fs::remove_dir_all(&stage) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &stage)(error)),
-        _ => Ok(()),
+        _ => Ok(decided),
     }
+}
+
+/// Whether an earlier process was ended in the middle of a change that is to be finished.
+pub(crate) fn is_decided(root: &Path) -> bool {
+    root.join(STAGE).join(LIST).exists()
 }
 
 fn stage(root: &Path, plan: &Plan) -> Result<(), WriteError> {

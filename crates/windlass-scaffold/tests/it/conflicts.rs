@@ -304,3 +304,35 @@ fn project_names_leave_room_for_the_names_of_services() {
     std::fs::write(dir.path().join("PROJECT"), text).unwrap();
     assert_eq!(scaffold::open(dir.path()).unwrap(), named(40));
 }
+
+#[test]
+fn an_interrupted_init_is_completed_by_the_next() {
+    let whole = Dir::new(&project()).files();
+    let dir = Dir::new(&project());
+    let interrupt = |done: &[&str]| {
+        let stage = dir.path().join(".windlass-changes");
+        std::fs::create_dir(&stage).unwrap();
+        let mut moves = Vec::new();
+        for (number, (path, text)) in whole.iter().enumerate() {
+            if !done.contains(&path.as_str()) {
+                std::fs::remove_file(dir.path().join(path)).unwrap();
+                std::fs::write(stage.join(number.to_string()), text).unwrap();
+            }
+            moves.push(serde_json::json!({"path": path, "from": number.to_string(), "executable": false}));
+        }
+        std::fs::write(stage.join("list.json"), serde_json::to_vec(&moves).unwrap()).unwrap();
+    };
+    for done in [&["Cargo.toml"][..], &["Cargo.toml", "PROJECT"]] {
+        interrupt(done);
+        scaffold::ensure_new(dir.path()).unwrap();
+        let plan = scaffold::init(dir.path(), &project(), Mode::default()).unwrap();
+        assert_eq!(plan.changes.len() + 1, whole.len());
+        assert_eq!(dir.files(), whole);
+    }
+    interrupt(&["PROJECT"]);
+    let mut other = project();
+    other.namespaced = true;
+    let error = scaffold::init(dir.path(), &other, Mode::default()).unwrap_err().to_string();
+    assert!(error.contains("has a project already"), "{error}");
+    assert_eq!(dir.files(), whole);
+}
