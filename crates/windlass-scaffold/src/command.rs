@@ -108,7 +108,7 @@ pub fn create_api(project: &mut Project, new: NewApi) -> Result<(), CommandError
     if new.controller {
         add_controller(project, &mut wanted, new.controller_name)?;
     }
-    if new.resource && !existing.is_some_and(|at| project.resources[at].api.is_some()) {
+    if new.resource {
         let hub =
             project.resources.iter_mut().find(|other| other.same_kind(&wanted) && crate::render::has_conversion(other));
         if let Some(set) = hub.and_then(|hub| hub.webhooks.as_mut()) {

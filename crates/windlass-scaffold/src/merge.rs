@@ -12,12 +12,48 @@ use std::path::Path;
 
 /// The merged file; `None` if the changes contradict each other.
 pub(crate) fn merge(path: &str, base: &str, target: &str, disk: &str) -> Option<String> {
-    if Path::new(path).extension().is_some_and(|extension| extension == "rs")
-        && let Some(result) = rust::merge(base, target, disk)
-    {
-        return result.ok();
+    if Path::new(path).extension().is_none_or(|extension| extension != "rs") {
+        return diffy::merge(base, disk, target).ok();
     }
-    diffy::merge(base, disk, target).ok()
+    // Comments have no meaning in Rust, but those at the top name the license.
+    let [(base_head, base), (target_head, target), (disk_head, disk)] = [base, target, disk].map(split_head);
+    let head = merge_heads(base_head, target_head, disk_head);
+    let rest = if base == target {
+        disk.to_owned()
+    } else if let Some(result) = rust::merge(base, target, disk) {
+        result.ok()?
+    } else {
+        diffy::merge(base, disk, target).ok()?
+    };
+    Some(head + &rest)
+}
+
+/// The comment at the top of a Rust file, before its documentation, and the rest.
+fn split_head(text: &str) -> (&str, &str) {
+    let is_comment = |line: &&str| {
+        let is_doc = line.starts_with("///") || line.starts_with("//!");
+        line.trim().is_empty() || (line.starts_with("//") && !is_doc)
+    };
+    let length = text.split_inclusive('\n').take_while(is_comment).map(str::len).sum();
+    text.split_at(length)
+}
+
+/// Lines of the user's own stay, and all of them do if the generated ones are no longer there.
+fn merge_heads(base: &str, target: &str, disk: &str) -> String {
+    if base.is_empty() || base == disk {
+        return format!("{target}{}", if base.is_empty() { disk } else { "" });
+    }
+    let generated: Vec<&str> = base.lines().filter(|line| !line.is_empty()).collect();
+    if base == target || !generated.iter().all(|line| disk.lines().any(|other| other == *line)) {
+        return disk.to_owned();
+    }
+    let mut new = Some(target.trim_end());
+    let mut head = String::new();
+    for line in disk.lines() {
+        let line = if generated.contains(&line) { new.take().filter(|new| !new.is_empty()) } else { Some(line) };
+        head.extend(line.into_iter().flat_map(|line| [line, "\n"]));
+    }
+    head
 }
 
 /// Merges what a newer version of the scaffold changes, which may be any line of a file. Fails with the merged file in

@@ -158,8 +158,8 @@ fn decide(path: &str, base: Option<&str>, target: Option<&str>, disk: Option<&st
     // Text for people is the user's as soon as they have edited it: not worth refusing a command.
     let is_prose = Path::new(path).extension().is_some_and(|extension| extension == "md");
     match (base, target, disk) {
-        // A license that the user has chosen or completed is theirs.
-        (_, _, Some(_)) if path == crate::render::LICENSE => Decision::Leave,
+        // A license that was there before is the user's.
+        (None, _, Some(_)) if path == crate::render::LICENSE => Decision::Leave,
         (Some(_), Some(_), None) if is_prose => Decision::Leave,
         (Some(_), None, _) => Decision::Conflict("has changes of yours and would be removed"),
         (_, _, None) => Decision::Conflict("was removed by you and would be changed"),

@@ -336,3 +336,38 @@ fn an_interrupted_init_is_completed_by_the_next() {
     assert!(error.contains("has a project already"), "{error}");
     assert_eq!(dir.files(), whole);
 }
+
+#[test]
+fn an_edited_license_is_not_replaced() {
+    use windlass_scaffold::project::License;
+    let mut licensed = project();
+    licensed.settings_mut().license = License::Apache2;
+    let dir = Dir::new(&licensed);
+    dir.create(api("shop", "v1", "Widget"));
+    dir.edit("src/main.rs", "    let options = Options::parse();", "    // Mine.\n    let options = Options::parse();");
+    dir.edit(
+        "src/lib.rs",
+        "// SPDX-License-Identifier: Apache-2.0\n",
+        "// Mine.\n// SPDX-License-Identifier: Apache-2.0\n",
+    );
+    let license = |license: License| {
+        move |project: &mut Project| {
+            command::edit(project, command::Edit { license: Some(license), ..command::Edit::default() })
+        }
+    };
+    let text = dir.read("LICENSE");
+    std::fs::write(dir.path().join("LICENSE"), format!("Mine.\n{text}")).unwrap();
+    refused(&dir, license(License::Mit), "LICENSE has changes of yours at the same place");
+    refused(&dir, license(License::None), "LICENSE has changes of yours and would be removed");
+    std::fs::write(dir.path().join("LICENSE"), text).unwrap();
+    dir.run(license(License::Mit));
+    assert!(dir.read("LICENSE").starts_with("MIT License"), "{}", dir.read("LICENSE"));
+    let main = dir.read("src/main.rs");
+    assert!(main.starts_with("// SPDX-License-Identifier: MIT\n\n//!") && main.contains("// Mine."), "{main}");
+    let lib = dir.read("src/lib.rs");
+    assert!(lib.starts_with("// Mine.\n// SPDX-License-Identifier: MIT\n"), "{lib}");
+    dir.run(license(License::None));
+    assert!(dir.read("src/main.rs").starts_with("//!"));
+    dir.run(license(License::Apache2));
+    assert!(dir.read("src/main.rs").starts_with("// SPDX-License-Identifier: Apache-2.0\n\n//!"));
+}
