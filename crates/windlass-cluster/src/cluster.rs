@@ -51,7 +51,7 @@ pub struct ClusterBuilder {
     data_dir: Option<PathBuf>,
     listen: Option<SocketAddr>,
     controllers: Controllers,
-    default_storage_class: bool,
+    default_storage_class: Option<bool>,
     nodes: u32,
 }
 
@@ -74,10 +74,10 @@ impl ClusterBuilder {
         self
     }
 
-    /// Creates the default StorageClass `standard`, whose claims get a volume on the node of their first pod; off unless
-    /// set.
+    /// Creates the default StorageClass `standard`, whose claims get a volume on the node of their first pod, or does
+    /// not. Unless set, it is there if there are [nodes](Self::nodes).
     pub fn default_storage_class(mut self, present: bool) -> Self {
-        self.default_storage_class = present;
+        self.default_storage_class = Some(present);
         self
     }
 
@@ -125,7 +125,7 @@ impl ClusterBuilder {
         let kept = Kept { data, token_key: Arc::new(token_key), authority };
         let enabled = Enabled {
             controllers: self.controllers,
-            default_storage_class: self.default_storage_class,
+            default_storage_class: self.default_storage_class.unwrap_or(self.nodes > 0),
             nodes: self.nodes,
         };
         Cluster::launch(opened, self.listen, enabled, kept).await

@@ -56,6 +56,7 @@ use windlass_node::Agent;
 use windlass_scheduler::Scheduler;
 use windlass_server::Server;
 
+use crate::usage;
 use inventory::Inventory;
 pub(crate) use policy_status::Check;
 
@@ -337,7 +338,12 @@ impl Running {
         if controllers.enabled.is_empty() && setup.nodes == 0 {
             return Ok(Self { shutdown: CancellationToken::new(), task: None });
         }
-        Ok(Self::run(assemble(controllers, setup)?, server))
+        let has_nodes = setup.nodes > 0;
+        let manager = assemble(controllers, setup)?;
+        if has_nodes {
+            usage::serve(server, manager.lister(), manager.lister());
+        }
+        Ok(Self::run(manager, server))
     }
 
     fn run(manager: Manager, server: &Server) -> Self {

@@ -32,6 +32,7 @@ mod cluster;
 mod controllers;
 mod kubeconfig;
 mod nodes;
+mod usage;
 
 pub use cluster::{Cluster, ClusterBuilder, ClusterError};
 pub use controllers::{BuiltIn, Controllers, UnknownController};

@@ -16,5 +16,6 @@ mod services;
 mod simulated_nodes;
 mod stateful_sets;
 mod stopping;
+mod usage;
 mod volumes;
 mod workloads;

@@ -1,0 +1,228 @@
+//! `metrics.k8s.io/v1beta1`: what pods and nodes use, as `kubectl top` and autoscalers read it.
+//!
+//! Simulated containers use what an annotation of their pod says, and little without one. A pod has metrics while its
+//! containers run, as with metrics-server.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::{Timestamp, Unit};
+use serde_json::{Value, json};
+use windlass::ObjectKey;
+use windlass::cache::Lister;
+use windlass_server::validation::quantity::Quantity;
+use windlass_server::{Computed, Server};
+
+const API_VERSION: &str = "metrics.k8s.io/v1beta1";
+/// The annotations that kwok's examples use.
+const CPU: &str = "kwok.x-k8s.io/usage-cpu";
+const MEMORY: &str = "kwok.x-k8s.io/usage-memory";
+/// What a container uses without annotations: kwok's defaults.
+const LITTLE_CPU: &str = "1m";
+const LITTLE_MEMORY: &str = "1Mi";
+/// Over how long usage is averaged, as metrics-server reports it.
+const WINDOW: &str = "30s";
+
+/// Serves the metrics of the pods and nodes in these caches.
+pub(crate) fn serve(server: &Server, pods: Lister<Pod>, nodes: Lister<Node>) {
+    let usage = json!({"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}});
+    let container = json!({"type": "object", "properties": {"name": {"type": "string"}, "usage": usage}});
+    let of_pods = json!({"containers": {"type": "array", "items": container}});
+    let of_nodes = json!({"usage": usage});
+    server.add_computed(&definition("nodes", "NodeMetrics", "Cluster", of_nodes), Nodes { pods: pods.clone(), nodes });
+    server.add_computed(&definition("pods", "PodMetrics", "Namespaced", of_pods), Pods(pods));
+}
+
+fn definition(plural: &str, kind: &str, scope: &str, mut properties: Value) -> Value {
+    properties["timestamp"] = json!({"type": "string", "format": "date-time"});
+    properties["window"] = json!({"type": "string"});
+    json!({
+        "metadata": {"name": format!("{plural}.metrics.k8s.io")},
+        "spec": {
+            "group": "metrics.k8s.io", "scope": scope,
+            "names": {"plural": plural, "singular": plural.trim_end_matches('s'), "kind": kind, "listKind": format!("{kind}List")},
+            "versions": [{
+                "name": "v1beta1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+            }],
+        },
+    })
+}
+
+struct Pods(Lister<Pod>);
+
+impl Computed for Pods {
+    fn list(&self, namespace: Option<&str>) -> Vec<Value> {
+        let mut pods = match namespace {
+            Some(namespace) => self.0.in_namespace(namespace),
+            None => self.0.list(),
+        };
+        pods.sort_by_cached_key(|pod| ObjectKey::of(&**pod));
+        let now = Timestamp::now();
+        pods.iter().filter_map(|pod| pod_metrics(pod, now)).collect()
+    }
+
+    fn get(&self, namespace: &str, name: &str) -> Option<Value> {
+        pod_metrics(&*self.0.get(&ObjectKey::new(namespace, name))?, Timestamp::now())
+    }
+}
+
+struct Nodes {
+    pods: Lister<Pod>,
+    nodes: Lister<Node>,
+}
+
+impl Computed for Nodes {
+    fn list(&self, _namespace: Option<&str>) -> Vec<Value> {
+        let mut used: HashMap<String, Usage> = HashMap::new();
+        for pod in self.pods.list() {
+            let Some(node) = node_of(&pod) else { continue };
+            used.entry(node.to_owned()).or_default().add(&usage_of(&pod));
+        }
+        let mut nodes = self.nodes.list();
+        nodes.sort_by_cached_key(|node| node.metadata.name.clone());
+        let now = Timestamp::now();
+        nodes.iter().map(|node| node_metrics(node, &used.remove(name_of(node)).unwrap_or_default(), now)).collect()
+    }
+
+    fn get(&self, _namespace: &str, name: &str) -> Option<Value> {
+        let node = self.nodes.get(&ObjectKey::cluster(name))?;
+        let mut used = Usage::default();
+        for pod in self.pods.list().iter().filter(|pod| node_of(pod) == Some(name)) {
+            used.add(&usage_of(pod));
+        }
+        Some(node_metrics(&node, &used, Timestamp::now()))
+    }
+}
+
+fn name_of(node: &Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// What something uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Usage {
+    cpu: Quantity,
+    memory: Quantity,
+}
+
+impl Default for Usage {
+    fn default() -> Self {
+        Self { cpu: Quantity::ZERO, memory: Quantity::ZERO }
+    }
+}
+
+impl Usage {
+    fn add(&mut self, other: &Self) {
+        *self = Self { cpu: self.cpu.plus(&other.cpu), memory: self.memory.plus(&other.memory) };
+    }
+
+    fn to_value(self) -> Value {
+        json!({"cpu": self.cpu.to_string(), "memory": self.memory.to_string()})
+    }
+}
+
+/// What each container of a pod uses.
+fn usage_per_container(pod: &Pod) -> Usage {
+    let said = |annotation: &str, otherwise: &str| {
+        let text = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(annotation));
+        let said = text.and_then(|text| Quantity::parse(text)).filter(|said| said.sign() >= 0);
+        said.or_else(|| Quantity::parse(otherwise)).unwrap_or(Quantity::ZERO)
+    };
+    Usage { cpu: said(CPU, LITTLE_CPU), memory: said(MEMORY, LITTLE_MEMORY) }
+}
+
+/// The names of the containers that run, sidecars among them.
+fn running(pod: &Pod) -> Vec<&str> {
+    let Some(status) = &pod.status else { return Vec::new() };
+    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let running = all.filter(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()));
+    running.map(|status| status.name.as_str()).collect()
+}
+
+fn usage_of(pod: &Pod) -> Usage {
+    let (each, mut all) = (usage_per_container(pod), Usage::default());
+    for _ in running(pod) {
+        all.add(&each);
+    }
+    all
+}
+
+fn pod_metrics(pod: &Pod, now: Timestamp) -> Option<Value> {
+    let usage = usage_per_container(pod);
+    let containers: Vec<Value> =
+        running(pod).iter().map(|name| json!({"name": name, "usage": usage.to_value()})).collect();
+    if containers.is_empty() {
+        return None;
+    }
+    let mut metadata = json!({"name": pod.metadata.name, "namespace": pod.metadata.namespace});
+    if let Some(labels) = &pod.metadata.labels {
+        metadata["labels"] = json!(labels);
+    }
+    Some(object("PodMetrics", metadata, "containers", &containers.into(), now))
+}
+
+fn node_metrics(node: &Node, used: &Usage, now: Timestamp) -> Value {
+    let mut metadata = json!({"name": node.metadata.name});
+    if let Some(labels) = &node.metadata.labels {
+        metadata["labels"] = json!(labels);
+    }
+    object("NodeMetrics", metadata, "usage", &used.to_value(), now)
+}
+
+fn object(kind: &str, mut metadata: Value, field: &str, content: &Value, now: Timestamp) -> Value {
+    let now = now.round(Unit::Second).unwrap_or(now).to_string();
+    metadata["creationTimestamp"] = now.as_str().into();
+    json!({
+        "kind": kind, "apiVersion": API_VERSION, "metadata": metadata,
+        "timestamp": now, "window": WINDOW, field: content,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(annotations: &Value, phase: &Value) -> Pod {
+        let statuses: Vec<Value> = ["web", "log"]
+            .map(|name| json!({"name": name, "image": "x", "imageID": "", "ready": true, "restartCount": 0, "state": phase}))
+            .to_vec();
+        serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "shop", "annotations": annotations, "labels": {"app": "web"}},
+            "spec": {"nodeName": "a", "containers": []},
+            "status": {"containerStatuses": statuses},
+        }))
+        .expect("a pod")
+    }
+
+    #[test]
+    fn running_containers_use_what_annotations_say() {
+        let running = json!({"running": {}});
+        let pod = pod(&json!({CPU: "0.25", MEMORY: "64Mi"}), &running);
+        let metrics = pod_metrics(&pod, Timestamp::UNIX_EPOCH).expect("metrics");
+        let usage = json!({"cpu": "250m", "memory": "64Mi"});
+        assert_eq!(metrics["containers"], json!([{"name": "web", "usage": usage}, {"name": "log", "usage": usage}]));
+        assert_eq!(
+            (&metrics["timestamp"], &metrics["metadata"]["labels"]["app"]),
+            (&json!("1970-01-01T00:00:00Z"), &json!("web"))
+        );
+        assert_eq!(usage_of(&pod).to_value(), json!({"cpu": "500m", "memory": "128Mi"}));
+    }
+
+    #[test]
+    fn bad_annotations_count_as_none() {
+        let pod = pod(&json!({CPU: "much", MEMORY: "-1Gi"}), &json!({"running": {}}));
+        assert_eq!(usage_per_container(&pod).to_value(), json!({"cpu": "1m", "memory": "1Mi"}));
+    }
+
+    #[test]
+    fn pods_that_do_not_run_have_no_metrics() {
+        let pod = pod(&json!({}), &json!({"waiting": {"reason": "ContainerCreating"}}));
+        assert_eq!(pod_metrics(&pod, Timestamp::UNIX_EPOCH), None);
+        assert_eq!(usage_of(&pod), Usage::default());
+    }
+}
