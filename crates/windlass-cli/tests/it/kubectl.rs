@@ -8,6 +8,7 @@ mod look;
 mod pets;
 mod seeds;
 mod watch;
+mod workloads;
 
 use std::io::Write as _;
 use std::path::PathBuf;
