@@ -108,12 +108,14 @@ impl InformerFactory {
     ///
     /// ```
     /// # fn example(manager: &windlass::Manager) {
+    /// use std::sync::Arc;
+    ///
     /// use k8s_openapi::api::core::v1::Node;
     /// use windlass::informer::{Handler, InformerFactory};
     ///
     /// let factory = InformerFactory::over(manager.client().caches().clone());
     /// let nodes = factory.informer::<Node>();
-    /// nodes.add_handler(Handler::new().added(|node, _| println!("{:?}", node.metadata.name))).forever();
+    /// nodes.add_handler(Handler::new().added(|node: Arc<Node>, _| println!("{:?}", node.metadata.name))).forever();
     /// # }
     /// ```
     pub fn over(caches: Caches) -> Self {
