@@ -37,7 +37,7 @@ pub(crate) struct Budget {
     pub(crate) disrupted: Vec<String>,
 }
 
-/// Everything that decisions depend on. See the [module](self).
+/// Everything that decisions depend on.
 #[derive(Debug, Default)]
 pub struct Cluster {
     pub(crate) nodes: Vec<NodeInfo>,
