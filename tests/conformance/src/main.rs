@@ -1,7 +1,7 @@
 //! The conformance ratchet: what passes keeps passing.
 //!
 //! `shared/conformance`, beside this repository, holds transcripts of a real control plane and a tool that replays
-//! them. For each [profile](profile) this program starts our server, replays every scenario, and fails when one fails
+//! them. For each [profile] this program starts our server, replays every scenario, and fails when one fails
 //! that the profile's list has. `--update` adds what passes now. A list only grows: a name that was listed once, in any
 //! commit, and is still a scenario must be listed.
 #![allow(clippy::print_stdout)]
