@@ -1,7 +1,7 @@
 //! The life of one pod on its node, as pure functions: what to do next, and what its status is.
 //!
-//! [`PodLife`] is the state machine, [`status`](status::status) what the API is told of it. Neither looks at a clock nor does I/O:
-//! the time is an argument, what happened is [observed](PodLife::observe), and what to do is [returned](PodLife::decide).
+//! [`PodLife`] is the state machine, and [`status`](status::status) makes a pod's `status` of it. Both are pure: the time is
+//! an argument, [`observe`](PodLife::observe) takes in what happened, and [`decide`](PodLife::decide) returns what to do.
 
 pub(crate) mod admission;
 pub(crate) mod backoff;

@@ -18,7 +18,7 @@ pub(crate) enum Outcome {
     Preempt { slot: Slot, victims: Vec<Arc<PodInfo>> },
     /// The pod may not preempt others.
     NotEligible(&'static str),
-    /// There is nobody whose going would help.
+    /// Evicting pods would not make room on any node; the message says why.
     NoCandidates(String),
 }
 

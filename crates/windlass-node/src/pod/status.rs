@@ -1,4 +1,4 @@
-//! What the API is told about a pod: phase, conditions and the statuses of its containers, in the kubelet's words.
+//! The `status` of a pod: phase, conditions and the statuses of its containers, in the kubelet's words.
 //! Mirrors `pkg/kubelet/kubelet_pods.go` and `pkg/kubelet/status/generate.go`.
 
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Who has to go.
+//! Preemption: which pods are evicted to make room for one of a higher priority.
 
 use windlass::json;
 use windlass::serde_json::{Value, from_value};

@@ -72,9 +72,9 @@ pub(super) fn next_step(volume: &PersistentVolume, claim: Option<&PersistentVolu
 pub(super) enum Deletion {
     /// There is nothing but the object.
     Object,
-    /// Somebody else does it.
+    /// An external provisioner deletes it.
     External,
-    /// Nobody can.
+    /// It cannot be deleted, for this reason.
     Impossible(String),
 }
 
