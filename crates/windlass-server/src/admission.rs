@@ -3,16 +3,18 @@
 //! Runs inside the registry's retry loop, in upstream's order:
 //!
 //! ```text
-//! namespace life cycle ▸ limit ranges ▸ defaults a cluster decides ▸ mutating policies ▸ mutating webhooks
+//! namespace life cycle ▸ limit ranges ▸ accounts ▸ nodes ▸ defaults a cluster decides ▸ mutating policies ▸ mutating webhooks
 //!     (again if needed) ▸ the registry prepares and validates ▸ limit ranges ▸ classes ▸ validating policies
 //!     ▸ validating webhooks ▸ quotas ▸ store
 //! ```
 //!
 //! Where no webhook is registered and no policy is in effect, their part is two atomic loads; where a
-//! namespace has no limit range and no quota, theirs is a look into a map.
+//! namespace has no limit range and no quota, theirs is a look into a map. [`AdmissionPlugins`] says which of the
+//! built-in ones run.
 
 mod authorizer;
 mod certificates;
+mod classes;
 mod conditions;
 mod defaults;
 mod dispatch;
@@ -20,14 +22,18 @@ pub(crate) mod expression;
 mod limit_range;
 pub(crate) mod marks;
 mod matching;
+mod node_restriction;
+mod plugins;
 pub(crate) mod policy;
 mod priority;
 pub(crate) mod quota;
 mod request;
 mod review;
 mod runtime_class;
+mod service_account;
 mod webhook;
 
+pub use plugins::{AdmissionPlugin, AdmissionPlugins, UnknownPlugin};
 pub(crate) use request::Act;
 pub(crate) use webhook::{Webhooks, follow};
 
@@ -40,6 +46,7 @@ use dispatch::Mutation;
 use request::Request;
 
 use crate::api::Api;
+use crate::bootstrap;
 use crate::catalog::Served;
 use crate::codec::peek::{self, Raw};
 use crate::object;
@@ -57,15 +64,34 @@ pub(crate) async fn mutate_create(
     object: &mut Value,
     options: &WriteOptions,
 ) -> Result<(), Status> {
-    namespace_exists(context, object).await?;
+    if context.runs(AdmissionPlugin::NamespaceLifecycle) {
+        namespace_exists(context, object).await?;
+    }
     let act = Act::Create(options);
-    limit_range::mutate(context, act, object, None).await?;
-    defaults::create(context, object).await?;
+    complete(context, act, object).await?;
     let Some(mut webhooks) = mutating(context, act, Some(object)) else { return Ok(()) };
     if ask(context, &mut webhooks, Some(object), None).await? {
-        limit_range::mutate(context, act, object, None).await?;
-        defaults::create(context, object).await?;
+        complete(context, act, object).await?;
         ask(context, &mut webhooks, Some(object), None).await?;
+    }
+    Ok(())
+}
+
+/// What the built-in plugins make of a new object.
+async fn complete(context: &Context, act: Act<'_>, object: &mut Value) -> Result<(), Status> {
+    limit_range::mutate(context, act, object, None).await?;
+    let is_pod = (&*context.served.group, &*context.served.kind) == ("", "Pod");
+    if is_pod && context.runs(AdmissionPlugin::ServiceAccount) {
+        service_account::create(context, object).await?;
+    }
+    restrict(context, act, Some(object), None).await?;
+    defaults::create(context, object).await
+}
+
+/// Refuses what a node must not write.
+async fn restrict(context: &Context, act: Act<'_>, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
+    if context.runs(AdmissionPlugin::NodeRestriction) {
+        node_restriction::admit(context, act, object, old).await?;
     }
     Ok(())
 }
@@ -79,6 +105,7 @@ pub(crate) async fn mutate_update(
 ) -> Result<(), Status> {
     let act = Act::Update(options);
     limit_range::mutate(context, act, object, Some(live)).await?;
+    restrict(context, act, Some(object), Some(live)).await?;
     defaults::update(context, object, live);
     let Some(mut webhooks) = mutating(context, act, Some(object)) else { return Ok(()) };
     if ask(context, &mut webhooks, Some(object), Some(live)).await? {
@@ -101,6 +128,9 @@ pub(crate) async fn mutate_view(
     view: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
+    if !matches!(act, Act::Connect) {
+        restrict(context, act, Some(view), old).await?;
+    }
     let Some(mut webhooks) = mutating(context, act, Some(view)) else { return Ok(()) };
     if ask(context, &mut webhooks, Some(view), old).await? {
         ask(context, &mut webhooks, Some(view), old).await?;
@@ -118,11 +148,13 @@ pub(crate) async fn validate(
     if let Some(object) = object {
         limit_range::validate(context, act, object, old).await?;
         certificates::validate(context, act, object, old)?;
-        priority::validate(context, act, object).await?;
-        runtime_class::validate(context, act, object).await?;
+        built_in(context, act, object, old).await?;
     }
-    let hooks = context.api.webhooks.load().validating.clone();
-    let policies = if is_review(context) { Vec::new() } else { context.api.policies.load().validating.clone() };
+    let loaded = context.api.webhooks.load();
+    let hooks =
+        if context.runs(AdmissionPlugin::ValidatingAdmissionWebhook) { loaded.validating.clone() } else { Vec::new() };
+    let has_policies = context.runs(AdmissionPlugin::ValidatingAdmissionPolicy) && !is_review(context);
+    let policies = if has_policies { context.api.policies.load().validating.clone() } else { Vec::new() };
     if (hooks.is_empty() && policies.is_empty()) || is_exempt(context) {
         return Ok(());
     }
@@ -138,10 +170,30 @@ pub(crate) async fn validate(
     Box::pin(dispatch::validate(&request, &hooks, object, old, &mut context.warnings)).await
 }
 
+/// What the built-in plugins say about an object that is valid.
+async fn built_in(context: &Context, act: Act<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+    // A pod that nothing else could change has been checked when it was given its account.
+    let is_unchanged = matches!(act, Act::Create(_)) && !has_a_say(&context.api);
+    if context.runs(AdmissionPlugin::ServiceAccount) && !is_unchanged {
+        service_account::validate(context, act, object).await?;
+    }
+    if context.runs(AdmissionPlugin::Priority) {
+        priority::validate(context, act, object).await?;
+    }
+    if context.runs(AdmissionPlugin::PersistentVolumeClaimResize) {
+        classes::resize(context, act, object, old).await?;
+    }
+    if context.runs(AdmissionPlugin::RuntimeClass) {
+        runtime_class::validate(context, act, object).await?;
+    }
+    Ok(())
+}
+
 /// What may still refuse a delete: namespaces that stay, and webhooks of both kinds.
 pub(crate) async fn delete(context: &mut Context, live: &Value, options: &DeleteOptions) -> Result<(), Status> {
     may_delete(context)?;
     let act = Act::Delete(options);
+    restrict(context, act, None, Some(live)).await?;
     if let Some(mut webhooks) = mutating(context, act, None)
         && ask(context, &mut webhooks, None, Some(live)).await?
     {
@@ -181,8 +233,11 @@ struct Mutators {
 
 /// The mutating policies' and webhooks' turn, if there are any.
 fn mutating(context: &Context, act: Act<'_>, object: Option<&Value>) -> Option<Mutators> {
-    let hooks = context.api.webhooks.load().mutating.clone();
-    let policies = if is_review(context) { Vec::new() } else { context.api.policies.load().mutating.clone() };
+    let loaded = context.api.webhooks.load();
+    let hooks =
+        if context.runs(AdmissionPlugin::MutatingAdmissionWebhook) { loaded.mutating.clone() } else { Vec::new() };
+    let has_policies = context.runs(AdmissionPlugin::MutatingAdmissionPolicy) && !is_review(context);
+    let policies = if has_policies { context.api.policies.load().mutating.clone() } else { Vec::new() };
     if (hooks.is_empty() && policies.is_empty()) || is_exempt(context) {
         return None;
     }
@@ -294,9 +349,18 @@ fn refused(context: &Context, object: &Value, why: impl std::fmt::Display) -> St
     Status::forbidden(context.qualified(), name, why)
 }
 
-/// Before a delete: some namespaces stay.
+/// Before a delete: some namespaces stay, and so do the classes that the cluster's own pods need.
 fn may_delete(context: &Context) -> Result<(), Status> {
-    if context.served.group.is_empty() && &*context.served.plural == "namespaces" && IMMORTAL.contains(&context.name())
+    if (&*context.served.group, &*context.served.plural) == ("scheduling.k8s.io", "priorityclasses")
+        && bootstrap::is_system_class(context.name())
+    {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Status::forbidden(context.qualified(), context.name(), why));
+    }
+    if context.runs(AdmissionPlugin::NamespaceLifecycle)
+        && context.served.group.is_empty()
+        && &*context.served.plural == "namespaces"
+        && IMMORTAL.contains(&context.name())
     {
         let why = "this namespace may not be deleted";
         return Err(Status::forbidden(context.qualified(), context.name(), why));

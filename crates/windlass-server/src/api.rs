@@ -7,12 +7,13 @@ use jiff::Timestamp;
 use serde_json::Value;
 use windlass_store::Store;
 
-use crate::admission::Webhooks;
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::{Policies, type_check};
+use crate::admission::{AdmissionPlugins, Webhooks};
 use crate::api_services::CustomVersions;
 use crate::authn::{TokenKey, Tokens};
 use crate::authz::Rbac;
+use crate::authz::node::NodePods;
 use crate::catalog::Catalog;
 use crate::crd::controller::Progress;
 use crate::effort::Sidings;
@@ -43,12 +44,16 @@ pub struct Api {
     pub token_key: Arc<TokenKey>,
     /// Who may do what.
     pub rbac: Rbac,
+    /// Which pods each node runs, for what nodes may do.
+    pub(crate) node_pods: NodePods,
     /// What was done.
     pub metrics: Metrics,
     /// How far CRDs have taken effect.
     pub crds: Progress,
     /// The group versions that CRDs want served.
     pub(crate) custom_versions: CustomVersions,
+    /// The built-in admission plugins that run.
+    pub(crate) plugins: AdmissionPlugins,
     /// The registered admission webhooks.
     pub(crate) webhooks: Webhooks,
     /// The admission policies in effect.

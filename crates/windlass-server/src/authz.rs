@@ -1,4 +1,4 @@
-//! Who may do what: members of `system:masters` everything, everybody else what RBAC allows.
+//! Who may do what: members of `system:masters` everything, nodes what their pods need, everybody what RBAC allows.
 //!
 //! ```text
 //! roles, bindings ──watch hub──▶ follow ──▶ Policy (immutable, swapped) ◀── every request
@@ -10,6 +10,7 @@ mod bootstrap;
 mod escalation;
 mod fields;
 mod follow;
+pub(crate) mod node;
 mod policy;
 mod reconcile;
 mod rules;
@@ -44,7 +45,32 @@ pub(crate) fn decide(api: &Api, attributes: &Attributes<'_>) -> Decision {
     api.rbac.policy().decide(attributes)
 }
 
-/// Refuses what nothing allows.
+/// What is said to a request, and why. Nodes are judged by what they run; see [`node`].
+pub(crate) async fn decide_request(api: &Api, attributes: &Attributes<'_>) -> Decision {
+    let Some(node) = node::identity(attributes.user).filter(|_| !attributes.user.is_master()) else {
+        return decide(api, attributes);
+    };
+    // Boxed: few requests are nodes', and all would be as large as one that is.
+    let reason = match Box::pin(node::decide(api, node, attributes)).await {
+        Decision::NoOpinion(reason) => reason,
+        allowed @ Decision::Allowed(_) => return allowed,
+    };
+    match decide(api, attributes) {
+        Decision::NoOpinion(also) if reason.is_empty() || also.is_empty() => Decision::NoOpinion(reason + &also),
+        Decision::NoOpinion(also) => Decision::NoOpinion(format!("{reason}\n{also}")),
+        allowed @ Decision::Allowed(_) => allowed,
+    }
+}
+
+/// Refuses a request that nothing allows.
+pub(crate) async fn check_request(api: &Api, attributes: &Attributes<'_>) -> Result<(), Status> {
+    match decide_request(api, attributes).await {
+        Decision::Allowed(_) => Ok(()),
+        Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
+    }
+}
+
+/// Refuses what no role allows.
 pub(crate) fn check(api: &Api, attributes: &Attributes<'_>) -> Result<(), Status> {
     match decide(api, attributes) {
         Decision::Allowed(_) => Ok(()),
@@ -56,12 +82,12 @@ pub(crate) fn check(api: &Api, attributes: &Attributes<'_>) -> Result<(), Status
 ///
 /// Mirrors `withAuthorization` of upstream's `endpoints/handlers/update.go`: the attributes are those of the request
 /// with another verb, and the check comes after the object is valid and before validating admission.
-pub(crate) fn check_create(context: &Context) -> Result<(), Status> {
+pub(crate) async fn check_create(context: &Context) -> Result<(), Status> {
     if context.verb == Verb::Create {
         return Ok(());
     }
     let target = Target::Resource(ResourceTarget::of_path(&context.path, context.name()));
-    check(&context.api, &Attributes { user: &context.user, verb: "create", target })
+    check_request(&context.api, &Attributes { user: &context.user, verb: "create", target }).await
 }
 
 /// The name that rules see: that of the path, or the only one that a list or watch selects.
@@ -79,6 +105,15 @@ pub(crate) fn requested_name<'a>(verb: Option<Verb>, path: &'a ResourcePath, que
     let name = selector.as_ref().and_then(|selector| selector.requires("metadata.name"));
     let name = name.filter(|name| names::path_segment(name, false).is_empty());
     name.unwrap_or_default().to_owned().into()
+}
+
+/// The node whose objects alone a list, watch or deletecollection selects; empty if it selects others too.
+pub(crate) fn requested_node(path: &ResourcePath, query: &Query) -> String {
+    if !matches!(path.resource.as_str(), "pods" | "resourceslices") || path.name.is_some() {
+        return String::new();
+    }
+    let selector = query.get("fieldSelector").and_then(|text| field::FieldSelector::parse(text).ok());
+    selector.and_then(|selector| selector.requires("spec.nodeName").map(str::to_owned)).unwrap_or_default()
 }
 
 /// 403 for what nothing allows.

@@ -4,20 +4,41 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use windlass_store::{Expect, Write};
 
+use crate::admission::AdmissionPlugin;
 use crate::api::Api;
 use crate::catalog::Served;
 use crate::object;
-use crate::registry::stored;
+use crate::registry::{allocation, stored};
 use crate::status::Status;
 
 /// Namespaces of a new cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// The priority classes of a new cluster, and what they are for.
+const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+];
 
 /// Creates what is missing; what is there stays as it is.
 pub(crate) async fn create_defaults(api: &Api) -> Result<(), Status> {
     for name in NAMESPACES {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         create(api, "", "v1", "namespaces", object).await?;
+        // Pods can be created there as soon as the server answers, before a controller has looked around.
+        if api.plugins.contains(AdmissionPlugin::ServiceAccount) {
+            let metadata = json!({"name": "default", "namespace": name});
+            let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata});
+            create(api, "", "v1", "serviceaccounts", account).await?;
+        }
     }
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
@@ -31,7 +52,33 @@ pub(crate) async fn create_defaults(api: &Api) -> Result<(), Status> {
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
         },
     });
-    create(api, "", "v1", "services", service).await
+    create(api, "", "v1", "services", service).await?;
+    let address = allocation::ip_address("10.96.0.1", "default", "kubernetes");
+    create(api, "networking.k8s.io", "v1", "ipaddresses", address).await?;
+    let now = object::time(jiff::Timestamp::now());
+    let range = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": "kubernetes", "finalizers": ["networking.k8s.io/service-cidr-finalizer"]},
+        "spec": {"cidrs": ["10.96.0.0/16"]},
+        "status": {"conditions": [{
+            "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready",
+            "lastTransitionTime": now,
+        }]},
+    });
+    create(api, "networking.k8s.io", "v1", "servicecidrs", range).await?;
+    for (name, value, description) in SYSTEM_CLASSES {
+        let class = json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value,
+            "description": description, "preemptionPolicy": "PreemptLowerPriority",
+        });
+        create(api, "scheduling.k8s.io", "v1", "priorityclasses", class).await?;
+    }
+    Ok(())
+}
+
+/// Whether every cluster has a PriorityClass of this name.
+pub(crate) fn is_system_class(name: &str) -> bool {
+    SYSTEM_CLASSES.iter().any(|(known, ..)| *known == name)
 }
 
 async fn create(api: &Api, group: &str, version: &str, plural: &str, mut object: Value) -> Result<(), Status> {

@@ -108,7 +108,7 @@ async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Resp
         Target::Resource(path) => resource(api, user, path, query, timeout, request).await,
         target => {
             let (path, verb) = (&*path, request.method().as_str().to_lowercase());
-            authorize(api, user, request.headers(), &verb, authz::Target::Path(path))?;
+            authorize(api, user, request.headers(), &verb, authz::Target::Path(path)).await?;
             if let Some(response) = health::answer(api, path, &query) {
                 return Ok(response);
             }
@@ -120,7 +120,7 @@ async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Resp
 }
 
 /// Lets a request through if it is allowed. Returns the user that it is carried out for.
-fn authorize(
+async fn authorize(
     api: &Api,
     requester: User,
     headers: &HeaderMap,
@@ -128,7 +128,7 @@ fn authorize(
     target: authz::Target<'_>,
 ) -> Result<User, Status> {
     let user = authn::impersonate(api, requester, headers, verb, target)?;
-    authz::check(api, &authz::Attributes { user: &user, verb, target })?;
+    authz::check_request(api, &authz::Attributes { user: &user, verb, target }).await?;
     Ok(user)
 }
 
@@ -144,8 +144,10 @@ async fn resource(
     let watch = query.flag("watch").unwrap_or(false);
     let verb = path.verb(request.method(), watch);
     let name = authz::requested_name(verb, &path, &query);
-    let target = authz::Target::Resource(authz::ResourceTarget::of_path(&path, &name));
-    let user = authorize(api, user, request.headers(), verb.map_or("", Verb::as_str), target)?;
+    let node = authz::requested_node(&path, &query);
+    let target = authz::ResourceTarget { node: &node, ..authz::ResourceTarget::of_path(&path, &name) };
+    let target = authz::Target::Resource(target);
+    let user = authorize(api, user, request.headers(), verb.map_or("", Verb::as_str), target).await?;
     // What is proxied may be asked about with OPTIONS, which is no verb.
     let verb = match (verb, request.method()) {
         (Some(verb), _) => verb,

@@ -5,11 +5,12 @@
 //! ```
 //!
 //! Start with [`Server`]: in a test as a tower service with no socket, in production with TLS. The API of this crate is
-//! [`Server`], [`Computed`], [`authn`] and [`pki`]. Other modules are public for the other crates of this workspace only, are not in
-//! this documentation, and change without notice.
+//! [`Server`], [`AdmissionPlugins`], [`Computed`], [`authn`] and [`pki`]. Other modules are public for the other crates
+//! of this workspace only, are not in this documentation, and change without notice.
 
 mod computed;
 mod server;
+pub use admission::{AdmissionPlugin, AdmissionPlugins, UnknownPlugin};
 pub use computed::Computed;
 pub use server::{Listener, Server, ServerBuilder, ServerError, Service};
 
@@ -57,6 +58,7 @@ pub mod options;
 pub mod patch;
 #[doc(hidden)]
 pub mod quota;
+mod references;
 #[doc(hidden)]
 pub mod registry;
 mod render;

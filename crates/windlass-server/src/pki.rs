@@ -3,11 +3,17 @@
 //! Keys are ECDSA P-256. An authority can be kept in a directory (mode 0600 files), so that a
 //! kubeconfig stays valid over restarts.
 
+mod request;
+
+pub use request::{GeneratedRequest, SigningRequest};
+
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -39,6 +45,9 @@ pub enum PkiError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A certificate signing request cannot be read or has a key that is not supported.
+    #[error("cannot use the signing request: {0}")]
+    Request(String),
     /// TLS does not accept a certificate or key.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
@@ -115,6 +124,15 @@ impl Authority {
         Ok(Identity { certificate, key: key.serialize_pem() })
     }
 
+    /// The certificate that a signing request asks for, as PEM, good for `seconds` from now. `usages` are those of a
+    /// CertificateSigningRequest, such as `client auth`; what the request says about them does not count.
+    pub fn sign_request(&self, request: &SigningRequest, usages: &[String], seconds: i64) -> Result<String, PkiError> {
+        let own = certificate(&self.certificate)?;
+        let (_, own) = x509_parser::parse_x509_certificate(&own).map_err(|error| PkiError::Tls(error.to_string()))?;
+        let der = request.certificate(&own, self.issuer.key(), usages, seconds, jiff::Timestamp::now())?;
+        Ok(pem("CERTIFICATE", &der))
+    }
+
     /// TLS for a server that serves as `identity` and asks clients for certificates of this authority;
     /// clients without one are let through as anonymous.
     pub fn server_config(&self, identity: &Identity) -> Result<rustls::ServerConfig, PkiError> {
@@ -151,6 +169,20 @@ pub(crate) fn load_or_generate_key(path: &Path) -> Result<String, PkiError> {
 /// A new key as PEM.
 pub(crate) fn generate_key() -> Result<String, PkiError> {
     Ok(KeyPair::generate()?.serialize_pem())
+}
+
+/// Text of DER, in lines of 64 characters.
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let mut out = format!("-----BEGIN {label}-----\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.len().min(64));
+        out.push_str(line);
+        out.push('\n');
+        rest = after;
+    }
+    out + "-----END " + label + "-----\n"
 }
 
 fn certificate(pem: &str) -> Result<CertificateDer<'static>, PkiError> {

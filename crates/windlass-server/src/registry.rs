@@ -8,7 +8,7 @@
 //! One file per verb. Everything is the same for built-in kinds and custom resources; what differs
 //! comes from the kind's schema and its [`Strategy`](strategy::Strategy).
 
-mod allocation;
+pub(crate) mod allocation;
 mod binding;
 mod connect;
 pub(crate) mod contention;

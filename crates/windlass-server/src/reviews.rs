@@ -45,7 +45,7 @@ pub(crate) async fn serve(context: &mut Context) -> Result<Answer, Status> {
         "selfsubjectreviews" => identity::myself(context),
         "tokenreviews" => identity::token(context, object).await,
         "selfsubjectrulesreviews" => access::my_rules(context, &object),
-        _ => access::review(context, object),
+        _ => access::review(context, object).await,
     };
     let stored = context.unsaved(&reviewed).await?;
     Ok(context.answer(StatusCode::CREATED, stored))

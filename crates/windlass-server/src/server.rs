@@ -24,12 +24,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use windlass_store::{Memory, Store, StoreError};
 
-use crate::admission::Webhooks;
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::Policies;
+use crate::admission::{AdmissionPlugin, AdmissionPlugins, Webhooks};
 use crate::api::{Api, Clock};
 use crate::api_services::{CustomVersions, Registrar};
 use crate::authn::{TokenKey, Tokens, User};
+use crate::authz::node::NodePods;
 use crate::authz::{self, Rbac};
 use crate::body::Body;
 use crate::catalog::Catalog;
@@ -81,6 +82,7 @@ pub struct ServerBuilder {
     token_key: Option<Arc<TokenKey>>,
     clock: Clock,
     max_connections: Option<usize>,
+    plugins: AdmissionPlugins,
 }
 
 impl ServerBuilder {
@@ -126,6 +128,23 @@ impl ServerBuilder {
         self
     }
 
+    /// Runs these admission plugins. Unless set, a server runs all but ServiceAccount: without the controllers of a
+    /// cluster no namespace would get the account `default` that the plugin gives to pods.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use windlass_server::{AdmissionPlugin, AdmissionPlugins, Server};
+    ///
+    /// let plugins = AdmissionPlugins::default().without(AdmissionPlugin::NodeRestriction);
+    /// let server = Server::builder().admission_plugins(plugins).start().await?;
+    /// # server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn admission_plugins(mut self, plugins: AdmissionPlugins) -> Self {
+        self.plugins = plugins;
+        self
+    }
+
     /// Starts the server's tasks; when this returns it can answer.
     pub fn start(self) -> BoxFuture<'static, Result<Server, ServerError>> {
         // Boxed: it is compiled here and not into each crate that starts a server.
@@ -141,6 +160,7 @@ impl ServerBuilder {
         };
         let api = Arc::new(Api {
             webhook_clients: Clients::new(Arc::clone(&store)),
+            plugins: self.plugins,
             webhooks: Webhooks::new(),
             policies: Policies::new(),
             restrictions: Restrictions::new(),
@@ -154,6 +174,7 @@ impl ServerBuilder {
             tokens: self.tokens,
             token_key,
             rbac: Rbac::default(),
+            node_pods: NodePods::default(),
             metrics: Metrics::default(),
             crds: CrdController::progress(),
             ready_checks: ReadyChecks::default(),
@@ -171,6 +192,7 @@ impl ServerBuilder {
         let registrar = Registrar::open(Arc::clone(&api)).await?;
         let policed = Arc::clone(&api);
         let cached = Arc::clone(&api);
+        let indexed = Arc::clone(&api);
         let tasks = vec![
             tokio::spawn(async move { hub.run().await }),
             tokio::spawn(async move { controller.run().await }),
@@ -179,6 +201,7 @@ impl ServerBuilder {
             tokio::spawn(admission::policy::follow(Arc::clone(&api))),
             tokio::spawn(admission::marks::follow(Arc::clone(&api))),
             tokio::spawn(async move { policed.rbac.run(&policed).await }),
+            tokio::spawn(async move { indexed.node_pods.run(&indexed).await }),
             tokio::spawn(async move { cached.render_cache.run().await }),
         ];
         Ok(Server { api, tasks, max_connections: self.max_connections })
@@ -213,6 +236,7 @@ impl Server {
             token_key: None,
             clock: Box::new(Timestamp::now),
             max_connections: None,
+            plugins: AdmissionPlugins::default().without(AdmissionPlugin::ServiceAccount),
         }
     }
 

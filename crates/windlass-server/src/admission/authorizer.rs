@@ -91,6 +91,7 @@ impl ResourceCheck {
                 subresource: &self.subresource,
                 namespace: &self.namespace,
                 name: &self.name,
+                node: "",
             }),
         )
     }

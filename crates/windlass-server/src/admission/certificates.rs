@@ -7,7 +7,7 @@ use serde_json::Value;
 use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
-use super::Act;
+use super::{Act, AdmissionPlugin};
 use crate::authz::{self, Attributes, Decision, ResourceTarget, Target};
 use crate::field::quote;
 use crate::object;
@@ -28,7 +28,10 @@ pub(super) fn validate(context: &Context, act: Act<'_>, object: &Value, old: Opt
     }
     let refused = |why: String| Err(Status::forbidden(context.qualified(), object::name(object), why));
     match (act, context.subresource(), old) {
-        (Act::Create(_), "", _) if object.at("spec").text("signerName") == CLIENT_SIGNER => {
+        (Act::Create(_), "", _)
+            if object.at("spec").text("signerName") == CLIENT_SIGNER
+                && context.runs(AdmissionPlugin::CertificateSubjectRestriction) =>
+        {
             match organizations(object.at("spec").text("request")) {
                 None => refused("failed to parse CSR: asn1: syntax error".to_owned()),
                 Some(groups) if groups.iter().any(|group| group == MASTERS) => {
@@ -37,14 +40,14 @@ pub(super) fn validate(context: &Context, act: Act<'_>, object: &Value, old: Opt
                 Some(_) => Ok(()),
             }
         }
-        (Act::Update(_), "approval", Some(old)) => {
+        (Act::Update(_), "approval", Some(old)) if context.runs(AdmissionPlugin::CertificateApproval) => {
             let signer = old.at("spec").text("signerName");
             if may(context, "approve", signer) {
                 return Ok(());
             }
             refused(format!("user not permitted to approve requests with signerName {}", quote(signer)))
         }
-        (Act::Update(_), "status", Some(old)) => {
+        (Act::Update(_), "status", Some(old)) if context.runs(AdmissionPlugin::CertificateSigning) => {
             let signer = old.at("spec").text("signerName");
             let same = |field: &str| old.at("status").at(field) == object.at("status").at(field);
             if (same("certificate") && same("conditions")) || may(context, "sign", signer) {
@@ -60,10 +63,19 @@ pub(super) fn validate(context: &Context, act: Act<'_>, object: &Value, old: Opt
 fn may(context: &Context, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     [signer, &format!("{domain}/*")].into_iter().any(|name| {
-        let target = ResourceTarget { group: GROUP, resource: "signers", subresource: "", namespace: "", name };
+        let target = ResourceTarget { group: GROUP, resource: "signers", name, ..ResourceTarget::default() };
         let attributes = Attributes { user: &context.user, verb, target: Target::Resource(target) };
         matches!(authz::decide(&context.api, &attributes), Decision::Allowed(_))
     })
+}
+
+/// The common name that a request asks for; empty if it names none, `None` if it cannot be read.
+pub(super) fn common_name(request: &str) -> Option<String> {
+    let bytes = STANDARD.decode(request).ok()?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).ok()?;
+    let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
+    let mut names = request.certification_request_info.subject.iter_common_name().map(|name| text(name.attr_value()));
+    names.next().unwrap_or_else(|| Some(String::new()))
 }
 
 /// The organizations that a request names, which become groups. `None` if it cannot be read, or one of them cannot:

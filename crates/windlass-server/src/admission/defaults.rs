@@ -1,9 +1,10 @@
-//! Built-in admission that fills in what a cluster decides: upstream's plugins Priority, DefaultTolerationSeconds,
-//! StorageObjectInUseProtection and RuntimeClass.
+//! Built-in admission that fills in what a cluster decides: upstream's plugins TaintNodesByCondition,
+//! Priority, DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass and
+//! DefaultIngressClass.
 
 use serde_json::{Value, json};
 
-use super::{priority, runtime_class};
+use super::{AdmissionPlugin, classes, priority, runtime_class};
 use crate::object::metadata_mut;
 use crate::registry::Context;
 use crate::status::Status;
@@ -15,28 +16,66 @@ const TOLERATION_SECONDS: i64 = 300;
 /// Fills in a new object.
 pub(crate) async fn create(context: &Context, object: &mut Value) -> Result<(), Status> {
     match (&*context.served.group, &*context.served.kind) {
-        ("", "Pod") => {
-            priority::create(context, object).await?;
-            tolerate_failing_nodes(object);
-            runtime_class::create(context, object).await
-        }
+        ("", "Pod") => pod(context, object).await?,
+        ("", "Node") if context.runs(AdmissionPlugin::TaintNodesByCondition) => taint_until_ready(object),
         ("", "PersistentVolumeClaim") => {
-            protect(object, "kubernetes.io/pvc-protection");
-            Ok(())
+            if context.runs(AdmissionPlugin::DefaultStorageClass) {
+                classes::storage(context, object).await?;
+            }
+            if context.runs(AdmissionPlugin::StorageObjectInUseProtection) {
+                protect(object, "kubernetes.io/pvc-protection");
+            }
         }
-        ("", "PersistentVolume") => {
+        ("", "PersistentVolume") if context.runs(AdmissionPlugin::StorageObjectInUseProtection) => {
             protect(object, "kubernetes.io/pv-protection");
-            Ok(())
         }
-        _ => Ok(()),
+        ("networking.k8s.io", "Ingress") if context.runs(AdmissionPlugin::DefaultIngressClass) => {
+            classes::ingress(context, object).await?;
+        }
+        _ => {}
     }
+    Ok(())
+}
+
+/// Fills in a new pod.
+async fn pod(context: &Context, pod: &mut Value) -> Result<(), Status> {
+    if context.runs(AdmissionPlugin::Priority) {
+        priority::create(context, pod).await?;
+    }
+    if context.runs(AdmissionPlugin::DefaultTolerationSeconds) {
+        tolerate_failing_nodes(pod);
+    }
+    if context.runs(AdmissionPlugin::RuntimeClass) {
+        runtime_class::create(context, pod).await?;
+    }
+    Ok(())
 }
 
 /// Fills in a changed object.
 pub(crate) fn update(context: &Context, object: &mut Value, live: &Value) {
-    if (&*context.served.group, &*context.served.kind, context.subresource()) == ("", "Pod", "") {
+    if (&*context.served.group, &*context.served.kind, context.subresource()) != ("", "Pod", "") {
+        return;
+    }
+    if context.runs(AdmissionPlugin::Priority) {
         priority::update(object, live);
+    }
+    if context.runs(AdmissionPlugin::DefaultTolerationSeconds) {
         tolerate_failing_nodes(object);
+    }
+}
+
+/// No pod is to be scheduled to a new node before its controller has seen that it is ready.
+fn taint_until_ready(node: &mut Value) {
+    const KEY: &str = "node.kubernetes.io/not-ready";
+    const EFFECT: &str = "NoSchedule";
+    let known = node.at("spec").list("taints");
+    if known.iter().any(|taint| taint.text("key") == KEY && taint.text("effect") == EFFECT) {
+        return;
+    }
+    let taint = json!({"key": KEY, "effect": EFFECT});
+    match node["spec"].get_mut("taints").and_then(Value::as_array_mut) {
+        Some(taints) => taints.push(taint),
+        None => node["spec"]["taints"] = json!([taint]),
     }
 }
 

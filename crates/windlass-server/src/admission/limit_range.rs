@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use windlass_store::Range;
 
-use super::Act;
+use super::{Act, AdmissionPlugin};
 use crate::object::{self, metadata_mut};
 use crate::quota::{Amounts, amounts, together};
 use crate::registry::{Context, stored};
@@ -64,7 +64,10 @@ fn concerns(context: &Context, act: Act<'_>, old: Option<&Value>) -> bool {
         (kind, act, context.subresource()),
         (_, Act::Create(_), "") | ("Pod", Act::Update(_), "resize") | ("PersistentVolumeClaim", Act::Update(_), "")
     );
-    concerned && context.api.restrictions.limit_ranges.has(context.namespace()) && !old.is_some_and(object::is_deleting)
+    concerned
+        && context.runs(AdmissionPlugin::LimitRanger)
+        && context.api.restrictions.limit_ranges.has(context.namespace())
+        && !old.is_some_and(object::is_deleting)
 }
 
 /// The limit ranges of the namespace, by name.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Act, refused};
+use crate::codec::peek::Raw;
 use crate::registry::{Context, stored};
 use crate::status::Status;
 use crate::validation::access::{Access as _, AccessMut as _};
@@ -84,6 +85,8 @@ pub(super) async fn validate(context: &Context, act: Act<'_>, object: &Value) ->
 async fn default_class(context: &Context) -> Result<Option<Value>, Status> {
     let range = windlass_store::Range::prefix("/registry/priorityclasses/");
     let snapshot = context.api.store.range(range, None, 0).await.map_err(Status::internal)?;
-    let classes = snapshot.entries.iter().filter_map(|entry| stored::decode(&entry.value).ok());
-    Ok(classes.filter(|class| class.flag("globalDefault")).min_by_key(|class| class.int("value")))
+    let is_default =
+        |value: &[u8]| Raw::new(value).field("globalDefault").is_some_and(|field| field.bytes() == b"true");
+    let defaults = snapshot.entries.iter().filter(|entry| is_default(&entry.value));
+    Ok(defaults.filter_map(|entry| stored::decode(&entry.value).ok()).min_by_key(|class| class.int("value")))
 }

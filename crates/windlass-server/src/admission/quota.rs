@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use tokio::sync::OwnedMutexGuard;
 use windlass_store::{Entry, Expect, Range, Write};
 
-use super::Act;
+use super::{Act, AdmissionPlugin};
 use crate::object;
 use crate::quota::{Amounts, Deed, Evaluator, Scope, add, amounts};
 use crate::registry::{Context, stored};
@@ -51,7 +51,8 @@ pub(crate) async fn charge(
     old: Option<&Value>,
 ) -> Result<Charge, Status> {
     let marks = &context.api.restrictions.quotas;
-    if !context.served.namespaced || !marks.has(context.namespace()) {
+    let may_apply = context.served.namespaced && context.runs(AdmissionPlugin::ResourceQuota);
+    if !may_apply || !marks.has(context.namespace()) {
         return Ok(Charge::default());
     }
     let Some(evaluator) = Evaluator::of(&context.served.group, &context.served.plural) else {

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use ring::rand::SystemRandom;
 use ring::signature::{
@@ -28,6 +28,11 @@ use crate::validation::access::Access as _;
 pub(crate) const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// Who issues tokens, and the audience that this server is.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// Who issues the tokens in Secrets.
+const SECRET_ISSUER: &str = "kubernetes/serviceaccount";
+/// What the claims of tokens in Secrets begin with.
+const SECRET_CLAIM: &str = "kubernetes.io/serviceaccount/";
 
 /// What a P-256 public key in its standard form begins with; the point follows.
 const SPKI_PREFIX: [u8; 26] = [
@@ -79,6 +84,19 @@ impl TokenKey {
         let signature = self.pair.sign(&self.random, signed.as_bytes());
         let signature = signature.map_err(|_| Status::internal("failed to generate token: no randomness"))?;
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+
+    /// A token without an end, for a Secret of type `kubernetes.io/service-account-token`: it is good as long as that
+    /// Secret holds it and the account exists.
+    pub fn secret_token(&self, namespace: &str, secret: &str, account: &str, uid: &str) -> Result<String, PkiError> {
+        let claims = json!({
+            "iss": SECRET_ISSUER, "sub": user_name(namespace, account),
+            "kubernetes.io/serviceaccount/namespace": namespace,
+            "kubernetes.io/serviceaccount/secret.name": secret,
+            "kubernetes.io/serviceaccount/service-account.name": account,
+            "kubernetes.io/serviceaccount/service-account.uid": uid,
+        });
+        self.sign(&claims).map_err(|status| PkiError::Tls(status.message))
     }
 
     /// The claims of a token that was signed with this key.
@@ -181,8 +199,17 @@ pub(super) fn groups(namespace: &str) -> Vec<String> {
 /// The user of a token that is meant for one of `audiences` and still good; else why it is refused.
 pub(super) async fn authenticate(api: &Api, token: &str, audiences: &[String]) -> Result<Authenticated, String> {
     const INVALID: &str = "invalid bearer token";
-    let claims = api.token_key.verify(token).filter(|claims| claims.text("iss") == ISSUER).ok_or(INVALID)?;
+    let claims = api.token_key.verify(token).ok_or(INVALID)?;
     let refuse = |why: &str| format!("[{INVALID}, {why}]");
+    match claims.text("iss") {
+        ISSUER => {}
+        // These are good for this server alone.
+        SECRET_ISSUER if audiences.iter().any(|audience| audience == ISSUER) => {
+            let user = secret_user(api, token, &claims).await.map_err(|why| refuse(&why))?;
+            return Ok(Authenticated { user, audiences: vec![ISSUER.to_owned()] });
+        }
+        _ => return Err(INVALID.to_owned()),
+    }
     let meant_for = claims.texts("aud");
     let accepted: Vec<String> =
         audiences.iter().filter(|audience| meant_for.contains(&audience.as_str())).cloned().collect();
@@ -194,6 +221,35 @@ pub(super) async fn authenticate(api: &Api, token: &str, audiences: &[String]) -
     check_time(&claims, api.now().as_second()).map_err(refuse)?;
     check_objects(api, &claims).await.map_err(|why| refuse(&why))?;
     Ok(Authenticated { user: user(&claims), audiences: accepted })
+}
+
+/// The user of a token that a Secret holds. Mirrors `pkg/serviceaccount/legacy.go`.
+async fn secret_user(api: &Api, token: &str, claims: &Value) -> Result<User, String> {
+    let claim = |name: &str| claims.text(&format!("{SECRET_CLAIM}{name}")).to_owned();
+    let (namespace, secret) = (claim("namespace"), claim("secret.name"));
+    let (name, uid) = (claim("service-account.name"), claim("service-account.uid"));
+    let get = async |key: String| api.store.get(key.as_bytes()).await.map_err(|error| error.to_string());
+    let is_deleting = |value: &[u8]| peek::deletion_timestamp(value).is_some();
+    let stored = get(format!("/registry/secrets/{namespace}/{secret}")).await?;
+    let stored = stored.filter(|secret| !is_deleting(&secret.value)).ok_or("Token has been invalidated")?;
+    let held = peek::Raw::new(&stored.value).path(&["data", "token"]).and_then(|token| token.as_str());
+    let held = held.and_then(|held| STANDARD.decode(&*held).ok()).unwrap_or_default();
+    // Both are hashed, so that how long this takes says nothing about the token.
+    if sha2::Sha256::digest(&held) != sha2::Sha256::digest(token.as_bytes()) {
+        return Err("Token does not match server's copy".to_owned());
+    }
+    let account = get(format!("/registry/serviceaccounts/{namespace}/{name}")).await?;
+    let account = account.ok_or_else(|| format!("serviceaccounts {} not found", crate::field::quote(&name)))?;
+    if is_deleting(&account.value) {
+        return Err(format!("ServiceAccount {namespace}/{name} has been deleted"));
+    }
+    let known = peek::uid(&account.value).unwrap_or_default();
+    if known != uid {
+        return Err(format!("ServiceAccount UID ({known}) does not match claim ({uid})"));
+    }
+    let mut user = User::new(user_name(&namespace, &name), groups(&namespace));
+    user.uid = uid;
+    Ok(user)
 }
 
 /// Clocks may differ by a minute.

@@ -74,7 +74,8 @@ fn binding(context: &Context, new: &Value) -> Result<(), Status> {
 }
 
 fn may(context: &Context, verb: &str, resource: &str, name: &str) -> bool {
-    let target = ResourceTarget { group: GROUP, resource, subresource: "", namespace: context.namespace(), name };
+    let target =
+        ResourceTarget { group: GROUP, resource, namespace: context.namespace(), name, ..ResourceTarget::default() };
     let attributes = Attributes { user: &context.user, verb, target: Target::Resource(target) };
     matches!(decide(&context.api, &attributes), Decision::Allowed(_))
 }

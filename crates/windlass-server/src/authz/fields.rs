@@ -62,7 +62,7 @@ fn param_kind(context: &Context, policy: &Value, old: Option<&Value>) -> Option<
     }
     let resource = ParamResource::of(context, kind);
     let (group, resource) = (&*resource.group, &*resource.resource);
-    let target = ResourceTarget { group, resource, subresource: "", namespace: "*", name: "*" };
+    let target = ResourceTarget { group, resource, namespace: "*", name: "*", ..ResourceTarget::default() };
     if is_allowed(context, "get", target) {
         return None;
     }
@@ -95,6 +95,7 @@ async fn param_ref(context: &Context, binding: &Value) -> Result<Option<FieldErr
         subresource: "",
         namespace: reference.text("namespace"),
         name: reference.text("name"),
+        node: "",
     };
     if is_allowed(context, verb, target) {
         return Ok(None);

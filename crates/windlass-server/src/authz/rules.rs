@@ -40,6 +40,8 @@ pub(crate) struct ResourceTarget<'a> {
     pub namespace: &'a str,
     /// The object's name.
     pub name: &'a str,
+    /// The node whose objects alone a list or watch selects by field.
+    pub node: &'a str,
 }
 
 impl<'a> ResourceTarget<'a> {
@@ -51,7 +53,7 @@ impl<'a> ResourceTarget<'a> {
             (None, _) => "",
         };
         let subresource = path.subresource.as_deref().unwrap_or_default();
-        Self { group: &path.group, resource: &path.resource, subresource, namespace, name }
+        Self { group: &path.group, resource: &path.resource, subresource, namespace, name, node: "" }
     }
 }
 
@@ -253,7 +255,7 @@ mod tests {
     fn rules_allow_what_they_name() {
         let check = |value: Value, verb: &str, resource: &str, name: &str, expected: bool| {
             let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-            let target = ResourceTarget { group: "apps", resource, subresource, namespace: "n", name };
+            let target = ResourceTarget { group: "apps", resource, subresource, namespace: "n", name, node: "" };
             assert_eq!(rule(&value).allows(verb, &Target::Resource(target)), expected, "{value} {verb} {resource}");
         };
         let scale = || json!({"verbs": ["get"], "apiGroups": ["apps"], "resources": ["*/scale"]});

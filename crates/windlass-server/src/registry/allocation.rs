@@ -43,7 +43,7 @@ pub(super) struct Claims {
 impl Claims {
     /// Fills in the addresses and ports that the Service needs and does not have yet. `old` is the
     /// stored Service. Other kinds claim nothing.
-    pub(super) fn of(context: &Context, object: &mut Value, old: Option<&Value>) -> Result<Self, Status> {
+    pub(super) async fn of(context: &Context, object: &mut Value, old: Option<&Value>) -> Result<Self, Status> {
         if !is_service(context) {
             return Ok(Self::default());
         }
@@ -51,7 +51,7 @@ impl Claims {
         let given = wanted(object);
         fill(object);
         let wanted = wanted(object);
-        check_range(context, object, &wanted, &held)?;
+        check_range(context, object, &wanted, &held).await?;
         let new = wanted
             .iter()
             .filter(|claim| !contains(&held, claim))
@@ -188,33 +188,59 @@ fn random_port() -> i64 {
     fastrand::u16(NODE_PORTS).into()
 }
 
-fn check_range(context: &Context, object: &Value, wanted: &[Claim], held: &[Claim]) -> Result<(), Status> {
+async fn check_range(context: &Context, object: &Value, wanted: &[Claim], held: &[Claim]) -> Result<(), Status> {
     for claim in wanted.iter().filter(|claim| !contains(held, claim)) {
-        let problem =
-            match claim {
-                Claim::Address(address) => {
-                    let inside = address.parse::<Ipv4Addr>().is_ok_and(|ip| ip.octets()[..2] == NETWORK);
-                    let [a, b] = NETWORK;
-                    (!inside).then(|| {
-                    address_error(object, &format!(
-                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. \
-                         The range of valid IPs is {a}.{b}.0.0/16"
-                    ))
-                })
+        let problem = match claim {
+            Claim::Address(address) => {
+                let inside = address.parse::<Ipv4Addr>().is_ok_and(|ip| ip.octets()[..2] == NETWORK);
+                // Boxed: few Services name an address of another range, and all would be as large as one that does.
+                if inside || Box::pin(is_in_range(context, address)).await? {
+                    None
+                } else {
+                    let why = "the provided network does not match the current range";
+                    Some(address_error(object, &format!("failed to allocate IP {address}: {why}")))
                 }
-                Claim::Port { port, .. } => (!NODE_PORTS.contains(&u16::try_from(*port).unwrap_or(0))).then(|| {
-                    let range = format!("{}-{}", NODE_PORTS.start(), NODE_PORTS.end());
-                    port_error(
-                        claim,
-                        &format!("provided port is not in the valid range. The range of valid ports is {range}"),
-                    )
-                }),
-            };
+            }
+            Claim::Port { port, .. } => (!NODE_PORTS.contains(&u16::try_from(*port).unwrap_or(0))).then(|| {
+                let range = format!("{}-{}", NODE_PORTS.start(), NODE_PORTS.end());
+                port_error(
+                    claim,
+                    &format!("provided port is not in the valid range. The range of valid ports is {range}"),
+                )
+            }),
+        };
         if let Some(error) = problem {
             return Err(invalid(context, object, error));
         }
     }
     Ok(())
+}
+
+/// Whether a ServiceCIDR that is ready and stays contains an address.
+async fn is_in_range(context: &Context, address: &str) -> Result<bool, Status> {
+    let Ok(address) = address.parse::<Ipv4Addr>() else { return Ok(false) };
+    let ranges = windlass_store::Range::prefix("/registry/servicecidrs/");
+    let ranges = context.api.store.range(ranges, None, 0).await.map_err(Status::internal)?;
+    for entry in &ranges.entries {
+        let range = stored::decode(&entry.value)?;
+        let mut conditions = range.at("status").list("conditions").iter();
+        let is_ready = conditions.any(|one| (one.text("type"), one.text("status")) == ("Ready", "True"));
+        let contains = range.at("spec").texts("cidrs").into_iter().any(|cidr| contains_address(cidr, address));
+        if is_ready && contains && !object::is_deleting(&range) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a range contains an address. The first and the last one are not given out.
+fn contains_address(cidr: &str, address: Ipv4Addr) -> bool {
+    let Some((first, length)) = cidr.split_once('/') else { return false };
+    let (Ok(first), Ok(length)) = (first.parse::<Ipv4Addr>(), length.parse::<u32>()) else { return false };
+    let size = 1_u64 << 32_u32.saturating_sub(length);
+    let (first, address) = (u64::from(u32::from(first)), u64::from(u32::from(address)));
+    let is_inside = (first..first + size).contains(&address);
+    is_inside && (size <= 2 || (address != first && address != first + size - 1))
 }
 
 fn taken(claim: &Claim, object: &Value) -> FieldError {
@@ -248,6 +274,18 @@ fn invalid(context: &Context, object: &Value, error: FieldError) -> Status {
     Status::invalid(context.served.qualified_kind(), object::name(object), &errors)
 }
 
+/// The object by which a Service holds an address.
+pub(crate) fn ip_address(address: &str, namespace: &str, service: &str) -> Value {
+    json!({
+        "kind": "IPAddress", "apiVersion": "networking.k8s.io/v1",
+        "metadata": {"name": address, "labels": {
+            "ipaddress.kubernetes.io/ip-family": "IPv4",
+            "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+        }},
+        "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": service}},
+    })
+}
+
 impl Claim {
     fn key(&self) -> Bytes {
         match self {
@@ -260,17 +298,13 @@ impl Claim {
     fn put(&self, context: &Context, object: &Value) -> Write {
         let (namespace, name) = (context.namespace(), object::name(object));
         let value = match self {
-            Self::Address(address) => stored::encode(&json!({
-                "kind": "IPAddress", "apiVersion": "networking.k8s.io/v1",
-                "metadata": {
-                    "name": address, "uid": object::new_uid(), "creationTimestamp": object::time(context.now),
-                    "labels": {
-                        "ipaddress.kubernetes.io/ip-family": "IPv4",
-                        "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
-                    },
-                },
-                "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": name}},
-            })),
+            Self::Address(address) => {
+                let mut claim = ip_address(address, namespace, name);
+                let metadata = object::metadata_mut(&mut claim);
+                metadata.insert("uid".into(), object::new_uid().into());
+                metadata.insert("creationTimestamp".into(), object::time(context.now).into());
+                stored::encode(&claim)
+            }
             Self::Port { .. } => windlass_store::Value::plain(format!("{namespace}/{name}")),
         };
         Write::Put { key: self.key(), expect: Expect::Absent, value }
@@ -278,5 +312,24 @@ impl Claim {
 
     fn delete(&self) -> Write {
         Write::Delete { key: self.key(), expect: Expect::Any, last: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_contain_all_but_their_first_and_last_address() {
+        let check = |cidr: &str, address: &str, expected: bool| {
+            assert_eq!(contains_address(cidr, address.parse().expect("valid")), expected, "{cidr} {address}");
+        };
+        check("198.51.100.0/24", "198.51.100.10", true);
+        check("198.51.100.0/24", "198.51.100.0", false);
+        check("198.51.100.0/24", "198.51.100.255", false);
+        check("198.51.100.0/24", "198.51.101.1", false);
+        check("198.51.100.8/32", "198.51.100.8", true);
+        check("2001:db8::/64", "198.51.100.8", false);
+        check("garbage", "198.51.100.8", false);
     }
 }

@@ -90,6 +90,7 @@ fn check_may_create(context: &Context) -> Result<(), Status> {
         subresource: context.subresource(),
         namespace: context.namespace(),
         name: context.name(),
+        node: "",
     };
     let attributes = Attributes { user: &context.user, verb: "create", target: Target::Resource(target) };
     match authz::decide(&context.api, &attributes) {

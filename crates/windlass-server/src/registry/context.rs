@@ -7,6 +7,7 @@ use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::admission::AdmissionPlugin;
 use crate::api::Api;
 use crate::authn::{MASTERS, User};
 use crate::body::Body;
@@ -115,6 +116,11 @@ impl Context {
             conversions: Conversions::default(),
             waits: Waits::default(),
         }
+    }
+
+    /// Whether the server runs an admission plugin.
+    pub(crate) fn runs(&self, plugin: AdmissionPlugin) -> bool {
+        self.api.plugins.contains(plugin)
     }
 
     /// The namespace of the path; empty for cluster-scoped resources.

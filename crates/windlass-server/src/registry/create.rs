@@ -88,10 +88,10 @@ pub(super) async fn store_new(
     prepare(context, &mut object);
     validate(context, &mut object).await?;
     context.served.strategy().canonicalize(&mut object);
-    let mut claims = Claims::of(context, &mut object, None)?;
+    let mut claims = Claims::of(context, &mut object, None).await?;
     let warnings = context.served.strategy().warnings(&object, None);
     context.warnings.extend(warnings);
-    crate::authz::check_create(context)?;
+    crate::authz::check_create(context).await?;
     let act = Act::Create(options);
     let (mut attempt, mut charges, mut admitted) = (0, 0, false);
     loop {

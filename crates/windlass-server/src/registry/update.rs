@@ -156,7 +156,7 @@ where
         prepare(context, &live, &mut object);
         let mut warnings = validate(context, &mut live, &mut object).await?;
         context.served.strategy().canonicalize(&mut object);
-        let mut claims = Claims::of(context, &mut object, Some(&live))?;
+        let mut claims = Claims::of(context, &mut object, Some(&live)).await?;
         apply::keep_times_if_unchanged(&live, &mut object);
         admit(context, &change, &object, &live).await?;
         if !change.options.dry_run && object != live {

@@ -25,12 +25,12 @@ fn is_own(context: &Context) -> bool {
 }
 
 /// Whether somebody may do what the review says.
-pub(super) fn review(context: &Context, mut review: Value) -> Value {
+pub(super) async fn review(context: &Context, mut review: Value) -> Value {
     let own = is_own(context);
     let spec = review.at("spec");
     let named = (!own).then(|| subject(spec));
     let user = named.as_ref().unwrap_or(&context.user);
-    let status = match authz::decide(&context.api, &attributes(user, spec)) {
+    let status = match authz::decide_request(&context.api, &attributes(user, spec)).await {
         Decision::Allowed(reason) => status(true, &reason),
         Decision::NoOpinion(reason) => status(false, &reason),
     };
@@ -71,8 +71,19 @@ fn attributes<'a>(user: &'a User, spec: &'a Value) -> Attributes<'a> {
         subresource: resource.text("subresource"),
         namespace: resource.text("namespace"),
         name: resource.text("name"),
+        node: selected_node(resource.at("fieldSelector")),
     };
     Attributes { user, verb: resource.text("verb"), target: Target::Resource(target) }
+}
+
+/// The node whose objects alone are selected, if the requirements say so.
+fn selected_node(selector: &Value) -> &str {
+    let mut requirements = selector.list("requirements").iter();
+    let node = requirements.find(|one| one.text("key") == "spec.nodeName" && one.text("operator") == "In");
+    match node.map(|node| node.texts("values")).as_deref() {
+        Some([node]) => node,
+        _ => "",
+    }
 }
 
 fn validate(context: &Context, review: &Value, own: bool) -> FieldErrors {

@@ -1,6 +1,7 @@
 //! The server as its clients see it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod accounts;
 mod answers;
 mod api_services;
 mod big;
@@ -27,6 +28,7 @@ mod kubernetes_service;
 mod large_watches;
 mod metrics;
 mod nesting;
+mod nodes;
 mod overload;
 mod patches;
 mod permissions;

@@ -1,0 +1,169 @@
+//! The built-in admission plugins, by upstream's names, and which of them a server runs.
+
+use std::fmt;
+use std::str::FromStr;
+
+macro_rules! plugins {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A built-in admission plugin, named as kube-apiserver names it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum AdmissionPlugin {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl AdmissionPlugin {
+            /// Every built-in plugin, in the order in which upstream runs them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The name of the plugin, as the flags of kube-apiserver spell it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+plugins! {
+    /// Refuses objects in namespaces that do not exist or are being deleted, and keeps system namespaces.
+    NamespaceLifecycle,
+    /// Applies LimitRanges.
+    LimitRanger,
+    /// Gives pods a service account and its token.
+    ServiceAccount,
+    /// Limits a node to its own Node, lease and pods.
+    NodeRestriction,
+    /// Taints new nodes as not ready.
+    TaintNodesByCondition,
+    /// Computes the priority of pods from their PriorityClass.
+    Priority,
+    /// Lets pods tolerate failing nodes for five minutes.
+    DefaultTolerationSeconds,
+    /// Gives claims the default StorageClass.
+    DefaultStorageClass,
+    /// Gives claims and volumes the finalizers that keep them while they are in use.
+    StorageObjectInUseProtection,
+    /// Refuses to grow claims whose StorageClass does not allow it.
+    PersistentVolumeClaimResize,
+    /// Applies the overhead and placement of RuntimeClasses to pods.
+    RuntimeClass,
+    /// Checks who approves certificate signing requests.
+    CertificateApproval,
+    /// Checks who signs certificate signing requests.
+    CertificateSigning,
+    /// Refuses requests for client certificates of `system:masters`.
+    CertificateSubjectRestriction,
+    /// Gives ingresses the default IngressClass.
+    DefaultIngressClass,
+    /// Applies MutatingAdmissionPolicies.
+    MutatingAdmissionPolicy,
+    /// Calls mutating webhooks.
+    MutatingAdmissionWebhook,
+    /// Applies ValidatingAdmissionPolicies.
+    ValidatingAdmissionPolicy,
+    /// Calls validating webhooks.
+    ValidatingAdmissionWebhook,
+    /// Applies ResourceQuotas.
+    ResourceQuota,
+}
+
+impl AdmissionPlugin {
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+impl fmt::Display for AdmissionPlugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that no built-in admission plugin has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown admission plugin {name:?}; the plugins are {}", names())]
+pub struct UnknownPlugin {
+    name: String,
+}
+
+fn names() -> String {
+    let names: Vec<&str> = AdmissionPlugin::ALL.iter().map(|plugin| plugin.name()).collect();
+    names.join(", ")
+}
+
+impl FromStr for AdmissionPlugin {
+    type Err = UnknownPlugin;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPlugin> {
+        let found = Self::ALL.iter().copied().find(|plugin| plugin.name() == name);
+        found.ok_or_else(|| UnknownPlugin { name: name.to_owned() })
+    }
+}
+
+/// Which admission plugins a server runs: the default is all of them, which is kube-apiserver's default with the plugin
+/// NodeRestriction, as kubeadm sets it up.
+///
+/// ```
+/// use windlass_server::{AdmissionPlugin, AdmissionPlugins};
+///
+/// let plugins = AdmissionPlugins::default().without(AdmissionPlugin::ServiceAccount);
+/// assert!(!plugins.contains(AdmissionPlugin::ServiceAccount));
+/// assert!(plugins.contains("NodeRestriction".parse()?));
+/// # Ok::<(), windlass_server::UnknownPlugin>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct AdmissionPlugins(u32);
+
+impl AdmissionPlugins {
+    /// These and another one.
+    pub const fn with(self, plugin: AdmissionPlugin) -> Self {
+        Self(self.0 | plugin.bit())
+    }
+
+    /// These without one.
+    pub const fn without(self, plugin: AdmissionPlugin) -> Self {
+        Self(self.0 & !plugin.bit())
+    }
+
+    /// Whether a plugin is among these.
+    pub const fn contains(self, plugin: AdmissionPlugin) -> bool {
+        self.0 & plugin.bit() != 0
+    }
+}
+
+impl Default for AdmissionPlugins {
+    fn default() -> Self {
+        AdmissionPlugin::ALL.iter().fold(Self(0), |all, plugin| all.with(*plugin))
+    }
+}
+
+impl fmt::Debug for AdmissionPlugins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(AdmissionPlugin::ALL.iter().filter(|plugin| self.contains(**plugin))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_upstreams_and_unknown_ones_are_explained() {
+        for plugin in AdmissionPlugin::ALL {
+            assert_eq!(plugin.name().parse(), Ok(*plugin));
+        }
+        let error = "Serviceaccount".parse::<AdmissionPlugin>().expect_err("unknown").to_string();
+        assert!(error.starts_with("unknown admission plugin \"Serviceaccount\"; the plugins are NamespaceLifecycle, "));
+        assert!(error.ends_with(", ResourceQuota"), "{error}");
+    }
+
+    #[test]
+    fn plugins_are_switched_one_by_one() {
+        let most = AdmissionPlugins::default().without(AdmissionPlugin::Priority);
+        assert!(!most.contains(AdmissionPlugin::Priority) && most.contains(AdmissionPlugin::RuntimeClass));
+        assert_eq!(most.with(AdmissionPlugin::Priority), AdmissionPlugins::default());
+    }
+}
