@@ -7,10 +7,10 @@ use std::sync::Arc;
 use windlass::manager::ManagerError;
 use windlass_server::authn::{MASTERS, TokenKey, User};
 use windlass_server::pki::{Authority, PkiError};
-use windlass_server::{Listener, Server, ServerError};
+use windlass_server::{AdmissionPlugin, AdmissionPlugins, Listener, Server, ServerError};
 use windlass_store::{Durable, DurableOptions, Memory, OpenError, Recovery, Store};
 
-use crate::controllers::{Check, Controllers, Running, Setup};
+use crate::controllers::{BuiltIn, Check, Controllers, Running, Setup};
 use crate::{Credentials, nodes};
 
 /// Why a cluster could not start or stop.
@@ -53,6 +53,7 @@ pub struct ClusterBuilder {
     controllers: Controllers,
     default_storage_class: Option<bool>,
     nodes: u32,
+    admission_plugins: Option<AdmissionPlugins>,
 }
 
 impl ClusterBuilder {
@@ -107,6 +108,26 @@ impl ClusterBuilder {
         self
     }
 
+    /// Runs these admission plugins of the API server. Unless set, all of them run, but ServiceAccount only together with
+    /// the controller [`BuiltIn::ServiceAccount`]: without it no new namespace would get the account that pods need.
+    ///
+    /// The namespaces of a new cluster have their account `default` when it starts. A pod that is created in another
+    /// namespace before its account waits for it for about a second.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use windlass_cluster::{AdmissionPlugin, AdmissionPlugins, Cluster};
+    ///
+    /// let plugins = AdmissionPlugins::default().without(AdmissionPlugin::ServiceAccount);
+    /// let cluster = Cluster::builder().admission_plugins(plugins).start().await?;
+    /// # cluster.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn admission_plugins(mut self, plugins: AdmissionPlugins) -> Self {
+        self.admission_plugins = Some(plugins);
+        self
+    }
+
     /// Starts the cluster; when this returns it can be used. The controllers are not waited for.
     pub async fn start(self) -> Result<Cluster, ClusterError> {
         let data = match self.data_dir {
@@ -122,7 +143,8 @@ impl ClusterBuilder {
             }
             Data::Memory(_) => (TokenKey::generate()?, Authority::generate()?),
         };
-        let kept = Kept { data, token_key: Arc::new(token_key), authority };
+        let plugins = self.admission_plugins.unwrap_or_else(|| default_plugins(&self.controllers));
+        let kept = Kept { data, token_key: Arc::new(token_key), authority: Arc::new(authority), plugins };
         let enabled = Enabled {
             controllers: self.controllers,
             default_storage_class: self.default_storage_class.unwrap_or(self.nodes > 0),
@@ -144,7 +166,14 @@ struct Enabled {
 struct Kept {
     data: Data,
     token_key: Arc<TokenKey>,
-    authority: Authority,
+    authority: Arc<Authority>,
+    plugins: AdmissionPlugins,
+}
+
+/// The admission plugins that are of use with these controllers.
+fn default_plugins(controllers: &Controllers) -> AdmissionPlugins {
+    let all = AdmissionPlugins::default();
+    if controllers.contains(BuiltIn::ServiceAccount) { all } else { all.without(AdmissionPlugin::ServiceAccount) }
 }
 
 /// Where the objects are.
@@ -211,7 +240,12 @@ impl Cluster {
         enabled: Enabled,
         kept: Kept,
     ) -> Result<Self, ClusterError> {
-        let server = Server::builder().store(store).token_key(Arc::clone(&kept.token_key)).start().await?;
+        let server = Server::builder()
+            .store(store)
+            .token_key(Arc::clone(&kept.token_key))
+            .admission_plugins(kept.plugins)
+            .start()
+            .await?;
         let listener = match listen {
             Some(address) => Some(server.listen(address, &kept.authority).await?),
             None => None,
@@ -227,7 +261,8 @@ impl Cluster {
         let setup = Setup {
             client: kube::Client::new(server.service_as(user), "default"),
             scheduler: kube::Client::new(server.service_as(scheduler), "default"),
-            authority: kept.authority.certificate().to_owned(),
+            authority: Arc::clone(&kept.authority),
+            token_key: Arc::clone(&kept.token_key),
             kinds: server.api().crds.subscribe(),
             check_policy,
             default_storage_class: enabled.default_storage_class,

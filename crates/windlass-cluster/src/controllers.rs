@@ -16,6 +16,10 @@ mod namespace;
 mod protection;
 mod root_ca;
 mod service_account;
+mod service_cidr;
+mod tokens;
+
+mod certificates;
 
 mod autoscaler;
 mod claim;
@@ -55,6 +59,8 @@ use windlass::manager::ManagerError;
 use windlass_node::Agent;
 use windlass_scheduler::Scheduler;
 use windlass_server::Server;
+use windlass_server::authn::TokenKey;
+use windlass_server::pki::Authority;
 
 use crate::usage;
 use inventory::Inventory;
@@ -73,6 +79,8 @@ pub enum BuiltIn {
     Namespace,
     /// Gives every namespace a ServiceAccount `default`.
     ServiceAccount,
+    /// Fills in Secrets of type `kubernetes.io/service-account-token`.
+    ServiceAccountToken,
     /// Gives every namespace a ConfigMap `kube-root-ca.crt`.
     RootCa,
     /// Deletes objects whose last owner is gone.
@@ -127,6 +135,14 @@ pub enum BuiltIn {
     EventTimeToLive,
     /// Finds nodes for pods: what kube-scheduler is to a real cluster.
     Scheduler,
+    /// Approves CertificateSigningRequests of kubelets for their own client certificates.
+    CertificateApproving,
+    /// Signs approved CertificateSigningRequests of the signers `kubernetes.io/*`.
+    CertificateSigning,
+    /// Deletes old CertificateSigningRequests.
+    CertificateCleaner,
+    /// Makes ServiceCIDRs ready, and keeps them while Services have addresses of theirs.
+    ServiceCidr,
 }
 
 impl BuiltIn {
@@ -134,6 +150,7 @@ impl BuiltIn {
     pub const ALL: &[Self] = &[
         Self::Namespace,
         Self::ServiceAccount,
+        Self::ServiceAccountToken,
         Self::RootCa,
         Self::GarbageCollector,
         Self::ClaimProtection,
@@ -161,6 +178,10 @@ impl BuiltIn {
         Self::HorizontalPodAutoscaler,
         Self::EventTimeToLive,
         Self::Scheduler,
+        Self::CertificateApproving,
+        Self::CertificateSigning,
+        Self::CertificateCleaner,
+        Self::ServiceCidr,
     ];
 
     /// Upstream's names, where upstream has the controller.
@@ -195,6 +216,11 @@ impl BuiltIn {
         (Self::HorizontalPodAutoscaler, "horizontal-pod-autoscaler-controller"),
         (Self::EventTimeToLive, "event-ttl-controller"),
         (Self::Scheduler, "kube-scheduler"),
+        (Self::ServiceAccountToken, "serviceaccount-token-controller"),
+        (Self::CertificateApproving, "certificatesigningrequest-approving-controller"),
+        (Self::CertificateSigning, "certificatesigningrequest-signing-controller"),
+        (Self::CertificateCleaner, "certificatesigningrequest-cleaner-controller"),
+        (Self::ServiceCidr, "service-cidr-controller"),
     ];
 
     /// The name that kube-controller-manager has for it in `--controllers`; `kube-scheduler` for the scheduler.
@@ -310,8 +336,10 @@ impl Default for Controllers {
 pub(crate) struct Setup {
     /// Reaches the server as an administrator.
     pub(crate) client: kube::Client,
-    /// The certificate of the cluster's authority, as PEM.
-    pub(crate) authority: String,
+    /// Signs certificates.
+    pub(crate) authority: Arc<Authority>,
+    /// Signs the tokens of service accounts.
+    pub(crate) token_key: Arc<TokenKey>,
     /// Changes when the served kinds may have.
     pub(crate) kinds: watch::Receiver<u64>,
     /// Tells what is doubtful about a ValidatingAdmissionPolicy.
@@ -402,7 +430,22 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
         service_account::add(&mut manager)?;
     }
     if controllers.contains(BuiltIn::RootCa) {
-        root_ca::add(&mut manager, setup.authority)?;
+        root_ca::add(&mut manager, setup.authority.certificate().to_owned())?;
+    }
+    if controllers.contains(BuiltIn::ServiceAccountToken) {
+        tokens::add(&mut manager, setup.token_key, setup.authority.certificate().to_owned())?;
+    }
+    if controllers.contains(BuiltIn::CertificateApproving) {
+        certificates::add_approver(&mut manager, client.clone())?;
+    }
+    if controllers.contains(BuiltIn::CertificateSigning) {
+        certificates::add_signer(&mut manager, setup.authority)?;
+    }
+    if controllers.contains(BuiltIn::CertificateCleaner) {
+        certificates::add_cleaner(&mut manager)?;
+    }
+    if controllers.contains(BuiltIn::ServiceCidr) {
+        service_cidr::add(&mut manager)?;
     }
     if controllers.contains(BuiltIn::GarbageCollector) {
         garbage::add(&mut manager, &mut inventory)?;

@@ -37,3 +37,4 @@ mod usage;
 pub use cluster::{Cluster, ClusterBuilder, ClusterError};
 pub use controllers::{BuiltIn, Controllers, UnknownController};
 pub use kubeconfig::Credentials;
+pub use windlass_server::{AdmissionPlugin, AdmissionPlugins};

@@ -87,6 +87,7 @@ pub use windlass::conditions::ConditionStatus;
 /// | Garbage collection of objects whose owner is gone; the end of namespaces | yes | no |
 /// | Deployments, ReplicaSets, Jobs, CronJobs, Endpoints, EndpointSlices, PodDisruptionBudgets, quotas | yes | no |
 /// | The ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` of each namespace | yes | no |
+/// | A ServiceAccount and its token for every pod (admission plugin ServiceAccount) | yes | no |
 /// | Nodes: without them pods stay `Pending`; see below, and [`Env::make_pods_ready`] | no | no |
 ///
 /// Use `bare` for an operator that needs none of the built-in controllers, or when the test writes what they would write,
