@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use windlass_cluster::AdmissionPlugin;
 
 pub(crate) use against::{
     Apply, Bundle, BundleCleanup, BundleRun, Deploy, Image, ImageBuild, Install, Operator, Run, Target, Undeploy,
@@ -151,9 +152,23 @@ pub(crate) struct Up {
     /// but one, such as `*,-kube-scheduler` for a cluster that leaves pods without nodes
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, default_value = "*")]
     pub controllers: Vec<String>,
+    #[command(flatten)]
+    pub admission: Admission,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
     pub output: ListFormat,
+}
+
+/// Which admission plugins the API server runs.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Admission {
+    /// Admission plugins to run besides those that run by default, by kube-apiserver's names, separated by commas
+    #[arg(long, value_name = "PLUGINS", value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<AdmissionPlugin>,
+    /// Admission plugins not to run, for example ServiceAccount, which gives every pod an account and a token. By default
+    /// kube-apiserver's default plugins and NodeRestriction run
+    #[arg(long, value_name = "PLUGINS", value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<AdmissionPlugin>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -188,6 +203,14 @@ pub(crate) struct List {
 pub(crate) struct Kubeconfig {
     #[command(flatten)]
     pub name: Name,
+    /// Print the kubeconfig of this user instead of the administrator's, with a certificate that the cluster signs: a
+    /// component (system:kube-scheduler), a node (system:node:NAME), a person. The user may do what roles and bindings
+    /// allow
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// A group that the user is in. May be given several times; nodes are in system:nodes without it
+    #[arg(long = "group", value_name = "GROUP", requires = "user")]
+    pub groups: Vec<String>,
     /// How the kubeconfig is printed
     #[arg(short, long, value_enum, default_value_t)]
     pub output: DocumentFormat,

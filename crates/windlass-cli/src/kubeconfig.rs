@@ -2,6 +2,8 @@
 //!
 //! The user's file is edited as a document: what is not ours is written back as it was read.
 
+mod identity;
+
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -30,7 +32,11 @@ pub(crate) fn run(args: &Kubeconfig) -> Result<ExitCode> {
     if run.server.is_none() {
         bail!("cluster {:?} runs (pid {}), but {ELSEWHERE}", home.name, run.pid);
     }
-    let config = read(&home.kubeconfig())?;
+    let mut config = read(&home.kubeconfig())?;
+    if let Some(user) = &args.user {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        config = runtime.block_on(identity::of(&home, config, user, &args.groups))?;
+    }
     match args.output {
         DocumentFormat::Json => output::json(&config),
         DocumentFormat::Yaml => output::line(to_yaml(&config)?.trim_end()),

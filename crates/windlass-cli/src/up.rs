@@ -8,11 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use windlass_cluster::{Cluster, Controllers};
+use anyhow::{Context as _, Result, bail};
+use windlass_cluster::{AdmissionPlugins, Cluster, Controllers};
 use windlass_server::depth;
 
-use crate::args::Up;
+use crate::args::{Admission, Up};
 use crate::home::Home;
 use crate::signals::Signals;
 use crate::{kubeconfig, logging, memory, open_files, output};
@@ -28,12 +28,13 @@ pub(crate) fn run(args: &Up) -> Result<ExitCode> {
     let home = Home::of(&args.name.name)?;
     // A mistake is reported here, not in the log of another process.
     let controllers = Controllers::named(&args.controllers)?;
+    let plugins = plugins(&args.admission)?;
     if !args.foreground {
         return background::run(args, &home);
     }
     memory::give_back_at_once();
     open_files::raise_limit();
-    let served = depth::run_with(memory::collect, async || foreground(args, &home, controllers).await)?;
+    let served = depth::run_with(memory::collect, async || foreground(args, &home, controllers, plugins).await)?;
     if args.watched
         && let Err(error) = &served
     {
@@ -44,12 +45,12 @@ pub(crate) fn run(args: &Up) -> Result<ExitCode> {
 }
 
 /// Serves until a signal. Prints one line with `ready` once it serves.
-async fn foreground(args: &Up, home: &Home, controllers: Controllers) -> Result<()> {
+async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: AdmissionPlugins) -> Result<()> {
     logging::init();
     let mut signals = Signals::new()?;
     let mut starter = if args.watched { Starter::at_standard_input()? } else { Starter::none() };
     let builder = Cluster::builder().listen(args.listen.unwrap_or(ANYWHERE));
-    let mut builder = builder.controllers(controllers).nodes(args.nodes);
+    let mut builder = builder.controllers(controllers).nodes(args.nodes).admission_plugins(plugins);
     if !args.ephemeral {
         builder = builder.data_dir(args.data_dir.clone().unwrap_or_else(|| home.data()));
     }
@@ -89,4 +90,35 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers) -> Result<
         code = signals.recv() => std::process::exit(code.into()),
     }
     Ok(())
+}
+
+/// The default plugins, with those that are enabled and without those that are disabled.
+fn plugins(args: &Admission) -> Result<AdmissionPlugins> {
+    let (enabled, disabled) = (&args.enable_admission_plugins, &args.disable_admission_plugins);
+    if let Some(both) = enabled.iter().find(|plugin| disabled.contains(plugin)) {
+        bail!("{both} is in --enable-admission-plugins and in --disable-admission-plugins");
+    }
+    let all = enabled.iter().fold(AdmissionPlugins::default(), |all, plugin| all.with(*plugin));
+    Ok(disabled.iter().fold(all, |all, plugin| all.without(*plugin)))
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_cluster::AdmissionPlugin;
+
+    use super::*;
+
+    #[test]
+    fn plugins_are_enabled_and_disabled_by_name() {
+        let with = |enabled: &[AdmissionPlugin], disabled: &[AdmissionPlugin]| {
+            plugins(&Admission {
+                enable_admission_plugins: enabled.to_vec(),
+                disable_admission_plugins: disabled.to_vec(),
+            })
+        };
+        let chosen = with(&[AdmissionPlugin::NodeRestriction], &[AdmissionPlugin::ServiceAccount]).expect("chosen");
+        assert!(chosen.contains(AdmissionPlugin::NodeRestriction) && !chosen.contains(AdmissionPlugin::ServiceAccount));
+        let error = with(&[AdmissionPlugin::Priority], &[AdmissionPlugin::Priority]).expect_err("both").to_string();
+        assert_eq!(error, "Priority is in --enable-admission-plugins and in --disable-admission-plugins");
+    }
 }

@@ -33,7 +33,9 @@ impl Profile {
     /// Flags of `windlass up`.
     pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
-            Self::Scenarios => &["--nodes", "0", "--controllers=*,-kube-scheduler"],
+            Self::Scenarios => {
+                &["--nodes", "0", "--controllers=*,-kube-scheduler", "--disable-admission-plugins=ServiceAccount"]
+            }
             Self::Cluster => &["--nodes", "0"],
         }
     }

@@ -159,6 +159,12 @@ impl Process {
         } else {
             command.arg("--data-dir").arg(args.data_dir.clone().unwrap_or_else(|| home.data()));
         }
+        for plugin in &args.admission.enable_admission_plugins {
+            command.arg(format!("--enable-admission-plugins={plugin}"));
+        }
+        for plugin in &args.admission.disable_admission_plugins {
+            command.arg(format!("--disable-admission-plugins={plugin}"));
+        }
         // A group of its own: what is typed at this command's terminal is not meant for it.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
         let mut child = command.spawn().context("cannot start the cluster's process")?;
