@@ -55,6 +55,7 @@ impl Strategy for Pod {
             status["conditions"] = json!([{
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastProbeTime": null, "lastTransitionTime": object.at("metadata").get("creationTimestamp"),
             }]);
         }
         object.put("status", status);

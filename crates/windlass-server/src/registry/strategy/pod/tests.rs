@@ -34,6 +34,18 @@ fn a_minimal_pod_gets_its_defaults() {
 }
 
 #[test]
+fn a_gated_pod_says_since_when() {
+    let mut gated = pod(json!({"containers": [{"name": "c", "image": "i"}], "schedulingGates": [{"name": "g"}]}));
+    gated["metadata"]["creationTimestamp"] = json!("2026-01-02T03:04:05Z");
+    assert_eq!(
+        created(&Pod, &gated)["status"]["conditions"],
+        json!([{"type": "PodScheduled", "status": "False", "lastProbeTime": null,
+            "lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates"}])
+    );
+}
+
+#[test]
 fn ports_variables_and_probes_get_their_defaults() {
     let made = created(
         &Pod,
