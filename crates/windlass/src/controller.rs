@@ -32,6 +32,7 @@
 //!     .complete(Settings);
 //! ```
 
+mod clock;
 mod complete;
 mod context;
 mod enqueue;
@@ -206,7 +207,8 @@ impl<K: Object> Controller<K> {
 
     /// Also wakes the owner (of kind `K`) when an object that it controls changes. A manager that
     /// may not create, update or patch such objects does not start; for kinds that others write,
-    /// there is [`watches`](Self::watches).
+    /// there is [`watches`](Self::watches). For a kind that is known only at run time, as a
+    /// `DynamicObject` is, there is [`owns_with`](Self::owns_with).
     pub fn owns<O: Object>(self) -> Self
     where
         O::DynamicType: Default,

@@ -4,11 +4,11 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::clock::Clock;
 use crate::cache::Lister;
 use crate::children::Children;
 use crate::client::options::ListOptions;
@@ -51,8 +51,7 @@ pub(super) struct Shared {
     pub(super) own: Option<Arc<dyn Any + Send + Sync>>,
     pub(super) recorder: Recorder,
     pub(super) shutdown: CancellationToken,
-    /// One moment by two clocks: the system's and the one of timers.
-    pub(super) started: (Timestamp, Instant),
+    pub(super) clock: Clock,
 }
 
 /// The kind that a controller looks after.
@@ -84,13 +83,8 @@ impl Shared {
             own: self.own.clone(),
             recorder: self.recorder.fenced(fence),
             shutdown: self.shutdown.clone(),
-            started: self.started,
+            clock: self.clock.clone(),
         }
-    }
-
-    /// One moment by both clocks.
-    pub(super) fn start() -> (Timestamp, Instant) {
-        (Timestamp::now(), Instant::now())
     }
 }
 
@@ -103,7 +97,7 @@ impl Context {
     pub fn new(controller: &str, client: CachedClient, recorder: Recorder) -> Self {
         let (clusters, shutdown) = (Vec::new(), CancellationToken::new());
         let controller = controller.into();
-        let shared = Shared { controller, client, clusters, own: None, recorder, shutdown, started: Shared::start() };
+        let shared = Shared { controller, client, clusters, own: None, recorder, shutdown, clock: Clock::start() };
         Self::of(Arc::new(shared), 0)
     }
 
@@ -287,10 +281,7 @@ impl Context {
     /// }
     /// ```
     pub fn now(&self) -> Timestamp {
-        let (time, instant) = self.shared.started;
-        let elapsed = SignedDuration::try_from(instant.elapsed()).unwrap_or(SignedDuration::ZERO);
-        let by_timers = time.checked_add(elapsed).unwrap_or(time);
-        by_timers.max(Timestamp::now())
+        self.shared.clock.now()
     }
 
     /// The name of the controller.

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::clock::Clock;
 use super::context::{Context, Shared};
 use super::enqueue::Enqueuer;
 use super::metrics::{Metrics, QueueMetrics};
@@ -62,7 +63,7 @@ impl Run {
             own: self.sources.first().and_then(|primary| primary.own(&caches)),
             recorder: self.environment.recorder.clone(),
             shutdown: self.shutdown.clone(),
-            started: Shared::start(),
+            clock: Clock::start(),
         };
         let shared = match &self.environment.fence {
             Some(fence) => shared.fenced(fence),
