@@ -4,7 +4,7 @@
 //! generate; and the files on disk. A file that both trees generate alike is left alone, whatever the user has done
 //! to it. A file that the user has not touched becomes the target's. Where both the user and the target changed a
 //! file, the changes are merged, and if they contradict each other the plan has a conflict and
-//! nothing at all is written.
+//! nothing at all is written. A file that both trees generate at different paths is moved, with the user's changes.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -63,12 +63,23 @@ impl Plan {
         paths.dedup();
         let mut plan = Self::default();
         let gone = gone(root, base);
+        let moves = base.moves(target);
+        let moved: HashSet<&str> = moves.values().copied().collect();
         for path in paths {
+            if let Some(old) = moves.get(path) {
+                let in_the_way = base.get(path).filter(|_| !moved.contains(path));
+                plan.change_moved(root, (old, path), (base.get(old), in_the_way), target.get(path), force)?;
+                continue;
+            }
             let (base, target) = (base.get(path), target.get(path));
             if base == target {
                 continue;
             }
             let disk = read(root, path)?;
+            if target.is_none() && moved.contains(path) {
+                plan.change(path, disk, None);
+                continue;
+            }
             // What the user has deleted stays deleted, and so does what would be added to it.
             if disk.is_none() && !force && (gone.contains(directory(path)) || (base.is_some() && is_optional(path))) {
                 continue;
@@ -85,6 +96,46 @@ impl Plan {
             }
         }
         Ok(plan)
+    }
+
+    /// A file that is generated at another path goes there with the user's changes.
+    fn change_moved(
+        &mut self,
+        root: &Path,
+        (old, path): (&str, &str),
+        (base, in_the_way): (Option<&str>, Option<&str>),
+        target: Option<&str>,
+        force: bool,
+    ) -> Result<(), ReadError> {
+        let (before, disk) = (read(root, path)?, read(root, old)?);
+        // What the user has deleted stays deleted.
+        if disk.is_none() && before.is_none() && !force && (base == target || is_optional(old)) {
+            return Ok(());
+        }
+        let decision = match decide(old, base, target, disk.as_deref()) {
+            Decision::Leave => Decision::Write(disk),
+            decision => decision,
+        };
+        let wanted = |before: Option<&str>| Change {
+            path: path.to_owned(),
+            before: before.map(str::to_owned),
+            after: target.map(str::to_owned),
+        };
+        let is_free = before.as_deref() == in_the_way || before.is_none();
+        match decision {
+            _ if force && !is_free => self.change(path, before, target.map(str::to_owned)),
+            _ if !is_free => {
+                let reason = if in_the_way.is_some() { REMOVED } else { EXISTS };
+                self.conflicts.push(Conflict { path: path.to_owned(), reason, wanted: wanted(in_the_way) });
+            }
+            Decision::Write(after) => self.change(path, before, after),
+            _ if force => self.change(path, before, target.map(str::to_owned)),
+            Decision::Conflict(reason) => {
+                self.conflicts.push(Conflict { path: old.to_owned(), reason, wanted: wanted(base) });
+            }
+            Decision::Leave => {}
+        }
+        Ok(())
     }
 
     pub(crate) fn change(&mut self, path: &str, before: Option<String>, after: Option<String>) {
@@ -142,6 +193,9 @@ fn gone(root: &Path, base: &Tree) -> HashSet<String> {
     directories.filter(|directory| !root.join(directory).exists()).map(str::to_owned).collect()
 }
 
+const REMOVED: &str = "has changes of yours and would be removed";
+const EXISTS: &str = "exists already";
+
 enum Decision {
     Leave,
     Write(Option<String>),
@@ -161,9 +215,9 @@ fn decide(path: &str, base: Option<&str>, target: Option<&str>, disk: Option<&st
         // A license that was there before is the user's.
         (None, _, Some(_)) if path == crate::render::LICENSE => Decision::Leave,
         (Some(_), Some(_), None) if is_prose => Decision::Leave,
-        (Some(_), None, _) => Decision::Conflict("has changes of yours and would be removed"),
+        (Some(_), None, _) => Decision::Conflict(REMOVED),
         (_, _, None) => Decision::Conflict("was removed by you and would be changed"),
-        (None, _, Some(_)) => Decision::Conflict("exists already"),
+        (None, _, Some(_)) => Decision::Conflict(EXISTS),
         (Some(base), Some(target), Some(disk)) => match merge::merge(path, base, target, disk) {
             Some(merged) => Decision::Write(Some(merged)),
             None if is_prose => Decision::Leave,

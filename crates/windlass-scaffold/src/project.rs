@@ -388,6 +388,11 @@ impl Resource {
         self.controllers = if self.controller { Vec::new() } else { names.into_iter().map(named).collect() };
     }
 
+    /// What a file is for, which stays the same when its path changes.
+    pub(crate) fn part(&self, what: &str) -> String {
+        format!("{what} {} {} {}", self.qualified_group(), self.version, self.kind)
+    }
+
     /// Whether both are versions of one kind.
     pub fn same_kind(&self, other: &Self) -> bool {
         self.kind == other.kind && self.qualified_group() == other.qualified_group()

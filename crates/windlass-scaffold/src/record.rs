@@ -68,12 +68,14 @@ pub(crate) fn read(root: &Path) -> Option<Tree> {
 /// version's files with the same change.
 pub(crate) fn follow(recorded: &Tree, base: &Tree, target: &Tree) -> Tree {
     let mut next = recorded.clone();
+    let moves = base.moves(target);
     for path in base.paths().chain(target.paths()) {
-        let (before, after) = (base.get(path), target.get(path));
-        if before == after {
+        let old = moves.get(path).copied().unwrap_or(path);
+        let (before, after) = (base.get(old), target.get(path));
+        if before == after && old == path {
             continue;
         }
-        match (after, recorded.get(path)) {
+        match (after, recorded.get(old)) {
             (None, _) => next.remove(path),
             (Some(after), Some(known)) if before.is_some_and(|before| before != known) => {
                 let merged = before.and_then(|before| merge::merge(path, before, after, known));

@@ -8,6 +8,8 @@ use std::collections::btree_map::Entry;
 pub struct Tree {
     files: BTreeMap<String, String>,
     clash: Option<String>,
+    /// Which part of a project a file is, if its path depends on more than the part: the path by the part.
+    parts: BTreeMap<String, String>,
 }
 
 impl Tree {
@@ -32,6 +34,19 @@ impl Tree {
                 free.insert(content.into());
             }
         }
+    }
+
+    /// Adds the file of a part of a project that keeps its identity when it gets another path.
+    pub(crate) fn add_part(&mut self, part: String, path: String, content: String) {
+        self.parts.insert(part, path.clone());
+        self.add_once(path, content);
+    }
+
+    /// The files that have another path in `target`: the old path by the new one.
+    pub(crate) fn moves<'a>(&'a self, target: &'a Self) -> BTreeMap<&'a str, &'a str> {
+        let pairs =
+            target.parts.iter().filter_map(|(part, path)| Some((path.as_str(), self.parts.get(part)?.as_str())));
+        pairs.filter(|(new, old)| new != old).collect()
     }
 
     /// The first path that two parts of a project would have written.

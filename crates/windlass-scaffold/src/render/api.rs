@@ -53,7 +53,7 @@ fn types(project: &Project, resource: &Resource, common: &Value, tree: &mut Tree
         ..common.clone()
     };
     let path = format!("api/src/{}/{}.rs", version_modules(project, resource).join("/"), resource.kind.module());
-    tree.add_once(path, template::render("api/types.rs", values));
+    tree.add_part(resource.part("types"), path, template::render("api/types.rs", values));
 }
 
 fn conversion(project: &Project, hub: &Resource, spoke: &Resource, common: &Value, tree: &mut Tree) {
@@ -67,7 +67,7 @@ fn conversion(project: &Project, hub: &Resource, spoke: &Resource, common: &Valu
         ..common.clone()
     };
     let path = format!("api/src/{}/{module}_conversion.rs", version_modules(project, spoke).join("/"));
-    tree.add_once(path, template::render("webhook/conversion.rs", values));
+    tree.add_part(spoke.part("conversion"), path, template::render("webhook/conversion.rs", values));
 }
 
 /// The modules of the versions, each with the types of its kinds.
@@ -97,7 +97,8 @@ fn versions(project: &Project, declared: &[&Resource], conversions: &[(&Resource
         for (module, kind) in &kinds {
             let _ = writeln!(text, "pub use {module}::{{{kind}, {kind}Spec, {kind}Status}};");
         }
-        tree.add_once(format!("api/src/{}.rs", modules.join("/")), text);
+        let part = format!("version {group} {}", resource.version);
+        tree.add_part(part, format!("api/src/{}.rs", modules.join("/")), text);
         if !group_modules(project, resource).is_empty() {
             groups.push(modules.clone());
         }

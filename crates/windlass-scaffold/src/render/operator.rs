@@ -25,7 +25,7 @@ fn controllers(project: &Project, common: &Value, tree: &mut Tree) {
             let mut modules = group_modules(project, resource);
             modules.push(name.module());
             let path = format!("src/controller/{}.rs", modules.join("/"));
-            tree.add_once(path, reconciler(project, resource, &name, common));
+            tree.add_part(format!("controller {name}"), path, reconciler(project, resource, &name, common));
             leaves.push(modules);
         }
     }
@@ -91,7 +91,8 @@ fn webhooks(project: &Project, common: &Value, tree: &mut Tree) {
                 validation => set.validation,
                 ..common.clone()
             };
-            tree.add_once(format!("src/webhook/{}.rs", modules.join("/")), template::render("webhook/kind.rs", values));
+            let path = format!("src/webhook/{}.rs", modules.join("/"));
+            tree.add_part(resource.part("webhook"), path, template::render("webhook/kind.rs", values));
             leaves.push(modules);
         }
     }
@@ -126,7 +127,8 @@ fn tests(project: &Project, common: &Value, tree: &mut Tree) {
             namespaced => api.namespaced,
             ..common.clone()
         };
-        tree.add_once(format!("tests/it/{name}.rs"), template::render("tests/kind.rs", values));
+        let path = format!("tests/it/{name}.rs");
+        tree.add_part(resource.part("test"), path, template::render("tests/kind.rs", values));
         names.push(name);
     }
     names.sort_unstable();

@@ -5,6 +5,7 @@ mod conflicts;
 mod format;
 mod golden;
 mod kustomize;
+mod moves;
 mod packages;
 mod reversal;
 mod types;
