@@ -420,12 +420,22 @@ pub fn edit(project: &mut Project, edit: Edit) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// Whether a resource is of a group as commands name it. That of a built-in kind may have a short name: `core`,
+/// `networking`.
+fn is_group(resource: &Resource, group: &Group) -> bool {
+    if resource.group.as_ref() == Some(group) {
+        return true;
+    }
+    let found = builtin::find(group, &resource.version, &resource.kind).filter(|_| resource.core);
+    found.is_some_and(|found| found.group == resource.qualified_group())
+}
+
 /// The one resource that is meant.
 fn find(project: &Project, selector: &Selector) -> Result<usize, CommandError> {
     let fits = |resource: &Resource| {
         resource.kind == selector.kind
             && selector.version.as_ref().is_none_or(|version| *version == resource.version)
-            && (selector.group.is_none() || selector.group == resource.group)
+            && selector.group.as_ref().is_none_or(|group| is_group(resource, group))
     };
     let found: Vec<usize> =
         project.resources.iter().enumerate().filter(|(_, resource)| fits(resource)).map(|(at, _)| at).collect();

@@ -181,10 +181,11 @@ fn directory(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-/// Whether a project is whole without a file: nothing but Rust's own files and `PROJECT` refers to others by name.
+/// Whether a project is whole without a file: nothing but Rust's own files and `PROJECT` refers to others by name, and
+/// Cargo finds tests by itself.
 fn is_optional(path: &str) -> bool {
     let is_code = Path::new(path).extension().is_some_and(|extension| extension == "rs" || extension == "toml");
-    !is_code && path != crate::project::FILE
+    path.starts_with("tests/") || (!is_code && path != crate::project::FILE)
 }
 
 /// The directories with generated files that the user has deleted, all but those with code.

@@ -238,3 +238,27 @@ fn versions_join_a_conversion_and_leave_it() {
     let error = scaffold::change(dir.path(), Mode::default(), last).unwrap_err().to_string();
     assert!(error.contains("--version v1beta1 --conversion` first"), "{error}");
 }
+
+#[test]
+fn a_built_in_kind_is_deleted_with_the_flags_that_created_it() {
+    let dir = Dir::new(&project());
+    let before = dir.files();
+    for (group, kind) in [("networking", "Ingress"), ("core", "Pod"), ("apps", "Deployment")] {
+        dir.create(super::NewApi { resource: false, ..api(group, "v1", kind) });
+        let group = Some(super::Group::new(group).unwrap());
+        dir.run(|project| command::delete_api(project, &super::Selector { group, ..selector("v1", kind) }));
+        assert_eq!(dir.files(), before);
+    }
+}
+
+#[test]
+fn deleted_tests_stay_deleted() {
+    let dir = Dir::new(&project());
+    dir.create(api("shop", "v1", "Widget"));
+    std::fs::remove_dir_all(dir.path().join("tests")).unwrap();
+    let before = dir.files();
+    dir.create(api("shop", "v1", "Gadget"));
+    assert!(!dir.path().join("tests").exists());
+    dir.run(|project| command::delete_api(project, &selector("v1", "Gadget")));
+    assert_eq!(dir.files(), before);
+}
