@@ -41,7 +41,17 @@ fn install(args: &BundleRun) -> Result<ExitCode> {
             timeout: Duration::from_secs(args.timeout),
         };
         output::note(format_args!("installing {} into the namespace {}", plan.name, plan.namespace));
-        let done = apply::apply(&target.client, plan.objects, &options, report::line(args.output, false)).await?;
+        let other_versions = other_versions(&target, &plan).await?;
+        let mut done = apply::apply(&target.client, plan.objects, &options, report::line(args.output, false)).await?;
+        if !done.iter().any(apply::Done::failed) {
+            let options = remove::Options {
+                namespace: plan.namespace.clone(),
+                timeout: Duration::from_secs(args.timeout),
+                remove_finalizers: false,
+            };
+            let report = report::line(args.output, false);
+            done.extend(remove::remove(&target.client, other_versions, &options, report).await?);
+        }
         let code = report::finish(&target, &done, args.output, false);
         if done.iter().any(apply::Done::failed) || args.no_wait {
             return Ok(code);
@@ -69,6 +79,29 @@ async fn own_namespaces(target: &Target, plan: &mut plan::Plan) -> Result<()> {
     Ok(())
 }
 
+/// The roles that other versions of the bundle left in this namespace, with their bindings: their names contain the
+/// version.
+async fn other_versions(target: &Target, plan: &plan::Plan) -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for role in ["ClusterRole", "Role"] {
+        let kind = format!("{role}Binding");
+        let path = format!("/apis/{}/v1/{}s", plan::RBAC, kind.to_lowercase());
+        let list = apply::get(&target.client, &path).await?.unwrap_or_default();
+        let bindings = list["items"].as_array().into_iter().flatten();
+        for binding in bindings.filter(|binding| plan.is_of_other_version(&kind, binding)) {
+            let mut metadata = json!({"name": binding["metadata"]["name"]});
+            if role == "Role" {
+                metadata["namespace"] = binding["metadata"]["namespace"].clone();
+            }
+            for kind in [kind.as_str(), role] {
+                let api_version = format!("{}/v1", plan::RBAC);
+                objects.push(json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}));
+            }
+        }
+    }
+    Ok(objects)
+}
+
 fn namespace_path(name: &str) -> String {
     format!("/api/v1/namespaces/{name}")
 }
@@ -78,8 +111,15 @@ fn label(name: &str) -> &str {
     name.get(..63).unwrap_or(name).trim_end_matches(['.', '-', '_'])
 }
 
+/// The bundle without its version: `petstore.v1.0.0` is a version of `petstore`.
+fn package(name: &str) -> &str {
+    name.split_once(".v").map_or(name, |(package, _)| package)
+}
+
+/// Whether a version of the bundle has brought the namespace along.
 fn is_owned(namespace: &Value, bundle: &str) -> bool {
-    namespace["metadata"]["labels"][OWNER] == label(bundle)
+    let owner = namespace["metadata"]["labels"][OWNER].as_str();
+    owner.is_some_and(|owner| package(owner) == package(label(bundle)))
 }
 
 fn remove_all(args: &BundleCleanup) -> Result<ExitCode> {
@@ -87,7 +127,9 @@ fn remove_all(args: &BundleCleanup) -> Result<ExitCode> {
     let plan = plan::Plan::new(manifests, args.namespace.as_deref(), &args.watch_namespace)?;
     against::block_on(async {
         let target = Target::connect(&args.target).await?;
+        let other_versions = other_versions(&target, &plan).await?;
         let (definitions, mut others): (Vec<Value>, Vec<Value>) = plan.objects.into_iter().partition(is_definition);
+        others.extend(other_versions);
         let options = remove::Options {
             namespace: plan.namespace.clone(),
             timeout: Duration::from_secs(args.timeout),

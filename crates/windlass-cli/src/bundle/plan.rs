@@ -7,7 +7,7 @@ use super::text;
 use super::webhooks;
 use crate::against::apply;
 
-const RBAC: &str = "rbac.authorization.k8s.io";
+pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// What is to be applied.
 pub(super) struct Plan {
@@ -29,9 +29,8 @@ impl Plan {
         };
         let name = text(&version["metadata"]["name"]);
         let suggested = version["metadata"]["annotations"]["operatorframework.io/suggested-namespace"].as_str();
-        // `petstore.v1.0.0` is the version of `petstore`.
-        let package = name.split_once(".v").map_or(name.as_str(), |(package, _)| package);
-        let namespace = namespace.or(suggested).map_or_else(|| format!("{package}-system"), str::to_owned);
+        let namespace =
+            namespace.or(suggested).map_or_else(|| format!("{}-system", super::package(&name)), str::to_owned);
         let targets = targets(&version, &namespace, watched)?;
         objects.push(apply::namespace(&namespace));
         objects.extend(targets.iter().filter(|target| **target != namespace).map(|target| apply::namespace(target)));
@@ -43,6 +42,24 @@ impl Plan {
         objects.extend(made);
         objects.extend(deployments);
         Ok(Self { name, namespace, objects })
+    }
+
+    /// Whether another version of the bundle, or this one for other namespaces, has made a binding for its operator in
+    /// the same namespace.
+    pub(super) fn is_of_other_version(&self, kind: &str, binding: &Value) -> bool {
+        let metadata = &binding["metadata"];
+        let name = text(&metadata["name"]);
+        let of_package = name.strip_prefix(super::package(&self.name)).is_some_and(|rest| rest.starts_with(".v"));
+        // As `permissions` names them.
+        let number = name.rsplit_once('-').and_then(|(_, end)| end.strip_prefix(['c', 'p']));
+        let is_made = number.is_some_and(|number| !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()))
+            && binding["roleRef"]["name"] == metadata["name"]
+            && binding["subjects"][0]["namespace"] == self.namespace.as_str();
+        let is_planned = self.objects.iter().any(|object| {
+            let other = &object["metadata"];
+            object["kind"] == kind && other["name"] == metadata["name"] && other["namespace"] == metadata["namespace"]
+        });
+        of_package && is_made && !is_planned
     }
 }
 

@@ -166,6 +166,70 @@ fn a_bundle_is_installed_without_olm() {
     assert!(!said.stdout.contains("customresourcedefinition") && !said.stdout.contains("namespace/"), "{said:?}");
 }
 
+#[test]
+fn a_newer_bundle_takes_the_place_of_the_older() {
+    let stage = Stage::new();
+    std::fs::create_dir_all(stage.sandbox.path("bundle/manifests")).unwrap();
+    let bundle = |version: &str| {
+        let rules = serde_json::json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+        let version = serde_json::json!({
+            "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+            "metadata": {"name": format!("pets.v{version}")},
+            "spec": {
+                "installModes": [
+                    {"type": "AllNamespaces", "supported": true}, {"type": "SingleNamespace", "supported": true},
+                ],
+                "install": {"strategy": "deployment", "spec": {
+                    "clusterPermissions": [{"serviceAccountName": "pets", "rules": rules}],
+                    "permissions": [{"serviceAccountName": "pets", "rules": rules}],
+                    "deployments": [{"name": "pets", "spec": {
+                        "selector": {"matchLabels": {"app": "pets"}},
+                        "template": {
+                            "metadata": {"labels": {"app": "pets"}},
+                            "spec": {"containers": [{"name": "manager", "image": "pets"}]},
+                        },
+                    }}],
+                }},
+            },
+        });
+        stage.write("bundle/manifests/pets.clusterserviceversion.yaml", &version.to_string());
+    };
+    bundle("1.0.0");
+    stage.succeeds("bundle run --no-wait --watch-namespace zoo");
+    stage.write(
+        "other.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: pets.vet}\n",
+    );
+    stage.succeeds("apply -f other.yaml");
+    bundle("1.1.0");
+    let said = stage.succeeds("bundle run --no-wait --watch-namespace zoo");
+    for line in [
+        "namespace/pets-system configured",
+        "namespace/zoo configured",
+        "clusterrole.rbac.authorization.k8s.io/pets.v1.1.0-pets-c0 created",
+        "clusterrole.rbac.authorization.k8s.io/pets.v1.0.0-pets-c0 deleted",
+        "clusterrolebinding.rbac.authorization.k8s.io/pets.v1.0.0-pets-c0 deleted",
+        "role.rbac.authorization.k8s.io/pets.v1.0.0-pets-p0 deleted",
+        "rolebinding.rbac.authorization.k8s.io/pets.v1.0.0-pets-p0 deleted",
+    ] {
+        assert!(said.lines().any(|said| said == line), "no {line:?} in {said}");
+    }
+    assert!(!said.contains("pets.vet") && !said.contains("pets.v1.1.0-pets-c0 deleted"), "{said}");
+    assert!(!stage.succeeds("bundle run --no-wait --watch-namespace zoo").contains("deleted"));
+    // The version that is cleaned up need not be the one that made the namespaces.
+    bundle("1.2.0");
+    let said = stage.succeeds("bundle cleanup --yes --watch-namespace zoo");
+    for line in [
+        "namespace/pets-system deleted",
+        "namespace/zoo deleted",
+        "clusterrole.rbac.authorization.k8s.io/pets.v1.1.0-pets-c0 deleted",
+        "clusterrolebinding.rbac.authorization.k8s.io/pets.v1.1.0-pets-c0 deleted",
+    ] {
+        assert!(said.lines().any(|said| said == line), "no {line:?} in {said}");
+    }
+    assert!(!said.contains("pets.vet"), "{said}");
+}
+
 /// A program that says what it needs, as an operator does. Images are made of programs, not of scripts.
 fn program(stage: &Stage) {
     let role =
