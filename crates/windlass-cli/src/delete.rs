@@ -9,9 +9,10 @@ use windlass_scaffold::leftover::{self, Leftover};
 use windlass_scaffold::{Project, scaffold};
 
 use crate::args::{Change, Delete, DeleteApi, DeleteClient, DeleteWebhook};
+use crate::signals::uninterrupted;
 use crate::{output, project};
 
-const NEXT: &str = "cargo test --workspace";
+const NEXT: &str = "cargo test --workspace; windlass manifests --write";
 
 pub(crate) fn run(args: Delete) -> Result<ExitCode> {
     match args {
@@ -28,8 +29,8 @@ fn api(args: DeleteApi) -> Result<ExitCode> {
 
 fn client(args: &DeleteClient) -> Result<ExitCode> {
     let root = project::root(Path::new("."));
-    let plan = scaffold::delete_client(&root, project::mode(&args.change))?;
-    project::report(&plan, &args.change, NEXT);
+    let plan = uninterrupted(|| scaffold::delete_client(&root, project::mode(&args.change)))?;
+    project::report(&plan, &args.change, "cargo test --workspace");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,6 +12,7 @@ use windlass_scaffold::types::Definition;
 use windlass_scaffold::{scaffold, write};
 
 use crate::args::{Generate, GenerateClient, GenerateTypes};
+use crate::signals::uninterrupted;
 use crate::{output, project};
 
 /// What generated types depend on, as they say it at the end.
@@ -146,7 +147,7 @@ fn carry_out(root: &Path, tree: &Tree, args: &GenerateTypes) -> Result<ExitCode>
 fn client(args: &GenerateClient) -> Result<ExitCode> {
     let root = project::root(Path::new("."));
     let change = args.change();
-    let plan = scaffold::generate_client(&root, project::mode(&change))?;
+    let plan = uninterrupted(|| scaffold::generate_client(&root, project::mode(&change)))?;
     if args.check && !plan.changes.is_empty() {
         let paths: Vec<&str> = plan.changes.iter().map(|change| change.path.as_str()).collect();
         bail!("the client is out of date: {}; run `windlass generate client`", paths.join(", "));

@@ -11,6 +11,7 @@ use windlass_scaffold::scaffold;
 
 use crate::args::Init;
 use crate::project;
+use crate::signals::uninterrupted;
 
 pub(crate) fn run(args: Init) -> Result<ExitCode> {
     let root = std::path::absolute(&args.directory).context("cannot tell the current directory")?;
@@ -28,7 +29,7 @@ pub(crate) fn run(args: Init) -> Result<ExitCode> {
     let mut new = Project::new(name, args.domain, settings);
     new.multigroup = args.multigroup;
     new.namespaced = args.namespaced;
-    let plan = scaffold::init(&root, &new, project::mode(&args.change))?;
+    let plan = uninterrupted(|| scaffold::init(&root, &new, project::mode(&args.change)))?;
     project::report(&plan, &args.change, "windlass create api --group GROUP --version v1 --kind KIND");
     Ok(ExitCode::SUCCESS)
 }

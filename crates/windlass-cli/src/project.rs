@@ -12,6 +12,7 @@ use windlass_scaffold::{Plan, Project};
 
 use crate::args::{Change, LicenseName, Selected};
 use crate::output;
+use crate::signals::uninterrupted;
 
 /// Changes the project of the current directory, or of the closest directory above it that has one.
 pub(crate) fn change(
@@ -20,7 +21,7 @@ pub(crate) fn change(
     next: &str,
 ) -> Result<ExitCode> {
     let root = root(Path::new("."));
-    let plan = scaffold::change(&root, mode(args), change)?;
+    let plan = uninterrupted(|| scaffold::change(&root, mode(args), change))?;
     report(&plan, args, next);
     Ok(ExitCode::SUCCESS)
 }

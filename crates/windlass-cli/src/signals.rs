@@ -1,6 +1,37 @@
 //! The signals that ask a process to stop.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::output;
+
+/// Does something short that should not be left half done. A signal that comes meanwhile ends the process afterwards, and
+/// a second one at once.
+pub(crate) fn uninterrupted<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let Ok(runtime) = runtime else { return work() };
+    let caught = Arc::new(AtomicU8::new(0));
+    let inside = runtime.enter();
+    if let Ok(mut signals) = Signals::new() {
+        let caught = caught.clone();
+        runtime.spawn(async move {
+            caught.store(signals.recv().await, Ordering::Relaxed);
+            let code = signals.recv().await;
+            std::process::exit(i32::from(code));
+        });
+    }
+    let result = work();
+    drop(inside);
+    match caught.load(Ordering::Relaxed) {
+        code if code != 0 && result.is_ok() => {
+            output::note("interrupted; the change is complete");
+            std::process::exit(i32::from(code));
+        }
+        _ => result,
+    }
+}
 
 /// Caught from its making on, for as long as the process lives.
 pub(crate) struct Signals {

@@ -8,6 +8,7 @@ use serde_json::json;
 use windlass_scaffold::upgrade::{self as scaffold, Contradiction, Unedited};
 
 use crate::args::{ListFormat, OnConflict, Upgrade};
+use crate::signals::uninterrupted;
 use crate::{output, project};
 
 pub(crate) fn run(args: &Upgrade) -> Result<ExitCode> {
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &Upgrade) -> Result<ExitCode> {
     }
     let unedited = |path: &str| git_show(&root, args.from.as_deref()?, path);
     let unedited = args.from.as_ref().map(|_| &unedited as Unedited<'_>);
-    let done = scaffold::upgrade(&root, project::mode(&args.change), on_conflict, unedited)?;
+    let done = uninterrupted(|| scaffold::upgrade(&root, project::mode(&args.change), on_conflict, unedited))?;
     let contradicts = !done.contradictions.is_empty();
     output::document(args.change.output, || {
         json!({

@@ -39,7 +39,8 @@ fn delete_leaves_an_empty_git_diff() {
     ] {
         sandbox.succeeds(create);
         assert_ne!(git(&sandbox, "status --porcelain"), "");
-        sandbox.succeeds(delete);
+        // Definitions and roles that were written for the kind are written without it.
+        assert!(sandbox.succeeds(delete).contains("next: cargo test --workspace; windlass manifests --write"));
         assert_unchanged(&sandbox);
     }
     sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook");
@@ -224,6 +225,35 @@ fn without_a_project_the_error_says_how_to_get_one() {
     let said = sandbox.fails("create api --group webapp --version v1 --kind Guestbook");
     assert!(said.contains("run `windlass init`"), "{said}");
     assert_eq!(std::fs::read_dir(sandbox.path(".")).unwrap().count(), 0);
+}
+
+#[test]
+fn an_interrupted_init_writes_all_files() {
+    use crate::process::{Running, eventually};
+    let whole = project("");
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let sandbox = Sandbox::new();
+        let root = sandbox.path("shop");
+        std::fs::create_dir(&root).unwrap();
+        // The command waits for the directory, and has said that it wants to hear of signals.
+        let lock = std::fs::File::open(&root).unwrap();
+        lock.lock().unwrap();
+        let init = Running::spawn(&mut sandbox.command("init shop"));
+        eventually("signals are caught", || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", init.pid())).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
+            let mask = u64::from_str_radix(caught, 16).unwrap();
+            (mask & (1 << (signal.as_raw() - 1)) != 0).then_some(())
+        });
+        init.signal(signal);
+        drop(lock);
+        let code = init.wait().code();
+        assert!(matches!(code, Some(0 | 130 | 143)), "{signal:?}: {code:?}");
+        assert!(!root.join(".windlass-changes").exists());
+        for file in ["PROJECT", "Cargo.toml", "src/main.rs", "tests/it/main.rs", "config/default/kustomization.yaml"] {
+            assert!(root.join(file).is_file() && whole.path(file).is_file(), "{file}");
+        }
+    }
 }
 
 #[test]
