@@ -49,7 +49,8 @@ fn conflicts(conflicts: &[Conflict]) -> String {
         let _ = writeln!(text, "  {} {}", conflict.path, conflict.reason);
     }
     text.push_str(
-        "Add --force to replace these files; `git diff` then shows what was lost. The change would have been:\n",
+        "Make the change that is shown below yourself and run the command again, or add --force to replace these \
+         files; `git diff` then shows what was lost. The change would have been:\n",
     );
     for conflict in conflicts {
         text.push_str(&conflict.wanted.diff());

@@ -5,7 +5,7 @@
 //! file, if the user still has that, or else before the one that follows. Positions come from the parser; the text
 //! is copied, so the user's formatting and comments stay.
 
-use proc_macro2::{LineColumn, Span};
+use proc_macro2::{LineColumn, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned as _;
 
@@ -15,6 +15,8 @@ pub(super) struct Contradiction;
 
 /// `None` if one of the files does not parse.
 pub(super) fn merge(base: &str, target: &str, disk: &str) -> Option<Result<String, Contradiction>> {
+    let renamed = renamed(&syn::parse_file(base).ok()?, &syn::parse_file(disk).ok()?);
+    let (base, target) = (&rename(base, &renamed)?, &rename(target, &renamed)?);
     let (base, target, disk) = (Source::parse(base)?, Source::parse(target)?, Source::parse(disk)?);
     let mut edits = Vec::new();
     let done = sequence(&base.items(), &target.items(), &disk.items(), disk.end_of_items(), &mut edits);
@@ -174,13 +176,22 @@ fn sequence(
                 if signature(part) != signature(&target[changed]) {
                     return None;
                 }
-                let users = &disk[named(disk, part)?];
                 // New statements use the parameters by the names that they have in the generated function.
-                if parameters(part) != parameters(users) {
-                    return None;
+                let names = parameters(&part.tokens);
+                let users = named(disk, part).map(|at| &disk[at]);
+                let fits = |users: &&Part<'_>| {
+                    let own = parameters(&users.tokens);
+                    names.iter().all(|(name, _)| own.iter().any(|(other, _)| other == name))
+                };
+                match users.filter(fits) {
+                    Some(users) => {
+                        let (current, open) = users.body.as_ref()?;
+                        sequence(old, new, current, *open, edits)?;
+                    }
+                    // The user may have made the change in another way.
+                    None if is_made(old, new, disk, &names) => {}
+                    None => return None,
                 }
-                let (current, open) = users.body.as_ref()?;
-                sequence(old, new, current, *open, edits)?;
             }
             None => {
                 // Gone already, or found and taken out; one that the user has changed is a contradiction.
@@ -204,14 +215,112 @@ fn sequence(
     Some(())
 }
 
-/// The names of a function's parameters.
-fn parameters(part: &Part<'_>) -> Vec<String> {
-    let Ok(function) = syn::parse_str::<syn::ItemFn>(&part.tokens) else { return Vec::new() };
-    let names = function.sig.inputs.iter().map(|input| match input {
-        syn::FnArg::Typed(input) => input.pat.to_token_stream().to_string(),
-        syn::FnArg::Receiver(_) => "self".to_owned(),
+/// The names of a function's parameters, without `mut`, and their types.
+type Parameters = Vec<(String, String)>;
+
+fn parameters(function: &str) -> Parameters {
+    syn::parse_str::<syn::ItemFn>(function).map(|function| parameters_of(&function)).unwrap_or_default()
+}
+
+fn parameters_of(function: &syn::ItemFn) -> Parameters {
+    let both = function.sig.inputs.iter().map(|input| match input {
+        syn::FnArg::Typed(input) => {
+            let name = match &*input.pat {
+                syn::Pat::Ident(name) => name.ident.to_string(),
+                other => other.to_token_stream().to_string(),
+            };
+            (name, input.ty.to_token_stream().to_string())
+        }
+        syn::FnArg::Receiver(_) => ("self".to_owned(), String::new()),
     });
-    names.collect()
+    both.collect()
+}
+
+/// Whether the statements that are to come are in the user's file, and those that are to go are not, by whatever names
+/// the parameters have there.
+fn is_made(old: &[Part<'_>], new: &[Part<'_>], disk: &[Part<'_>], names: &Parameters) -> bool {
+    let has = |part: &Part<'_>| {
+        let is_name = |word: &&str| names.iter().any(|(name, _)| name == *word);
+        let words: Vec<&str> = part.tokens.split(' ').collect();
+        let rest = words.split(is_name).max_by_key(|words| words.len()).unwrap_or_default().join(" ");
+        disk.iter().any(|item| item.tokens.contains(&rest))
+    };
+    let only_in = |one: &[Part<'_>], other: &[Part<'_>], there: bool| {
+        let changed = one.iter().filter(|part| !other.iter().any(|same| same.tokens == part.tokens));
+        // Statements that name no module, such as `let _ = manager`, do no harm.
+        changed.filter(|part| part.tokens.contains("::")).all(|part| has(part) == there)
+    };
+    only_in(new, old, true) && only_in(old, new, false)
+}
+
+/// A parameter that has another name in the user's function: the function, and both names.
+type Renamed = (String, String, String);
+
+/// The parameters that the user has renamed: those without their name in the user's function, if one parameter there has
+/// their type.
+fn renamed(base: &syn::File, disk: &syn::File) -> Vec<Renamed> {
+    let functions = |file: &syn::File| -> Vec<(String, Parameters)> {
+        let functions = file.items.iter().filter_map(|item| match item {
+            syn::Item::Fn(function) => Some((function.sig.ident.to_string(), parameters_of(function))),
+            _ => None,
+        });
+        functions.collect()
+    };
+    let users = functions(disk);
+    let mut found = Vec::new();
+    for (function, parameters) in functions(base) {
+        let Some((_, own)) = users.iter().find(|(name, _)| *name == function) else { continue };
+        for (name, kind) in parameters.iter().filter(|(name, _)| !own.iter().any(|(other, _)| other == name)) {
+            let same: Vec<&String> = own.iter().filter(|(_, other)| other == kind).map(|(name, _)| name).collect();
+            if let [new] = same[..]
+                && !parameters.iter().any(|(other, _)| other == new)
+            {
+                found.push((function.clone(), name.clone(), new.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// The file with other names for parameters, in the functions that have them.
+fn rename(text: &str, renamed: &[Renamed]) -> Option<String> {
+    if renamed.is_empty() {
+        return Some(text.to_owned());
+    }
+    let source = Source::parse(text)?;
+    let mut edits = Vec::new();
+    for item in &source.file.items {
+        let syn::Item::Fn(function) = item else { continue };
+        let names: Vec<&Renamed> = renamed.iter().filter(|(name, ..)| function.sig.ident == name).collect();
+        if !names.is_empty() {
+            source.rename(function.to_token_stream(), &names, &mut edits);
+        }
+    }
+    Some(apply(text, edits))
+}
+
+impl Source<'_> {
+    /// Names that are a part of a path, or fields and methods, are other names.
+    fn rename(&self, tokens: TokenStream, names: &[&Renamed], edits: &mut Vec<Edit>) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let is = |at: Option<usize>, what: char| matches!(at.and_then(|at| tokens.get(at)), Some(TokenTree::Punct(punct)) if punct.as_char() == what);
+        for (at, token) in tokens.iter().enumerate() {
+            match token {
+                TokenTree::Group(group) => self.rename(group.stream(), names, edits),
+                TokenTree::Ident(ident) => {
+                    let before = at.checked_sub(1);
+                    let in_path = is(Some(at + 1), ':') && is(Some(at + 2), ':');
+                    if in_path || is(before, '.') || (is(before, ':') && is(at.checked_sub(2), ':')) {
+                        continue;
+                    }
+                    let Some((.., new)) = names.iter().find(|(_, old, _)| ident == old) else { continue };
+                    let (start, end) = (self.offset(ident.span().start()), self.offset(ident.span().end()));
+                    edits.push(Edit { start, end, text: new.clone() });
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// A function without its body.
@@ -304,9 +413,39 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_parameter_contradicts() {
+    fn a_renamed_parameter_is_used_by_its_new_name() {
         let disk = BASE.replace("manager: &mut", "m: &mut").replace("manager.add", "m.add");
+        let merged = merge(BASE, TARGET, &disk).unwrap().unwrap();
+        assert!(merged.contains("    m.add(pet::controller());\n    m.add(toy::controller());\n"), "{merged}");
+        assert_eq!(merge(TARGET, BASE, &merged).unwrap().unwrap(), disk);
+        // A module of that name is another one.
+        let target = TARGET.replace("toy", "manager");
+        let merged = merge(BASE, &target, &disk).unwrap().unwrap();
+        assert!(merged.contains("m.add(manager::controller());"), "{merged}");
+    }
+
+    #[test]
+    fn more_parameters_do_no_harm() {
+        let disk = BASE.replace("manager: &mut Manager", "limit: usize, manager: &mut Manager");
+        let merged = merge(BASE, TARGET, &disk).unwrap().unwrap();
+        assert!(merged.contains("    manager.add(toy::controller());\n"), "{merged}");
+        assert_eq!(merge(TARGET, BASE, &merged).unwrap().unwrap(), disk);
+    }
+
+    #[test]
+    fn other_parameters_contradict_until_the_user_makes_the_change() {
+        let disk =
+            BASE.replace("manager: &mut Manager", "operator: &mut Operator").replace("manager.add", "operator.add");
         assert_eq!(merge(BASE, TARGET, &disk), Some(Err(Contradiction)));
+        let by_hand = disk.replace("pub mod pet;\n", "pub mod pet;\npub mod toy;\n").replace(
+            "operator.add(pet::controller());\n",
+            "operator.add(pet::controller());\n    operator.add(toy::controller());\n",
+        );
+        assert_eq!(merge(BASE, TARGET, &by_hand).unwrap().unwrap(), by_hand);
+        assert_eq!(merge(TARGET, BASE, &by_hand), Some(Err(Contradiction)));
+        // The function has another name.
+        let disk = by_hand.replace("fn add_to", "fn register");
+        assert_eq!(merge(BASE, TARGET, &disk).unwrap().unwrap(), disk);
     }
 
     #[test]
