@@ -229,7 +229,10 @@ fn check_declaration(
         if same_group && short_names.iter().any(named) {
             return Err(CommandError::Clash { kind: wanted.kind.clone(), other: other.kind.clone() });
         }
-        if (same_group && (other.plural() == wanted.plural() || module)) || (module && !project.multigroup) {
+        // Singular and plural names are names of one list for the API server.
+        let plural_of = |one: &Resource, other: &Resource| one.plural().as_str() == other.kind.lower();
+        let same_plural = other.plural() == wanted.plural() || plural_of(other, wanted) || plural_of(wanted, other);
+        if (same_group && (same_plural || module)) || (module && !project.multigroup) {
             return Err(CommandError::Clash { kind: wanted.kind.clone(), other: other.kind.clone() });
         }
     }

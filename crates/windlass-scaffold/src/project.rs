@@ -31,7 +31,8 @@ pub enum ProjectError {
     },
     /// Another tool made the project.
     #[error(
-        "PROJECT has the layout {found}, and windlass works on projects with the layout {LAYOUT}: run `windlass init` in another directory"
+        "PROJECT has {}, and windlass works on projects with the layout {LAYOUT}: run `windlass init` in another directory",
+        layout(.found)
     )]
     Layout {
         /// What the file says.
@@ -45,6 +46,10 @@ pub enum ProjectError {
         /// The version of this crate.
         own: String,
     },
+}
+
+fn layout(found: &str) -> String {
+    if found.is_empty() { "no layout".to_owned() } else { format!("the layout {found}") }
 }
 
 /// A project.

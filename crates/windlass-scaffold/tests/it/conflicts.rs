@@ -195,6 +195,11 @@ fn names_that_a_server_would_refuse_beside_others_are_refused() {
     let create = |new: NewApi| move |project: &mut Project| command::create_api(project, new);
     refused(&dir, create(api("shop", "v1", "WidgetList")), "WidgetList is too similar to Widget");
     refused(&dir, create(api("shop", "v1", "Wd")), "Wd is too similar to Widget");
+    // The singular of one is the plural of the other.
+    refused(&dir, create(api("shop", "v1", "Widgets")), "Widgets is too similar to Widget");
+    let plural = |plural: &str| Some(windlass_scaffold::name::Plural::new(plural).unwrap());
+    let other = NewApi { plural: plural("widget"), ..api("shop", "v1", "Other") };
+    refused(&dir, create(other), "Other is too similar to Widget");
     for short in ["widget", "widgets", "wd"] {
         refused(&dir, create(named("Other", short)), &format!("the short name {short} is a name of Widget"));
     }
