@@ -132,7 +132,7 @@ fn carry_out(root: &Path, tree: &Tree, args: &GenerateTypes) -> Result<ExitCode>
         output::line(plan.diff().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
-    write::write(root, &plan)?;
+    uninterrupted(|| write::write(root, &plan))?;
     if plan.changes.is_empty() {
         output::line("nothing to change");
         return Ok(ExitCode::SUCCESS);

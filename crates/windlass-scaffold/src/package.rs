@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::chart::Part;
 use crate::kustomize::{self, Directory, Files, KustomizeError};
-use crate::plan::{Plan, ReadError};
+use crate::plan::{self, Plan, ReadError};
 use crate::record;
 use crate::tree::Tree;
 
@@ -93,7 +93,7 @@ impl Files for Overlay {
 
 /// What was generated the last time, as `name` is recorded.
 pub fn recorded(root: &Path, name: &str) -> Option<Tree> {
-    record::parse(&std::fs::read_to_string(root.join(format!(".windlass/{name}"))).ok()?)
+    record::named(root, name)
 }
 
 /// The image that the values of a chart say.
@@ -108,16 +108,13 @@ pub fn chart_image(values: &Value) -> Option<String> {
 /// # Errors
 /// If a file cannot be read.
 pub fn plan(root: &Path, name: &str, target: &Tree, force: bool) -> Result<Plan, ReadError> {
-    let path = format!(".windlass/{name}");
-    let before = std::fs::read_to_string(root.join(&path)).ok();
+    let path = record::path(name);
+    let before = plan::read(root, &path)?;
     let base = before.as_deref().and_then(record::parse).unwrap_or_default();
     // A directory that was deleted is written again: nothing of it is left to merge with.
     let is_there = base.paths().any(|path| root.join(path).exists());
     let base = if is_there { base } else { Tree::default() };
     let mut plan = Plan::new(root, &base, target, force)?;
-    let after = record::to_text(target);
-    if before.as_ref() != Some(&after) {
-        plan.changes.push(crate::plan::Change { path, before, after: Some(after) });
-    }
+    plan.change(&path, before, Some(record::to_text(target)));
     Ok(plan)
 }

@@ -10,7 +10,9 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::line_ends;
 use crate::merge;
+use crate::record;
 use crate::tree::Tree;
 
 /// What will be done.
@@ -65,6 +67,7 @@ impl Plan {
         let gone = gone(root, base);
         let moves = base.moves(target);
         let moved: HashSet<&str> = moves.values().copied().collect();
+        let samples = record::named(root, record::SAMPLES);
         for path in paths {
             if let Some(old) = moves.get(path) {
                 let in_the_way = base.get(path).filter(|_| !moved.contains(path));
@@ -75,7 +78,7 @@ impl Plan {
             if base == target {
                 continue;
             }
-            let disk = read(root, path)?;
+            let disk = unedited(read(root, path)?, samples.as_ref().and_then(|tree| tree.get(path)), base);
             if target.is_none() && moved.contains(path) {
                 plan.change(path, disk, None);
                 continue;
@@ -227,10 +230,19 @@ fn decide(path: &str, base: Option<&str>, target: Option<&str>, disk: Option<&st
     }
 }
 
-pub(crate) fn read(root: &Path, path: &str) -> Result<Option<String>, ReadError> {
+/// What counts as the content of a file: one that was made of a schema is as good as the one that is generated.
+pub(crate) fn unedited(disk: Option<String>, made: Option<&str>, base: Option<&str>) -> Option<String> {
+    if base.is_some() && disk.is_some() && disk.as_deref() == made { base.map(str::to_owned) } else { disk }
+}
+
+/// A file of a project as it is generated: with `\n` at the end of lines, also where a checkout has `\r\n`.
+///
+/// # Errors
+/// If it cannot be read. One that is not there is `None`.
+pub fn read(root: &Path, path: &str) -> Result<Option<String>, ReadError> {
     match std::fs::read(root.join(path)) {
         // A file that is no text is the user's: never equal to what is generated.
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Ok(bytes) => Ok(Some(line_ends::to_lf(String::from_utf8_lossy(&bytes).into_owned()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ReadError { path: path.to_owned(), source }),
     }

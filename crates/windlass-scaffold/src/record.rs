@@ -8,11 +8,14 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::line_ends;
 use crate::merge;
 use crate::tree::Tree;
 
 /// Where the record is.
 pub(crate) const FILE: &str = ".windlass/generated";
+/// The record of the samples that were made of schemas.
+pub(crate) const SAMPLES: &str = "samples";
 const HEADER: &str =
     "# What windlass generated, for `windlass upgrade` to tell your changes from its own. Do not edit.\n";
 
@@ -61,7 +64,21 @@ pub(crate) fn parse(text: &str) -> Option<Tree> {
 
 /// The record of a project; `None` if there is none that can be used.
 pub(crate) fn read(root: &Path) -> Option<Tree> {
-    parse(&std::fs::read_to_string(root.join(FILE)).ok()?)
+    of_file(&root.join(FILE))
+}
+
+/// Where a record of this name is, of something else that is generated.
+pub(crate) fn path(name: &str) -> String {
+    format!(".windlass/{name}")
+}
+
+/// The record of this name; `None` if there is none that can be used.
+pub(crate) fn named(root: &Path, name: &str) -> Option<Tree> {
+    of_file(&root.join(path(name)))
+}
+
+fn of_file(file: &Path) -> Option<Tree> {
+    parse(&line_ends::to_lf(std::fs::read_to_string(file).ok()?))
 }
 
 /// The record after a change from `base` to `target` in a project whose files another version may have generated: that

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use crate::line_ends;
 use crate::merge;
 use crate::plan::{self, Change, Plan, ReadError};
 use crate::project::{self, Source};
@@ -97,7 +98,7 @@ fn earlier(rendered: &Tree, target: &Tree, unedited: Unedited<'_>) -> Tree {
     let mut tree = Tree::default();
     for path in rendered.paths().chain(target.paths()) {
         if let Some(content) = unedited(path) {
-            tree.set(path, content);
+            tree.set(path, line_ends::to_lf(content));
         }
     }
     tree
@@ -114,9 +115,10 @@ fn compare(
     paths.sort_unstable();
     paths.dedup();
     let (mut plan, mut contradictions) = (Plan::default(), Vec::new());
+    let samples = record::named(root, record::SAMPLES);
     for path in paths {
         let (base, target) = (base.get(path), target.get(path));
-        let disk = plan::read(root, path)?;
+        let disk = plan::unedited(plan::read(root, path)?, samples.as_ref().and_then(|tree| tree.get(path)), base);
         if disk.as_deref() == target {
             continue;
         }

@@ -4,6 +4,8 @@
 //! what is to happen. When that list is on disk the change is decided: files are then moved into place one by one,
 //! and the directory is removed. A process that ends before leaves a directory without a list, which is thrown away;
 //! one that ends in the middle leaves the list, and the next command finishes the work before it begins its own.
+//!
+//! A symbolic link stays one: the file that it leads to is written. A file keeps its permissions and its line ends.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -11,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Plan;
+use crate::line_ends;
+use crate::plan::{Change, Plan};
 
 const STAGE: &str = ".windlass-changes";
 const LIST: &str = "list.json";
@@ -27,6 +30,7 @@ pub struct WriteError {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Move {
+    /// Where the file goes, relative to the project; absolute if a link leads there.
     path: String,
     /// The file of the staging directory; `None` removes.
     from: Option<String>,
@@ -120,16 +124,21 @@ fn stage(root: &Path, plan: &Plan) -> Result<(), WriteError> {
     fs::create_dir_all(&stage).map_err(failed("create the directory", &stage))?;
     let mut moves = Vec::with_capacity(plan.changes.len());
     for (number, change) in plan.changes.iter().enumerate() {
-        reachable(root, &change.path)?;
+        let target = followed(root, change)?;
+        if target != change.path && is_changed(root, plan, &target) {
+            continue; // the file that the link leads to has a change of its own
+        }
+        reachable(root, &target)?;
         let mut from = None;
         if let Some(after) = &change.after {
             let name = number.to_string();
             let path = stage.join(&name);
-            fs::write(&path, after).map_err(failed("write", &path))?;
+            let text = line_ends::for_file(root, &root.join(&target), after);
+            fs::write(&path, text).map_err(failed("write", &path))?;
             from = Some(name);
         }
         let executable = change.after.as_deref().is_some_and(|text| text.starts_with("#!/"));
-        moves.push(Move { path: change.path.clone(), from, executable });
+        moves.push(Move { path: target, from, executable });
     }
     let text = serde_json::to_vec(&moves).expect("invariant: moves are plain values");
     let partial = stage.join("list.partial");
@@ -137,6 +146,25 @@ fn stage(root: &Path, plan: &Plan) -> Result<(), WriteError> {
     written.map_err(failed("write", &partial))?;
     let list = stage.join(LIST);
     fs::rename(&partial, &list).map_err(failed("write", &list))
+}
+
+/// Where a change is made: where a link leads to, or at its path. A link that is removed is removed itself.
+fn followed(root: &Path, change: &Change) -> Result<String, WriteError> {
+    let path = root.join(&change.path);
+    if change.after.is_none() || !path.is_symlink() {
+        return Ok(change.path.clone());
+    }
+    let target = path.canonicalize().map_err(failed("follow the link", &path))?;
+    let not_text = || failed("follow the link", &path)(io::ErrorKind::InvalidFilename.into());
+    target.to_str().map(str::to_owned).ok_or_else(not_text)
+}
+
+/// Whether the plan changes this file under its own name.
+fn is_changed(root: &Path, plan: &Plan, file: &str) -> bool {
+    plan.changes.iter().any(|change| {
+        let path = root.join(&change.path);
+        !path.is_symlink() && path.canonicalize().is_ok_and(|path| path == Path::new(file))
+    })
 }
 
 /// Makes sure that a file can be moved to `path` before anything is decided: what is above it are directories that
@@ -178,12 +206,37 @@ fn carry_out(root: &Path, stage: &Path, entry: &Move) -> Result<(), WriteError> 
     if let Some(parent) = target.parent() {
         fs::create_dir_all(parent).map_err(failed("create the directory", parent))?;
     }
-    #[cfg(unix)]
-    if entry.executable {
-        use std::os::unix::fs::PermissionsExt as _;
-        fs::set_permissions(&from, fs::Permissions::from_mode(0o755)).map_err(failed("write", &target))?;
+    if let Ok(metadata) = fs::metadata(&target) {
+        fs::set_permissions(&from, metadata.permissions()).map_err(failed("write", &target))?;
+    } else if entry.executable {
+        make_executable(&from).map_err(failed("write", &target))?;
     }
-    fs::rename(&from, &target).map_err(failed("write", &target))
+    move_file(&from, &target).map_err(failed("write", &target))
+}
+
+#[cfg(unix)]
+fn make_executable(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+}
+
+#[cfg(not(unix))]
+fn make_executable(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Puts one file into the place of another. A link may lead to another file system, where the file is copied to first.
+fn move_file(from: &Path, target: &Path) -> io::Result<()> {
+    match fs::rename(from, target) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            let mut beside = target.as_os_str().to_owned();
+            beside.push(".windlass-new");
+            fs::copy(from, &beside)?;
+            fs::rename(&beside, target)?;
+            fs::remove_file(from)
+        }
+        moved => moved,
+    }
 }
 
 fn remove_empty_parents(root: &Path, path: &Path) {
@@ -207,7 +260,6 @@ fn missing_directories(root: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Change;
 
     fn plan(changes: &[(&str, Option<&str>)]) -> Plan {
         let change = |(path, after): &(&str, Option<&str>)| Change {
@@ -245,6 +297,37 @@ mod tests {
         assert_eq!(files(&root), ["d"]);
         assert!(!root.join("a").exists());
         assert_eq!(fs::read_to_string(root.join("d")).unwrap(), "three");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn links_stay_and_the_files_behind_them_are_written() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let (root, outside) = (dir.path().join("project"), dir.path().join("README.md"));
+        fs::create_dir_all(root.join("docs")).unwrap();
+        fs::write(&outside, "old").unwrap();
+        fs::set_permissions(&outside, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::write(root.join("docs/agents.md"), "old").unwrap();
+        symlink("../README.md", root.join("README.md")).unwrap();
+        symlink("docs/agents.md", root.join("AGENTS.md")).unwrap();
+        symlink("AGENTS.md", root.join("OTHER.md")).unwrap();
+        let changes = [("AGENTS.md", Some("new agents")), ("README.md", Some("new readme"))];
+        write(&root, &plan(&changes)).unwrap();
+        assert!(["README.md", "AGENTS.md"].iter().all(|link| root.join(link).is_symlink()));
+        assert_eq!(fs::read_to_string(&outside).unwrap(), "new readme");
+        assert_eq!(fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_to_string(root.join("docs/agents.md")).unwrap(), "new agents");
+        // A file that changes under two names gets the change that was made for it.
+        write(&root, &plan(&[("OTHER.md", Some("for the link")), ("docs/agents.md", Some("for the file"))])).unwrap();
+        assert_eq!(fs::read_to_string(root.join("OTHER.md")).unwrap(), "for the file");
+        // Removed is the link.
+        write(&root, &plan(&[("README.md", None)])).unwrap();
+        assert!(outside.exists() && !root.join("README.md").is_symlink());
+        fs::remove_file(root.join("docs/agents.md")).unwrap();
+        let error = write(&root, &plan(&[("AGENTS.md", Some("again"))])).unwrap_err().to_string();
+        assert!(error.contains("cannot follow the link") && error.contains("nothing was changed"), "{error}");
+        assert!(!root.join(STAGE).exists());
     }
 
     #[test]

@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use windlass_scaffold::kustomize::{self, Directory, Files};
 use windlass_scaffold::manifests::{self, FROM_CODE};
 use windlass_scaffold::package::DEFAULT;
-use windlass_scaffold::plan::Change;
-use windlass_scaffold::{Plan, scaffold, write};
+use windlass_scaffold::plan::{self, Change};
+use windlass_scaffold::{Plan, sample, scaffold, write};
 
 use super::{ask_all, package};
 use crate::args::Manifests;
+use crate::signals::uninterrupted;
 use crate::{output, project};
 
 pub(super) fn run(program: &Path, args: &Manifests) -> Result<ExitCode> {
@@ -21,11 +22,13 @@ pub(super) fn run(program: &Path, args: &Manifests) -> Result<ExitCode> {
     let arguments = if args.arguments.is_empty() { installed_arguments(&root) } else { args.arguments.clone() };
     let said = ask_all(program, args, &arguments)?;
     let mut plan = compare(&root, &manifests::config(&project, &said)?)?;
+    sample::follow_schemas(&root, &project, &said, &mut plan)?;
     if args.check {
         let made = if plan.changes.is_empty() { package::drift(&root, &project)? } else { Vec::new() };
         return Ok(report_drift(args, plan, made));
     }
-    write::write(&root, &plan)?;
+    uninterrupted(|| write::write(&root, &plan))?;
+    plan.changes.retain(package::is_visible);
     plan.changes.sort_by(|one, other| one.path.cmp(&other.path));
     if package::report(args, &plan) {
         return Ok(ExitCode::SUCCESS);
@@ -73,7 +76,7 @@ fn report_drift(args: &Manifests, config: Plan, made: Vec<(&'static str, Plan)>)
 fn compare(root: &Path, files: &std::collections::BTreeMap<String, String>) -> Result<Plan> {
     let mut changes = Vec::new();
     for (path, text) in files {
-        let before = std::fs::read_to_string(root.join(path)).ok();
+        let before = plan::read(root, path)?;
         if before.as_ref() != Some(text) {
             changes.push(Change { path: path.clone(), before, after: Some(text.clone()) });
         }
@@ -82,7 +85,7 @@ fn compare(root: &Path, files: &std::collections::BTreeMap<String, String>) -> R
         for file in std::fs::read_dir(root.join(directory)).into_iter().flatten() {
             let file = file.with_context(|| format!("cannot read {directory}"))?;
             let path = format!("{directory}/{}", file.file_name().to_string_lossy());
-            let before = std::fs::read_to_string(file.path()).unwrap_or_default();
+            let before = plan::read(root, &path).ok().flatten().unwrap_or_default();
             if !files.contains_key(&path) && manifests::is_from_code(&path, &before) {
                 changes.push(Change { path, before: Some(before), after: None });
             }

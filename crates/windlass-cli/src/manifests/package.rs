@@ -12,6 +12,7 @@ use windlass_scaffold::scaffold::{self, ScaffoldError};
 use windlass_scaffold::{Plan, Project, Tree, bundle, chart, kustomize, package, write};
 
 use crate::args::{ManifestFormat, ManifestKind, Manifests};
+use crate::signals::uninterrupted;
 use crate::{output, project};
 
 /// Helm keeps a release in a Secret, which may have 1 MiB: the templates and the objects, compressed to about a tenth.
@@ -30,7 +31,7 @@ pub(super) fn run(args: &Manifests) -> Result<ExitCode> {
     if !plan.conflicts.is_empty() {
         return Err(ScaffoldError::Conflicts(plan.conflicts).into());
     }
-    write::write(&root, &plan)?;
+    uninterrupted(|| write::write(&root, &plan))?;
     plan.changes.retain(is_visible);
     if report(args, &plan) {
         return Ok(ExitCode::SUCCESS);
@@ -53,7 +54,7 @@ struct Options {
 }
 
 /// Whether a change is one of the package, not of the record of it.
-fn is_visible(change: &Change) -> bool {
+pub(super) fn is_visible(change: &Change) -> bool {
     !change.path.starts_with(".windlass/")
 }
 

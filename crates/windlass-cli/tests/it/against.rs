@@ -3,6 +3,7 @@
 
 mod deploy;
 mod operator;
+mod samples;
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -3,6 +3,9 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
+use rustix::process::Signal;
+
+use crate::process::Running;
 use crate::windlass::Sandbox;
 
 const TYPES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../windlass-scaffold/tests/types");
@@ -115,4 +118,23 @@ fn clients_follow_the_kinds() {
     assert!(sandbox.fails("generate client --check").contains("api/src/client.rs"));
     sandbox.succeeds("generate client");
     assert_eq!(read(&sandbox, "api/src/client.rs"), before);
+}
+
+#[test]
+fn interrupted_types_are_written_whole() {
+    let sandbox = with_definitions();
+    let root = sandbox.path("types");
+    std::fs::create_dir(&root).unwrap();
+    let lock = std::fs::File::open(&root).unwrap();
+    lock.lock().unwrap();
+    let running = Running::spawn(&mut sandbox.command("generate types --from-crd both.yaml --output types/"));
+    running.catches(Signal::TERM);
+    running.signal(Signal::TERM);
+    drop(lock);
+    let code = running.wait().code();
+    assert!(matches!(code, Some(0 | 143)), "{code:?}");
+    assert!(!root.join(".windlass-changes").exists());
+    assert!(root.join("mod.rs").is_file());
+    let again = sandbox.succeeds("generate types --from-crd both.yaml --output types/");
+    assert_eq!(again, "nothing to change\n");
 }

@@ -1,8 +1,12 @@
 //! `windlass manifests` with programs that answer as the library does, and with others. The petstore's
 //! own tests have it print the role of a real operator.
 
+use std::io::Write as _;
 use std::path::Path;
 
+use rustix::process::Signal;
+
+use crate::process::{Running, eventually};
 use crate::windlass::Sandbox;
 
 const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"pets"},"rules":[{"apiGroups":[""],"resources":["pods"],"resourceNames":["hen"],"verbs":["get"]}]}"#;
@@ -215,4 +219,55 @@ fn a_project_becomes_a_file_a_chart_and_a_bundle() {
         said.contains("remove config/webhook/manifests.yaml") && said.contains("remove config/crd/bases/"),
         "{said}"
     );
+}
+
+#[test]
+fn interrupted_manifests_are_written_whole() {
+    let sandbox = Sandbox::new();
+    let program = project(&sandbox);
+    // The operator answers and then waits, so that the directory can be locked before anything is written.
+    let made = std::process::Command::new("mkfifo").arg(sandbox.path("go")).status().unwrap();
+    assert!(made.success());
+    let text = std::fs::read_to_string(&program).unwrap();
+    let (gate, asked) = (sandbox.path("go"), sandbox.path("asked"));
+    let wait = format!("echo > {}; read answer < {}", asked.display(), gate.display());
+    std::fs::write(&program, format!("{text}{wait}\n")).unwrap();
+    let lock = std::fs::File::open(sandbox.path(".")).unwrap();
+    let running = Running::spawn(&mut sandbox.command(&format!("manifests --write --program {program}")));
+    // By then the project has been read.
+    eventually("the operator is asked", || asked.exists().then_some(()));
+    lock.lock().unwrap();
+    let mut gate = std::fs::OpenOptions::new().read(true).write(true).open(gate).unwrap();
+    gate.write_all(b"go\n").unwrap();
+    running.catches(Signal::INT);
+    running.signal(Signal::INT);
+    drop(lock);
+    let code = running.wait().code();
+    assert!(matches!(code, Some(0 | 130)), "{code:?}");
+    std::fs::write(&program, text).unwrap();
+    sandbox.succeeds(&format!("manifests --check --program {program}"));
+    assert!(!sandbox.path(".windlass-changes").exists());
+}
+
+#[test]
+fn manifests_in_a_checkout_with_crlf_are_up_to_date() {
+    let sandbox = Sandbox::new();
+    let program = project(&sandbox);
+    sandbox.succeeds(&format!("manifests --write --program {program}"));
+    let mut open = vec![sandbox.path("config"), sandbox.path(".windlass")];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap();
+                std::fs::write(&path, text.replace('\n', "\r\n")).unwrap();
+            }
+        }
+    }
+    sandbox.succeeds(&format!("manifests --check --program {program}"));
+    let said = sandbox.succeeds(&format!("manifests --write --program {program}"));
+    assert_eq!(said, "config/ is up to date\n");
+    sandbox.succeeds("manifests chart");
 }

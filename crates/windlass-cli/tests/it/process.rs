@@ -74,6 +74,16 @@ impl Running {
         kill_process(pid, signal).expect("the program runs");
     }
 
+    /// Waits until a signal does not simply end it.
+    pub(crate) fn catches(&self, signal: Signal) {
+        eventually("the signal is caught", || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
+            let mask = u64::from_str_radix(caught, 16).unwrap();
+            (mask & (1 << (signal.as_raw() - 1)) != 0).then_some(())
+        });
+    }
+
     /// Whether it has ended; nobody has waited for it yet.
     pub(crate) fn has_ended(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it is there until waited for");

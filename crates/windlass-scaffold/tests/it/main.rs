@@ -1,6 +1,7 @@
 //! Projects on disk: made, changed, edited by a user, and taken back.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod checkouts;
 mod conflicts;
 mod format;
 mod golden;
