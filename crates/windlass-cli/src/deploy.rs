@@ -17,6 +17,9 @@ use crate::{operator, output, project, uninstall};
 
 /// What generated manifests call the operator's image.
 const PLACEHOLDER: &str = "controller:latest";
+/// The label of namespaces that a deployment has created, which go with it.
+const CREATED_BY: &str = "windlass.dev/created-by";
+const DEPLOY: &str = "deploy";
 
 pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
     let root = project::root(Path::new("."));
@@ -39,6 +42,7 @@ pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
     }
     against::block_on(async {
         let target = Target::connect(&args.target).await?;
+        mark_new_namespaces(&target.client, &mut objects).await?;
         if let Some(image) = &image {
             deliver(args, &target, image, reference.as_ref(), &root).await?;
         }
@@ -169,12 +173,54 @@ fn set_image(objects: &mut [Value], image: &str) {
     }
 }
 
+/// Labels the namespaces that are not there yet, and those that an earlier deployment has made.
+async fn mark_new_namespaces(client: &kube::Client, objects: &mut [Value]) -> Result<()> {
+    for object in objects.iter_mut().filter(|object| is_namespace(object)) {
+        let found = apply::get(client, &namespace_path(object)).await?;
+        if found.is_none_or(|found| is_made_here(&found)) {
+            object["metadata"]["labels"][CREATED_BY] = DEPLOY.into();
+        }
+    }
+    Ok(())
+}
+
+/// Takes the namespaces out of what is to be deleted that were there before the operator was deployed: they may hold
+/// objects of others.
+async fn keep_others_namespaces(client: &kube::Client, objects: &mut Vec<Value>) -> Result<()> {
+    let mut kept = Vec::new();
+    for object in objects.iter().filter(|object| is_namespace(object)) {
+        let found = apply::get(client, &namespace_path(object)).await?;
+        if found.is_some_and(|found| !is_made_here(&found)) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            output::note(format_args!(
+                "the namespace {name} stays: `windlass deploy` did not create it. `kubectl delete namespace {name}` \
+                 deletes it with everything in it"
+            ));
+            kept.push(object["metadata"]["name"].clone());
+        }
+    }
+    objects.retain(|object| !is_namespace(object) || !kept.contains(&object["metadata"]["name"]));
+    Ok(())
+}
+
+fn is_namespace(object: &Value) -> bool {
+    object["kind"] == "Namespace" && object["apiVersion"] == "v1"
+}
+
+fn is_made_here(namespace: &Value) -> bool {
+    namespace["metadata"]["labels"][CREATED_BY] == DEPLOY
+}
+
+fn namespace_path(namespace: &Value) -> String {
+    format!("/api/v1/namespaces/{}", namespace["metadata"]["name"].as_str().unwrap_or_default())
+}
+
 pub(crate) fn undo(args: &Undeploy) -> Result<ExitCode> {
     let root: PathBuf = project::root(Path::new("."));
     let objects = kustomize::build(&root, &args.directory)?;
     against::block_on(async {
         let target = Target::connect(&args.target).await?;
-        let (definitions, others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(is_definition);
+        let (definitions, mut others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(is_definition);
         let options = remove::Options {
             namespace: target.namespace.clone(),
             timeout: Duration::from_secs(args.timeout),
@@ -187,6 +233,7 @@ pub(crate) fn undo(args: &Undeploy) -> Result<ExitCode> {
             let report = report::line(args.output, false);
             done.extend(remove::remove(&target.client, definitions, &options, report).await?);
         }
+        keep_others_namespaces(&target.client, &mut others).await?;
         done.extend(remove::remove(&target.client, others, &options, report::line(args.output, false)).await?);
         Ok(report::finish(&target, &done, args.output, false))
     })

@@ -56,7 +56,7 @@ fn an_operator_is_undeployed_without_its_kinds() {
     let stage = Stage::new();
     project(&stage);
     stage.write("pet.yaml", super::PET);
-    stage.succeeds("apply -k config/default");
+    stage.succeeds("deploy --skip-build --no-wait");
     stage.succeeds("apply -f pet.yaml");
     let said = stage.fails("undeploy");
     assert!(said.stderr.contains("to be deleted: 1 Pet: default/rex"), "{}", said.stderr);
@@ -65,6 +65,32 @@ fn an_operator_is_undeployed_without_its_kinds() {
     assert!(said.contains("namespace/pets-system deleted") && !said.contains("pets.example.com"), "{said}");
     assert!(stage.succeeds("apply -f pet.yaml").contains(" unchanged"));
     assert!(stage.succeeds("undeploy --yes").contains("pets.example.com deleted"));
+}
+
+#[test]
+fn undeploy_keeps_a_namespace_that_was_there_before() {
+    let stage = Stage::new();
+    project(&stage);
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: pets-system, labels: {team: zoo}}\n---\n";
+    let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other, namespace: pets-system}\n";
+    stage.write("before.yaml", &format!("{namespace}{other}"));
+    stage.succeeds("apply -f before.yaml");
+    stage.succeeds("deploy --skip-build --no-wait");
+    let said = stage.windlass("undeploy --yes");
+    assert!(said.status.success(), "{said:?}");
+    assert!(said.stdout.contains("deployment.apps/pets-controller-manager deleted"), "{said:?}");
+    assert!(said.stderr.contains("the namespace pets-system stays: `windlass deploy` did not create it"), "{said:?}");
+    assert!(!said.stdout.contains("namespace/"), "{said:?}");
+    let said = stage.succeeds("apply -f before.yaml");
+    assert!(said.contains("configmap/other unchanged"), "{said}");
+
+    // One that a deployment has created goes with the last one, also after it was deployed again.
+    let other = Stage::new();
+    project(&other);
+    other.succeeds("deploy --skip-build --no-wait");
+    let said = other.succeeds("deploy --skip-build --no-wait");
+    assert!(said.contains("namespace/pets-system unchanged"), "{said}");
+    assert!(other.succeeds("undeploy --yes").contains("namespace/pets-system deleted"));
 }
 
 #[test]
