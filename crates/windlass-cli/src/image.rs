@@ -81,7 +81,7 @@ pub(crate) struct Settings {
     pub entrypoint: Option<String>,
     pub user: String,
     pub labels: Vec<(String, String)>,
-    /// The OCI layout of the image to build on.
+    /// The image to build on: an OCI layout, or the name of an image with its registry.
     pub base: Option<PathBuf>,
 }
 

@@ -154,9 +154,9 @@ pub(crate) struct ImageBuild {
     /// The name of the image
     #[arg(short, long, value_name = "NAME[:TAG]")]
     pub tag: Reference,
-    /// Put the files on this image: an OCI layout, as a directory or a tar file. `skopeo copy docker://IMAGE oci:DIR` and
-    /// `docker save` write one; images of a registry are not fetched [default: nothing but the program and its libraries]
-    #[arg(long, value_name = "DIR|FILE")]
+    /// Put the files on this image: an image with its registry, such as gcr.io/distroless/cc-debian12:nonroot, or an OCI
+    /// layout on this machine, as a directory or a tar file [default: nothing but the program and its libraries]
+    #[arg(long, value_name = "IMAGE|DIR|FILE")]
     pub base: Option<PathBuf>,
     /// The program to start [default: the program that the image is made of]
     #[arg(long, value_name = "PATH")]

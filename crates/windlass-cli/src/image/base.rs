@@ -1,4 +1,5 @@
-//! The image that another one is built on, read from an OCI layout: a directory, or a tar file of one.
+//! The image that another one is built on, read from an OCI layout: a directory, a tar file of one, or what a registry
+//! has.
 //!
 //! Layers are taken as they are. They are looked into only to learn which files they bring along, so that a program's
 //! libraries are not added twice.
@@ -6,19 +7,22 @@
 use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use super::layout::{self, Blob};
+use super::registry::{self, Remote};
 use super::tar;
+use crate::against;
 
 /// How many bytes a base may have.
-const LARGEST: u64 = 4 << 30;
+pub(super) const LARGEST: u64 = 4 << 30;
 /// How many links are followed, as Linux does.
 const MOST_LINKS: usize = 40;
 /// How deeply an index may lead to other indexes.
-const NESTED: usize = 4;
+pub(super) const NESTED: usize = 4;
 
 /// What an image is built on.
 pub(super) struct Base {
@@ -32,15 +36,58 @@ pub(super) struct Base {
 /// Reads the image for an architecture.
 pub(super) fn read(path: &Path, architecture: &str) -> Result<Base> {
     let name = path.display();
-    if !path.exists() {
+    let source = if path.exists() {
+        Source::open(path)?
+    } else if let Some(remote) = path.to_str().and_then(Remote::parse) {
+        let remote =
+            remote.with_context(|| format!("there is no file {name}, and it is not an image of a registry"))?;
+        Source::Files(fetch(&remote, architecture)?)
+    } else {
         bail!(
-            "there is no {name}: a base is an OCI layout on this machine, as a directory or as a tar file. `skopeo copy \
-             docker://IMAGE oci:DIR` writes one, and so do `docker save` and `windlass image build`"
+            "there is no {name}: a base is an OCI layout on this machine, as a directory or as a tar file, or an image \
+             with its registry, such as gcr.io/distroless/cc-debian12:nonroot or docker.io/library/debian:12"
         );
-    }
-    let source = Source::open(path)?;
+    };
     let base = source.image(architecture).with_context(|| format!("{name} cannot be a base"))?;
     Ok(base)
+}
+
+fn fetch(remote: &Remote, architecture: &str) -> Result<HashMap<String, Vec<u8>>> {
+    let mut files = HashMap::new();
+    let code = against::block_on(async {
+        let pulled = registry::pull(remote, architecture).await;
+        files = pulled.with_context(|| format!("cannot fetch {remote}"))?;
+        Ok(ExitCode::SUCCESS)
+    })?;
+    ensure!(code == ExitCode::SUCCESS, "{remote} was not fetched");
+    Ok(files)
+}
+
+/// Checks that a digest is one, before it becomes part of a path.
+pub(super) fn check_digest(digest: &str) -> Result<()> {
+    let hex = digest.strip_prefix("sha256:").with_context(|| format!("the digest {digest} is not of SHA-256"))?;
+    let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    ensure!(hex.len() == 64 && hex.chars().all(is_hex), "{digest} is not a digest");
+    Ok(())
+}
+
+/// Where a layout has a blob.
+pub(super) fn blob_path(digest: &str) -> String {
+    format!("blobs/{}", digest.replace(':', "/"))
+}
+
+/// The one image of an index that is for an architecture.
+pub(super) fn choose<'a>(index: &'a Value, architecture: &str) -> Result<&'a Value> {
+    let all = index["manifests"].as_array().context("its index names no images")?;
+    let fits = |descriptor: &&Value| match &descriptor["platform"] {
+        Value::Null => true,
+        platform => platform["os"] == "linux" && platform["architecture"] == architecture,
+    };
+    let fitting: Vec<&Value> = all.iter().filter(fits).collect();
+    let [descriptor] = fitting[..] else {
+        bail!("it has {} images for linux/{architecture}; exactly one is needed", fitting.len());
+    };
+    Ok(descriptor)
 }
 
 impl Base {
@@ -83,7 +130,8 @@ impl Base {
 /// The files of a layout.
 enum Source<'a> {
     Directory(&'a Path),
-    Tar(HashMap<String, Vec<u8>>),
+    /// Those of a tar file, or of a registry.
+    Files(HashMap<String, Vec<u8>>),
 }
 
 impl<'a> Source<'a> {
@@ -98,7 +146,7 @@ impl<'a> Source<'a> {
         for entry in tar::entries(&bytes).with_context(|| format!("{} is not a tar file", path.display()))? {
             files.insert(entry.path.trim_start_matches("./").to_owned(), entry.bytes.to_vec());
         }
-        Ok(Self::Tar(files))
+        Ok(Self::Files(files))
     }
 
     fn file(&self, path: &str) -> Result<Vec<u8>> {
@@ -109,17 +157,17 @@ impl<'a> Source<'a> {
                 ensure!(size <= LARGEST, "{path} is larger than {} GiB", LARGEST >> 30);
                 std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))
             }
-            Self::Tar(files) => files.get(path).cloned().with_context(|| format!("it has no {path}")),
+            Self::Files(files) => files.get(path).cloned().with_context(|| format!("it has no {path}")),
         }
     }
 
     /// What a descriptor names, if that is what it says.
     fn blob(&self, descriptor: &Value) -> Result<Blob> {
         let digest = descriptor["digest"].as_str().context("a descriptor without a digest")?;
-        let hex = digest.strip_prefix("sha256:").with_context(|| format!("the digest {digest} is not of SHA-256"))?;
-        ensure!(hex.len() == 64 && hex.chars().all(|c| c.is_ascii_hexdigit()), "{digest} is not a digest");
-        let blob = Blob::new(self.file(&format!("blobs/sha256/{hex}"))?);
-        ensure!(blob.digest == digest, "blobs/sha256/{hex} is damaged: its digest is {}", blob.digest);
+        check_digest(digest)?;
+        let path = blob_path(digest);
+        let blob = Blob::new(self.file(&path)?);
+        ensure!(blob.digest == digest, "{path} is damaged: its digest is {}", blob.digest);
         Ok(blob)
     }
 
@@ -169,16 +217,7 @@ impl<'a> Source<'a> {
 
     /// The manifest for an architecture, which an index may have among others.
     fn manifest(&self, index: &Value, architecture: &str, nested: usize) -> Result<Value> {
-        let all = index["manifests"].as_array().context("its index names no images")?;
-        let fits = |descriptor: &&Value| match &descriptor["platform"] {
-            Value::Null => true,
-            platform => platform["os"] == "linux" && platform["architecture"] == architecture,
-        };
-        let fitting: Vec<&Value> = all.iter().filter(fits).collect();
-        let [descriptor] = fitting[..] else {
-            bail!("it has {} images for linux/{architecture}; exactly one is needed", fitting.len());
-        };
-        let document = self.document(descriptor)?;
+        let document = self.document(choose(index, architecture)?)?;
         if document["manifests"].is_array() {
             ensure!(nested > 0, "its indexes nest too deeply");
             return self.manifest(&document, architecture, nested - 1);

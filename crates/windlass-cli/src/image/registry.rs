@@ -1,14 +1,15 @@
-//! Pushes images to a registry, as the OCI's distribution specification says.
+//! Pushes images to a registry and pulls them, as the OCI's distribution specification says.
 //!
 //! Credentials are those of docker: `~/.docker/config.json`, or `$DOCKER_CONFIG`, with its credential helpers. A
 //! registry on this machine is spoken to without TLS.
 
 mod credentials;
+mod pull;
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, LOCATION, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
@@ -17,6 +18,7 @@ use serde_json::Value;
 use super::{Built, Reference};
 use crate::output;
 use credentials::Credentials;
+pub(super) use pull::{Remote, pull};
 
 /// How much of an answer is read.
 const ANSWER: usize = 1 << 20;
@@ -66,10 +68,7 @@ impl Registry {
     fn new(reference: &Reference) -> Result<Self> {
         // Docker's own registry has one name for people and one for programs.
         let host = if reference.registry == "docker.io" { "registry-1.docker.io" } else { &reference.registry };
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
-        let is_local =
-            name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        let base = format!("{}://{host}", if is_local { "http" } else { "https" });
+        let base = format!("{}://{host}", if is_local(host) { "http" } else { "https" });
         let credentials = Credentials::of(&reference.registry)?;
         Ok(Self { client: client(&base)?, base, credentials, authorization: None })
     }
@@ -87,23 +86,40 @@ impl Registry {
 
     /// Sends a request, again with credentials if the registry asks for them.
     async fn send(&mut self, method: Method, path: &str, kind: Option<&str>, body: &[u8]) -> Result<Response<Body>> {
-        let first = self.once(method.clone(), path, kind, body).await?;
+        let headers: Vec<(HeaderName, &str)> = kind.into_iter().map(|kind| (CONTENT_TYPE, kind)).collect();
+        self.send_with(method, path, &headers, body).await
+    }
+
+    async fn send_with(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, &str)],
+        body: &[u8],
+    ) -> Result<Response<Body>> {
+        let first = self.once(method.clone(), path, headers, body).await?;
         if first.status() != StatusCode::UNAUTHORIZED {
             return Ok(first);
         }
         let asked = first.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         self.authorization = Some(authorize(asked, self.credentials.as_ref()).await?);
-        let second = self.once(method, path, kind, body).await?;
+        let second = self.once(method, path, headers, body).await?;
         if second.status() == StatusCode::UNAUTHORIZED {
             bail!("{} refuses the credentials; log in with `docker login`", self.base);
         }
         Ok(second)
     }
 
-    async fn once(&self, method: Method, path: &str, kind: Option<&str>, body: &[u8]) -> Result<Response<Body>> {
+    async fn once(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, &str)],
+        body: &[u8],
+    ) -> Result<Response<Body>> {
         let mut request = Request::builder().method(method).uri(path);
-        if let Some(kind) = kind {
-            request = request.header(CONTENT_TYPE, kind);
+        for (name, value) in headers {
+            request = request.header(name, *value);
         }
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
@@ -122,6 +138,14 @@ fn client(base: &str) -> Result<kube::Client> {
     Ok(kube::Client::try_from(config)?)
 }
 
+/// Whether a host, perhaps with a port, is this machine: what is sent there is seen by nobody else.
+fn is_local(host: &str) -> bool {
+    let bare = host.parse::<std::net::IpAddr>().is_ok();
+    let name = if bare { host } else { host.rsplit_once(':').map_or(host, |(name, _)| name) };
+    let name = name.trim_matches(['[', ']']);
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 /// What to send along, as the registry asks for it: a password, or a token for one.
 async fn authorize(asked: &str, credentials: Option<&Credentials>) -> Result<String> {
     let Some(challenge) = asked.strip_prefix("Bearer ") else {
@@ -134,6 +158,9 @@ async fn authorize(asked: &str, credentials: Option<&Credentials>) -> Result<Str
     let (Some(scheme), Some(host)) = (realm.scheme_str(), realm.authority()) else {
         bail!("the registry says that tokens are at {realm}, which is no address");
     };
+    if scheme != "https" && !is_local(host.as_str()) {
+        bail!("the registry says that tokens are at {realm}, and credentials are not sent there without encryption");
+    }
     let encode = |text: &str| text.replace('%', "%25").replace(' ', "%20").replace('&', "%26").replace('+', "%2B");
     let query: Vec<String> =
         ["service", "scope"].iter().filter_map(|name| Some(format!("{name}={}", encode(value(name)?)))).collect();

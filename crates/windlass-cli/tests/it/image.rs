@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::windlass::Sandbox;
-use registry::Registry;
+use registry::{Access, Registry};
 
 /// The files of an image that was written, unpacked.
 fn unpack(sandbox: &Sandbox, file: &str) -> Value {
@@ -98,7 +98,7 @@ fn an_image_is_built_on_another_one() {
     sandbox.succeeds(&format!("image build {program} --tag app --label c=e --base base.tar --file app.tar"));
     let config = unpack(&sandbox, "app.tar");
     assert_eq!(config["rootfs"]["diff_ids"].as_array().unwrap().len(), 2);
-    assert_eq!(config["config"]["Labels"], serde_json::json!({"a": "b", "c": "e"}));
+    assert_eq!(config["config"]["Labels"], json!({"a": "b", "c": "e"}));
     let manifest = manifest(&sandbox);
     let sizes: Vec<u64> =
         manifest["layers"].as_array().unwrap().iter().map(|one| one["size"].as_u64().unwrap()).collect();
@@ -125,8 +125,13 @@ fn an_image_is_built_on_another_one() {
         assert!(list.contains("usr/lib64/ld-linux-x86-64.so.2"), "{list}");
     }
 
-    let said = sandbox.fails(&format!("image build {program} --tag app --base gcr.io/distroless/static"));
-    assert!(said.contains("a base is an OCI layout on this machine") && said.contains("skopeo copy"), "{said}");
+    for nowhere in ["distroless", "./out.d/base", "base/of.tar", "debian:12"] {
+        let said = sandbox.fails(&format!("image build {program} --tag app --base {nowhere}"));
+        assert!(said.contains("a base is an OCI layout on this machine"), "{said}");
+        assert!(said.contains("or an image with its registry, such as gcr.io/"), "{said}");
+    }
+    let said = sandbox.fails(&format!("image build {program} --tag app --base gcr.io/Distroless"));
+    assert!(said.contains("not the name of an image"), "{said}");
     assert!(sandbox.fails(&format!("image build {program} --tag app --base files")).contains("not an OCI layout"));
     std::fs::write(sandbox.path("plain/index.json"), "{}").unwrap();
     assert!(sandbox.fails(&format!("image build {program} --tag app --base plain")).contains("names no images"));
@@ -166,7 +171,7 @@ fn script(path: &Path) {
 fn an_image_is_pushed_with_dockers_credentials() {
     let sandbox = Sandbox::new();
     std::fs::copy(true_program(), sandbox.path("run")).unwrap();
-    let registry = Registry::start();
+    let registry = Registry::start(Access::Token);
     let tag = format!("{}/team/app:v1", registry.address);
     assert!(sandbox.fails(&format!("image build run --tag {tag} --push")).contains("docker login"));
     std::fs::create_dir_all(sandbox.path("docker")).unwrap();
@@ -180,4 +185,95 @@ fn an_image_is_pushed_with_dockers_credentials() {
     let digest = said.trim().rsplit_once('@').unwrap().1;
     assert_eq!(registry.manifest("team/app", "v1").as_deref(), Some(digest));
     assert!(!sandbox.path("app.tar").exists());
+}
+
+/// Runs `windlass`, with docker's credentials for a registry if they are given.
+fn with_credentials(sandbox: &Sandbox, registry: Option<&Registry>, args: &str) -> crate::process::Said {
+    let directory = sandbox.path("docker");
+    std::fs::create_dir_all(&directory).unwrap();
+    let auths = registry.map(|registry| json!({registry.address.as_str(): {"auth": "bWU6c2VjcmV0"}}));
+    std::fs::write(directory.join("config.json"), json!({"auths": auths.unwrap_or_default()}).to_string()).unwrap();
+    sandbox.command(args).env("DOCKER_CONFIG", directory).output().unwrap().into()
+}
+
+#[test]
+fn a_base_is_fetched_from_its_registry() {
+    for access in [Access::Anonymous, Access::Token, Access::Password] {
+        let sandbox = Sandbox::new();
+        let (registry, program) = (Registry::start(access), true_program());
+        let name = format!("{}/team/app", registry.address);
+        let run = |registry: Option<&Registry>, args: &str| with_credentials(&sandbox, registry, args);
+        let known = (access != Access::Anonymous).then_some(&registry);
+        let said = run(known, &format!("image build {program} --tag {name}:v1 --label a=b --push --file base.tar"));
+        assert!(said.status.success(), "{said:?}");
+        let digest = registry.manifest("team/app", "v1").unwrap();
+
+        let build = format!("image build {program} --tag app --file app.tar --base");
+        let said = run(known, &format!("{build} {name}:v1"));
+        assert!(said.status.success(), "{said:?}");
+        let fetched = std::fs::read(sandbox.path("app.tar")).unwrap();
+        assert_eq!(unpack(&sandbox, "app.tar")["config"]["Labels"], json!({"a": "b"}));
+        for same in ["base.tar", &format!("{name}@{digest}"), &format!("{name}:gone@{digest}")] {
+            let said = run(known, &format!("{build} {same}"));
+            assert!(said.status.success(), "{said:?}");
+            assert!(fetched == std::fs::read(sandbox.path("app.tar")).unwrap(), "{same} gives another image");
+        }
+        if known.is_some() {
+            let said = run(None, &format!("{build} {name}:v1"));
+            assert!(!said.status.success() && said.stderr.contains("docker login"), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_registry_sends_is_checked() {
+    let sandbox = Sandbox::new();
+    let (registry, program) = (Registry::start(Access::Anonymous), true_program());
+    let name = format!("{}/team/app", registry.address);
+    sandbox.succeeds(&format!("image build {program} --tag {name}:v1 --push"));
+    let digest = registry.manifest("team/app", "v1").unwrap();
+    let content = registry.content(&digest);
+    let manifest: Value = serde_json::from_slice(&content).unwrap();
+    let build = |base: &str| format!("image build {program} --tag app --file app.tar --base {name}{base}");
+    let fails = |base: &str, why: &str| {
+        let said = sandbox.fails(&build(base));
+        assert!(said.contains(&format!("cannot fetch {name}{base}")) && said.contains(why), "{base}: {said}");
+        assert!(!sandbox.path("app.tar").exists());
+    };
+    fails(":gone", "manifest unknown");
+
+    // An index leads to the image for the program's architecture.
+    let architecture = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+    let one = |architecture: &str, digest: &str, size: usize| json!({"digest": digest, "size": size, "platform": {"os": "linux", "architecture": architecture}});
+    let absent = format!("sha256:{}", "0".repeat(64));
+    let ours = one(architecture, &digest, content.len());
+    let index = json!({"manifests": [one("s390x", &absent, 7), ours, one("unknown", &absent, 7)]});
+    registry.add_manifest("index", index.to_string().as_bytes());
+    sandbox.succeeds(&build(":index"));
+    std::fs::remove_file(sandbox.path("app.tar")).unwrap();
+    registry.add_manifest("other", json!({"manifests": [one("s390x", &absent, 7)]}).to_string().as_bytes());
+    fails(":other", "it has 0 images for linux/");
+    registry.add_manifest("short", json!({"manifests": [one(architecture, &digest, 7)]}).to_string().as_bytes());
+    fails(":short", "cannot read what the registry sends");
+
+    // Sizes are what manifests say, and not more than there may be.
+    let with = |tag: &str, change: &dyn Fn(&mut Value)| {
+        let mut manifest = manifest.clone();
+        change(&mut manifest);
+        registry.add_manifest(tag, manifest.to_string().as_bytes());
+    };
+    with("small", &|manifest| manifest["layers"][0]["size"] = json!(10));
+    fails(":small", "cannot read what the registry sends");
+    with("large", &|manifest| manifest["layers"][0]["size"] = json!(1_u64 << 50));
+    fails(":large", "it is larger than 4 GiB");
+    with("path", &|manifest| manifest["layers"][0]["digest"] = json!("sha256:../../../etc/passwd"));
+    fails(":path", "is not a digest");
+    registry.add_manifest("text", b"hello");
+    fails(":text", "its manifest is not JSON");
+
+    // And digests are those of the content.
+    let layer = manifest["layers"][0]["digest"].as_str().unwrap();
+    let size = usize::try_from(manifest["layers"][0]["size"].as_u64().unwrap()).unwrap();
+    registry.spoil(layer, &vec![0; size]);
+    fails(":v1", "the registry gave something else for sha256:");
 }

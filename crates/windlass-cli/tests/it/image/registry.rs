@@ -1,4 +1,4 @@
-//! A registry that takes images from those who know its password. Tokens are handed out for the password.
+//! A registry that takes and gives images, to everybody or for a password.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,11 +10,24 @@ use std::sync::{Arc, Mutex};
 const PASSWORD: &str = "Basic bWU6c2VjcmV0";
 const TOKEN: &str = "Bearer sesame";
 
+/// What the registry asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// A token, which the password gives.
+    Token,
+    /// A token, which everybody gets.
+    Anonymous,
+    /// The password itself.
+    Password,
+}
+
 #[derive(Default)]
 struct Stored {
     blobs: HashMap<String, Vec<u8>>,
     /// The digests of manifests by repository and tag.
     manifests: HashMap<String, String>,
+    /// Manifests by their digests.
+    contents: HashMap<String, Vec<u8>>,
 }
 
 pub(super) struct Registry {
@@ -23,7 +36,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn start() -> Self {
+    pub(super) fn start(access: Access) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let stored = Arc::new(Mutex::new(Stored::default()));
@@ -32,7 +45,7 @@ impl Registry {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (kept, own) = (Arc::clone(&kept), own.clone());
-                std::thread::spawn(move || serve(&stream, &own, &kept));
+                std::thread::spawn(move || serve(&stream, &own, access, &kept));
             }
         });
         Self { address, stored }
@@ -44,9 +57,28 @@ impl Registry {
         assert_eq!(stored.blobs.len(), 2, "the layer and the configuration");
         stored.manifests.get(&format!("{repository}/manifests/{tag}")).cloned()
     }
+
+    /// Adds a manifest under a tag, and returns its digest.
+    pub(super) fn add_manifest(&self, tag: &str, content: &[u8]) -> String {
+        let digest = sha256(content);
+        let mut stored = self.stored.lock().unwrap();
+        stored.manifests.insert(format!("team/app/manifests/{tag}"), digest.clone());
+        stored.contents.insert(digest.clone(), content.to_vec());
+        digest
+    }
+
+    /// The manifest with a digest.
+    pub(super) fn content(&self, digest: &str) -> Vec<u8> {
+        self.stored.lock().unwrap().contents[digest].clone()
+    }
+
+    /// Has the registry give something else for a blob.
+    pub(super) fn spoil(&self, digest: &str, content: &[u8]) {
+        self.stored.lock().unwrap().blobs.insert(digest.to_owned(), content.to_vec());
+    }
 }
 
-fn serve(stream: &TcpStream, own: &str, stored: &Mutex<Stored>) {
+fn serve(stream: &TcpStream, own: &str, access: Access, stored: &Mutex<Stored>) {
     let mut reader = BufReader::new(stream);
     loop {
         let mut lines = Vec::new();
@@ -69,10 +101,12 @@ fn serve(stream: &TcpStream, own: &str, stored: &Mutex<Stored>) {
         reader.read_exact(&mut body).unwrap();
         let mut request = lines[0].split(' ');
         let (method, path) = (request.next().unwrap(), request.next().unwrap());
-        let (status, headers, text) = answer(method, path, &header("authorization"), body, own, stored);
-        let length = text.len();
+        let (status, headers, content) = answer(method, path, &header("authorization"), body, (own, access), stored);
+        let length = content.len();
         let mut stream = stream;
-        write!(stream, "HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\n\r\n{text}").unwrap();
+        write!(stream, "HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\n\r\n").unwrap();
+        // A client that has seen enough goes away.
+        let _ = stream.write_all(&content);
     }
 }
 
@@ -81,37 +115,62 @@ fn answer(
     path: &str,
     authorization: &str,
     body: Vec<u8>,
-    own: &str,
+    (own, access): (&str, Access),
     stored: &Mutex<Stored>,
-) -> (&'static str, String, String) {
+) -> (&'static str, String, Vec<u8>) {
     let none = String::new;
     if path.starts_with("/token?service=test&scope=repository:team/app:push,pull") {
-        if authorization == PASSWORD {
-            return ("200 OK", none(), r#"{"token": "sesame"}"#.to_owned());
+        if authorization == PASSWORD || access == Access::Anonymous {
+            return ("200 OK", none(), br#"{"token": "sesame"}"#.to_vec());
         }
-        return ("401 Unauthorized", none(), r#"{"errors": [{"message": "who are you?"}]}"#.to_owned());
-    }
-    if authorization != TOKEN {
-        let challenge = format!(
-            "www-authenticate: Bearer realm=\"http://{own}/token\",service=\"test\",scope=\"repository:team/app:push,pull\"\r\n"
-        );
-        return ("401 Unauthorized", challenge, none());
+        return ("401 Unauthorized", none(), br#"{"errors": [{"message": "who are you?"}]}"#.to_vec());
     }
     let mut stored = stored.lock().unwrap();
+    // Where the registry sends those who want a blob: credentials are not for others.
+    if let Some(digest) = path.strip_prefix("/elsewhere/").and_then(|rest| rest.strip_suffix("?signed=yes")) {
+        assert_eq!(authorization, "", "the credentials went elsewhere");
+        return ("200 OK", none(), stored.blobs[digest].clone());
+    }
+    if authorization != if access == Access::Password { PASSWORD } else { TOKEN } {
+        let challenge = if access == Access::Password {
+            "www-authenticate: Basic realm=\"test\"\r\n".to_owned()
+        } else {
+            format!(
+                "www-authenticate: Bearer realm=\"http://{own}/token\",service=\"test\",scope=\"repository:team/app:push,pull\"\r\n"
+            )
+        };
+        return ("401 Unauthorized", challenge, Vec::new());
+    }
     let rest = path.strip_prefix("/v2/").unwrap_or_default();
+    let name = rest.rsplit('/').next().unwrap();
     match method {
-        "HEAD" if stored.blobs.contains_key(rest.rsplit('/').next().unwrap()) => ("200 OK", none(), none()),
-        "HEAD" => ("404 Not Found", none(), none()),
-        "POST" => ("202 Accepted", format!("location: http://{own}/v2/team/app/blobs/uploads/7?state=x\r\n"), none()),
+        "HEAD" if stored.blobs.contains_key(name) => ("200 OK", none(), Vec::new()),
+        "HEAD" => ("404 Not Found", none(), Vec::new()),
+        "GET" if rest.contains("/manifests/") => {
+            let digest = stored.manifests.get(rest).map_or(name, String::as_str);
+            match stored.contents.get(digest) {
+                Some(content) => ("200 OK", none(), content.clone()),
+                None => ("404 Not Found", none(), br#"{"errors": [{"message": "manifest unknown"}]}"#.to_vec()),
+            }
+        }
+        "GET" => {
+            let location = format!("location: http://{own}/elsewhere/{name}?signed=yes\r\n");
+            ("307 Temporary Redirect", location, Vec::new())
+        }
+        "POST" => {
+            ("202 Accepted", format!("location: http://{own}/v2/team/app/blobs/uploads/7?state=x\r\n"), Vec::new())
+        }
         "PUT" if rest.contains("/uploads/") => {
             let digest = rest.split_once("digest=").unwrap().1;
             assert_eq!(digest, sha256(&body), "the digest is that of the content");
             stored.blobs.insert(digest.to_owned(), body);
-            ("201 Created", none(), none())
+            ("201 Created", none(), Vec::new())
         }
         _ => {
-            stored.manifests.insert(rest.to_owned(), sha256(&body));
-            ("201 Created", none(), none())
+            let digest = sha256(&body);
+            stored.manifests.insert(rest.to_owned(), digest.clone());
+            stored.contents.insert(digest, body);
+            ("201 Created", none(), Vec::new())
         }
     }
 }
