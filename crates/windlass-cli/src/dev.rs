@@ -86,11 +86,7 @@ pub(crate) fn run(args: &Dev) -> Result<ExitCode> {
 
 async fn perform(args: &Dev, root: &Path) -> Result<ExitCode> {
     let mut signals = Signals::with_quit().context("cannot listen for signals")?;
-    let mut named = args.target.clone();
-    if named.context.is_none() && named.kubeconfig.is_none() && named.embedded.is_none() {
-        // A cluster of one's own is where nothing can be broken.
-        named.embedded = Some("default".to_owned());
-    }
+    let named = args.target.target();
     let target = tokio::select! {
         target = Target::connect(&named) => target?,
         code = signals.recv() => return Ok(ExitCode::from(code)),
