@@ -1,7 +1,7 @@
 //! `windlass init`: an operator's project.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result};
 use windlass_scaffold::Project;
@@ -10,8 +10,8 @@ use windlass_scaffold::project::{Settings, Source};
 use windlass_scaffold::scaffold;
 
 use crate::args::Init;
-use crate::project;
 use crate::signals::uninterrupted;
+use crate::{output, project};
 
 pub(crate) fn run(args: Init) -> Result<ExitCode> {
     let root = std::path::absolute(&args.directory).context("cannot tell the current directory")?;
@@ -31,6 +31,17 @@ pub(crate) fn run(args: Init) -> Result<ExitCode> {
     new.namespaced = args.namespaced;
     let plan = uninterrupted(|| scaffold::init(&root, &new, project::mode(&args.change)))?;
     project::report(&plan, &args.change, "windlass create api --group GROUP --version v1 --kind KIND");
+    if !args.change.dry_run
+        && let Some(manifest) = claiming_workspace(&root)
+    {
+        let below = manifest.parent().and_then(|outer| root.strip_prefix(outer).ok()).unwrap_or(&root);
+        output::note(format_args!(
+            "{} takes this directory for a member of its workspace, and a project is a workspace of its own: add \
+             `exclude = [{:?}]` to its [workspace]",
+            manifest.display(),
+            below.display().to_string()
+        ));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -38,6 +49,18 @@ fn directory_name(root: &Path) -> String {
     // `.` and `..` have no name of their own.
     let named = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     named.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The manifest of a workspace around the project whose members include it. Cargo refuses to work there then.
+fn claiming_workspace(root: &Path) -> Option<PathBuf> {
+    let manifests = root.ancestors().skip(1).map(|outer| outer.join("Cargo.toml"));
+    let is_workspace =
+        |manifest: &PathBuf| std::fs::read_to_string(manifest).is_ok_and(|text| text.contains("[workspace]"));
+    let manifest = manifests.into_iter().find(is_workspace)?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["metadata", "--offline", "--no-deps", "--format-version", "1", "--manifest-path"]).arg(&manifest);
+    let output = cargo.stdin(Stdio::null()).output().ok()?;
+    String::from_utf8_lossy(&output.stderr).contains("multiple workspace roots").then_some(manifest)
 }
 
 /// Where the project's dependencies on windlass come from.

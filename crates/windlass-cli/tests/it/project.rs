@@ -228,8 +228,26 @@ fn without_a_project_the_error_says_how_to_get_one() {
 }
 
 #[test]
+fn a_workspace_that_would_swallow_the_project_is_named() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("Cargo.toml"), "[workspace]\nresolver = \"3\"\nmembers = [\"ops/*\"]\n").unwrap();
+    let init = |directory: &str| {
+        let mut command = sandbox.command(&format!("init {directory} --domain my.domain --name shop"));
+        // Cargo finds its tool chain in the real home.
+        command.env("HOME", std::env::var_os("HOME").unwrap_or_default());
+        let said: crate::process::Said = command.output().unwrap().into();
+        assert!(said.status.success(), "{said:?}");
+        said.stderr
+    };
+    assert_eq!(init("elsewhere"), "");
+    let said = init("ops/shop");
+    assert!(said.contains("Cargo.toml takes this directory for a member of its workspace"), "{said}");
+    assert!(said.contains("add `exclude = [\"ops/shop\"]` to its [workspace]"), "{said}");
+}
+
+#[test]
 fn an_interrupted_init_writes_all_files() {
-    use crate::process::{Running, eventually};
+    use crate::process::Running;
     let whole = project("");
     for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
         let sandbox = Sandbox::new();
@@ -239,12 +257,7 @@ fn an_interrupted_init_writes_all_files() {
         let lock = std::fs::File::open(&root).unwrap();
         lock.lock().unwrap();
         let init = Running::spawn(&mut sandbox.command("init shop"));
-        eventually("signals are caught", || {
-            let status = std::fs::read_to_string(format!("/proc/{}/status", init.pid())).unwrap();
-            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
-            let mask = u64::from_str_radix(caught, 16).unwrap();
-            (mask & (1 << (signal.as_raw() - 1)) != 0).then_some(())
-        });
+        init.catches(signal);
         init.signal(signal);
         drop(lock);
         let code = init.wait().code();
