@@ -133,6 +133,26 @@ fn diagrams_follow_the_color_scheme_and_are_used() {
     }
 }
 
+/// The names of metrics between two quotation marks of a sort.
+fn metrics(text: &str, quote: char) -> BTreeSet<&str> {
+    const FAMILIES: [&str; 6] =
+        ["certwatcher_", "controller_runtime_", "leader_election_", "rest_client_", "windlass_", "workqueue_"];
+    let is_metric = |name: &&str| {
+        let plain = name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
+        plain && FAMILIES.iter().any(|family| name.starts_with(family))
+    };
+    text.split(quote).filter(is_metric).collect()
+}
+
+#[test]
+fn the_page_on_operation_has_every_metric() {
+    let code: String = files(&root().join("crates/windlass/src"), "rs").iter().map(|file| read(file)).collect();
+    let page = read(&root().join("docs/how-to/operate.md"));
+    let table: String = page.lines().filter(|line| line.starts_with('|')).collect();
+    let (registered, listed) = (metrics(&code, '"'), metrics(&table, '`'));
+    assert_eq!(listed, registered, "docs/how-to/operate.md does not list the metrics of crates/windlass");
+}
+
 #[test]
 fn translations_are_of_the_pages_as_they_are() {
     let bless = std::env::var_os("BLESS").is_some();
