@@ -166,6 +166,20 @@ pub type Result<T = Outcome, E = ReconcileError> = std::result::Result<T, E>;
 #[doc = include_str!("../../../docs/reference/crd-markers.md")]
 mod on_one_page {}
 
+/// The examples of the book's concepts and guides compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/concepts/objects.md")]
+#[doc = include_str!("../../../docs/concepts/informers.md")]
+#[doc = include_str!("../../../docs/concepts/controllers.md")]
+#[doc = include_str!("../../../docs/concepts/finalizers.md")]
+#[doc = include_str!("../../../docs/concepts/versions.md")]
+#[doc = include_str!("../../../docs/concepts/webhooks.md")]
+#[doc = include_str!("../../../docs/concepts/leader-election.md")]
+#[doc = include_str!("../../../docs/how-to/migrate-from-kubebuilder.md")]
+#[doc = include_str!("../../../docs/how-to/migrate-from-kube-rs.md")]
+#[doc = include_str!("../../../docs/how-to/operate.md")]
+mod book {}
+
 #[cfg(test)]
 mod tests {
     #[test]
