@@ -68,7 +68,7 @@ fn objects_are_described() {
     k.feed("apply -f -", &deployment(3, "nginx:1.27"));
     has(&k.run("describe deployment web"), &["3 desired", "25% max unavailable, 25% max surge", "nginx:1.27"]);
     k.pending_pod("solo");
-    has(&k.run("describe pod solo"), &["Status:       Pending", "QoS Class:", "BestEffort"]);
+    has(&k.run("describe pod solo"), &["Status:", "Pending", "QoS Class:", "BestEffort"]);
     k.run("expose deployment web --port=80");
     has(&k.run("describe service web"), &["Type:", "ClusterIP", "80/TCP"]);
     has(&k.run("describe namespace default"), &["Status:       Active"]);

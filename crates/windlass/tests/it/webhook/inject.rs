@@ -364,7 +364,12 @@ async fn configurations_lead_to_a_replica_that_still_runs() {
                 && conversion(&bench).await["url"] == format!("{left}/convert")
         })
         .await;
-        bench.create(&pet(if crashes { "loki" } else { "thor" })).await;
+        let pet = pet(if crashes { "loki" } else { "thor" });
+        // A configuration can be read a moment before it is in effect.
+        wait_for("the first replica admits a pet", async || {
+            bench.pets().create(&PostParams::default(), &pet).await.is_ok()
+        })
+        .await;
     }
     first.stop().await.expect("stopped");
     assert_eq!(url().await, "", "API servers call nothing that does not run");
