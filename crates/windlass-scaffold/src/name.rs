@@ -263,6 +263,9 @@ fn kind(name: &str) -> Result<(), String> {
     if USED_BY_CODE.contains(&name) {
         return Err(format!("is the name of a Rust type or trait that generated code uses, try \"{name}Resource\""));
     }
+    if name == "List" {
+        return Err("is what kubectl takes for a list of objects, try \"ItemList\"".to_owned());
+    }
     if version(&name.to_ascii_lowercase()).is_ok() {
         return Err("would be a Rust module of the name of a version".into());
     }
@@ -521,6 +524,8 @@ mod tests {
         refused(Kind::new("Gästebuch"), "contains 'ä'");
         refused(Kind::new("Type"), "reserved word");
         refused(Kind::new("Option"), "try \"OptionResource\"");
+        refused(Kind::new("List"), "kubectl takes for a list of objects");
+        Kind::new("WishList").unwrap();
         refused(Kind::new("A".repeat(64)), "longer than 63");
         refused(ProjectName::new("My Project"), "--name");
         refused(ProjectName::new("windlass"), "generated code uses itself");

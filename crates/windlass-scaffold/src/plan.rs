@@ -217,7 +217,9 @@ fn decide(path: &str, base: Option<&str>, target: Option<&str>, disk: Option<&st
     let is_prose = Path::new(path).extension().is_some_and(|extension| extension == "md");
     match (base, target, disk) {
         // A license that was there before is the user's.
-        (None, _, Some(_)) if path == crate::render::LICENSE => Decision::Leave,
+        (None, _, Some(_)) if path == crate::render::LICENSE || is_prose => Decision::Leave,
+        // A repository may come with one; what has to be ignored is ignored as well.
+        (None, Some(target), Some(disk)) if path.ends_with("ignore") => Decision::Write(Some(with_lines(disk, target))),
         (Some(_), Some(_), None) if is_prose => Decision::Leave,
         (Some(_), None, _) => Decision::Conflict(REMOVED),
         (_, _, None) => Decision::Conflict("was removed by you and would be changed"),
@@ -228,6 +230,19 @@ fn decide(path: &str, base: Option<&str>, target: Option<&str>, disk: Option<&st
             None => Decision::Conflict("has changes of yours at the same place"),
         },
     }
+}
+
+/// The user's lines, and behind them those of `target` that are not among them.
+fn with_lines(disk: &str, target: &str) -> String {
+    let mut text = disk.to_owned();
+    for line in target.lines().filter(|line| !disk.lines().any(|other| other == *line)) {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
 }
 
 /// What counts as the content of a file: one that was made of a schema is as good as the one that is generated.

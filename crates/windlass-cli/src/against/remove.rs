@@ -119,11 +119,11 @@ pub(crate) async fn remove(
             break;
         }
         if Instant::now() >= until {
-            bail!("not gone after {} s: {}", options.timeout.as_secs(), held.join("; "));
+            bail!("not gone after {} s: {}", options.timeout.as_secs(), summary(&held));
         }
         if told.elapsed() >= TELL {
             told = Instant::now();
-            output::note(format_args!("waiting: {}", held.join("; ")));
+            output::note(format_args!("waiting: {}", summary(&held)));
         }
         tokio::time::sleep(POLL).await;
     }
@@ -155,12 +155,33 @@ async fn delete(
 }
 
 /// What keeps an object that is being deleted.
-async fn holds(client: &kube::Client, object: &Value) -> Result<String> {
+struct Held {
+    text: String,
+    /// Whether the operator has to do its clean-up.
+    by_operator: bool,
+}
+
+/// The first few of what is waited for, and what to do about it.
+fn summary(held: &[Held]) -> String {
+    let mut text = held.iter().take(NAMED).map(|held| held.text.as_str()).collect::<Vec<_>>().join("; ");
+    if held.len() > NAMED {
+        text = format!("{text}; and {} more", held.len() - NAMED);
+    }
+    if held.iter().any(|held| held.by_operator) {
+        text = format!("{text}; run the operator to let it clean up, or use --remove-finalizers");
+    }
+    text
+}
+
+async fn holds(client: &kube::Client, object: &Value) -> Result<Held> {
+    let by_nobody = |text: String| Held { text, by_operator: false };
     let title = Done::new(object, Change::Deleted).title();
     if is_definition(object) {
         let instances = definitions::instances(client, object, COUNTED).await?;
         if !instances.is_empty() {
-            return Ok(format!("{title} waits for its objects: {}", of_instances(&instances)));
+            let text = format!("{title} waits for its objects: {}", of_instances(&instances));
+            let by_operator = instances.iter().any(|instance| !instance.finalizers.is_empty());
+            return Ok(Held { text, by_operator });
         }
     }
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -171,11 +192,11 @@ async fn holds(client: &kube::Client, object: &Value) -> Result<String> {
         .collect();
     let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
     let finalizers: Vec<&str> = finalizers.filter_map(Value::as_str).collect();
-    Ok(match (finalizers.is_empty(), said.is_empty()) {
+    Ok(by_nobody(match (finalizers.is_empty(), said.is_empty()) {
         (false, _) => format!("{title} is held by the finalizer {}", finalizers.join(", ")),
         (true, false) => format!("{title}: {}", said.join(", ")),
         (true, true) => format!("{title} is being deleted"),
-    })
+    }))
 }
 
 fn of_instances(instances: &[Instance]) -> String {
@@ -186,9 +207,6 @@ fn of_instances(instances: &[Instance]) -> String {
     let mut text = named.collect::<Vec<_>>().join(", ");
     if instances.len() > NAMED {
         text = format!("{text}, and {} more", instances.len() - NAMED);
-    }
-    if instances.iter().any(|instance| !instance.finalizers.is_empty()) {
-        text = format!("{text}; run the operator to let it clean up, or use --remove-finalizers");
     }
     text
 }
@@ -226,8 +244,17 @@ mod tests {
         };
         assert_eq!(of_instances(&[instance("a/b", &[])]), "a/b");
         let text = of_instances(&[instance("a/b", &["example.com/pet"]), instance("c", &[])]);
-        assert!(text.starts_with("a/b (held by the finalizer example.com/pet), c; run the operator"), "{text}");
+        assert_eq!(text, "a/b (held by the finalizer example.com/pet), c");
         let many: Vec<Instance> = (0..8).map(|number| instance(&number.to_string(), &[])).collect();
         assert_eq!(of_instances(&many), "0, 1, 2, 3, 4, and 3 more");
+    }
+
+    #[test]
+    fn what_is_waited_for_is_told_once() {
+        let held = |number: usize, by_operator: bool| Held { text: number.to_string(), by_operator };
+        assert_eq!(summary(&[held(0, false)]), "0");
+        let many: Vec<Held> = (0..8).map(|number| held(number, number > 6)).collect();
+        let expected = "0; 1; 2; 3; 4; and 3 more; run the operator to let it clean up, or use --remove-finalizers";
+        assert_eq!(summary(&many), expected);
     }
 }

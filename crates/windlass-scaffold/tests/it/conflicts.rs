@@ -244,6 +244,24 @@ fn a_readme_of_the_users_own_is_left_alone() {
 }
 
 #[test]
+fn a_new_repository_keeps_what_it_came_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("README.md", "# Mine\n");
+    write("LICENSE", "mine\n");
+    write(".gitignore", "*.swp\n/local");
+    let plan = scaffold::init(dir.path(), &project(), Mode::default()).unwrap();
+    assert!(plan.changes.iter().any(|change| change.path == ".gitignore" && change.verb() == "update"));
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!([read("README.md"), read("LICENSE")], ["# Mine\n", "mine\n"]);
+    assert!(read(".gitignore").starts_with("*.swp\n/local\n/target\n"), "{}", read(".gitignore"));
+    assert_eq!(read(".gitignore").matches("*.swp").count(), 1);
+    let new = api("shop", "v1", "Widget");
+    scaffold::change(dir.path(), Mode::default(), |project| command::create_api(project, new)).unwrap();
+    assert_eq!(read("README.md"), "# Mine\n");
+}
+
+#[test]
 fn a_second_controller_of_a_kind_is_for_another_version() {
     let dir = Dir::new(&project());
     dir.create(api("zoo", "v1", "Pet"));
