@@ -333,9 +333,9 @@ fn parse_image(text: &str) -> Result<String, String> {
     name.parse::<crate::image::Reference>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// One line of text.
+/// One line of text, without space around it: files have none at the ends of their lines.
 fn parse_line(text: &str) -> Result<String, String> {
-    if text.contains(char::is_control) { Err("use one line of text".to_owned()) } else { Ok(text.to_owned()) }
+    if text.contains(char::is_control) { Err("use one line of text".to_owned()) } else { Ok(text.trim().to_owned()) }
 }
 
 /// Where git clones from: a URL, `user@host:path`, or a directory.

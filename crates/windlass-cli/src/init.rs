@@ -23,7 +23,7 @@ pub(crate) fn run(args: Init) -> Result<ExitCode> {
     let settings = Settings {
         windlass: source(args.windlass_path, args.windlass_git)?,
         license: args.license.into(),
-        owner: args.owner,
+        owner: args.owner.filter(|owner| !owner.is_empty()),
         client: false,
     };
     let mut new = Project::new(name, args.domain, settings);

@@ -228,6 +228,20 @@ fn without_a_project_the_error_says_how_to_get_one() {
 }
 
 #[test]
+fn an_owner_without_a_name_is_none() {
+    let sandbox = Sandbox::new();
+    for owner in ["", "  ", " Ada "] {
+        let mut command = sandbox.command("init shop --name shop --license mit --force --owner");
+        let said: crate::process::Said = command.arg(owner).output().unwrap().into();
+        assert!(said.status.success(), "{said:?}");
+        let main = std::fs::read_to_string(sandbox.path("shop/src/main.rs")).unwrap();
+        assert_eq!(main.starts_with("// SPDX-FileCopyrightText: Ada\n"), owner == " Ada ", "{main}");
+        assert!(main.lines().all(|line| line.trim_end() == line), "{main}");
+        std::fs::remove_dir_all(sandbox.path("shop")).unwrap();
+    }
+}
+
+#[test]
 fn a_workspace_that_would_swallow_the_project_is_named() {
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.path("Cargo.toml"), "[workspace]\nresolver = \"3\"\nmembers = [\"ops/*\"]\n").unwrap();
