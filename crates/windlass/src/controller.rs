@@ -501,6 +501,7 @@ impl<K: Object> Controller<K> {
             reconciler,
             enqueuer: self.enqueuer,
             cluster: self.cluster,
+            client: None,
             permits: self.permits,
             health: Health::default(),
         }

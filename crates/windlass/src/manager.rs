@@ -140,6 +140,7 @@ pub struct Manager {
     definitions: Vec<CustomResourceDefinition>,
     /// Where to say what is needed, instead of running.
     describe: Option<PathBuf>,
+    controller_clients: Option<builder::ControllerClients>,
     ready: watch::Sender<bool>,
 }
 
@@ -161,6 +162,19 @@ impl Manager {
     /// [leader tasks](Self::add_leader_task) receive.
     pub fn client(&self) -> &CachedClient {
         &self.client
+    }
+
+    /// The client of a controller: the one that
+    /// [`controller_clients`](ManagerBuilder::controller_clients) has for its name, otherwise the manager's. For tasks
+    /// that are a part of a controller. Its writes pass no fence.
+    pub fn client_of(&self, controller: &str) -> CachedClient {
+        self.own_client(controller).unwrap_or_else(|| self.client.clone())
+    }
+
+    fn own_client(&self, controller: &str) -> Option<CachedClient> {
+        let kube = self.controller_clients.as_ref()?(controller)?;
+        let kube = requests::counted(kube, &self.metrics);
+        Some(CachedClient::new(kube, self.client.caches().clone(), self.client.field_manager()))
     }
 
     /// Reads a kind from the cache, for tasks and web pages of the operator. The kind is in the cache before
@@ -245,7 +259,7 @@ impl Manager {
     /// `/readyz?verbose` and `/readyz/controller/NAME` show the failure, and so does the metric
     /// `windlass_repeatedly_panicking_keys`. The manager itself stays ready: one object that a reconciler cannot deal
     /// with must not take the operator's webhooks out of service.
-    pub fn add(&mut self, controller: CompleteController) -> Result<(), ManagerError> {
+    pub fn add(&mut self, mut controller: CompleteController) -> Result<(), ManagerError> {
         let invalid = |source| ManagerError::Sharding { controller: controller.name().to_owned(), source };
         controller.validate(self.client.field_manager()).map_err(invalid)?;
         self.claim_name("a controller", controller.name())?;
@@ -254,6 +268,7 @@ impl Manager {
             self.names.remove(controller.name());
             return Err(ManagerError::Transform { controller: controller.name().to_owned(), kind });
         }
+        controller.client = self.own_client(controller.name());
         let health = controller.health();
         self.checks.add_advisory(&format!("controller/{}", controller.name()), move || health.check());
         self.controllers.push(Arc::new(controller));

@@ -39,6 +39,8 @@ pub struct CompleteController {
     pub(super) reconciler: Arc<dyn AnyReconciler>,
     pub(super) enqueuer: Enqueuer,
     pub(super) cluster: Option<RemoteCluster>,
+    /// What sends its requests in the manager's own cluster, if that is not the manager's client.
+    pub(crate) client: Option<CachedClient>,
     pub(super) permits: Permits,
     pub(super) health: Health,
 }
@@ -160,7 +162,11 @@ impl CompleteController {
             sources: Arc::clone(&self.sources),
             options: self.options.clone(),
             enqueuer: self.enqueuer.clone(),
-            client: self.cluster.as_ref().map_or_else(|| environment.client.clone(), |cluster| cluster.client.clone()),
+            client: match (&self.cluster, &self.client) {
+                (Some(cluster), _) => cluster.client.clone(),
+                (None, Some(own)) => own.clone(),
+                (None, None) => environment.client.clone(),
+            },
             environment,
             health: self.health.clone(),
             shutdown,

@@ -57,7 +57,11 @@ pub struct ManagerBuilder {
     check_permissions: bool,
     definitions: Vec<CustomResourceDefinition>,
     describe: Option<PathBuf>,
+    controller_clients: Option<ControllerClients>,
 }
+
+/// The client that a controller sends its requests with, by the controller's name.
+pub(super) type ControllerClients = Box<dyn Fn(&str) -> Option<kube::Client> + Send + Sync>;
 
 impl std::fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -84,6 +88,7 @@ impl ManagerBuilder {
             check_permissions: true,
             definitions: Vec::new(),
             describe: describe::asked(),
+            controller_clients: None,
         }
     }
 
@@ -198,6 +203,23 @@ impl ManagerBuilder {
         self
     }
 
+    /// Gives controllers clients of their own, for example each its own ServiceAccount: the requests of a reconciler
+    /// are sent with the client that the function has for its controller's name, or with the manager's if it has none.
+    /// Watches, cached reads and events stay the manager's, and so do [metrics](crate::metrics) and the
+    /// [fence](crate::lease::Fence).
+    ///
+    /// ```no_run
+    /// # async fn example(manager: kube::Client, cleaner: kube::Client) -> Result<(), windlass::manager::ManagerError> {
+    /// let manager = windlass::Manager::builder(manager)
+    ///     .controller_clients(move |controller| (controller == "cleaner").then(|| cleaner.clone()))
+    ///     .build()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn controller_clients(mut self, client: impl Fn(&str) -> Option<kube::Client> + Send + Sync + 'static) -> Self {
+        self.controller_clients = Some(Box::new(client));
+        self
+    }
+
     /// The manager, its addresses bound. To be called inside a Tokio runtime.
     pub fn build(self) -> Result<Manager, ManagerError> {
         tokio::runtime::Handle::try_current().map_err(|_| ManagerError::NoRuntime)?;
@@ -246,6 +268,7 @@ impl ManagerBuilder {
             check_permissions: self.check_permissions,
             definitions: self.definitions,
             describe: self.describe,
+            controller_clients: self.controller_clients,
             ready: watch::Sender::new(false),
             #[cfg(feature = "webhook")]
             webhooks: Vec::new(),

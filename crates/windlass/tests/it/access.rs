@@ -130,6 +130,36 @@ async fn a_sharded_controller_of_one_namespace_runs_with_its_rules() {
     running.stop().await.expect("stopped");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_controller_may_write_as_another_user() {
+    let bench = Bench::start().await;
+    bench.create(&pet("thor")).await;
+    let nobody = kube::Client::new(bench.server.service_as(user("nobody")), "default");
+    let clients = move |controller: &str| (controller == "limited").then(|| nobody.clone());
+    let mut manager =
+        Manager::builder(bench.kube.clone()).name("it").controller_clients(clients).build().expect("built");
+    let outcomes: Log<(&str, bool)> = Log::default();
+    for name in ["limited", "unlimited"] {
+        let seen = outcomes.clone();
+        let reconciler = from_key_fn(move |_: ObjectKey, ctx: Context| {
+            let seen = seen.clone();
+            async move {
+                assert!(ctx.get::<Pet>(&ObjectKey::new("default", "thor")).await?.is_some(), "caches are shared");
+                let mut map = ConfigMap::default();
+                (map.metadata.name, map.metadata.namespace) = (Some(name.into()), Some("default".into()));
+                let created = ctx.client().create(&map).await;
+                let is_forbidden = created.is_err_and(|error| error.status().is_some_and(|status| status.code == 403));
+                seen.push((name, is_forbidden));
+                Ok(Outcome::Done)
+            }
+        });
+        manager.add(Controller::<Pet>::new(name).complete_keyed(reconciler)).expect("added");
+    }
+    let running = Running::start(manager);
+    wait_for("both", async || outcomes.contains(&("limited", true)) && outcomes.contains(&("unlimited", false))).await;
+    running.stop().await.expect("stopped");
+}
+
 /// A Role grants nothing on what is in no namespace.
 #[tokio::test(start_paused = true)]
 async fn rules_about_cluster_scoped_kinds_are_not_spread_over_namespaces() {
