@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass::manager::ManagerError;
-use windlass_server::authn::{MASTERS, TokenKey, User};
+use windlass_server::authn::TokenKey;
 use windlass_server::pki::{Authority, PkiError};
 use windlass_server::{AdmissionPlugin, AdmissionPlugins, Listener, Server, ServerError};
 use windlass_store::{Durable, DurableOptions, Memory, OpenError, Recovery, Store};
 
+use crate::Credentials;
 use crate::controllers::{BuiltIn, Check, Controllers, Running, Setup};
-use crate::{Credentials, nodes};
+use crate::identities::Identities;
 
 /// Why a cluster could not start or stop.
 #[derive(Debug, thiserror::Error)]
@@ -255,19 +256,14 @@ impl Cluster {
             let warnings = api.check_policy(policy).into_iter();
             warnings.map(|warning| (warning.field_ref, warning.warning)).collect()
         });
-        // Who acts can be told from an administrator by admission and in logs, as in a real cluster.
-        let user = User::new("system:kube-controller-manager", [MASTERS.to_owned()]);
-        let scheduler = User::new("system:kube-scheduler", [MASTERS.to_owned()]);
         let setup = Setup {
-            client: kube::Client::new(server.service_as(user), "default"),
-            scheduler: kube::Client::new(server.service_as(scheduler), "default"),
+            identities: Identities::new(&server),
             authority: Arc::clone(&kept.authority),
             token_key: Arc::clone(&kept.token_key),
             kinds: server.api().crds.subscribe(),
             check_policy,
             default_storage_class: enabled.default_storage_class,
             nodes: enabled.nodes,
-            nodes_client: nodes::client(&server),
         };
         let controllers = Running::start(&enabled.controllers, setup, &server)?;
         Ok(Self { server, listener, controllers, enabled, kept, recovery })

@@ -52,16 +52,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use windlass::Manager;
 use windlass::client::ClientError;
 use windlass::events::EventApi;
 use windlass::manager::ManagerError;
+use windlass::{CachedClient, Manager};
 use windlass_node::Agent;
 use windlass_scheduler::Scheduler;
 use windlass_server::Server;
 use windlass_server::authn::TokenKey;
 use windlass_server::pki::Authority;
 
+use crate::identities::Identities;
 use crate::usage;
 use inventory::Inventory;
 pub(crate) use policy_status::Check;
@@ -334,8 +335,8 @@ impl Default for Controllers {
 
 /// What the controllers are given.
 pub(crate) struct Setup {
-    /// Reaches the server as an administrator.
-    pub(crate) client: kube::Client,
+    /// Reaches the server as any part of the cluster.
+    pub(crate) identities: Identities,
     /// Signs certificates.
     pub(crate) authority: Arc<Authority>,
     /// Signs the tokens of service accounts.
@@ -346,12 +347,8 @@ pub(crate) struct Setup {
     pub(crate) check_policy: Check,
     /// Whether claims that name no class get a volume of the built-in provisioner.
     pub(crate) default_storage_class: bool,
-    /// Reaches the server as the scheduler.
-    pub(crate) scheduler: kube::Client,
     /// How many simulated nodes there are; no node agent runs if there are none.
     pub(crate) nodes: u32,
-    /// Makes the requests of nodes.
-    pub(crate) nodes_client: kube::Client,
 }
 
 /// The running controllers. Dropping this stops them, [`stop`](Self::stop) also waits for it.
@@ -414,15 +411,17 @@ impl Drop for Running {
 }
 
 fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerError> {
-    let mut manager = Manager::builder(setup.client.clone())
+    let identities = setup.identities;
+    let accounts = identities.clone();
+    let mut manager = Manager::builder(identities.controller_manager())
         .name(FIELD_MANAGER)
+        .controller_clients(move |controller| accounts.controller(controller))
         // As upstream's: older clients show who reported an event only if it is of this form.
         .events(EventApi::CoreV1)
         .graceful_shutdown(GRACE)
         .check_permissions(false)
         .build()?;
-    let client = setup.client.clone();
-    let mut inventory = Inventory::new(setup.client);
+    let mut inventory = Inventory::new(identities.controller_manager());
     if controllers.contains(BuiltIn::Namespace) {
         namespace::add(&mut manager, &mut inventory)?;
     }
@@ -436,7 +435,7 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
         tokens::add(&mut manager, setup.token_key, setup.authority.certificate().to_owned())?;
     }
     if controllers.contains(BuiltIn::CertificateApproving) {
-        certificates::add_approver(&mut manager, client.clone())?;
+        certificates::add_approver(&mut manager)?;
     }
     if controllers.contains(BuiltIn::CertificateSigning) {
         certificates::add_signer(&mut manager, setup.authority)?;
@@ -496,7 +495,7 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
         quota::add(&mut manager, &mut inventory)?;
     }
     if controllers.contains(BuiltIn::PolicyStatus) {
-        policy_status::add(&mut manager, client.clone(), setup.check_policy)?;
+        policy_status::add(&mut manager, setup.check_policy)?;
     }
     if controllers.contains(BuiltIn::NodeLifecycle) {
         node_lifecycle::add(&mut manager)?;
@@ -516,7 +515,7 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     if controllers.contains(BuiltIn::VolumeProvisioner) {
         volumes::add_provisioner(&mut manager)?;
         if setup.default_storage_class {
-            let client = manager.client().clone();
+            let client = CachedClient::new(identities.server(), manager.client().caches().clone(), FIELD_MANAGER);
             manager.add_task("default-storage-class", |shutdown| async move {
                 volumes::ensure_default_class(&client).await?;
                 // A task that ends stops the manager.
@@ -529,17 +528,17 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
         autoscaler::add(&mut manager)?;
     }
     if controllers.contains(BuiltIn::EventTimeToLive) {
-        event_ttl::add(&mut manager, client.clone())?;
+        event_ttl::add(&mut manager, identities.server())?;
     }
     if controllers.contains(BuiltIn::Scheduler) {
         // The watches are those of the controllers; what it writes bears its own name.
         let caches = manager.client().caches().clone();
-        let scheduler = Scheduler::builder(setup.scheduler).caches(caches).build();
+        let scheduler = Scheduler::builder(identities.scheduler()).caches(caches).build();
         manager.add_ready_check(BuiltIn::Scheduler.name(), scheduler.ready_check());
         manager.add_task(BuiltIn::Scheduler.name(), |shutdown| scheduler.run(shutdown))?;
     }
     if setup.nodes > 0 {
-        Agent::simulated(setup.nodes_client).register(setup.nodes).add_to(&mut manager)?;
+        Agent::simulated(identities.nodes()).register(setup.nodes).add_to(&mut manager)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -30,8 +30,8 @@ k8s_openapi::k8s_if_ge_1_37! {
 
 mod cluster;
 mod controllers;
+mod identities;
 mod kubeconfig;
-mod nodes;
 mod usage;
 
 pub use cluster::{Cluster, ClusterBuilder, ClusterError};

@@ -25,15 +25,16 @@ use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ApiResource, DynamicObject};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, PostParams};
 use parking_lot::Mutex;
-use windlass::client::ScaleHandle;
 use windlass::client::options::ListOptions;
 use windlass::events::Recorder;
 use windlass::manager::ManagerError;
 use windlass::quantity::{Amount, Format};
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile, predicate};
 
+use super::FIELD_MANAGER;
 use super::clock::Clock;
 use super::discovery::discover;
 use super::pods::message;
@@ -149,7 +150,7 @@ impl Run<'_> {
     }
 
     async fn scale(&mut self) -> Result<(), String> {
-        let (target, scale) = match self.target().await {
+        let (target, mut scale) = match self.target().await {
             Ok(found) => found,
             Err(why) => {
                 self.warn("FailedGetScale", why.clone());
@@ -176,7 +177,8 @@ impl Run<'_> {
             }
         };
         if desired != current {
-            self.rescale(&target, current, desired, &reason).await?;
+            scale.spec.get_or_insert_default().replicas = Some(desired);
+            self.rescale(&target, &scale, current, desired, &reason).await?;
         }
         self.finish(current, desired, desired != current);
         Ok(())
@@ -217,8 +219,8 @@ impl Run<'_> {
         Ok((decision.replicas, reason))
     }
 
-    /// The target and its scale.
-    async fn target(&self) -> Result<(ScaleHandle<DynamicObject>, Scale), String> {
+    /// The kind of the target, and its scale.
+    async fn target(&self) -> Result<(ApiResource, Scale), String> {
         let reference = &self.spec.scale_target_ref;
         let version = reference.api_version.clone().unwrap_or_default();
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
@@ -231,7 +233,7 @@ impl Run<'_> {
         };
         let target = self.ctx.client().dynamic(&resource).scale(&self.key.sibling(&reference.name));
         match target.get().await {
-            Ok(Some(scale)) => Ok((target, scale)),
+            Ok(Some(scale)) => Ok((resource, scale)),
             Ok(None) => {
                 let plural = &resource.plural;
                 let resource = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
@@ -243,13 +245,22 @@ impl Run<'_> {
 
     async fn rescale(
         &mut self,
-        target: &ScaleHandle<DynamicObject>,
+        target: &ApiResource,
+        scale: &Scale,
         current: i32,
         desired: i32,
         reason: &str,
     ) -> Result<(), String> {
-        if let Err(error) = target.set(desired).await {
-            let why = message(&error);
+        // With the `kube` client: the library's reads the target after a write, which this controller may not.
+        let client = self.ctx.client().kube().clone();
+        let targets: Api<DynamicObject> = Api::namespaced_with(client, self.namespace(), target);
+        let how = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+        let name = &self.spec.scale_target_ref.name;
+        if let Err(error) = targets.replace_subresource("scale", name, &how, scale).await {
+            let why = match error {
+                kube::Error::Api(status) => status.message,
+                other => other.to_string(),
+            };
             self.warn("FailedRescale", format!("New size: {desired}; reason: {reason}; error: {why}"));
             let said = format!("the HPA controller was unable to update the target scale: {why}");
             self.set("AbleToScale", "False", "FailedUpdateScale", said);

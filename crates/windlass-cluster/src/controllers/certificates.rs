@@ -36,9 +36,9 @@ const DECIDED_TTL: SignedDuration = SignedDuration::from_hours(1);
 /// How long requests are kept that nobody decides about, or signs.
 const PENDING_TTL: SignedDuration = SignedDuration::from_hours(24);
 
-pub(super) fn add_approver(manager: &mut Manager, client: kube::Client) -> Result<(), ManagerError> {
+pub(super) fn add_approver(manager: &mut Manager) -> Result<(), ManagerError> {
     let controller = Controller::<CertificateSigningRequest>::new("csrapproving");
-    manager.add(controller.complete(Approver { client }))
+    manager.add(controller.complete(Approver))
 }
 
 pub(super) fn add_signer(manager: &mut Manager, authority: Arc<Authority>) -> Result<(), ManagerError> {
@@ -50,12 +50,10 @@ pub(super) fn add_cleaner(manager: &mut Manager) -> Result<(), ManagerError> {
     manager.add(Controller::<CertificateSigningRequest>::new("csrcleaner").complete(Cleaner))
 }
 
-struct Approver {
-    client: kube::Client,
-}
+struct Approver;
 
 impl Reconcile<CertificateSigningRequest> for Approver {
-    async fn reconcile(&self, csr: Arc<CertificateSigningRequest>, _ctx: Context) -> windlass::Result {
+    async fn reconcile(&self, csr: Arc<CertificateSigningRequest>, ctx: Context) -> windlass::Result {
         if certificate(&csr).is_some() || has(&csr, "Approved") || has(&csr, "Denied") {
             return Ok(Outcome::Done);
         }
@@ -69,52 +67,50 @@ impl Reconcile<CertificateSigningRequest> for Approver {
             (true, "nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
         ];
         for (applies, subresource, message) in recognizers {
-            if applies && self.may(&csr.spec, subresource).await? {
-                return self.approve(&csr, message).await;
+            if applies && may(&ctx, &csr.spec, subresource).await? {
+                return approve(&ctx, &csr, message).await;
             }
         }
         Ok(Outcome::Done)
     }
 }
 
-impl Approver {
-    /// Whether the requester may have such requests approved.
-    async fn may(&self, spec: &CertificateSigningRequestSpec, subresource: &str) -> windlass::Result<bool> {
-        let attributes = ResourceAttributes {
-            group: Some("certificates.k8s.io".into()),
-            resource: Some("certificatesigningrequests".into()),
-            verb: Some("create".into()),
-            subresource: Some(subresource.into()),
-            version: Some("*".into()),
-            ..ResourceAttributes::default()
-        };
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: spec.username.clone(),
-                uid: spec.uid.clone(),
-                groups: spec.groups.clone(),
-                extra: spec.extra.clone(),
-                resource_attributes: Some(attributes),
-                ..SubjectAccessReviewSpec::default()
-            },
-            ..SubjectAccessReview::default()
-        };
-        let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let answer = reviews.create(&PostParams::default(), &review).await?;
-        Ok(answer.status.is_some_and(|status| status.allowed))
-    }
+/// Whether the requester may have such requests approved.
+async fn may(ctx: &Context, spec: &CertificateSigningRequestSpec, subresource: &str) -> windlass::Result<bool> {
+    let attributes = ResourceAttributes {
+        group: Some("certificates.k8s.io".into()),
+        resource: Some("certificatesigningrequests".into()),
+        verb: Some("create".into()),
+        subresource: Some(subresource.into()),
+        version: Some("*".into()),
+        ..ResourceAttributes::default()
+    };
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: spec.username.clone(),
+            uid: spec.uid.clone(),
+            groups: spec.groups.clone(),
+            extra: spec.extra.clone(),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let reviews: Api<SubjectAccessReview> = Api::all(ctx.client().kube().clone());
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
 
-    async fn approve(&self, csr: &CertificateSigningRequest, message: &str) -> windlass::Result {
-        let mut approved = csr.clone();
-        push(&mut approved, "Approved", "AutoApproved", message);
-        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let name = csr.metadata.name.as_deref().unwrap_or_default();
-        let how = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-        match requests.replace_subresource("approval", name, &how, &approved).await {
-            // It was changed or deleted meanwhile, and its event is on its way.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Outcome::Done),
-            outcome => outcome.map(|_| Outcome::Done).map_err(Into::into),
-        }
+async fn approve(ctx: &Context, csr: &CertificateSigningRequest, message: &str) -> windlass::Result {
+    let mut approved = csr.clone();
+    push(&mut approved, "Approved", "AutoApproved", message);
+    let requests: Api<CertificateSigningRequest> = Api::all(ctx.client().kube().clone());
+    let name = csr.metadata.name.as_deref().unwrap_or_default();
+    let how = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+    match requests.replace_subresource("approval", name, &how, &approved).await {
+        // It was changed or deleted meanwhile, and its event is on its way.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Outcome::Done),
+        outcome => outcome.map(|_| Outcome::Done).map_err(Into::into),
     }
 }
 

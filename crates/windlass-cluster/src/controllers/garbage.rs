@@ -50,7 +50,8 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
         feed.carry_out(effects, Priority::NORMAL);
     });
     let mut kinds = inventory.kinds();
-    let collector = Arc::new(Collector::new(manager.client().clone(), inventory.kinds(), Arc::clone(&shared)));
+    let client = manager.client_of("garbage-collector-controller");
+    let collector = Arc::new(Collector::new(client, inventory.kinds(), Arc::clone(&shared)));
     let (deletions, orphans) = (RepeatedPanics::default(), RepeatedPanics::default());
     let checks = (deletions.clone(), orphans.clone());
     manager.add_ready_check("controller/garbage-collector-controller", move || checks.0.check().and(checks.1.check()));

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use windlass::cache::{CacheOptions, Caches, Lister, Scope};
 use windlass::informer::Change;
 
-use super::discovery::{Discovered, Served, discover, is_absent};
+use super::discovery::{Discovered, Served, discover};
 use super::metadata::Metadata;
 
 /// How long a new kind may take to be listed before it is no longer waited for.
@@ -167,10 +167,12 @@ impl Inventory {
     /// first.
     async fn ending(&self, served: &Served) -> Ending {
         let name = format!("{}.{}", served.resource.plural, served.resource.group);
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+        // A list: upstream's role of the controller manager allows it for everything, and no get.
+        let path =
+            format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions?fieldSelector=metadata.name%3D{name}");
         let Ok(request) = http::Request::get(path).body(Vec::new()) else { return Ending::Unserved };
-        match self.client.request::<IgnoredAny>(request).await {
-            Err(kube::Error::Api(status)) if is_absent(&status, &name) => Ending::Deleted,
+        match self.client.request::<Definitions>(request).await {
+            Ok(found) if found.items.is_empty() => Ending::Deleted,
             _ => Ending::Unserved,
         }
     }
@@ -186,6 +188,11 @@ impl Inventory {
         caches.start();
         Monitor { watched, caches, lister }
     }
+}
+
+#[derive(serde::Deserialize)]
+struct Definitions {
+    items: Vec<IgnoredAny>,
 }
 
 /// Whether a kind is one whose objects matter here.

@@ -56,7 +56,7 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
             woken.add(key, Priority::NORMAL);
         }
     });
-    let client = manager.client().clone();
+    let client = manager.client_of("namespace-controller");
     let panics = RepeatedPanics::default();
     let check = panics.clone();
     manager.add_ready_check("controller/namespace-controller", move || check.check());

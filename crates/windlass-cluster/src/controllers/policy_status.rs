@@ -18,18 +18,16 @@ const NAME: &str = "validatingadmissionpolicy-status";
 /// Tells what is doubtful about a policy.
 pub(crate) type Check = Arc<dyn Fn(&Value) -> Vec<(String, String)> + Send + Sync>;
 
-pub(super) fn add(manager: &mut Manager, client: kube::Client, check: Check) -> Result<(), ManagerError> {
-    let reconciler = PolicyStatus { policies: Api::all(client), check };
-    manager.add(Controller::<ValidatingAdmissionPolicy>::new(NAME).complete(reconciler))
+pub(super) fn add(manager: &mut Manager, check: Check) -> Result<(), ManagerError> {
+    manager.add(Controller::<ValidatingAdmissionPolicy>::new(NAME).complete(PolicyStatus { check }))
 }
 
 struct PolicyStatus {
-    policies: Api<ValidatingAdmissionPolicy>,
     check: Check,
 }
 
 impl Reconcile<ValidatingAdmissionPolicy> for PolicyStatus {
-    async fn reconcile(&self, policy: Arc<ValidatingAdmissionPolicy>, _ctx: Context) -> windlass::Result {
+    async fn reconcile(&self, policy: Arc<ValidatingAdmissionPolicy>, ctx: Context) -> windlass::Result {
         let key = ObjectKey::of(&*policy);
         let generation = policy.metadata.generation.unwrap_or_default();
         let seen = policy.status.as_ref().and_then(|status| status.observed_generation).unwrap_or_default();
@@ -49,7 +47,8 @@ impl Reconcile<ValidatingAdmissionPolicy> for PolicyStatus {
             "status": {"observedGeneration": generation, "typeChecking": checking},
         });
         let how = PatchParams::apply(NAME).force();
-        match self.policies.patch_status(key.name(), &how, &Patch::Apply(status)).await {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(ctx.client().kube().clone());
+        match policies.patch_status(key.name(), &how, &Patch::Apply(status)).await {
             // It was deleted meanwhile.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Outcome::Done),
             outcome => outcome.map(|_| Outcome::Done).map_err(Into::into),

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use kube::Resource;
-use kube::api::{PartialObjectMeta, Patch};
-use serde_json::json;
+use kube::api::PartialObjectMeta;
 use windlass::client::options::ListOptions;
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, Object, ObjectKey, Outcome, Reconcile, owner};
@@ -110,9 +109,14 @@ async fn set_finalizers<K: Object<DynamicType: Default>>(
     finalizers: Option<Vec<&str>>,
     ctx: &Context,
 ) -> windlass::Result<()> {
-    let version = &object.meta().resource_version;
-    let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-    match ctx.client().patch::<K>(key, &Patch::Merge(patch)).await {
+    // Claims are watched as metadata, and the roles of these controllers have no patch.
+    let Some(mut full) = ctx.live().get::<K>(key).await? else { return Ok(()) };
+    if full.meta().resource_version != object.meta().resource_version {
+        // It has changed, and its event is on its way.
+        return Ok(());
+    }
+    full.meta_mut().finalizers = finalizers.map(|all| all.into_iter().map(str::to_owned).collect());
+    match ctx.client().update(&full).await {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),
     }

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use tokio_util::sync::CancellationToken;
 use windlass::cache::Lister;
+use windlass::client::options::ListOptions;
 use windlass::controller::RepeatedPanics;
 use windlass::informer::Change;
 use windlass::manager::ManagerError;
@@ -39,7 +40,7 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
             }
         }
     });
-    let client = manager.client().clone();
+    let client = manager.client_of("resourcequota-controller");
     let panics = RepeatedPanics::default();
     let check = panics.clone();
     manager.add_ready_check("controller/resourcequota-controller", move || check.check());
@@ -102,7 +103,11 @@ fn is_reason_to_count(change: &Change<ResourceQuota>) -> bool {
 }
 
 async fn sync(client: &CachedClient, key: &ObjectKey) -> Result<(), ReconcileError> {
-    let Some(quota) = client.live().get::<ResourceQuota>(key).await? else { return Ok(()) };
+    // Upstream's role of this controller allows lists, but no get.
+    let only = ListOptions::new()
+        .namespace(key.namespace().unwrap_or_default())
+        .fields(format!("metadata.name={}", key.name()));
+    let Some(quota) = client.live().list_with::<ResourceQuota>(only).await?.into_iter().next() else { return Ok(()) };
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
     let used: BTreeMap<String, Quantity> = usage::count(client, &quota, &hard).await?;
     let status = ResourceQuotaStatus { hard: Some(hard), used: Some(used.clone()) };

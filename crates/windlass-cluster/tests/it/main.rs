@@ -5,6 +5,7 @@ mod autoscaling;
 mod daemon_sets;
 mod events;
 mod garbage;
+mod identities;
 mod jobs;
 mod namespaces;
 mod nodes;

@@ -44,7 +44,8 @@ async fn admission_can_tell_controllers_from_administrators() {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
     let policy = json!({"metadata": {"name": "controllers-only"}, "spec": {
         "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": "request.userInfo.username == 'system:kube-controller-manager'"}]}});
+        "validations": [{"expression":
+            "request.userInfo.username == 'system:serviceaccount:kube-system:root-ca-cert-publisher'"}]}});
     create(&Api::<ValidatingAdmissionPolicy>::all(cluster.client()), policy).await;
     let binding = json!({"metadata": {"name": "controllers-only"}, "spec": {
         "policyName": "controllers-only", "validationActions": ["Deny"]}});
