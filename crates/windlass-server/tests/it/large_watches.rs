@@ -44,7 +44,8 @@ fn parse(pieces: &[Bytes]) -> Value {
     serde_json::from_slice(&pieces.concat()).unwrap()
 }
 
-#[tokio::test]
+/// The clock is paused: what is shared is shared for a few seconds only.
+#[tokio::test(start_paused = true)]
 async fn watchers_share_the_bytes_of_large_objects() {
     let server = start().await;
     create(&server, MAPS, &large("l")).await;
