@@ -90,7 +90,10 @@ impl Reflector {
     pub(crate) fn follow(self: &Arc<Self>, begin: impl FnOnce(Vec<ObjectKey>), handler: AnyHandler) -> Subscription {
         let mut handlers = self.handlers.lock();
         let (listening, subscription) = self.listen(handler);
-        begin(self.store.read().observed_keys());
+        // The store is not locked for `begin`, which reads it: a reader that reads again while a writer waits would wait for
+        // ever.
+        let known = self.store.read().observed_keys();
+        begin(known);
         handlers.push(listening);
         subscription
     }

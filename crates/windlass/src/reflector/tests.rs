@@ -625,3 +625,12 @@ async fn an_object_that_does_not_fit_is_told_of_once() {
     shutdown.cancel();
     task.await.unwrap();
 }
+
+#[test]
+fn what_exists_is_followed_with_the_store_unlocked() {
+    let reflector = Reflector::new(maps(), Selection::default(), None, Settings::default());
+    let mut free = false;
+    let begin = |_| free = reflector.store.try_write().is_some();
+    reflector.follow(begin, Arc::new(|_: &Told| {})).forever();
+    assert!(free, "`begin` reads the store, perhaps while a writer waits");
+}
