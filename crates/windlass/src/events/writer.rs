@@ -225,6 +225,8 @@ impl Writer {
         let kind = match error {
             // What a replica that has lost its lease does.
             kube::Error::Service(error) if error.is::<FenceClosed>() => None,
+            // What is deleted with its namespace is no longer of interest there.
+            kube::Error::Api(status) if is_about_a_terminating_namespace(status) => None,
             kube::Error::Api(status) => Some(status.reason.as_str()),
             _ => Some(""),
         };
@@ -357,6 +359,12 @@ fn namespace(regarding: &ObjectReference) -> &str {
         None | Some("") => "default",
         Some(namespace) => namespace,
     }
+}
+
+/// Whether a write was refused because the namespace is being deleted.
+fn is_about_a_terminating_namespace(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 #[cfg(test)]
