@@ -150,6 +150,36 @@ async fn a_volume_is_recycled_by_a_pod() {
 }
 
 #[tokio::test]
+async fn a_volume_that_a_pod_uses_is_recycled_after_it() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.client();
+    let (volumes, claims): (Api<PersistentVolume>, Api<PersistentVolumeClaim>) =
+        (Api::all(client.clone()), namespaced(&client, "default"));
+    let (pods, events): (Api<Pod>, Api<k8s_openapi::api::core::v1::Event>) =
+        (namespaced(&client, "default"), namespaced(&client, "default"));
+    create(&volumes, volume("v", &json!({"persistentVolumeReclaimPolicy": "Recycle"}))).await;
+    create(&claims, claim()).await;
+    until(&claims, "c", |claim| claim_phase(claim) == Some("Bound")).await;
+    let waiting = create(&pods, pod(None)).await.metadata.name.unwrap();
+    // No node has the pod: the claim is not protected.
+    claims.delete("c", &DeleteParams::default()).await.unwrap();
+    let said = tokio::time::timeout(crate::objects::LONG, async {
+        loop {
+            let about = kube::api::ListParams::default().fields("involvedObject.name=v,reason=VolumeFailedRecycle");
+            if let Some(event) = events.list(&about).await.unwrap().items.into_iter().next() {
+                return event.message;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_eq!(said.await.unwrap(), Some(format!("Volume is used by pods: default/{waiting}")));
+    assert!(pods.get_opt("recycler-for-v").await.unwrap().is_none());
+    pods.delete(&waiting, &DeleteParams::default().grace_period(0)).await.unwrap();
+    until(&pods, "recycler-for-v", |pod| pod.is_some()).await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_claim_without_a_class_is_provisioned_on_the_selected_node() {
     let cluster = Cluster::builder().default_storage_class(true).start().await.unwrap();
     let client = cluster.client();

@@ -233,12 +233,19 @@ impl Claims {
     }
 }
 
-/// The names of pods that use a claim and wait for a node.
-fn waiting_pods(claim: &PersistentVolumeClaim, ctx: &Context) -> Vec<String> {
+/// The pods that use a claim and have not ended.
+pub(super) fn users(claim: &ObjectKey, ctx: &Context) -> Vec<Arc<Pod>> {
     let lister = ctx.client().lister::<Pod>();
     lister.add_index(BY_CLAIM, |pod: &Pod| claims_of(pod).map(|key| key.to_string()).collect());
-    let mut found = lister.by_index(BY_CLAIM, &ObjectKey::of(claim).to_string());
-    found.retain(|pod| !pods::is_finished(pod) && pods::node_name(pod).is_none());
+    let mut found = lister.by_index(BY_CLAIM, &claim.to_string());
+    found.retain(|pod| !pods::is_finished(pod));
+    found
+}
+
+/// The names of pods that use a claim and wait for a node.
+fn waiting_pods(claim: &PersistentVolumeClaim, ctx: &Context) -> Vec<String> {
+    let mut found = users(&ObjectKey::of(claim), ctx);
+    found.retain(|pod| pods::node_name(pod).is_none());
     let mut names: Vec<String> = found.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
     names.sort();
     names

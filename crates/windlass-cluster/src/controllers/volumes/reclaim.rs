@@ -2,6 +2,7 @@
 //!
 //! No data is touched: a hostPath volume that upstream would empty is simulated here, and only its object goes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -10,11 +11,12 @@ use windlass::events::Recorder;
 use windlass::manager::ManagerError;
 use windlass::{Context, Controller, Manager, ObjectKey, Outcome, Reconcile};
 
-use super::claims::set_phase;
+use super::claims::{set_phase, users};
 use super::{
     BOUND_BY_CONTROLLER, OWN_PROVISIONER, PROVISIONED_BY, REPORTER, annotation, claim_ref, modes_differ,
     phase_of_volume, referred, spec_mut, uid_of, volume_name, volumes_for,
 };
+use crate::controllers::protection::claims_of;
 
 /// Where pods that empty volumes run, and how their names begin.
 const RECYCLERS: &str = "default";
@@ -30,9 +32,17 @@ pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerEr
                 let named = volume_name(claim).map(ObjectKey::cluster);
                 referring.iter().map(ObjectKey::of).chain(named).collect::<Vec<_>>()
             })
-            .watches(|pod: &Pod, _| {
+            .watches(|pod: &Pod, ctx| {
                 let ours = pod.metadata.namespace.as_deref() == Some(RECYCLERS);
-                Some(ObjectKey::cluster(pod.metadata.name.as_deref()?.strip_prefix(RECYCLER).filter(|_| ours)?))
+                let recycled = pod.metadata.name.as_deref().and_then(|name| name.strip_prefix(RECYCLER));
+                let mut keys: Vec<ObjectKey> = recycled.filter(|_| ours).map(ObjectKey::cluster).into_iter().collect();
+                // A released volume is recycled once the last pod that uses it has ended.
+                let volumes = ctx.lister::<PersistentVolume>();
+                let used = claims_of(pod).flat_map(|claim| volumes_for(&volumes, &claim));
+                keys.extend(
+                    used.filter(|volume| phase_of_volume(volume) == "Released").map(|one| ObjectKey::of(&*one)),
+                );
+                keys
             })
             .complete(volumes),
     )
@@ -196,6 +206,16 @@ impl Volumes {
             let why = "No recycler plugin found for the volume!".to_owned();
             return self.fail(ctx, volume, "VolumeFailedRecycle", why).await;
         };
+        if let Some(claim) = claim_ref(&volume).map(referred) {
+            let pods = users(&claim, ctx);
+            // A claim that exists is another one of the same name, and the pods are its.
+            if !pods.is_empty() && ctx.get::<PersistentVolumeClaim>(&claim).await?.is_none() {
+                let names: BTreeSet<String> = pods.iter().map(|pod| ObjectKey::of(&**pod).to_string()).collect();
+                let names = names.into_iter().collect::<Vec<_>>().join(",");
+                self.recorder.normal(&volume, "VolumeFailedRecycle", format!("Volume is used by pods: {names}"));
+                return Ok(());
+            }
+        }
         let name = volume.metadata.name.as_deref().unwrap_or_default();
         let key = ObjectKey::new(RECYCLERS, format!("{RECYCLER}{name}"));
         let Some(pod) = ctx.get::<Pod>(&key).await? else {
