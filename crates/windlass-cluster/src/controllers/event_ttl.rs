@@ -7,6 +7,7 @@
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -14,6 +15,7 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Preconditions};
+use parking_lot::Mutex;
 use windlass::Manager;
 use windlass::manager::ManagerError;
 
@@ -27,6 +29,9 @@ const PERIOD: Duration = Duration::from_secs(300);
 const PAGE: u32 = 500;
 
 pub(super) fn add(manager: &mut Manager, client: kube::Client) -> Result<(), ManagerError> {
+    let problem: Arc<Mutex<Option<String>>> = Arc::default();
+    let found = Arc::clone(&problem);
+    manager.add_ready_check("controller/event-ttl-controller", move || found.lock().clone().map_or(Ok(()), Err));
     manager.add_task("event-ttl", |shutdown| async move {
         let clock = Clock::new();
         let mut marks = Marks::default();
@@ -34,9 +39,11 @@ pub(super) fn add(manager: &mut Manager, client: kube::Client) -> Result<(), Man
             let mut ticks = tokio::time::interval(PERIOD);
             loop {
                 ticks.tick().await;
-                if let Err(error) = sweep(&client, &mut marks, clock.now()).await {
+                let swept = sweep(&client, &mut marks, clock.now()).await;
+                if let Err(error) = &swept {
                     tracing::warn!(%error, "expired events are not deleted");
                 }
+                *problem.lock() = swept.err().map(|error| error.to_string());
             }
         };
         shutdown.run_until_cancelled(sweeping).await;
