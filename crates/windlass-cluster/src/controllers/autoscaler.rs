@@ -23,7 +23,7 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
@@ -491,7 +491,7 @@ impl Run<'_> {
                 let (replicas, average) = calculate::of_average(usage, milli(target), available, world.tolerances);
                 let current =
                     MetricValueStatus { average_value: Some(quantity(average)), ..MetricValueStatus::default() };
-                (replicas, current, format!("external metric {name}(nil)"))
+                (replicas, current, format!("external metric {name}({})", printed(source.metric.selector.as_ref())))
             }
             _ => {
                 let why = "invalid object metric source: neither a value target nor an average value target was set";
@@ -512,7 +512,9 @@ impl Run<'_> {
         let name = &identifier.name;
         let client = self.ctx.client().kube();
         let found = metrics::external(client, self.namespace(), name, identifier.selector.as_ref()).await;
-        let missing = |why: String| format!("unable to get external metric {}/{name}/nil: {why}", self.namespace());
+        let selector = printed(identifier.selector.as_ref());
+        let missing =
+            |why: String| format!("unable to get external metric {}/{name}/{selector}: {why}", self.namespace());
         let (replicas, current) = match (&target.average_value, &target.value) {
             (Some(average), _) => {
                 let usage = found.map_err(|why| format!("failed to get {name} external metric: {}", missing(why)))?;
@@ -529,7 +531,7 @@ impl Run<'_> {
                 return Err(why.to_owned());
             }
         };
-        let metric = format!("external metric {name}(nil)");
+        let metric = format!("external metric {name}({selector})");
         let status = ExternalMetricStatus { metric: identifier.clone(), current };
         Ok(Measured { replicas, metric, status: MetricStatus { external: Some(status), ..typed("External") } })
     }
@@ -569,6 +571,22 @@ fn well_known(version: &str, kind: &str) -> Option<ApiResource> {
         ("v1", "ReplicationController") => Some(ApiResource::erase::<ReplicationController>(&())),
         _ => None,
     }
+}
+
+/// A selector as Go prints it in messages.
+fn printed(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else { return "nil".to_owned() };
+    let labels = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}: {value},"));
+    let requirement = |one: &LabelSelectorRequirement| {
+        let values = one.values.clone().unwrap_or_default().join(" ");
+        format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", one.key, one.operator)
+    };
+    let requirements = selector.match_expressions.iter().flatten().map(requirement);
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
+        labels.collect::<String>(),
+        requirements.collect::<String>()
+    )
 }
 
 fn typed(type_: &str) -> MetricStatus {

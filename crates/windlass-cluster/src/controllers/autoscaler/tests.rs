@@ -258,3 +258,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn selectors_are_printed_as_in_go() {
+    assert_eq!(printed(None), "nil");
+    let selector = LabelSelector {
+        match_labels: Some([("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d".to_owned())].into()),
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: "e".to_owned(),
+            operator: "In".to_owned(),
+            values: Some(vec!["f".to_owned(), "g".to_owned()]),
+        }]),
+    };
+    assert_eq!(
+        printed(Some(&selector)),
+        "&LabelSelector{MatchLabels:map[string]string{a: b,c: d,},MatchExpressions:[]LabelSelectorRequirement{\
+         LabelSelectorRequirement{Key:e,Operator:In,Values:[f g],},},}"
+    );
+}
