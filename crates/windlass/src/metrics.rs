@@ -269,18 +269,23 @@ impl Registry {
         let mut all = Scrape::default();
         // Who comes first decides what type a name is of.
         for own in [true, false] {
-            self.encode_registered(&mut all, own);
-            // Not while they are locked: a collector may register another.
+            // Before what is registered is read: a collector may bring a counter up to date. Not while the collectors are
+            // locked: one may register another.
             let collectors: Vec<_> = self.inner.collectors.lock().values().cloned().collect();
+            let mut collected = Vec::new();
             for collector in collectors.iter().filter(|collector| collector.own == own) {
                 let mut some = Scrape::default();
                 match catch_unwind(AssertUnwindSafe(|| (collector.collect)(&mut some))) {
-                    Ok(()) => all.add(some),
+                    Ok(()) => collected.push(some),
                     Err(panic) => {
                         self.inner.panics.inc();
                         tracing::error!(message = panic_message(&*panic), "metrics collector panicked");
                     }
                 }
+            }
+            self.encode_registered(&mut all, own);
+            for some in collected {
+                all.add(some);
             }
         }
         if self.inner.panics.get() > 0 {
@@ -360,6 +365,15 @@ pub(crate) const QUEUE_BOUNDS: &[f64] = &{
 mod tests {
     use super::text::number;
     use super::*;
+
+    #[test]
+    fn counters_that_a_collector_adds_to_are_up_to_date() {
+        let registry = Registry::default();
+        let counter = registry.counter("seen_total", "S.", &[]);
+        registry.collect(move |_| counter.inc());
+        assert!(registry.encode().contains("seen_total 1"));
+        assert!(registry.encode().contains("seen_total 2"));
+    }
 
     #[test]
     fn encodes_counters_gauges_and_histograms() {
