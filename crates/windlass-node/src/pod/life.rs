@@ -188,6 +188,8 @@ pub(crate) struct PodLife {
     sandbox_failures: Backoff,
     /// Whether the init containers are done.
     pub(crate) initialized: bool,
+    /// How many containers have had their turn: those behind a sidecar that does not run wait for it.
+    reached: usize,
     deadline: Option<Instant>,
     grace: Duration,
 }
@@ -206,6 +208,7 @@ impl PodLife {
             sandbox: Sandbox::Missing,
             sandbox_failures: Backoff::default(),
             initialized: false,
+            reached: 0,
             deadline: allowed.map(|allowed| now.instant + allowed.saturating_sub(spent)),
             grace: Duration::ZERO,
         }
@@ -313,6 +316,7 @@ impl PodLife {
             if index == init {
                 self.initialized = true;
             }
+            self.reached = index + 1;
             self.advance(index, pod, spec, now, &mut actions, notices);
             let passed = match (&self.containers[index].stage, role) {
                 (Stage::Ended(ended), Role::Init) => {
@@ -637,7 +641,7 @@ impl PodLife {
 
     /// When to decide again if nothing happens before.
     pub(crate) fn wake(&self) -> Option<Instant> {
-        let delays = self.containers.iter().filter_map(|life| match &life.stage {
+        let delays = self.containers.iter().take(self.reached).filter_map(|life| match &life.stage {
             Stage::Delayed(delay) => Some(delay.then.as_ref().map_or(delay.until, |(at, ..)| (*at).min(delay.until))),
             _ => None,
         });

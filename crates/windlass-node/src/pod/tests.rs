@@ -290,6 +290,28 @@ fn images_that_cannot_be_pulled_are_tried_again_later() {
 }
 
 #[test]
+fn a_container_behind_a_failed_sidecar_asks_for_no_time() {
+    let mut world = World::new(json!({
+        "initContainers": [{ "name": "a", "image": "i", "restartPolicy": "Always" }, { "name": "b", "image": "i" }],
+        "containers": [{ "name": "c", "image": "i" }],
+    }));
+    for well in [true, true, true, false] {
+        world.answer(well);
+    }
+    assert_eq!((&world.running[..], &world.asked[..]), (&[true, false, false][..], &[][..]));
+    world.exit(0, 0);
+    world.answer(false);
+    // The sidecar's image is pulled again, then that of the container behind it.
+    while world.asked.is_empty() {
+        world.wake();
+    }
+    assert_eq!(world.asked, [Action::Pull(0)]);
+    world.answer(true);
+    world.answer(true);
+    assert_eq!(world.asked, [Action::Pull(1)]);
+}
+
+#[test]
 fn init_containers_run_one_after_the_other() {
     let mut world = World::new(json!({
         "initContainers": [{ "name": "a", "image": "i" }, { "name": "b", "image": "i" }],
