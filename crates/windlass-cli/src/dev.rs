@@ -269,7 +269,7 @@ impl<'a> Loop<'a> {
                 Some(namespace) => format!("{namespace}/{}", done.name),
                 None => done.name.clone(),
             };
-            (done.kind.clone(), name)
+            ((done.kind.clone(), name), done.version.clone())
         });
         let now = Instant::now();
         self.board.applied(awaited, now);

@@ -35,6 +35,25 @@ pub(crate) struct Done {
     pub namespace: Option<String>,
     pub name: String,
     pub change: Change,
+    /// What the server has after it was applied.
+    pub version: Version,
+}
+
+/// Which object it is, and of which spec.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub uid: String,
+    pub generation: i64,
+}
+
+impl Version {
+    pub(crate) fn of(object: &Value) -> Self {
+        let metadata = &object["metadata"];
+        Self {
+            uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
+            generation: metadata["generation"].as_i64().unwrap_or_default(),
+        }
+    }
 }
 
 impl Done {
@@ -46,6 +65,7 @@ impl Done {
             namespace: object["metadata"]["namespace"].as_str().map(str::to_owned),
             name: text(&object["metadata"]["name"]),
             change,
+            version: Version::default(),
         }
     }
 
@@ -85,13 +105,13 @@ pub(crate) async fn apply(
     let mut session = Session { client, options, kinds: Kinds::new(client.clone()), installed: HashSet::new() };
     let mut all = Vec::new();
     for mut object in objects {
-        let change = match Box::pin(session.apply(&mut object)).await {
-            Ok(change) => change,
+        let (change, version) = match Box::pin(session.apply(&mut object)).await {
+            Ok(applied) => applied,
             // Nothing that follows would fare better.
             Err(error) if is_unreachable(&error) => return Err(error),
-            Err(error) => Change::Failed(reason(&error)),
+            Err(error) => (Change::Failed(reason(&error)), Version::default()),
         };
-        let done = Done::new(&object, change);
+        let done = Done { version, ..Done::new(&object, change) };
         report(&done);
         all.push(done);
     }
@@ -123,7 +143,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn apply(&mut self, object: &mut Value) -> Result<Change> {
+    async fn apply(&mut self, object: &mut Value) -> Result<(Change, Version)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (api_version, kind, name) =
             (text(&object["apiVersion"]), text(&object["kind"]), text(&object["metadata"]["name"]));
@@ -133,7 +153,7 @@ impl Session<'_> {
         let place = loop {
             match self.kinds.place(&api_version, &kind).await? {
                 Some(place) => break place,
-                None if awaited && self.options.dry_run => return Ok(Change::Unchecked),
+                None if awaited && self.options.dry_run => return Ok((Change::Unchecked, Version::default())),
                 None if awaited && Instant::now() < until => tokio::time::sleep(POLL).await,
                 None => bail!("the server has no kind {kind} in {api_version}; install its CRD first"),
             }
@@ -163,7 +183,7 @@ impl Session<'_> {
                 definitions::wait_until_served(self.client, &name, until).await?;
             }
         }
-        Ok(compare(before.as_ref(), &after))
+        Ok((compare(before.as_ref(), &after), Version::of(&after)))
     }
 
     async fn current(&self, place: &Place, path: &str) -> Result<Option<Value>> {

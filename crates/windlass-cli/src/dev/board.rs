@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::logs::Reconcile;
 use super::objects::{Change, Object};
 use super::told::Told;
+use crate::against::apply::Version;
 
 /// How many reconciles are remembered.
 const RECONCILES: usize = 50;
@@ -24,9 +25,9 @@ pub(super) struct Board {
     samples: Option<Samples>,
 }
 
-/// The samples whose readiness is waited for.
+/// The samples whose readiness is waited for, each with what was applied.
 struct Samples {
-    names: BTreeSet<(String, String)>,
+    names: BTreeMap<(String, String), Version>,
     since: Instant,
     told: bool,
 }
@@ -52,28 +53,33 @@ impl Board {
         self.reconciles.push_back(done);
     }
 
-    /// Waits for samples: kinds and names.
-    pub(super) fn applied(&mut self, names: impl IntoIterator<Item = (String, String)>, now: Instant) {
+    /// Waits for samples: kinds and names, with what the server has of them.
+    pub(super) fn applied(&mut self, names: impl IntoIterator<Item = ((String, String), Version)>, now: Instant) {
         let known = self.samples.take().map(|samples| samples.names).unwrap_or_default();
-        let names: BTreeSet<_> = known.into_iter().chain(names).collect();
+        let names: BTreeMap<_, _> = known.into_iter().chain(names).collect();
         self.samples = (!names.is_empty()).then_some(Samples { names, since: now, told: false });
     }
 
     /// How many samples are ready, and how many there are.
     pub(super) fn samples(&self) -> (usize, usize) {
         let Some(samples) = &self.samples else { return (0, 0) };
-        let ready = samples.names.iter().filter(|name| self.is_ready(name)).count();
+        let ready = samples.names.iter().filter(|(name, applied)| self.is_ready(name, applied)).count();
         (ready, samples.names.len())
     }
 
     /// The samples that are not ready.
     pub(super) fn waiting(&self) -> Vec<String> {
         let names = self.samples.iter().flat_map(|samples| &samples.names);
-        names.filter(|name| !self.is_ready(name)).map(|(kind, name)| format!("{kind} {name}")).collect()
+        let waiting = names.filter(|(name, applied)| !self.is_ready(name, applied));
+        waiting.map(|((kind, name), _)| format!("{kind} {name}")).collect()
     }
 
-    fn is_ready(&self, name: &(String, String)) -> bool {
-        self.objects.get(name).is_some_and(|object| object.ready == Some(true) && !object.deleting)
+    /// Whether an object is ready as it was applied: the watch may still show what was there before.
+    fn is_ready(&self, name: &(String, String), applied: &Version) -> bool {
+        self.objects.get(name).is_some_and(|object| {
+            let current = object.version.uid == applied.uid && object.version.generation >= applied.generation;
+            object.ready == Some(true) && !object.deleting && current
+        })
     }
 
     /// Takes a change in, and returns what is to be told about it.
@@ -144,7 +150,16 @@ mod tests {
             message: String::new(),
             conditions: Vec::new(),
             deleting: false,
+            version: version(1),
         }
+    }
+
+    fn version(generation: i64) -> Version {
+        Version { uid: "u".into(), generation }
+    }
+
+    fn sample(name: &str, version: Version) -> ((String, String), Version) {
+        (("Guestbook".into(), name.into()), version)
     }
 
     fn lines(told: &[Told]) -> Vec<String> {
@@ -154,7 +169,7 @@ mod tests {
     #[test]
     fn readiness_is_awaited_and_told_once() {
         let (mut board, now) = (Board::default(), Instant::now());
-        board.applied([("Guestbook".into(), "a".into()), ("Guestbook".into(), "b".into())], now);
+        board.applied([sample("a", version(1)), sample("b", version(1))], now);
         assert_eq!(lines(&board.change(Change::Seen(object("a", None)), now)), ["Guestbook a waits to be reconciled"]);
         assert_eq!(lines(&board.change(Change::Seen(object("a", Some(true))), now)), ["Guestbook a is ready"]);
         assert_eq!(board.waiting(), ["Guestbook b"]);
@@ -163,6 +178,21 @@ mod tests {
         assert_eq!(lines(&told), ["Guestbook b is ready", "all samples (2) are ready, 120 ms after they were applied"]);
         assert!(board.change(Change::Seen(object("b", Some(true))), later).is_empty(), "nothing new");
         assert_eq!(board.samples(), (2, 2));
+    }
+
+    #[test]
+    fn readiness_of_an_older_spec_does_not_count() {
+        let (mut board, now) = (Board::default(), Instant::now());
+        board.change(Change::Seen(object("a", Some(true))), now);
+        board.applied([sample("a", version(2))], now);
+        assert!(board.all_ready(now).is_none(), "the watch shows what was there before");
+        assert_eq!(board.waiting(), ["Guestbook a"]);
+        let seen = Object { version: version(2), ..object("a", Some(true)) };
+        let told = lines(&board.change(Change::Seen(seen), now));
+        assert_eq!(told, ["all samples (1) are ready, <0.1 ms after they were applied"]);
+        // An object of the same name that was deleted and created again.
+        board.applied([sample("a", Version { uid: "new".into(), generation: 1 })], now);
+        assert!(board.all_ready(now).is_none(), "another object");
     }
 
     #[test]

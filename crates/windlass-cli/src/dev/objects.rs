@@ -9,6 +9,8 @@ use kube::core::{ApiResource, GroupVersionKind, WatchEvent};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::against::apply::Version;
+
 /// How long to wait before a watch that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How many objects of a kind are shown at most.
@@ -27,6 +29,7 @@ pub(super) struct Object {
     /// The other conditions, with their status.
     pub conditions: Vec<(String, String)>,
     pub deleting: bool,
+    pub version: Version,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,13 +105,18 @@ fn read(kind: &str, object: &DynamicObject) -> Object {
         message: String::new(),
         conditions: Vec::new(),
         deleting: object.metadata.deletion_timestamp.is_some(),
+        version: Version {
+            uid: object.metadata.uid.clone().unwrap_or_default(),
+            generation: object.metadata.generation.unwrap_or_default(),
+        },
     };
+    let status_of = object.data["status"]["observedGeneration"].as_i64();
     for condition in object.data["status"]["conditions"].as_array().into_iter().flatten() {
         let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
         let status = text("status");
         if text("type") == "Ready" {
             // A status of an older spec says nothing about this one.
-            let observed = condition["observedGeneration"].as_i64();
+            let observed = condition["observedGeneration"].as_i64().or(status_of);
             let current = observed.is_none_or(|seen| Some(seen) == object.metadata.generation);
             found.ready = (status != "Unknown" && current).then_some(status == "True");
             (found.reason, found.message) = (text("reason"), text("message"));
@@ -141,6 +149,12 @@ mod tests {
         let ready = |generation: i64| json!([{"type": "Ready", "status": "True", "observedGeneration": generation}]);
         assert_eq!(object(&ready(2)).ready, Some(true));
         assert_eq!(object(&ready(1)).ready, None);
+        let whole = json!({
+            "metadata": {"name": "a", "uid": "u", "generation": 2},
+            "status": {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let whole = read("Guestbook", &serde_json::from_value(whole).unwrap());
+        assert_eq!((whole.ready, whole.version), (None, Version { uid: "u".into(), generation: 2 }));
         assert_eq!(object(&json!([{"type": "Ready", "status": "False", "reason": "No"}])).ready, Some(false));
         assert_eq!(object(&json!([{"type": "Ready", "status": "Unknown"}])).ready, None);
         let other = object(&json!([{"type": "Synced", "status": "True"}]));

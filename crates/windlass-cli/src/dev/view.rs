@@ -169,6 +169,7 @@ mod tests {
     use super::super::machine::{Event, Program};
     use super::super::objects::{Change, Object};
     use super::*;
+    use crate::against::apply::Version;
 
     fn board(objects: usize) -> Board {
         let mut board = Board::new("guestbook".into(), "windlass-default".into());
@@ -182,6 +183,7 @@ mod tests {
                 message: "all is well".into(),
                 conditions: vec![("Synced".into(), "True".into())],
                 deleting: false,
+                version: Version::default(),
             };
             board.change(Change::Seen(object), Instant::now());
         }
