@@ -108,6 +108,10 @@ async fn deliver(
             Err(error) => output::note(format_args!("{}", output::with_causes(&error))),
         }
     }
+    if rollout::nodes(&target.client).await == rollout::Nodes::Simulated {
+        output::note(format_args!("the image is not loaded: {}", rollout::SIMULATED));
+        return Ok(());
+    }
     output::note("the nodes of this cluster must have the image already; --push puts it into a registry instead");
     Ok(())
 }

@@ -5,11 +5,14 @@ mod reason;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::ListParams;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::POLL;
 use super::apply::get;
-use super::{POLL, request};
 use crate::output;
 
 /// How long a cluster without nodes is waited for: one may be about to join.
@@ -54,7 +57,11 @@ pub(crate) fn of(deployment: &Value) -> Rollout {
 /// Waits until a Deployment is rolled out. If it is not in time, the error says why.
 pub(crate) async fn wait(client: &kube::Client, namespace: &str, name: &str, timeout: Duration) -> Result<()> {
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
-    let has_nodes = has_nodes(client).await;
+    let nodes = nodes(client).await;
+    if nodes == Nodes::Simulated {
+        bail!("deployment.apps/{name} is applied, but its operator does not run: {SIMULATED}");
+    }
+    let has_nodes = nodes == Nodes::RunPods;
     let timeout = if has_nodes { timeout } else { timeout.min(WITHOUT_NODES) };
     if !has_nodes {
         output::note("the cluster has no nodes that run pods, so the pods of the operator stay Pending");
@@ -81,11 +88,43 @@ pub(crate) async fn wait(client: &kube::Client, namespace: &str, name: &str, tim
     }
 }
 
-/// Whether there is a node. Users who may not ask are given the benefit of the doubt.
-async fn has_nodes(client: &kube::Client) -> bool {
-    let Ok(request) = request("GET", "/api/v1/nodes?limit=1", None) else { return true };
-    let nodes = client.request::<Value>(request).await;
-    nodes.map_or(true, |nodes| nodes["items"].as_array().is_some_and(|nodes| !nodes.is_empty()))
+/// Why nothing runs on simulated nodes, and what to do.
+pub(crate) const SIMULATED: &str =
+    "the nodes of this cluster only simulate pods. `windlass run` runs the operator on this machine";
+/// How many nodes are read at once.
+const PAGE: u32 = 500;
+
+/// What the nodes of a cluster do with pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nodes {
+    None,
+    /// They say that containers run, and run none.
+    Simulated,
+    RunPods,
+}
+
+/// Looks at the nodes. Users who may not read them are given the benefit of the doubt.
+pub(crate) async fn nodes(client: &kube::Client) -> Nodes {
+    let api: Api<Node> = Api::all(client.clone());
+    let (mut found, mut page) = (Nodes::None, ListParams::default().limit(PAGE));
+    loop {
+        let Ok(list) = api.list(&page).await else { return Nodes::RunPods };
+        found = judge(found, &list.items);
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) if found != Nodes::RunPods => page = page.continue_token(&token),
+            _ => return found,
+        }
+    }
+}
+
+fn judge(before: Nodes, nodes: &[Node]) -> Nodes {
+    if nodes.is_empty() {
+        before
+    } else if before != Nodes::RunPods && nodes.iter().all(windlass_node::is_simulated) {
+        Nodes::Simulated
+    } else {
+        Nodes::RunPods
+    }
 }
 
 #[cfg(test)]
@@ -93,6 +132,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn simulated_nodes_run_no_pods() {
+        let simulated = windlass_node::simulated("node-0", 0);
+        assert_eq!(judge(Nodes::None, &[]), Nodes::None);
+        assert_eq!(judge(Nodes::None, std::slice::from_ref(&simulated)), Nodes::Simulated);
+        assert_eq!(judge(Nodes::Simulated, &[]), Nodes::Simulated);
+        assert_eq!(judge(Nodes::None, &[simulated, Node::default()]), Nodes::RunPods);
+    }
 
     #[test]
     fn a_rollout_is_judged_as_kubectl_does() {

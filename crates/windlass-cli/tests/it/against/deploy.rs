@@ -52,6 +52,21 @@ fn a_rollout_that_cannot_end_says_why() {
 }
 
 #[test]
+fn an_operator_on_simulated_nodes_is_not_rolled_out() {
+    let stage = Stage::new();
+    project(&stage);
+    let node = "metadata: {name: node-0, annotations: {node.windlass.dev/simulated: 'true'}}";
+    stage.write("node.yaml", &format!("apiVersion: v1\nkind: Node\n{node}\n"));
+    stage.succeeds("apply -f node.yaml");
+    let said = stage.fails("deploy --skip-build --image registry.example.com/pets:v1");
+    assert!(said.stdout.contains("deployment.apps/pets-controller-manager created"), "{}", said.stdout);
+    for text in ["only simulate pods", "windlass run"] {
+        assert!(said.stderr.contains(text), "no {text:?} in {}", said.stderr);
+    }
+    assert!(!said.stderr.contains("is rolled out"), "{}", said.stderr);
+}
+
+#[test]
 fn an_operator_is_undeployed_without_its_kinds() {
     let stage = Stage::new();
     project(&stage);
