@@ -37,6 +37,7 @@ pub(crate) const ALL: [(&str, &[&str]); 20] = [
             "create api --group a --version v1 --kind Cat",
             "create api --group b-c --version v1alpha1 --kind Cat",
             "create webhook --group b-c --kind Cat --validation",
+            "create api --group dog --version v1 --kind Dog",
         ],
     ),
     (

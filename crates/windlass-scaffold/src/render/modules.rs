@@ -23,12 +23,16 @@ pub(super) fn add(
         }
     }
     for (path, names) in children {
-        let lines = sorted(names).join(";\npub mod ");
-        tree.add_once(
-            format!("{root}/{}.rs", path.join("/")),
-            format!("{header}//! {}\n\npub mod {lines};\n", docs(path)),
-        );
+        let parent = path.last().map_or("", String::as_str);
+        let lines: String = sorted(names).into_iter().map(|name| declaration(parent, name)).collect();
+        tree.add_once(format!("{root}/{}.rs", path.join("/")), format!("{header}//! {}\n\n{lines}", docs(path)));
     }
+}
+
+/// The line of a module. A kind may have the name of its group.
+fn declaration(parent: &str, name: &str) -> String {
+    let allowed = if parent == name { "#[allow(clippy::module_inception)]\n" } else { "" };
+    format!("{allowed}pub mod {name};\n")
 }
 
 /// The modules directly below the root.
@@ -43,4 +47,15 @@ fn sorted(mut names: Vec<&str>) -> Vec<&str> {
     names.sort_unstable();
     names.dedup();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_may_have_the_name_of_its_parent() {
+        assert_eq!(declaration("cat", "cat"), "#[allow(clippy::module_inception)]\npub mod cat;\n");
+        assert_eq!(declaration("cat", "dog"), "pub mod dog;\n");
+    }
 }

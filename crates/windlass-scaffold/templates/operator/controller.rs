@@ -1,6 +1,9 @@
 «header»//! What the operator reconciles: one module for each controller.
 
 %% for module in modules
+%% if module == "controller"
+#[allow(clippy::module_inception)]
+%% endif
 pub mod «module»;
 %% endfor
 %% if modules

@@ -1,6 +1,9 @@
 «header»//! What the API server asks the operator before it stores or serves an object.
 
 %% for module in modules
+%% if module == "webhook"
+#[allow(clippy::module_inception)]
+%% endif
 pub mod «module»;
 %% endfor
 %% if modules
