@@ -46,6 +46,8 @@ pub fn bundle(input: &Input<'_>) -> Tree {
     tree.add("bundle/metadata/annotations.yaml", annotations(input));
     tree.add("bundle/tests/scorecard/config.yaml", to_yaml(&[scorecard()]));
     tree.add("bundle.Dockerfile", dockerfile(input));
+    // The project's own .dockerignore keeps everything from the builder that the operator's image does not need.
+    tree.add("bundle.Dockerfile.dockerignore", "*\n!bundle\n".to_owned());
     tree
 }
 
