@@ -99,7 +99,12 @@ pub fn recorded(root: &Path, name: &str) -> Option<Tree> {
 /// The image that the values of a chart say.
 pub fn chart_image(values: &Value) -> Option<String> {
     let image = &values["manager"]["image"];
-    let (repository, tag) = (image["repository"].as_str()?, image["tag"].as_str()?);
+    let repository = image["repository"].as_str()?;
+    let tag = match &image["tag"] {
+        Value::String(tag) => tag.clone(),
+        Value::Number(tag) => tag.to_string(),
+        _ => return None,
+    };
     Some(format!("{repository}{}{tag}", if tag.starts_with("sha256:") { '@' } else { ':' }))
 }
 

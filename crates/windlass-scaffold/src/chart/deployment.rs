@@ -56,9 +56,11 @@ pub(super) fn extract(object: &mut Value, template: &mut Template<'_>, image: &s
     if let Some(container) = container {
         let policy = container.get("imagePullPolicy").cloned().unwrap_or_else(|| "".into());
         manager.insert("image".into(), json!({"repository": repository, "tag": tag, "pullPolicy": policy}));
+        // YAML reads a tag such as 20260101 as a number, which `toString` might write with an exponent.
         container["image"] = template.scalar(
-            "\"{{ .Values.manager.image.repository }}{{ if hasPrefix `sha256:` .Values.manager.image.tag }}@{{ else }}:{{ \
-             end }}{{ .Values.manager.image.tag | default .Chart.AppVersion }}\"",
+            "\"{{ .Values.manager.image.repository }}{{ if hasPrefix `sha256:` (toString \
+             .Values.manager.image.tag) }}@{{ else }}:{{ end }}{{ .Values.manager.image.tag | default .Chart.AppVersion | \
+             toJson | trimAll `\"` }}\"",
         );
         container["imagePullPolicy"] =
             template.lines("{{- with .Values.manager.image.pullPolicy }}\nimagePullPolicy: {{ . }}\n{{- end }}");
