@@ -16,6 +16,8 @@ use crate::output;
 
 /// What the name of a definition's conversion begins with.
 const CONVERSION: &str = "conversion of ";
+/// How many endpoints of a Service are looked at.
+const ENDPOINTS: usize = 20;
 /// How long the cluster may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -107,15 +109,37 @@ async fn roles(target: &Target, project: Option<&str>, manifests: &[Value]) -> R
     let needed: Vec<&Value> = manifests.iter().filter(|manifest| manifest["kind"] == "ClusterRole").collect();
     let name = format!("{project}-manager-role");
     let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}");
-    let Some(deployed) = apply::get(&target.client, &path).await? else {
-        return Ok(vec![Finding::skipped("rbac", format!("{name} is not there: the operator is not deployed"))]);
+    let (name, deployed, remedy) = match apply::get(&target.client, &path).await? {
+        Some(deployed) => (name, deployed, "windlass deploy"),
+        None => match of_bundle(target, project).await? {
+            Some((name, role)) => (name, role, "windlass manifests bundle, then windlass bundle run"),
+            None => {
+                let message = format!("{name} is not there: the operator is not deployed");
+                return Ok(vec![Finding::skipped("rbac", message)]);
+            }
+        },
     };
     let missing: Vec<String> = needed.iter().flat_map(|role| lacking(role, &deployed)).collect();
     Ok(vec![if missing.is_empty() {
         Finding::ok("rbac", format!("{name} allows what the operator needs"))
     } else {
-        Finding::broken("rbac", format!("{name} does not allow: {}", missing.join("; ")), "windlass deploy")
+        Finding::broken("rbac", format!("{name} does not allow: {}", missing.join("; ")), remedy)
     }])
+}
+
+/// The roles of a bundle of this project, as one: a bundle has one for each of its permissions.
+async fn of_bundle(target: &Target, project: &str) -> Result<Option<(String, Value)>> {
+    let list: Value =
+        target.client.request(request("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", None)?).await?;
+    Ok(merged(list["items"].as_array().map_or(&[], Vec::as_slice), project))
+}
+
+fn merged(roles: &[Value], project: &str) -> Option<(String, Value)> {
+    let name = |role: &Value| role["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let ours = || roles.iter().filter(|role| name(role).starts_with(&format!("{project}.v")));
+    let rules: Vec<Value> = ours().filter_map(|role| role["rules"].as_array()).flatten().cloned().collect();
+    let names: Vec<String> = ours().map(name).collect();
+    (!names.is_empty()).then(|| (names.join(" and "), json!({"rules": rules})))
 }
 
 /// What a role needs that another does not allow: `verb resource.group`.
@@ -252,8 +276,29 @@ async fn unanswered(target: &Target, config: &Value) -> Result<Option<String>> {
     let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector={selector}");
     let list: Value = target.client.request(request("GET", &path, None)?).await?;
     let slices = list["items"].as_array().into_iter().flatten();
-    let any = slices.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten()).next().is_some();
-    Ok((!any).then(|| format!("the Service {namespace}/{name} has no endpoints")))
+    let endpoints: Vec<&Value> =
+        slices.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten()).take(ENDPOINTS).collect();
+    if endpoints.is_empty() {
+        return Ok(Some(format!("the Service {namespace}/{name} has no endpoints")));
+    }
+    for endpoint in endpoints {
+        if !is_simulated(target, endpoint).await? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(format!("the pods behind the Service {namespace}/{name} are simulated, and nothing answers there")))
+}
+
+/// Whether an endpoint is on a node that only simulates pods.
+async fn is_simulated(target: &Target, endpoint: &Value) -> Result<bool> {
+    let Some(node) = endpoint["nodeName"].as_str() else { return Ok(false) };
+    let node = match apply::get(&target.client, &format!("/api/v1/nodes/{node}")).await {
+        Ok(node) => node,
+        // A user who may not read nodes is given the benefit of the doubt.
+        Err(_) => return Ok(false),
+    };
+    let node: Option<k8s_openapi::api::core::v1::Node> = node.map(serde_json::from_value).transpose()?;
+    Ok(node.as_ref().is_some_and(windlass_node::is_simulated))
 }
 
 #[cfg(test)]
@@ -275,6 +320,25 @@ mod tests {
             {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": ["a"], "verbs": ["patch"]},
         ]));
         assert_eq!(lacking(&needed, &less), ["patch deployments.apps", "create events"]);
+    }
+
+    #[test]
+    fn the_roles_of_a_bundle_count_together() {
+        let role = |name: &str, verb: &str| {
+            let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]);
+            json!({"metadata": {"name": name}, "rules": rules})
+        };
+        let roles = [
+            role("pets.v1.0.0-pets-p0", "get"),
+            role("pets.v1.0.0-pets-c0", "list"),
+            role("pets-other", "watch"),
+            role("toys.v1.0.0-toys-c0", "patch"),
+        ];
+        let (name, both) = merged(&roles, "pets").expect("two of them");
+        assert_eq!(name, "pets.v1.0.0-pets-p0 and pets.v1.0.0-pets-c0");
+        assert_eq!(lacking(&role("", "list"), &both), Vec::<String>::new());
+        assert_eq!(lacking(&role("", "patch"), &both), ["patch pods"]);
+        assert_eq!(merged(&roles, "cats"), None);
     }
 
     #[test]
