@@ -23,6 +23,7 @@ const DEPLOY: &str = "deploy";
 
 pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
     let root = project::root(Path::new("."));
+    project::check(&root)?;
     let mut reference = None;
     if !args.skip_build {
         // An image that is built gets its digest from its content.
@@ -31,6 +32,8 @@ pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
     }
     let mut image = None;
     if !args.skip_build {
+        // A build takes long; what is known to fail afterwards is said before.
+        Target::check(&args.target)?;
         let program = operator::release(&args.operator)?;
         manifests(&root, &program)?;
         let settings = image::Settings { entrypoint: None, user: image::USER.into(), labels: Vec::new(), base: None };

@@ -1,5 +1,6 @@
 //! `windlass install`: the kinds of a project, on a cluster.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,9 +9,14 @@ use anyhow::Result;
 use crate::against::target::Target;
 use crate::against::{self, apply, report};
 use crate::args::Install;
-use crate::operator;
+use crate::{operator, project};
 
 pub(crate) fn run(args: &Install) -> Result<ExitCode> {
+    project::check(&project::root(Path::new(".")))?;
+    if args.filename.is_none() {
+        // A build takes long; what is known to fail afterwards is said before.
+        Target::check(&args.target)?;
+    }
     let definitions = operator::definitions(args.filename.as_deref(), &args.operator, &args.arguments)?;
     against::block_on(async {
         let target = Target::connect(&args.target).await?;

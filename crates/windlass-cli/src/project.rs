@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use windlass_scaffold::command::{CommandError, Selector};
 use windlass_scaffold::project::License;
@@ -42,6 +42,15 @@ pub(crate) fn cargo_root() -> Result<PathBuf> {
         root.display()
     );
     Ok(root)
+}
+
+/// Refuses a project that a newer windlass has written. Commands that only build it work on any other.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    match std::fs::read_to_string(root.join("PROJECT")) {
+        Ok(text) => Ok(Project::check_version(&text)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", root.join("PROJECT").display())),
+    }
 }
 
 pub(crate) fn mode(args: &Change) -> Mode {

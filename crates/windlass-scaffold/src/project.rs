@@ -243,6 +243,39 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+/// What says whether the rest can be understood.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    version: String,
+    #[serde(default)]
+    layout: Vec<String>,
+    #[serde(default)]
+    cli_version: String,
+}
+
+impl Head {
+    fn parse(text: &str) -> Result<Self, ProjectError> {
+        serde_saphyr::from_str(text).map_err(|error| syntax(&error))
+    }
+
+    fn check_format(&self) -> Result<(), ProjectError> {
+        if self.version == FORMAT { Ok(()) } else { Err(ProjectError::Format { found: self.version.clone() }) }
+    }
+
+    fn check_release(&self) -> Result<(), ProjectError> {
+        let own = env!("CARGO_PKG_VERSION");
+        if release(&self.cli_version) > release(own) {
+            return Err(ProjectError::Newer { found: self.cli_version.clone(), own: own.to_owned() });
+        }
+        Ok(())
+    }
+}
+
+fn syntax(error: &serde_saphyr::Error) -> ProjectError {
+    ProjectError::Syntax(error.to_string().trim_end().to_owned())
+}
+
 impl Project {
     /// A project without kinds.
     pub fn new(name: ProjectName, domain: Domain, settings: Settings) -> Self {
@@ -264,28 +297,23 @@ impl Project {
     /// # Errors
     /// If another tool or a newer windlass wrote it, or if it is damaged.
     pub fn parse(text: &str) -> Result<Self, ProjectError> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Head {
-            version: String,
-            #[serde(default)]
-            layout: Vec<String>,
-            #[serde(default)]
-            cli_version: String,
-        }
-        let syntax = |error: serde_saphyr::Error| ProjectError::Syntax(error.to_string().trim_end().to_owned());
-        let head: Head = serde_saphyr::from_str(text).map_err(syntax)?;
-        if head.version != FORMAT {
-            return Err(ProjectError::Format { found: head.version });
-        }
+        let head = Head::parse(text)?;
+        head.check_format()?;
         if head.layout != [LAYOUT] {
             return Err(ProjectError::Layout { found: head.layout.join(", ") });
         }
-        let own = env!("CARGO_PKG_VERSION");
-        if release(&head.cli_version) > release(own) {
-            return Err(ProjectError::Newer { found: head.cli_version, own: own.to_owned() });
-        }
-        serde_saphyr::from_str(text).map_err(syntax)
+        head.check_release()?;
+        serde_saphyr::from_str(text).map_err(|error| syntax(&error))
+    }
+
+    /// Checks that no newer windlass wrote a `PROJECT` file, whichever tool did.
+    ///
+    /// # Errors
+    /// If a newer windlass wrote it, or if it is damaged.
+    pub fn check_version(text: &str) -> Result<(), ProjectError> {
+        let head = Head::parse(text)?;
+        head.check_format()?;
+        if head.layout == [LAYOUT] { head.check_release() } else { Ok(()) }
     }
 
     /// The text of the file.

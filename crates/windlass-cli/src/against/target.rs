@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -11,6 +12,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use crate::args::Target as Args;
 use crate::home::Home;
 use crate::output;
+
+/// How long a cluster may take to answer before something is built for it.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// A cluster, and a client for it.
 pub(crate) struct Target {
@@ -27,6 +31,29 @@ pub(crate) struct Target {
 impl Target {
     /// Finds the cluster, and says which one is used: a command must not change another cluster than the user thinks.
     pub(crate) async fn connect(args: &Args) -> Result<Self> {
+        let target = Self::find(args).await?;
+        output::note(format_args!("context {:?}, {}", target.context, target.server));
+        Ok(target)
+    }
+
+    /// Fails if there is no such cluster, or if it does not answer.
+    pub(crate) fn check(args: &Args) -> Result<()> {
+        // Without a runtime that handles signals: they end the build that follows.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let target = Self::find(args).await?;
+            let answer = tokio::time::timeout(ANSWER, target.client.apiserver_version()).await;
+            let answer = answer.with_context(|| format!("no answer within {} s", ANSWER.as_secs()));
+            let answer = answer.and_then(|answer| match answer {
+                // A server that refuses to tell its version is there.
+                Ok(_) | Err(kube::Error::Api(_)) => Ok(()),
+                Err(error) => Err(error.into()),
+            });
+            answer.with_context(|| format!("{:?} at {} cannot be reached", target.context, target.server))
+        })
+    }
+
+    async fn find(args: &Args) -> Result<Self> {
         let mut kubeconfig = match &args.embedded {
             Some(name) => Kubeconfig::read_from(embedded(name)?)?,
             None => read(args.kubeconfig.as_deref())?,
@@ -48,7 +75,6 @@ impl Target {
         let config = config.with_context(|| format!("the context {context:?} cannot be used"))?;
         let namespace = config.default_namespace.clone();
         let client = windlass::config::connect(config)?;
-        output::note(format_args!("context {context:?}, {server}"));
         Ok(Self { context, server, namespace, client, kubeconfig })
     }
 

@@ -216,6 +216,10 @@ fn a_project_of_a_newer_version_is_left_alone() {
     commit(&sandbox);
     let said = sandbox.fails("create api --group webapp --version v1 --kind Guestbook");
     assert!(said.contains("install a newer windlass"), "{said}");
+    for command in ["dev --once", "install", "deploy"] {
+        let said = sandbox.fails(command);
+        assert!(said.contains("install a newer windlass"), "{command}: {said}");
+    }
     assert_unchanged(&sandbox);
 }
 
