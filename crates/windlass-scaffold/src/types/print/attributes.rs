@@ -89,7 +89,7 @@ fn limits(kind: &Type, keywords: &mut Keywords) -> Vec<Attribute> {
     };
     let fits = |value: &Value| match kind {
         Type::Int32 => value.as_i64().is_some_and(|value| i32::try_from(value).is_ok()),
-        Type::Int64 => value.is_i64() && value.as_i64().is_some_and(|value| value.abs() < 1 << 31),
+        Type::Int64 => value.is_i64() && value.as_i64().is_some_and(|value| value.unsigned_abs() < 1 << 31),
         _ => value.as_u64().is_some_and(|value| u32::try_from(value).is_ok()),
     };
     let mut parts = Vec::new();
@@ -146,5 +146,21 @@ fn text(attribute: &Attribute) -> String {
     match attribute.head {
         "" => format!("#[schemars({parts})]"),
         head => format!("#[schemars({head}({parts}))]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_number_is_a_limit_too() {
+        let mut keywords = Keywords::new();
+        keywords.insert("minimum".into(), i64::MIN.into());
+        keywords.insert("maximum".into(), 7.into());
+        let attributes = limits(&Type::Int64, &mut keywords);
+        assert_eq!(attributes.len(), 1);
+        assert_eq!(attributes[0].parts, ["max = 7"]);
+        assert_eq!(keywords.get("minimum"), Some(&Value::from(i64::MIN)));
     }
 }
