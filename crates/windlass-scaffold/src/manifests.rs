@@ -17,6 +17,8 @@ const SYSTEM: &str = "system";
 /// The Service of the webhooks, without the prefix that kustomize adds.
 const WEBHOOK_SERVICE: &str = "webhook-service";
 const HEADER: &str = "# Written by `windlass manifests --write`, from the code.\n";
+/// How files begin that can be put behind each other, as those of controller-gen.
+const START: &str = "---\n";
 const WEBHOOKS: &str = "config/webhook/manifests.yaml";
 const BASES: &str = "config/crd/bases";
 
@@ -49,6 +51,7 @@ pub fn config(project: &Project, manifests: &[Value]) -> Result<BTreeMap<String,
 
 /// Whether a file of `config/` was written from the code, so that it goes when the code does not say it any more.
 pub fn is_from_code(path: &str, text: &str) -> bool {
+    let text = text.strip_prefix(START).unwrap_or(text);
     (path.starts_with(BASES) || path == WEBHOOKS) && text.starts_with(HEADER)
 }
 
@@ -121,5 +124,23 @@ fn webhook_configurations(manifests: &[Value]) -> Vec<Value> {
 }
 
 fn documents(manifests: &[Value]) -> String {
-    format!("{HEADER}{}", kustomize::to_yaml(manifests))
+    // Without a document there is none to begin.
+    let start = if manifests.is_empty() { "" } else { START };
+    format!("{start}{HEADER}{}", kustomize::to_yaml(manifests))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_begin_with_a_document() {
+        let text = documents(&[json!({"kind": "A"}), json!({"kind": "B"})]);
+        assert_eq!(text, format!("---\n{HEADER}kind: A\n---\nkind: B\n"));
+        assert_eq!(documents(&[]), HEADER);
+        let path = "config/crd/bases/example.com_pets.yaml";
+        // Also those that earlier releases wrote.
+        assert!(is_from_code(path, &text) && is_from_code(path, HEADER));
+        assert!(!is_from_code(path, "---\nkind: A\n") && !is_from_code("config/x.yaml", &text));
+    }
 }
