@@ -122,7 +122,8 @@ pub fn chart(input: &Input<'_>) -> Tree {
         if object["kind"] == "Deployment" && object["metadata"]["labels"]["control-plane"] == "controller-manager" {
             values = deployment::extract(&mut object, &mut template, input.image, webhooks);
         }
-        let text = template.render(part.map(Part::value), object);
+        let condition = part.map(|part| condition(part, &object));
+        let text = template.render(condition.as_deref(), object);
         let mut path = format!("templates/{}/{}", directory(part, text.kind()), text.file_name());
         while !used.insert(path.clone()) {
             path = path.replace(".yaml", "-more.yaml");
@@ -135,6 +136,17 @@ pub fn chart(input: &Input<'_>) -> Tree {
     add(".helmignore", ".git/\n.DS_Store\n*.swp\n*.bak\n*.tmp\n*.orig\n*~\n".to_owned());
     add("templates/NOTES.txt", notes(input));
     tree
+}
+
+/// What has to be true for an object to be there. What is for the metrics goes with them.
+fn condition(part: Part, object: &Value) -> String {
+    let of_metrics = match part {
+        Part::Prometheus => true,
+        Part::NetworkPolicy => object["metadata"]["name"].as_str().is_some_and(|name| name.contains("metrics")),
+        _ => false,
+    };
+    let value = part.value();
+    if of_metrics { format!("and .Values.{value} .Values.metrics.enable") } else { format!(".Values.{value}") }
 }
 
 fn directory(part: Option<Part>, kind: &str) -> &'static str {
@@ -170,4 +182,21 @@ fn notes(input: &Input<'_>) -> String {
         "{name} is being installed as release {{{{ .Release.Name }}}}. To wait for it:\n\n  kubectl rollout status -n {{{{ \
          .Release.Namespace }}}} deployment/{name}-controller-manager\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_for_the_metrics_goes_with_them() {
+        let named = |name: &str| json!({"metadata": {"name": name}});
+        let both = "and .Values.networkPolicy.enable .Values.metrics.enable";
+        assert_eq!(condition(Part::NetworkPolicy, &named("shop-allow-metrics-traffic")), both);
+        let webhooks = condition(Part::NetworkPolicy, &named("shop-allow-webhook-traffic"));
+        assert_eq!(webhooks, ".Values.networkPolicy.enable");
+        let monitor = condition(Part::Prometheus, &named("shop-controller-manager-metrics-monitor"));
+        assert_eq!(monitor, "and .Values.prometheus.enable .Values.metrics.enable");
+        assert_eq!(condition(Part::Crd, &named("pets")), ".Values.crd.enable");
+    }
 }

@@ -88,7 +88,7 @@ impl<'a> Template<'a> {
         }
         let mut content = self.replaced(&escape(&yaml(&object)));
         if let Some(condition) = condition {
-            content = format!("{{{{- if .Values.{condition} }}}}\n{content}{{{{- end }}}}\n");
+            content = format!("{{{{- if {condition} }}}}\n{content}{{{{- end }}}}\n");
         }
         Text { kind, name, content }
     }
