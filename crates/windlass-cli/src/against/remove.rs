@@ -95,7 +95,7 @@ pub(crate) async fn remove(
         all.push(done);
     }
     let until = Instant::now() + options.timeout;
-    let mut told = Instant::now();
+    let (mut told, mut said) = (Instant::now(), String::new());
     while !pending.is_empty() {
         let mut held = Vec::new();
         for (path, object) in std::mem::take(&mut pending) {
@@ -123,7 +123,11 @@ pub(crate) async fn remove(
         }
         if told.elapsed() >= TELL {
             told = Instant::now();
-            output::note(format_args!("waiting: {}", summary(&held)));
+            let waits = summary(&held);
+            if waits != said {
+                output::note(format_args!("waiting: {waits}"));
+                said = waits;
+            }
         }
         tokio::time::sleep(POLL).await;
     }
