@@ -103,7 +103,10 @@ impl Printer<'_> {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        let lines = doc::summary(&named.description, LINE - 4);
+        // Nothing else in the file says what the spec and the status are; other types have fields that are described.
+        let is_part = is_root || matches!(self.model.root.status, super::model::Status::Item(status) if status == id);
+        let describe = if is_part { doc::lines } else { doc::summary };
+        let lines = describe(&named.description, LINE - 4);
         self.docs(&lines, "");
         let default = if !matches!(named.item, Item::Strings { .. } | Item::OneOf { .. }) && self.has_default(id) {
             "Default, "

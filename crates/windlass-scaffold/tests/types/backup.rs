@@ -16,7 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What to copy, and when.
+/// What to copy, and when. See [the docs](https://example.com/docs) or <https://example.com/more>.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "store.example.com",
@@ -34,7 +34,7 @@ use serde_json::{Value, json};
     printcolumn(name = "Copies", type_ = "integer", json_path = ".spec.copies", description = r#"How many copies "there" are"#, format = "int32", priority = 1),
     selectable = ".spec.schedule",
     derive = "PartialEq",
-    doc = "A Backup copies volumes.",
+    doc = "A Backup copies volumes. It runs at the times of its schedule.\n\nSecond paragraph.",
     schema = "manual"
 )]
 #[serde(rename_all = "camelCase")]

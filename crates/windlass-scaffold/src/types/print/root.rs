@@ -76,7 +76,7 @@ impl Printer<'_> {
         }
         parts.push("derive = \"PartialEq\"".to_owned());
         parts.extend(default.then(|| "derive = \"Default\"".to_owned()));
-        let lines = doc::summary(&root.description, usize::MAX);
+        let lines = doc::lines(&root.description, usize::MAX);
         parts.extend((!lines.is_empty()).then(|| format!("doc = {}", string(&lines.join("\n")))));
         parts.push("schema = \"manual\"".to_owned());
         let _ = writeln!(self.text, "#[kube(\n    {}\n)]", parts.join(",\n    "));
