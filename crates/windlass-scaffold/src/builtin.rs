@@ -1,6 +1,6 @@
 //! The kinds of Kubernetes 1.36 that can be watched, and where `k8s-openapi` has their types.
 
-use crate::name::{Group, Kind, Version};
+use crate::name::{Group, Kind, Plural, Version};
 
 /// Group, version, the Rust module of the group, and the kinds.
 type Row = (&'static str, &'static str, &'static str, &'static [&'static str]);
@@ -49,7 +49,42 @@ pub(crate) fn find(group: &Group, version: &Version, kind: &Kind) -> Option<Buil
     Some(BuiltIn { group: row.0, path: format!("{}::{}", row.2, row.1) })
 }
 
+/// The short names that Kubernetes serves.
+#[rustfmt::skip]
+const SHORT_NAMES: [&str; 32] = [
+    "cj", "cm", "crd", "crds", "cs", "csr", "deploy", "ds", "ep", "ev", "hpa", "ing", "ip", "limits", "netpol", "no", "ns",
+    "pc", "pdb", "po", "pv", "pvc", "quota", "rc", "rs", "sa", "sc", "sts", "svc", "vac", "componentstatuses", "bindings",
+];
+
+/// Whether Kubernetes serves a resource under this name: a plural, a singular or a short name.
+pub(crate) fn is_served(name: &Plural) -> bool {
+    let name = name.as_str();
+    let named = |kind: &&str| {
+        let singular = kind.to_ascii_lowercase();
+        name == singular || name == crate::name::pluralize(&singular)
+    };
+    SHORT_NAMES.contains(&name) || KINDS.iter().any(|row| row.3.iter().any(named))
+}
+
 /// Whether Kubernetes has a kind of this name.
 pub(crate) fn is_taken(kind: &Kind) -> bool {
     KINDS.iter().any(|row| row.3.contains(&kind.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_kubernetes_serves_are_known() {
+        let served = |name: &str| is_served(&Plural::new(name).expect("a name"));
+        for name in
+            ["pods", "pod", "po", "svc", "services", "endpoints", "networkpolicies", "ingresses", "storageclasses"]
+        {
+            assert!(served(name), "{name}");
+        }
+        for name in ["pets", "guestbooks", "m", "mo", "podlings"] {
+            assert!(!served(name), "{name}");
+        }
+    }
 }

@@ -125,8 +125,10 @@ pub fn create_api(project: &mut Project, new: NewApi) -> Result<(), CommandError
 /// The resource that is meant, without anything of it.
 fn resource(project: &Project, new: &NewApi) -> Result<Resource, CommandError> {
     let mut wanted = Resource::new(project.domain.clone(), new.group.clone(), new.version.clone(), new.kind.clone());
-    if let Some(plural) = &new.plural {
-        wanted.set_plural(plural.clone());
+    // All versions of a kind have one plural.
+    let earlier = project.resources.iter().find(|other| other.same_kind(&wanted)).map(Resource::plural);
+    if let Some(plural) = new.plural.clone().or(earlier) {
+        wanted.set_plural(plural);
     }
     if new.resource {
         if new.external.is_some() {
@@ -198,6 +200,10 @@ fn check_declaration(
     }
     if builtin::is_taken(&wanted.kind) && !new.force {
         return Err(CommandError::BuiltIn { kind: wanted.kind.clone() });
+    }
+    let mut names = new.plural.iter().chain(&new.short_names);
+    if let Some(name) = names.find(|name| builtin::is_served(name)).filter(|_| !new.force) {
+        return Err(CommandError::Served { name: name.clone() });
     }
     for other in declared() {
         if other.same_kind(wanted) {

@@ -46,6 +46,16 @@ pub struct Conflict {
     pub wanted: Change,
 }
 
+/// Names the file where a directory has to be.
+fn in_the_way(root: &Path, path: &str, source: std::io::Error) -> ReadError {
+    let mut above = Path::new(path).ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
+    let Some(file) = above.find(|path| root.join(path).exists()) else {
+        return ReadError { path: path.into(), source };
+    };
+    let message = format!("{} is a file, and has to be a directory: move it away", file.display());
+    ReadError { path: path.to_owned(), source: std::io::Error::new(source.kind(), message) }
+}
+
 /// A file on disk cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {path}: {source}")]
@@ -259,6 +269,7 @@ pub fn read(root: &Path, path: &str) -> Result<Option<String>, ReadError> {
         // A file that is no text is the user's: never equal to what is generated.
         Ok(bytes) => Ok(Some(line_ends::to_lf(String::from_utf8_lossy(&bytes).into_owned()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) if source.kind() == std::io::ErrorKind::NotADirectory => Err(in_the_way(root, path, source)),
         Err(source) => Err(ReadError { path: path.to_owned(), source }),
     }
 }

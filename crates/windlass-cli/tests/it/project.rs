@@ -209,6 +209,28 @@ fn a_file_in_the_way_stops_everything() {
 }
 
 #[test]
+fn a_file_in_the_place_of_a_directory_is_named() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("src"), "mine\n").unwrap();
+    let said = sandbox.fails("init --domain my.domain --name shop");
+    assert!(said.contains("src is a file, and has to be a directory: move it away"), "{said}");
+    assert_eq!(std::fs::read_dir(sandbox.path(".")).unwrap().count(), 1);
+}
+
+#[test]
+fn names_that_kubernetes_serves_are_refused() {
+    let sandbox = project("");
+    for names in ["--plural pods", "--shortname po", "--shortname svc"] {
+        let said = sandbox.fails(&format!("create api --group webapp --version v1 --kind Guestbook {names}"));
+        assert!(said.contains("`kubectl get") && said.contains("--force"), "{names}: {said}");
+    }
+    sandbox.succeeds("create api --group webapp --version v1 --kind Guestbook --plural books");
+    sandbox.succeeds("create api --group webapp --version v2 --kind Guestbook --controller=false");
+    let text = std::fs::read_to_string(sandbox.path("PROJECT")).unwrap();
+    assert_eq!(text.matches("plural: books").count(), 2, "{text}");
+}
+
+#[test]
 fn a_project_of_a_newer_version_is_left_alone() {
     let sandbox = project("");
     let text = std::fs::read_to_string(sandbox.path("PROJECT")).unwrap();

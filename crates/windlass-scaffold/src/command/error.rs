@@ -31,6 +31,8 @@ pub enum CommandError {
     OtherGroup { group: String, existing: String },
     #[error("Kubernetes has a kind {kind}, and `kubectl get` would find that: choose another name, or add --force")]
     BuiltIn { kind: Kind },
+    #[error("Kubernetes serves {name}, and `kubectl get {name}` would find that: choose another name, or add --force")]
+    Served { name: Plural },
     #[error("{kind} {version} has the other scope: all versions of a kind are in namespaces, or none is")]
     OtherScope { kind: Kind, version: Version },
     #[error("other versions of {kind} have the plural {plural}: use --plural {plural}")]
