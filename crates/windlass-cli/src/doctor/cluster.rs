@@ -109,15 +109,14 @@ async fn roles(target: &Target, project: Option<&str>, manifests: &[Value]) -> R
     let needed: Vec<&Value> = manifests.iter().filter(|manifest| manifest["kind"] == "ClusterRole").collect();
     let name = format!("{project}-manager-role");
     let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}");
-    let (name, deployed, remedy) = match apply::get(&target.client, &path).await? {
-        Some(deployed) => (name, deployed, "windlass deploy"),
-        None => match of_bundle(target, project).await? {
-            Some((name, role)) => (name, role, "windlass manifests bundle, then windlass bundle run"),
-            None => {
-                let message = format!("{name} is not there: the operator is not deployed");
-                return Ok(vec![Finding::skipped("rbac", message)]);
-            }
-        },
+    let (name, deployed, remedy) = if let Some(deployed) = apply::get(&target.client, &path).await? {
+        (name, deployed, "windlass deploy")
+    } else {
+        let Some((name, role)) = of_bundle(target, project).await? else {
+            let message = format!("{name} is not there: the operator is not deployed");
+            return Ok(vec![Finding::skipped("rbac", message)]);
+        };
+        (name, role, "windlass manifests bundle, then windlass bundle run")
     };
     let missing: Vec<String> = needed.iter().flat_map(|role| lacking(role, &deployed)).collect();
     Ok(vec![if missing.is_empty() {
@@ -292,11 +291,8 @@ async fn unanswered(target: &Target, config: &Value) -> Result<Option<String>> {
 /// Whether an endpoint is on a node that only simulates pods.
 async fn is_simulated(target: &Target, endpoint: &Value) -> Result<bool> {
     let Some(node) = endpoint["nodeName"].as_str() else { return Ok(false) };
-    let node = match apply::get(&target.client, &format!("/api/v1/nodes/{node}")).await {
-        Ok(node) => node,
-        // A user who may not read nodes is given the benefit of the doubt.
-        Err(_) => return Ok(false),
-    };
+    // A user who may not read nodes is given the benefit of the doubt.
+    let Ok(node) = apply::get(&target.client, &format!("/api/v1/nodes/{node}")).await else { return Ok(false) };
     let node: Option<k8s_openapi::api::core::v1::Node> = node.map(serde_json::from_value).transpose()?;
     Ok(node.as_ref().is_some_and(windlass_node::is_simulated))
 }
