@@ -158,7 +158,7 @@ struct Cleaner;
 
 impl Reconcile<CertificateSigningRequest> for Cleaner {
     async fn reconcile(&self, csr: Arc<CertificateSigningRequest>, ctx: Context) -> windlass::Result {
-        let now = Timestamp::now();
+        let now = ctx.now();
         let Some(end) = end_of(&csr) else { return Ok(Outcome::Done) };
         if now < end {
             let rest = Duration::try_from(end.duration_since(now)).unwrap_or_default();

@@ -61,7 +61,7 @@ impl Reconcile<ServiceCIDR> for Ranges {
         if !may_go(&range, &ranges, &addresses) {
             return set_ready(&ctx, &range, "False", "Terminating", IN_USE).await;
         }
-        let rest = DELETION_GRACE - Timestamp::now().duration_since(deleted.0);
+        let rest = DELETION_GRACE - ctx.now().duration_since(deleted.0);
         if let Ok(rest) = Duration::try_from(rest)
             && !rest.is_zero()
         {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::Patch;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -50,4 +51,14 @@ async fn a_finished_job_goes_after_an_hour_of_paused_time(env: Env) {
     env.wait_for_condition::<Job>(&key, "Complete", true).await;
     env.advance(HOUR).await;
     env.wait_gone::<Job>(&key).await;
+}
+
+#[windlass_testing::test(paused)]
+async fn a_deleted_service_range_goes_after_its_grace_period(env: Env) {
+    let range: ServiceCIDR = object(json!({"metadata": {"name": "spare"}, "spec": {"cidrs": ["198.51.100.0/24"]}}));
+    let key = ObjectKey::of(&range);
+    env.client().create(&range).await.expect("created");
+    env.wait_for_condition::<ServiceCIDR>(&key, "Ready", true).await;
+    env.client().delete::<ServiceCIDR>(&key).await.expect("deleted");
+    env.wait_gone::<ServiceCIDR>(&key).await;
 }
