@@ -1,7 +1,7 @@
 //! `windlass nodes`: simulated nodes of a cluster that runs. A node is simulated by its annotation, so that adding one is
 //! creating an object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,25 +34,35 @@ async fn add(args: &NodesAdd) -> Result<ExitCode> {
     let capacity = capacity(args)?;
     let target = Target::connect(&args.target).await?;
     let nodes: Api<Node> = Api::all(target.client.clone());
-    let taken: Vec<String> = names(&nodes).await?;
-    let free = (0..).filter(|number| !taken.contains(&format!("{}{number}", args.prefix)));
-    let numbers: Vec<u32> = free.take(args.count as usize).collect();
-    let made = |number: &u32| {
-        let mut node = windlass_node::simulated(&format!("{}{number}", args.prefix), *number);
+    let made = |number: u32| {
+        let mut node = windlass_node::simulated(&format!("{}{number}", args.prefix), number);
         node.metadata.labels.get_or_insert_default().extend(args.labels.clone());
         let status = node.status.get_or_insert_default();
         (status.capacity, status.allocatable) = (Some(capacity.clone()), Some(capacity.clone()));
         node
     };
-    for numbers in numbers.chunks(AT_ONCE) {
-        let nodes = &nodes;
-        let created =
-            numbers.iter().map(|number| async move { nodes.create(&PostParams::default(), &made(number)).await });
+    let mut added: Vec<String> = Vec::new();
+    // A name that was free when the nodes were listed may be taken by now: a cluster that has just started creates its own.
+    let mut taken = names(&nodes).await?;
+    while added.len() < args.count as usize {
+        let free = (0..).filter(|number| !taken.contains(&format!("{}{number}", args.prefix)));
+        let numbers: Vec<u32> = free.take(AT_ONCE.min(args.count as usize - added.len())).collect();
+        let created = numbers.iter().map(|number| {
+            let node = made(*number);
+            let nodes = &nodes;
+            async move { nodes.create(&PostParams::default(), &node).await }
+        });
         for created in join_all(created).await {
-            created.map_err(|error| anyhow::anyhow!("a node cannot be created: {}", message(&error)))?;
+            match created {
+                Ok(node) => {
+                    taken.extend(node.metadata.name.clone());
+                    added.extend(node.metadata.name);
+                }
+                Err(kube::Error::Api(status)) if status.is_already_exists() => taken = names(&nodes).await?,
+                Err(error) => bail!("a node cannot be created: {}", message(&error)),
+            }
         }
     }
-    let added: Vec<String> = numbers.iter().map(|number| format!("{}{number}", args.prefix)).collect();
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     loop {
         let all = nodes.list(&ListParams::default()).await?.items;
@@ -88,7 +98,7 @@ fn capacity(args: &NodesAdd) -> Result<BTreeMap<String, Quantity>> {
         .collect()
 }
 
-async fn names(nodes: &Api<Node>) -> Result<Vec<String>> {
+async fn names(nodes: &Api<Node>) -> Result<HashSet<String>> {
     let listed = nodes.list_metadata(&ListParams::default()).await?;
     Ok(listed.items.into_iter().filter_map(|node| node.metadata.name).collect())
 }

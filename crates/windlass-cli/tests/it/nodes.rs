@@ -15,6 +15,8 @@ fn listed(sandbox: &Sandbox, target: &str) -> Vec<Value> {
 fn nodes_are_added_listed_and_removed() {
     let (cluster, sandbox) = (Cluster::with_nodes(1), Sandbox::new());
     let target = format!("--kubeconfig {}", cluster.kubeconfig.display());
+    // The cluster creates its node after it is ready.
+    while listed(&sandbox, &target).is_empty() {}
     let said = sandbox.succeeds(&format!("nodes add 3 --cpu 2 --label disk=ssd {target}"));
     assert!(said.contains("3 nodes are ready: node-1 to node-3"), "{said}");
     let nodes = listed(&sandbox, &target);
