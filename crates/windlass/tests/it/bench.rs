@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::LocalBoxFuture;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -191,6 +192,12 @@ pub fn progress() {
 /// server has stored something or a reconciler has logged something, and, for what nobody tells of,
 /// now and then.
 pub async fn wait_for(what: &str, condition: impl AsyncFn() -> bool) {
+    let condition = &condition;
+    wait_for_any(what, &|| Box::pin(condition())).await;
+}
+
+/// Compiled once, not for each of the hundreds of conditions.
+async fn wait_for_any<'a>(what: &str, condition: &dyn Fn() -> LocalBoxFuture<'a, bool>) {
     let mut progress = PROGRESS.with(watch::Sender::subscribe);
     let waiting = async {
         let mut pause = Duration::from_millis(2);
