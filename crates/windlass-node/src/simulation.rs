@@ -110,7 +110,7 @@ impl Simulation {
                 Some(at) if at <= Instant::now() => {
                     let event = self.inner.timers.lock().pop();
                     match event.filter(|event| self.inner.running.lock().contains(&event.uid)) {
-                        Some(event) => return event,
+                        Some(event) => return dated(event),
                         None => continue,
                     }
                 }
@@ -128,6 +128,15 @@ impl Simulation {
     }
 }
 
+/// An event that happens now: a container ends when its time is up, not when that was planned.
+fn dated(mut event: RuntimeEvent) -> RuntimeEvent {
+    if let ContainerEvent::Exited(exit) = &mut event.event {
+        exit.at = crate::pod::Now::read().wall;
+    }
+    event
+}
+
+/// How a container will end.
 fn exit(code: i32) -> Exit {
     Exit { code, reason: None, message: None, at: crate::pod::Now::read().wall }
 }

@@ -55,8 +55,9 @@ async fn a_job_completes_and_its_pods_can_be_deleted() {
         "metadata": { "name": "count" },
         "spec": {
             "completions": 3,
+            "parallelism": 3,
             "template": {
-                "metadata": { "annotations": { "simulation.windlass.dev/run-time": "1ms" } },
+                "metadata": { "annotations": { "simulation.windlass.dev/run-time": "1s" } },
                 "spec": {
                     "nodeName": "node-0", "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }],
                 },
@@ -69,6 +70,9 @@ async fn a_job_completes_and_its_pods_can_be_deleted() {
     let made = pods.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(made.len(), 3);
     for pod in made {
+        let state = pod.status.unwrap().container_statuses.unwrap().remove(0).state.unwrap().terminated.unwrap();
+        let (started, finished) = (state.started_at.unwrap().0, state.finished_at.unwrap().0);
+        assert!(finished > started, "it ran for a second: {started} to {finished}");
         let (name, uid) = (pod.metadata.name.unwrap(), pod.metadata.uid.unwrap());
         pods.delete(&name, &DeleteParams::default()).await.unwrap();
         await_condition(pods.clone(), &name, conditions::is_deleted(&uid)).await.unwrap();
