@@ -152,6 +152,10 @@ pub(crate) struct Up {
     /// but one, such as `*,-kube-scheduler` for a cluster that leaves pods without nodes
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, default_value = "*")]
     pub controllers: Vec<String>,
+    /// Has the scheduler take pods with this spec.schedulerName as well, besides those of default-scheduler. May be given
+    /// several times
+    #[arg(long = "scheduler-name", value_name = "NAME")]
+    pub scheduler_names: Vec<String>,
     #[command(flatten)]
     pub admission: Admission,
     /// How the result is printed

@@ -54,6 +54,7 @@ pub struct ClusterBuilder {
     controllers: Controllers,
     default_storage_class: Option<bool>,
     nodes: u32,
+    scheduler_profiles: Vec<String>,
     admission_plugins: Option<AdmissionPlugins>,
 }
 
@@ -109,6 +110,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// Has the scheduler take pods with this `spec.schedulerName` as well, besides those of `default-scheduler`. Their
+    /// events are reported by this name.
+    pub fn scheduler_profile(mut self, name: impl Into<String>) -> Self {
+        self.scheduler_profiles.push(name.into());
+        self
+    }
+
     /// Runs these admission plugins of the API server. Unless set, all of them run, but ServiceAccount only together with
     /// the controller [`BuiltIn::ServiceAccount`]: without it no new namespace would get the account that pods need.
     ///
@@ -150,6 +158,7 @@ impl ClusterBuilder {
             controllers: self.controllers,
             default_storage_class: self.default_storage_class.unwrap_or(self.nodes > 0),
             nodes: self.nodes,
+            scheduler_profiles: self.scheduler_profiles,
         };
         Cluster::launch(opened, self.listen, enabled, kept).await
     }
@@ -161,6 +170,7 @@ struct Enabled {
     default_storage_class: bool,
     /// Simulated nodes.
     nodes: u32,
+    scheduler_profiles: Vec<String>,
 }
 
 /// What a cluster has before it starts and after it has stopped.
@@ -264,6 +274,7 @@ impl Cluster {
             check_policy,
             default_storage_class: enabled.default_storage_class,
             nodes: enabled.nodes,
+            scheduler_profiles: enabled.scheduler_profiles.clone(),
         };
         let controllers = Running::start(&enabled.controllers, setup, &server)?;
         Ok(Self { server, listener, controllers, enabled, kept, recovery })

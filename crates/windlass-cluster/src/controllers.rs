@@ -55,6 +55,7 @@ use tokio_util::sync::CancellationToken;
 use windlass::client::ClientError;
 use windlass::events::EventApi;
 use windlass::manager::ManagerError;
+use windlass::metrics::Registry;
 use windlass::{CachedClient, Manager};
 use windlass_node::Agent;
 use windlass_scheduler::Scheduler;
@@ -130,6 +131,8 @@ pub enum BuiltIn {
     VolumeReclaim,
     /// Makes and resizes volumes for classes of the provisioner `windlass.dev/local-path`.
     VolumeProvisioner,
+    /// Makes the claims of pods' ephemeral volumes.
+    EphemeralVolume,
     /// Scales workloads by metrics.
     HorizontalPodAutoscaler,
     /// Deletes events an hour after they were last written.
@@ -176,6 +179,7 @@ impl BuiltIn {
         Self::ClaimBinder,
         Self::VolumeReclaim,
         Self::VolumeProvisioner,
+        Self::EphemeralVolume,
         Self::HorizontalPodAutoscaler,
         Self::EventTimeToLive,
         Self::Scheduler,
@@ -214,6 +218,7 @@ impl BuiltIn {
         (Self::ClaimBinder, "persistentvolume-binder-controller"),
         (Self::VolumeReclaim, "persistentvolume-binder-controller"),
         (Self::VolumeProvisioner, "local-path-provisioner"),
+        (Self::EphemeralVolume, "ephemeral-volume-controller"),
         (Self::HorizontalPodAutoscaler, "horizontal-pod-autoscaler-controller"),
         (Self::EventTimeToLive, "event-ttl-controller"),
         (Self::Scheduler, "kube-scheduler"),
@@ -349,19 +354,23 @@ pub(crate) struct Setup {
     pub(crate) default_storage_class: bool,
     /// How many simulated nodes there are; no node agent runs if there are none.
     pub(crate) nodes: u32,
+    /// The `schedulerName`s that the scheduler takes pods of, besides its own.
+    pub(crate) scheduler_profiles: Vec<String>,
 }
 
 /// The running controllers. Dropping this stops them, [`stop`](Self::stop) also waits for it.
 pub(crate) struct Running {
     shutdown: CancellationToken,
     task: Option<JoinHandle<()>>,
+    /// The metrics of the controllers. The server only borrows them: they lead to clients, and those to the server.
+    _metrics: Arc<Registry>,
 }
 
 impl Running {
     /// Starts the controllers in the background. The server's `/readyz` shows whether they work.
     pub(crate) fn start(controllers: &Controllers, setup: Setup, server: &Server) -> Result<Self, ManagerError> {
         if controllers.enabled.is_empty() && setup.nodes == 0 {
-            return Ok(Self { shutdown: CancellationToken::new(), task: None });
+            return Ok(Self { shutdown: CancellationToken::new(), task: None, _metrics: Arc::default() });
         }
         let has_nodes = setup.nodes > 0;
         let manager = assemble(controllers, setup)?;
@@ -377,6 +386,9 @@ impl Running {
             let name = name.strip_suffix("-controller").unwrap_or(name).to_owned();
             server.add_ready_check(name, move || check.run());
         }
+        let metrics = Arc::new(manager.registry().clone());
+        let shown = Arc::downgrade(&metrics);
+        server.add_metrics(move || shown.upgrade().map(|metrics| metrics.encode()).unwrap_or_default());
         let failure = Arc::new(OnceLock::new());
         let failed = Arc::clone(&failure);
         server.add_ready_check("controller-manager", move || failed.get().cloned().map_or(Ok(()), Err));
@@ -388,7 +400,7 @@ impl Running {
                 failure.get_or_init(|| error.to_string());
             }
         });
-        Self { shutdown, task: Some(task) }
+        Self { shutdown, task: Some(task), _metrics: metrics }
     }
 
     /// Lets the controllers finish what they are doing.
@@ -524,6 +536,9 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
             })?;
         }
     }
+    if controllers.contains(BuiltIn::EphemeralVolume) {
+        volumes::add_ephemeral(&mut manager)?;
+    }
     if controllers.contains(BuiltIn::HorizontalPodAutoscaler) {
         autoscaler::add(&mut manager)?;
     }
@@ -533,7 +548,11 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
     if controllers.contains(BuiltIn::Scheduler) {
         // The watches are those of the controllers; what it writes bears its own name.
         let caches = manager.client().caches().clone();
-        let scheduler = Scheduler::builder(identities.scheduler()).caches(caches).build();
+        let mut scheduler = Scheduler::builder(identities.scheduler()).caches(caches).metrics(manager.registry());
+        for profile in setup.scheduler_profiles {
+            scheduler = scheduler.profile(profile);
+        }
+        let scheduler = scheduler.build();
         manager.add_ready_check(BuiltIn::Scheduler.name(), scheduler.ready_check());
         manager.add_task(BuiltIn::Scheduler.name(), |shutdown| scheduler.run(shutdown))?;
     }

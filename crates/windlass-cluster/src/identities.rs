@@ -32,6 +32,7 @@ const ACCOUNTS: &[(&str, &str)] = &[
     ("endpoint-controller", "endpoint-controller"),
     ("endpoint-slice-controller", "endpointslice-controller"),
     ("endpoint-slice-mirroring-controller", "endpointslicemirroring-controller"),
+    ("ephemeral-volume-controller", "ephemeral-volume-controller"),
     ("garbage-collector-controller", "generic-garbage-collector"),
     ("horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler"),
     ("job-controller", "job-controller"),

@@ -63,6 +63,7 @@ mod reason;
 mod schedule;
 mod score;
 
+mod metrics;
 mod program;
 mod queue;
 mod state;

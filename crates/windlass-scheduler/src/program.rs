@@ -23,8 +23,10 @@ use windlass::CancellationToken;
 use windlass::cache::{CacheOptions, Caches, Lister};
 use windlass::events::{Broadcaster, EventApi};
 use windlass::informer::{Handler, Informer, InformerFactory, NotSynced, Subscription};
+use windlass::metrics::Registry;
 
 use crate::labels::{Labels, Selector};
+use crate::metrics;
 use crate::pod::OwnerKind;
 use crate::state::{State, Work};
 use crate::writes::Writer;
@@ -45,6 +47,7 @@ pub struct SchedulerBuilder {
     client: kube::Client,
     caches: Option<Caches>,
     profiles: BTreeSet<String>,
+    metrics: Registry,
 }
 
 impl SchedulerBuilder {
@@ -60,17 +63,24 @@ impl SchedulerBuilder {
         self
     }
 
+    /// Counts in this registry, under kube-scheduler's names.
+    pub fn metrics(mut self, registry: &Registry) -> Self {
+        self.metrics = registry.clone();
+        self
+    }
+
     /// Makes the scheduler. It watches from the moment its caches are started.
     pub fn build(self) -> Scheduler {
         let own = self.caches.is_none();
         let caches = self.caches.unwrap_or_else(|| Caches::new(self.client.clone(), CacheOptions::default()));
         let informers = Informers::new(&InformerFactory::over(caches.clone()));
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(self.profiles.clone())),
+            state: Mutex::new(State::new(&self.profiles, &self.metrics)),
             wake: Notify::new(),
             claims: watch::Sender::new(()),
             ended: AtomicBool::new(false),
         });
+        metrics::show_pending(&self.metrics, &shared);
         Scheduler { client: self.client, caches, own, informers, profiles: self.profiles, shared }
     }
 }
@@ -120,7 +130,8 @@ pub(crate) fn now() -> Instant {
 impl Scheduler {
     /// A scheduler that reads and writes with this client.
     pub fn builder(client: kube::Client) -> SchedulerBuilder {
-        SchedulerBuilder { client, caches: None, profiles: BTreeSet::from([DEFAULT_PROFILE.to_owned()]) }
+        let profiles = BTreeSet::from([DEFAULT_PROFILE.to_owned()]);
+        SchedulerBuilder { client, caches: None, profiles, metrics: Registry::default() }
     }
 
     /// A check that fails when the scheduler has stopped.

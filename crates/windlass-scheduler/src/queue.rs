@@ -191,6 +191,17 @@ impl SchedulingQueue {
         self.waiting.iter().filter_map(|uid| self.entries.get(uid))
     }
 
+    /// How many pods are in each queue, by upstream's names of queues.
+    pub(crate) fn sizes(&self) -> [(&'static str, usize); 4] {
+        let gated = self.entries.values().filter(|entry| entry.place == Place::Gated).count();
+        [
+            ("active", self.active.len()),
+            ("backoff", self.backoff.len()),
+            ("gated", gated),
+            ("unschedulable", self.waiting.len()),
+        ]
+    }
+
     /// When a back-off is over next.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.backoff.keys().next().map(|(until, _)| *until)

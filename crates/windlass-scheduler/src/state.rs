@@ -3,13 +3,15 @@
 //! Everything here is synchronous and under one lock. A decision and the queue's part in it happen under the same lock,
 //! so that no change falls between them.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use windlass::metrics::Registry;
 
 use crate::cluster::Cluster;
+use crate::metrics::Attempts;
 use crate::node::NodeSpec;
 use crate::pod::PodInfo;
 use crate::queue::{Reported, SchedulingQueue};
@@ -53,17 +55,18 @@ pub(crate) enum Work {
 pub(crate) struct State {
     pub(crate) cluster: Cluster,
     pub(crate) queue: SchedulingQueue,
-    profiles: BTreeSet<String>,
+    /// The names that pods may ask for this scheduler by, with what is counted about each.
+    profiles: BTreeMap<String, Attempts>,
     changes: Changes,
     random: fastrand::Rng,
 }
 
 impl State {
-    pub(crate) fn new(profiles: BTreeSet<String>) -> Self {
+    pub(crate) fn new(profiles: &BTreeSet<String>, metrics: &Registry) -> Self {
         Self {
             cluster: Cluster::new(),
             queue: SchedulingQueue::default(),
-            profiles,
+            profiles: profiles.iter().map(|name| (name.clone(), Attempts::new(metrics, name))).collect(),
             changes: Changes::default(),
             random: fastrand::Rng::new(),
         }
@@ -104,7 +107,7 @@ impl State {
             }
             return;
         }
-        if !self.profiles.contains(&*info.scheduler) {
+        if !self.profiles.contains_key(&*info.scheduler) {
             return;
         }
         if info.deleting {
@@ -154,7 +157,12 @@ impl State {
                 self.queue.remove(&pod.uid);
                 continue;
             }
-            return Some(match self.cluster.schedule(&pod, &mut self.random) {
+            let began = Instant::now();
+            let decision = self.cluster.schedule(&pod, &mut self.random);
+            if let Some(attempts) = self.profiles.get(&*pod.scheduler) {
+                attempts.count(&decision, began.elapsed());
+            }
+            return Some(match decision {
                 Decision::Bind { node, volumes } => {
                     self.cluster.assume(&pod, &node, &volumes);
                     Work::Bind { pod, node, volumes }

@@ -120,10 +120,21 @@ struct Series {
     in_flight: i64,
 }
 
+/// Writes metrics in Prometheus' text format.
+type Source = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// The server's counters.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Metrics {
     requests: Mutex<BTreeMap<RequestLabels, Series>>,
+    /// The metrics of other parts of the process.
+    sources: Mutex<Vec<Source>>,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").field("requests", &self.requests).finish_non_exhaustive()
+    }
 }
 
 impl Metrics {
@@ -152,6 +163,11 @@ impl Metrics {
     /// Counts a watch that began (`1`) or ended (`-1`).
     pub fn watching(&self, labels: &RequestLabels, change: i64) {
         self.count(&labels.without_dry_run(), |series| series.in_flight += change);
+    }
+
+    /// Shows the metrics of another part of the process as well.
+    pub fn add_source(&self, source: impl Fn() -> String + Send + Sync + 'static) {
+        self.sources.lock().push(Arc::new(source));
     }
 
     fn count(&self, labels: &RequestLabels, change: impl FnOnce(&mut Series)) {
@@ -198,6 +214,12 @@ impl Metrics {
         let name = "windlass_store_revision";
         heading(out, name, "gauge", "The newest revision of the store.");
         line(out, format_args!("{name} {revision}"));
+        drop(requests);
+        // Sources may make requests of their own, so nothing is locked while they write.
+        let sources = self.sources.lock().clone();
+        for source in sources {
+            out.push_str(&source());
+        }
         std::mem::take(out)
     }
 }

@@ -268,6 +268,24 @@ impl Server {
         self.api.ready_checks.add(name.into(), Arc::new(check));
     }
 
+    /// Shows the metrics of another part of the process in `/metrics`: what `source` returns, in Prometheus' text format,
+    /// follows the server's own. Names must differ from those of other parts.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// let server = windlass_server::Server::builder().start().await?;
+    /// server.add_metrics(|| "rooms_warm 3\n".to_owned());
+    ///
+    /// let client = kube::Client::new(server.service(), "default");
+    /// let request = http::Request::get("/metrics").body(vec![])?;
+    /// assert!(client.request_text(request).await?.ends_with("rooms_warm 3\n"));
+    /// # server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn add_metrics(&self, source: impl Fn() -> String + Send + Sync + 'static) {
+        self.api.metrics.add_source(source);
+    }
+
     /// Serves a kind whose objects are computed when they are read, from now on. The `definition` is a
     /// CustomResourceDefinition with the kind's names, schema and columns; it is not stored.
     ///

@@ -5,7 +5,7 @@ use quote::quote;
 use syn::parse::{Parse, ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
-use syn::{Error, Ident, ItemFn, LitInt, Path, Token};
+use syn::{Error, Ident, ItemFn, LitInt, LitStr, Path, Token};
 
 /// `#[windlass_testing::test]` is for an `async fn` with one argument, a `windlass_testing::Env`. Its own arguments are
 /// any of:
@@ -14,6 +14,8 @@ use syn::{Error, Ident, ItemFn, LitInt, Path, Token};
 ///   deleted namespaces stay.
 /// - `paused`: Tokio's clock stands still and jumps to the next timer whenever all tasks wait.
 /// - `nodes = 3`: so many simulated nodes, `node-0` and so on.
+/// - `controllers = "*,-kube-scheduler"`: these built-in controllers and no others, as `windlass up --controllers` takes
+///   them. `kube-scheduler` is one of them. Unless set, all run, and the scheduler if there are nodes.
 /// - `setup = start`: the test begins with `start`, an `async fn(&Env) -> T`. If the test function has a second
 ///   argument, it is given what `start` returned.
 #[proc_macro_attribute]
@@ -27,6 +29,8 @@ enum Argument {
     Option(Ident),
     /// `nodes = number`.
     Nodes(LitInt),
+    /// `controllers = "list"`.
+    Controllers(LitStr),
     /// `setup = path`.
     Setup(Path),
 }
@@ -44,8 +48,14 @@ impl Parse for Argument {
             count.base10_parse::<u32>().map_err(|error| Error::new(error.span(), expected))?;
             return Ok(Self::Nodes(count));
         }
+        if name == "controllers" {
+            let list = input.parse::<Token![=]>().and_then(|_| input.parse::<LitStr>());
+            let expected = "expected `controllers = \"*,-kube-scheduler\"`, the names of controllers";
+            return list.map(Self::Controllers).map_err(|error| Error::new(error.span(), expected));
+        }
         if name != "setup" {
-            return Err(Error::new_spanned(name, "expected `bare`, `paused`, `nodes = number` or `setup = function`"));
+            let expected = "expected `bare`, `paused`, `nodes = number`, `controllers = list` or `setup = function`";
+            return Err(Error::new_spanned(name, expected));
         }
         let function = input.parse::<Token![=]>().and_then(|_| input.parse::<Path>());
         let expected = "expected `setup = function`, the path of an `async fn(&Env) -> T`";
@@ -60,6 +70,7 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Erro
         match argument {
             Argument::Option(option) => options.push(quote!(#option())),
             Argument::Nodes(count) => options.push(quote!(nodes(#count))),
+            Argument::Controllers(list) => options.push(quote!(controllers(#list))),
             Argument::Setup(function) if setup.is_some() => {
                 return Err(Error::new_spanned(function, "expected one `setup`"));
             }
@@ -133,7 +144,7 @@ mod tests {
                 async fn a_test(env: Env) {}
             )
         };
-        let options = "expected `bare`, `paused`, `nodes = number` or `setup = function`";
+        let options = "expected `bare`, `paused`, `nodes = number`, `controllers = list` or `setup = function`";
         let setup = "expected `setup = function`, the path of an `async fn(&Env) -> T`";
         assert_eq!(refused(quote!(fast), item()), options);
         assert_eq!(refused(quote!(bare, fn), item()), options);
@@ -141,6 +152,9 @@ mod tests {
         assert_eq!(refused(quote!(nodes), item()), nodes);
         assert_eq!(refused(quote!(nodes = "3"), item()), nodes);
         assert_eq!(refused(quote!(nodes = -3), item()), nodes);
+        let controllers = "expected `controllers = \"*,-kube-scheduler\"`, the names of controllers";
+        assert_eq!(refused(quote!(controllers), item()), controllers);
+        assert_eq!(refused(quote!(controllers = all), item()), controllers);
         assert_eq!(refused(quote!(setup), item()), setup);
         assert_eq!(refused(quote!(bare, setup = 5), item()), setup);
         assert_eq!(refused(quote!(setup = a, setup = b), item()), "expected one `setup`");

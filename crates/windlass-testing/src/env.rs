@@ -64,6 +64,9 @@ impl Env {
     pub async fn start(options: Options) -> Self {
         // Without nodes a scheduler only reports that there are none; tests make pods ready themselves.
         let controllers = match options {
+            Options { controllers: Some(list), .. } => {
+                Controllers::named(list.split(',')).unwrap_or_else(|unknown| panic!("{unknown}"))
+            }
             Options { bare: true, .. } => Controllers::none(),
             Options { nodes: 0, .. } => Controllers::all().without(BuiltIn::Scheduler),
             _ => Controllers::all(),

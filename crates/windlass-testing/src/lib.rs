@@ -115,6 +115,25 @@ pub use windlass::conditions::ConditionStatus;
 /// }
 /// ```
 ///
+/// # Controllers
+/// `test(controllers = "namespace-controller,garbage-collector-controller")` runs these built-in controllers and no others,
+/// `test(controllers = "*,-job-controller")` all but one. The names are those of `windlass up --controllers`; the scheduler
+/// is `kube-scheduler`.
+///
+/// ```test_harness
+/// use k8s_openapi::api::batch::v1::Job;
+/// use serde_json::json;
+/// use windlass_testing::Env;
+///
+/// #[windlass_testing::test(controllers = "*,-job-controller")]
+/// async fn nobody_starts_a_job(env: Env) {
+///     let containers = json!([{ "name": "c", "image": "i" }]);
+///     let template = json!({ "spec": { "restartPolicy": "Never", "containers": containers } });
+///     let job: Job = serde_json::from_value(json!({ "metadata": { "name": "j" }, "spec": { "template": template } })).unwrap();
+///     assert!(env.create(job).await.status.is_none_or(|status| status.start_time.is_none()));
+/// }
+/// ```
+///
 /// # Nodes
 /// With `test(nodes = 3)`, there are three simulated nodes, `node-0` to `node-2`. Pods that are bound to them become ready,
 /// end, crash and are restarted as [annotations](https://docs.rs/windlass-node) say; no container runs. The
@@ -192,6 +211,7 @@ pub struct Options {
     paused: bool,
     bare: bool,
     nodes: u32,
+    controllers: Option<&'static str>,
 }
 
 impl Options {
@@ -213,6 +233,24 @@ impl Options {
     #[must_use]
     pub fn nodes(mut self, count: u32) -> Self {
         self.nodes = count;
+        self
+    }
+
+    /// These built-in controllers and no others, as `windlass up --controllers` takes them: `*` stands for all of them,
+    /// `-foo` leaves one out. Unless set, all run, and the scheduler if there are nodes.
+    ///
+    /// ```
+    /// use windlass_testing::{Env, Options, run};
+    ///
+    /// run(Options::default().controllers("garbage-collector-controller,namespace-controller"), async |_: Env| {});
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When the environment starts, if no controller has such a name.
+    #[must_use]
+    pub fn controllers(mut self, list: &'static str) -> Self {
+        self.controllers = Some(list);
         self
     }
 }

@@ -159,6 +159,9 @@ impl Process {
         } else {
             command.arg("--data-dir").arg(args.data_dir.clone().unwrap_or_else(|| home.data()));
         }
+        for name in &args.scheduler_names {
+            command.arg(format!("--scheduler-name={name}"));
+        }
         for plugin in &args.admission.enable_admission_plugins {
             command.arg(format!("--enable-admission-plugins={plugin}"));
         }

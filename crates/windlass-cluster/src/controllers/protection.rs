@@ -135,6 +135,12 @@ pub(super) fn claims_of(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
     })
 }
 
+/// The claims that are made for a pod's own volumes, with these volumes.
+pub(super) fn ephemeral_claims_of(pod: &Pod) -> impl Iterator<Item = (ObjectKey, &Volume)> {
+    let volumes = volumes_of(pod).filter(|volume| volume.ephemeral.is_some());
+    volumes.map(|volume| (ObjectKey::of(pod).sibling(ephemeral_name(pod, volume)), volume))
+}
+
 fn ephemeral_name(pod: &Pod, volume: &Volume) -> String {
     format!("{}-{}", pod.metadata.name.as_deref().unwrap_or_default(), volume.name)
 }

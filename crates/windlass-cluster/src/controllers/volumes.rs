@@ -4,6 +4,7 @@
 //! is decided by a pure function ([`claims::next_step`]), as is which volume fits ([`matching::find`]).
 
 mod claims;
+mod ephemeral;
 mod matching;
 mod provision;
 mod reclaim;
@@ -22,6 +23,7 @@ use windlass::cache::Lister;
 use windlass::quantity::Amount;
 
 pub(super) use claims::add as add_claims;
+pub(super) use ephemeral::add as add_ephemeral;
 pub(super) use provision::{add as add_provisioner, ensure_default_class};
 pub(super) use reclaim::add as add_volumes;
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod autoscaling;
+mod bad_input;
 mod daemon_sets;
 mod events;
 mod garbage;

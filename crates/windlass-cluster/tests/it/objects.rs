@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::{DynamicObject, NamespaceResourceScope};
@@ -66,6 +66,30 @@ pub(crate) async fn until_pods(pods: &Api<Pod>, selector: &str, wanted: impl Fn(
         }
     };
     tokio::time::timeout(LONG, waiting).await.expect("the pods become as wanted")
+}
+
+/// Waits for an event with a reason, about an object whose name begins so, with a text in its message.
+pub(crate) async fn until_event(client: &kube::Client, reason: &str, name: &str, text: &str) {
+    let events: Api<Event> = Api::default_namespaced(client.clone());
+    let mut seen = Vec::new();
+    let waiting = async {
+        loop {
+            let found = events.list(&ListParams::default().fields(&format!("reason={reason}"))).await.unwrap();
+            seen = found.items;
+            let is_it = |event: &Event| {
+                let about = event.involved_object.name.as_deref().is_some_and(|about| about.starts_with(name));
+                about && event.message.as_deref().is_some_and(|message| message.contains(text))
+            };
+            if seen.iter().any(is_it) {
+                return;
+            }
+            // Lets a paused clock move on.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let waited = tokio::time::timeout(LONG, waiting).await;
+    let messages: Vec<_> = seen.iter().map(|event| (&event.involved_object.name, &event.message)).collect();
+    assert!(waited.is_ok(), "no event {reason} about {name} says {text:?}: {messages:#?}");
 }
 
 /// Whether a pod is ready.

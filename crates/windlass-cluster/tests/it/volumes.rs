@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, PatchParams};
 use serde_json::json;
 use windlass_cluster::Cluster;
 
-use crate::objects::{create, merge, namespaced, until, until_gone};
+use crate::objects::{create, is_ready, merge, namespaced, until, until_event, until_gone};
 
 fn claim() -> serde_json::Value {
     json!({"metadata": {"name": "c"}, "spec": {
@@ -233,5 +233,45 @@ async fn a_claim_of_an_unknown_class_stays_pending_with_an_event() {
     assert_eq!(event.message.as_deref(), Some("storageclass.storage.k8s.io \"nowhere\" not found"));
     assert_eq!(event.source.unwrap().component.as_deref(), Some("persistentvolume-controller"));
     assert_eq!(claim_phase(Some(&claims.get("c").await.unwrap())), Some("Pending"));
+    cluster.stop().await.unwrap();
+}
+
+fn with_ephemeral_volume(name: &str) -> serde_json::Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "containers": [{"name": "c", "image": "i"}],
+        "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {
+            "metadata": {"labels": {"use": "scratch"}},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        }}}],
+    }})
+}
+
+#[tokio::test]
+async fn an_ephemeral_volume_lives_as_long_as_its_pod() {
+    let cluster = Cluster::builder().nodes(1).start().await.unwrap();
+    let client = cluster.client();
+    let (pods, claims) =
+        (namespaced::<Pod>(&client, "default"), namespaced::<PersistentVolumeClaim>(&client, "default"));
+    let pod = create(&pods, with_ephemeral_volume("p")).await;
+    until(&pods, "p", |pod| pod.is_some_and(is_ready)).await;
+    let claim = claims.get("p-scratch").await.unwrap();
+    assert_eq!(claim.metadata.labels.unwrap()["use"], "scratch");
+    let owner = &claim.metadata.owner_references.unwrap()[0];
+    assert_eq!((&*owner.kind, Some(&owner.uid), owner.controller), ("Pod", pod.metadata.uid.as_ref(), Some(true)));
+    pods.delete("p", &DeleteParams::default()).await.unwrap();
+    until_gone(&claims, "p-scratch").await;
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_of_somebody_else_is_no_ephemeral_volume() {
+    let cluster = Cluster::builder().nodes(1).start().await.unwrap();
+    let client = cluster.client();
+    let mut other = claim();
+    other["metadata"]["name"] = json!("p-scratch");
+    create(&namespaced::<PersistentVolumeClaim>(&client, "default"), other).await;
+    create(&namespaced::<Pod>(&client, "default"), with_ephemeral_volume("p")).await;
+    let note = "ephemeral volume scratch: PVC default/p-scratch was not created for pod default/p (pod is not owner)";
+    until_event(&client, "FailedBinding", "p", note).await;
     cluster.stop().await.unwrap();
 }
