@@ -283,7 +283,7 @@ impl Run<'_> {
         let available = scale.status.as_ref().map_or(0, |status| status.replicas);
         let specs = self.spec.metrics.clone().unwrap_or_default();
         let tolerances = Tolerances::of(self.spec.behavior.as_ref());
-        let world = World { pods: &pods, current, tolerances, now: Timestamp::now() };
+        let world = World { pods: &pods, current, tolerances, now: self.all.clock.now() };
         let (mut best, mut statuses): (Option<Wanted>, Vec<MetricStatus>) = (None, Vec::new());
         let (mut failed, mut first): (usize, Option<Failure>) = (0, None);
         for spec in &specs {
