@@ -12,6 +12,7 @@ mod arguments;
 mod background;
 mod dev;
 mod doctor;
+mod faults;
 mod foreground;
 mod generate;
 mod image;

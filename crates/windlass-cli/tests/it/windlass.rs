@@ -28,7 +28,11 @@ impl Sandbox {
     }
 
     pub(crate) fn command(&self, args: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_windlass")), args)
+    }
+
+    fn command_of(&self, program: &Path, args: &str) -> Command {
+        let mut command = Command::new(program);
         command.args(args.split_whitespace()).current_dir(self.dir.path()).stdin(Stdio::null());
         command.env("HOME", self.dir.path()).env("WINDLASS_HOME", self.path("clusters"));
         command.env("KUBECONFIG", self.user_kubeconfig());
@@ -88,11 +92,21 @@ impl Cluster {
         Self::start(&format!("--nodes 0 --data-dir {}", dir.display()))
     }
 
+    /// A cluster that keeps everything in `dir`, with simulated nodes; `program` is served instead of cargo's build.
+    pub(crate) fn of_nodes(program: Option<&Path>, count: u32, dir: &Path) -> Self {
+        let program = program.unwrap_or(Path::new(env!("CARGO_BIN_EXE_windlass")));
+        Self::start_program(program, &format!("--nodes {count} --data-dir {}", dir.display()))
+    }
+
     fn start(args: &str) -> Self {
+        Self::start_program(Path::new(env!("CARGO_BIN_EXE_windlass")), args)
+    }
+
+    fn start_program(program: &Path, args: &str) -> Self {
         let sandbox = Sandbox::new();
         let kubeconfig = sandbox.path("kubeconfig");
         let args = format!("up --foreground --listen 127.0.0.1:0 --kubeconfig {} {args}", kubeconfig.display());
-        let mut command = sandbox.command(&args);
+        let mut command = sandbox.command_of(program, &args);
         let process = Running::spawn(command.env("RUST_LOG", "warn"));
         let ready = process.line_with("ready");
         let server = ready.split_whitespace().find(|word| word.starts_with("https://"));

@@ -45,6 +45,9 @@ fn a_deployment_is_rolled_out_paused_undone_and_restarted() {
     k.rolled_out("deploy/web");
     k.run("rollout pause deploy/web");
     k.run("set image deploy/web nginx=nginx:3");
+    let generation = k.field("deploy/web", ".metadata.generation");
+    k.becomes("deploy/web", ".status.observedGeneration", &generation);
+    assert_eq!(k.run("get pods -o jsonpath={.items[?(@.spec.containers[0].image=='nginx:3')].metadata.name}"), "");
     k.run("rollout resume deploy/web");
     k.rolled_out("deploy/web");
     assert_eq!(image(&k), "nginx:3");
@@ -56,6 +59,9 @@ fn a_deployment_is_rolled_out_paused_undone_and_restarted() {
     let running = k.run("get pods --field-selector=status.phase=Running -o name");
     assert!(running.lines().count() >= 5, "{running}");
     k.run("expose deploy/web --port=80");
+    k.becomes("endpoints/web", ".subsets[0].ports[0].port", "80");
+    let addresses = k.field("endpoints/web", ".subsets[0].addresses[*].ip");
+    assert_eq!(addresses.split(' ').count(), 5, "{addresses}");
     k.run("delete deploy/web --cascade=foreground --timeout=120s");
     assert_eq!(k.run("get pods -o name"), "");
 }
@@ -136,7 +142,7 @@ apiVersion: batch/v1
 kind: CronJob
 metadata: {name: report}
 spec:
-  schedule: "0 0 1 1 *"
+  schedule: "@every 1s"
   suspend: true
   jobTemplate:
     spec:
@@ -151,11 +157,16 @@ fn jobs_run_to_their_end() {
     k.reaches("job/once", "complete");
     k.feed("apply -f -", CRON);
     assert_eq!(k.field("cronjob/report", ".spec.suspend"), "true");
+    assert_eq!(k.run("get jobs -o name"), "job.batch/once\n");
     // kubectl 1.20 knows CronJobs of batch/v1beta1 only, which are no longer served.
     if k.at_least(21) {
         k.run("create job now --from=cronjob/report");
         k.reaches("job/now", "complete");
     }
+    k.run(r#"patch cronjob report --type=merge -p {"spec":{"suspend":false}}"#);
+    k.becomes("cronjob/report", ".status.lastSuccessfulTime", "T");
+    k.run(r#"patch cronjob report --type=merge -p {"spec":{"suspend":true}}"#);
+    k.run("delete cronjob/report --cascade=foreground --timeout=120s");
 }
 
 const CLAIM: &str = "
@@ -184,24 +195,13 @@ fn a_namespace_with_everything_in_it_can_be_deleted() {
     k.feed("apply -n shop -f -", DAEMON);
     k.run("create deployment web -n shop --image=nginx --replicas=3");
     k.run("rollout status deploy/web -n shop --timeout=120s");
+    k.run("expose deploy/web -n shop --port=80");
+    k.run("autoscale deploy/web -n shop --max=4");
+    k.run("create job once -n shop --image=work");
+    k.feed("apply -n shop -f -", CRON);
     k.run("delete namespace shop --timeout=120s");
     assert_eq!(k.run("get pv -o name"), "");
 }
-
-const AUTOSCALER: &str = "
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: web}
-spec:
-  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
-  minReplicas: 1
-  maxReplicas: 4
-  metrics:
-  - type: Resource
-    resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}
-  behavior:
-    scaleDown: {stabilizationWindowSeconds: 0}
-";
 
 #[test]
 fn an_autoscaler_follows_what_pods_use() {
@@ -216,7 +216,10 @@ fn an_autoscaler_follows_what_pods_use() {
     busy("400m");
     has(&k.run("top pods"), &["400m"]);
     has(&k.run("top nodes"), &["NAME"]);
-    k.feed("apply -f -", AUTOSCALER);
+    k.run("autoscale deploy/web --min=1 --max=4 --cpu-percent=50");
+    // Otherwise fewer replicas would have to be enough for five minutes.
+    let behavior = r#"{"spec":{"behavior":{"scaleDown":{"stabilizationWindowSeconds":0}}}}"#;
+    k.run(&format!("patch hpa.v2.autoscaling web --type=merge -p {behavior}"));
     k.becomes("deploy/web", ".spec.replicas", "4");
     busy("1m");
     k.becomes("deploy/web", ".spec.replicas", "1");
