@@ -2,7 +2,7 @@
 //! and EndpointSlice.
 //!
 //! They are looked after from when the server listens: whatever is deleted or points elsewhere is put back
-//! within ten seconds. A Service that somebody changed stays as it is, but for its ports when the server starts,
+//! within ten seconds of the change; without a change nothing is looked at. A Service that somebody changed stays as it is, but for its ports when the server starts,
 //! as those are of the last start. Mirrors `pkg/controlplane/controller/kubernetesservice` and
 //! `pkg/controlplane/reconcilers`.
 
@@ -12,13 +12,15 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use windlass_store::Revision;
 
 use crate::api::Api;
 use crate::loopback::{Failed, get, send};
 use crate::validation::access::{Access as _, AccessMut as _};
 
-/// How often everything is looked at.
+/// Everything is looked at no more often than this.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// The first address of the range that services get theirs from.
 const CLUSTER_IP: &str = "10.96.0.1";
@@ -26,6 +28,12 @@ const NAMESPACE: &str = "/api/v1/namespaces/default";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Where the kinds are stored.
+const PREFIXES: [&str; 3] = ["/registry/services/specs/", "/registry/services/endpoints/", "/registry/endpointslices/"];
+/// What the keys of the objects end with.
+const KEY: &[u8] = b"/default/kubernetes";
+/// How many events are taken in at once.
+const BATCH: usize = 256;
 
 /// Where others are told to reach a server that listens on `local`. Endpoints may not be loopback addresses,
 /// so, as upstream does it, that of the host stands for any and for itself.
@@ -48,15 +56,11 @@ fn host_address(ipv6: bool) -> Option<IpAddr> {
 
 /// Looks after the Service until `stop`.
 pub(crate) async fn keep(api: Arc<Api>, stop: CancellationToken) {
-    let mut ticks = tokio::time::interval(INTERVAL);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut is_first = true;
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = ticks.tick() => {}
-        }
         let Some(&address) = api.address.get() else { return };
+        let seen = *api.store.revision().borrow();
+        let next = Instant::now() + INTERVAL;
         let put_back = async {
             service(&api, address.port(), is_first).await?;
             if !address.ip().is_loopback() {
@@ -70,10 +74,55 @@ pub(crate) async fn keep(api: Arc<Api>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             result = put_back => result,
         };
-        if let Err(Failed { method, path, message }) = result {
-            tracing::warn!(%method, %path, %message, "the kubernetes service cannot be updated");
-        }
         is_first = false;
+        let is_wanted = async {
+            match result {
+                Ok(()) => changed(&api, seen).await,
+                Err(Failed { method, path, message }) => {
+                    tracing::warn!(%method, %path, %message, "the kubernetes service cannot be updated");
+                    true
+                }
+            }
+        };
+        let is_wanted = tokio::select! {
+            () = stop.cancelled() => return,
+            is_wanted = is_wanted => is_wanted,
+        };
+        if !is_wanted {
+            return;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep_until(next) => {}
+        }
+    }
+}
+
+/// Waits until one of the objects is written or deleted after a revision. `false` once the server ends.
+async fn changed(api: &Arc<Api>, seen: Revision) -> bool {
+    let mut channels = Vec::new();
+    for prefix in PREFIXES {
+        let Ok(channel) = api.hub.channel(prefix).await else { return false };
+        let newest = channel.subscribe();
+        channels.push((channel, newest, seen));
+    }
+    loop {
+        for (channel, newest, seen) in &mut channels {
+            newest.mark_unchanged();
+            loop {
+                // Events that are no longer there may have been about anything.
+                let Ok(events) = channel.read(*seen, BATCH) else { return true };
+                let Some(last) = events.last() else { break };
+                *seen = last.event.revision;
+                if events.iter().any(|event| event.event.key.ends_with(KEY)) {
+                    return true;
+                }
+            }
+        }
+        let news = channels.iter_mut().map(|(_, newest, _)| Box::pin(newest.changed()));
+        if futures::future::select_all(news).await.0.is_err() {
+            return false;
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use windlass_server::Server;
 use windlass_server::pki::Authority;
 
-use crate::client::{eventually, get, send, start};
+use crate::client::{eventually, get, get_with, send, start};
 
 const SERVICE: &str = "/api/v1/namespaces/default/services/kubernetes";
 const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints/kubernetes";
@@ -52,6 +52,27 @@ async fn the_service_and_its_endpoints_come_back() {
         let slice = until(&server, SLICE, |slice| slice["ports"][0]["port"] == port).await;
         assert_eq!(slice["endpoints"][0]["addresses"], json!([ip]));
     }
+    listener.stop().await;
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_read_while_nothing_changes() {
+    let server = start().await;
+    let authority = Authority::generate().unwrap();
+    let listener = server.listen("127.0.0.1:0".parse().unwrap(), &authority).await.unwrap();
+    until(&server, SERVICE, |_| true).await;
+    // What the server wrote itself is looked at once more.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let requests = async || {
+        let metrics = get_with(&server, "/metrics", &[]).await;
+        let text = String::from_utf8(metrics.body().to_vec()).unwrap();
+        let count = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+        text.lines().filter(|line| line.starts_with("apiserver_request_total{")).map(count).sum::<u64>()
+    };
+    let before = requests().await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(requests().await, before);
     listener.stop().await;
     server.stop().await.unwrap();
 }
