@@ -1,7 +1,7 @@
 //! Pushes images to a registry and pulls them, as the OCI's distribution specification says.
 //!
 //! Credentials are those of docker: `~/.docker/config.json`, or `$DOCKER_CONFIG`, with its credential helpers. A
-//! registry on this machine is spoken to without TLS.
+//! registry on this machine may do without TLS. Trusted are the authorities of the system, or of `$SSL_CERT_FILE`.
 
 mod credentials;
 mod pull;
@@ -26,7 +26,7 @@ const ANSWER: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(super) async fn push(image: &Built, reference: &Reference) -> Result<()> {
-    let mut registry = Registry::new(reference)?;
+    let mut registry = Registry::find(reference).await?;
     for blob in image.blobs() {
         let path = format!("/v2/{}/blobs/{}", reference.repository, blob.digest);
         if registry.send(Method::HEAD, &path, None, &[]).await?.status() == StatusCode::OK {
@@ -65,10 +65,11 @@ struct Registry {
 }
 
 impl Registry {
-    fn new(reference: &Reference) -> Result<Self> {
+    async fn find(reference: &Reference) -> Result<Self> {
         // Docker's own registry has one name for people and one for programs.
         let host = if reference.registry == "docker.io" { "registry-1.docker.io" } else { &reference.registry };
-        let base = format!("{}://{host}", if is_local(host) { "http" } else { "https" });
+        let is_plain = is_local(host) && is_plain(host).await?;
+        let base = format!("{}://{host}", if is_plain { "http" } else { "https" });
         let credentials = Credentials::of(&reference.registry)?;
         Ok(Self { client: client(&base)?, base, credentials, authorization: None })
     }
@@ -125,7 +126,7 @@ impl Registry {
             request = request.header(AUTHORIZATION, authorization);
         }
         let request = request.body(Body::from(body.to_vec()))?;
-        self.client.send(request).await.with_context(|| format!("cannot reach {}", self.base))
+        self.client.send(request).await.map_err(|error| unreachable(&self.base, error))
     }
 }
 
@@ -136,6 +137,38 @@ fn client(base: &str) -> Result<kube::Client> {
     config.write_timeout = Some(TIMEOUT);
     config.default_retry = false;
     Ok(kube::Client::try_from(config)?)
+}
+
+/// Whether a registry on this machine does without TLS. It is asked for nothing, and shown no credentials.
+async fn is_plain(host: &str) -> Result<bool> {
+    let ask = async |scheme: &str| {
+        let request = Request::builder().uri("/v2/").body(Body::empty())?;
+        let sent = client(&format!("{scheme}://{host}"))?.send(request).await;
+        anyhow::Ok(sent.map(|response| response.status()).map_err(|error| output::with_causes(&error.into())))
+    };
+    // This is what servers with TLS say to a request without it, if they say anything.
+    if ask("http").await?.is_ok_and(|status| status != StatusCode::BAD_REQUEST) {
+        return Ok(true);
+    }
+    Ok(ask("https").await?.is_err_and(|error| !error.contains(BAD_CERTIFICATE)))
+}
+
+/// How the reason begins why a server's certificate is refused.
+const BAD_CERTIFICATE: &str = "invalid peer certificate";
+
+/// Why a registry cannot be reached, and what can be done about it.
+fn unreachable(base: &str, error: kube::Error) -> anyhow::Error {
+    let reason = output::with_causes(&error.into());
+    let remedy = if reason.contains("CaUsedAsEndEntity") {
+        "\nIts certificate is one of an authority: make it with `-addext basicConstraints=critical,CA:FALSE`"
+    } else if reason.contains(BAD_CERTIFICATE) {
+        "\nIts certificate is not trusted: add its authority to those of this system, or to a file that SSL_CERT_FILE names"
+    } else if reason.contains("InvalidContentType") {
+        "\nIt does not use TLS, which only registries on this machine may do"
+    } else {
+        ""
+    };
+    anyhow::anyhow!("cannot reach {base}: {reason}{remedy}")
 }
 
 /// Whether a host, perhaps with a port, is this machine: what is sent there is seen by nobody else.

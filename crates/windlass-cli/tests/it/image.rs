@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::windlass::Sandbox;
 use registry::{Access, Registry};
+use windlass_server::pki::Authority;
 
 /// The files of an image that was written, unpacked.
 fn unpack(sandbox: &Sandbox, file: &str) -> Value {
@@ -223,6 +224,24 @@ fn a_base_is_fetched_from_its_registry() {
             assert!(!said.status.success() && said.stderr.contains("docker login"), "{said:?}");
         }
     }
+}
+
+#[test]
+fn a_registry_on_this_machine_may_use_tls() {
+    let sandbox = Sandbox::new();
+    let authority = Authority::generate().unwrap();
+    std::fs::write(sandbox.path("ca.pem"), authority.certificate()).unwrap();
+    let (registry, program) = (Registry::start_tls(Access::Anonymous, &authority), true_program());
+    let name = format!("{}/team/app", registry.address);
+    let push = format!("image build {program} --tag {name}:v1 --push");
+    let said = sandbox.fails(&push);
+    assert!(said.contains(&format!("cannot reach https://{}", registry.address)), "{said}");
+    assert!(said.contains("to a file that SSL_CERT_FILE names"), "{said}");
+    for args in [push, format!("image build {program} --tag app --file app.tar --base {name}:v1")] {
+        let output = sandbox.command(&args).env("SSL_CERT_FILE", sandbox.path("ca.pem")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(registry.manifest("team/app", "v1").is_some() && sandbox.path("app.tar").exists());
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl std::fmt::Display for Remote {
 
 /// Fetches the image for an architecture.
 pub(crate) async fn pull(remote: &Remote, architecture: &str) -> Result<HashMap<String, Vec<u8>>> {
-    let mut pull = Pull { registry: Registry::new(&remote.reference)?, remote, files: HashMap::new(), total: 0 };
+    let mut pull = Pull { registry: Registry::find(&remote.reference).await?, remote, files: HashMap::new(), total: 0 };
     let (top, mut document) = pull.manifest(remote.digest.as_deref(), MANIFEST).await?;
     for nested in 0.. {
         if !document["manifests"].is_array() {

@@ -1,10 +1,13 @@
 //! A registry that takes and gives images, to everybody or for a password.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use windlass_server::pki::Authority;
 
 /// `me:secret`.
 const PASSWORD: &str = "Basic bWU6c2VjcmV0";
@@ -37,15 +40,32 @@ pub(super) struct Registry {
 
 impl Registry {
     pub(super) fn start(access: Access) -> Self {
+        Self::start_with(access, None)
+    }
+
+    /// A registry that is spoken to with TLS, with a certificate of the authority.
+    pub(super) fn start_tls(access: Access, authority: &Authority) -> Self {
+        let identity = authority.server(&["127.0.0.1".to_owned()]).unwrap();
+        Self::start_with(access, Some(Arc::new(authority.server_config(&identity).unwrap())))
+    }
+
+    fn start_with(access: Access, tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let stored = Arc::new(Mutex::new(Stored::default()));
-        let (kept, own) = (Arc::clone(&stored), address.clone());
+        let own = format!("{}://{address}", if tls.is_some() { "https" } else { "http" });
+        let kept = Arc::clone(&stored);
         // The threads end with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (kept, own) = (Arc::clone(&kept), own.clone());
-                std::thread::spawn(move || serve(&stream, &own, access, &kept));
+                let (kept, own, tls) = (Arc::clone(&kept), own.clone(), tls.clone());
+                std::thread::spawn(move || match tls {
+                    Some(tls) => {
+                        let connection = ServerConnection::new(tls).unwrap();
+                        serve(StreamOwned::new(connection, stream), &own, access, &kept);
+                    }
+                    None => serve(stream, &own, access, &kept),
+                });
             }
         });
         Self { address, stored }
@@ -78,7 +98,7 @@ impl Registry {
     }
 }
 
-fn serve(stream: &TcpStream, own: &str, access: Access, stored: &Mutex<Stored>) {
+fn serve(stream: impl Read + Write, own: &str, access: Access, stored: &Mutex<Stored>) {
     let mut reader = BufReader::new(stream);
     loop {
         let mut lines = Vec::new();
@@ -103,10 +123,11 @@ fn serve(stream: &TcpStream, own: &str, access: Access, stored: &Mutex<Stored>) 
         let (method, path) = (request.next().unwrap(), request.next().unwrap());
         let (status, headers, content) = answer(method, path, &header("authorization"), body, (own, access), stored);
         let length = content.len();
-        let mut stream = stream;
+        let stream = reader.get_mut();
         write!(stream, "HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\n\r\n").unwrap();
         // A client that has seen enough goes away.
         let _ = stream.write_all(&content);
+        let _ = stream.flush();
     }
 }
 
@@ -136,7 +157,7 @@ fn answer(
             "www-authenticate: Basic realm=\"test\"\r\n".to_owned()
         } else {
             format!(
-                "www-authenticate: Bearer realm=\"http://{own}/token\",service=\"test\",scope=\"repository:team/app:push,pull\"\r\n"
+                "www-authenticate: Bearer realm=\"{own}/token\",service=\"test\",scope=\"repository:team/app:push,pull\"\r\n"
             )
         };
         return ("401 Unauthorized", challenge, Vec::new());
@@ -154,12 +175,10 @@ fn answer(
             }
         }
         "GET" => {
-            let location = format!("location: http://{own}/elsewhere/{name}?signed=yes\r\n");
+            let location = format!("location: {own}/elsewhere/{name}?signed=yes\r\n");
             ("307 Temporary Redirect", location, Vec::new())
         }
-        "POST" => {
-            ("202 Accepted", format!("location: http://{own}/v2/team/app/blobs/uploads/7?state=x\r\n"), Vec::new())
-        }
+        "POST" => ("202 Accepted", format!("location: {own}/v2/team/app/blobs/uploads/7?state=x\r\n"), Vec::new()),
         "PUT" if rest.contains("/uploads/") => {
             let digest = rest.split_once("digest=").unwrap().1;
             assert_eq!(digest, sha256(&body), "the digest is that of the content");
