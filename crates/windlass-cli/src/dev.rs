@@ -42,7 +42,7 @@ use board::Board;
 use cluster::Cluster;
 use display::Display;
 use logs::Line;
-use machine::{Action, Event, Key, Machine, Said};
+use machine::{Action, Event, Key, Machine, Operator, Said};
 use process::{Launch, Running};
 use sources::{Saved, Sources};
 use told::Told;
@@ -51,6 +51,8 @@ use told::Told;
 const FRAME: Duration = Duration::from_millis(200);
 /// How much may wait to be handled: logs are held up by then.
 const INPUTS: usize = 1024;
+/// How long an operator that logs no reconciles must run before `--once` takes it for one that works.
+const PROVEN: Duration = Duration::from_secs(5);
 
 /// What the tasks report.
 enum Input {
@@ -77,6 +79,9 @@ pub(crate) fn run(args: &Dev) -> Result<ExitCode> {
         let created = tiltfile::write(&root)?;
         output::line(if created { "create Tiltfile\n\nnext: tilt up" } else { "nothing to change" });
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(samples) = args.samples.as_ref().filter(|samples| !samples.exists()) {
+        return Err(output::Usage(format!("--samples: there is no file or directory {}", samples.display())).into());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(perform(args, &root));
@@ -122,6 +127,10 @@ struct Loop<'a> {
     work: JoinSet<()>,
     watches: JoinSet<()>,
     inputs: mpsc::Sender<Input>,
+    /// Whether the samples were applied.
+    applied: bool,
+    /// Whether the operator has reconciled something since it was started.
+    reconciled: bool,
     /// When --once gives up.
     deadline: Option<Instant>,
     /// How the loop ends, once it does.
@@ -152,6 +161,8 @@ impl<'a> Loop<'a> {
             work: JoinSet::new(),
             watches: JoinSet::new(),
             inputs,
+            applied: false,
+            reconciled: false,
             deadline: None,
             end: None,
         })
@@ -211,7 +222,7 @@ impl<'a> Loop<'a> {
         let mut frames = tokio::time::interval(FRAME);
         frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         while self.end.is_none() {
-            let wake = [self.machine.wake_at(), self.deadline].into_iter().flatten().min();
+            let wake = [self.machine.wake_at(), self.deadline, self.proven_at()].into_iter().flatten().min();
             let live = self.display.is_live();
             // Cancel-safe: all of them.
             tokio::select! {
@@ -222,6 +233,7 @@ impl<'a> Loop<'a> {
                 _ = frames.tick(), if live => self.display.draw(&self.machine, &self.board),
                 Some(_) = self.work.join_next() => {}
             }
+            self.check_once();
             self.check_deadline();
         }
         Ok(self.end.unwrap_or(ExitCode::SUCCESS))
@@ -232,6 +244,7 @@ impl<'a> Loop<'a> {
             Input::Event(event) => self.step(event),
             Input::Progress(doing) => self.board.progress = Some(doing),
             Input::Log { run, line: Line::Reconciled(done) } => {
+                self.reconciled = true;
                 self.board.reconciled(done.clone());
                 self.tell(&Told::Reconciled(done));
                 self.step(Event::Reconciled { run });
@@ -252,9 +265,6 @@ impl<'a> Loop<'a> {
             Input::Object(change) => {
                 for told in self.board.change(change, Instant::now()) {
                     self.tell(&told);
-                    if self.args.once && matches!(told, Told::Ready { .. }) {
-                        self.end = Some(ExitCode::SUCCESS);
-                    }
                 }
             }
             Input::Tell(told) => self.tell(&told),
@@ -274,13 +284,10 @@ impl<'a> Loop<'a> {
         });
         let now = Instant::now();
         self.board.applied(awaited, now);
-        let ready = self.board.all_ready(now);
-        if let Some(told) = &ready {
-            self.tell(told);
+        if let Some(told) = self.board.all_ready(now) {
+            self.tell(&told);
         }
-        if self.args.once && (ready.is_some() || self.board.samples().1 == 0) {
-            self.end = Some(ExitCode::SUCCESS);
-        }
+        self.applied = true;
     }
 
     fn step(&mut self, event: Event) {
@@ -298,8 +305,11 @@ impl<'a> Loop<'a> {
                 match &said {
                     Said::BuildStarted { .. } => self.board.progress = None,
                     Said::BuildFinished { took, .. } => self.board.last_build = Some(*took),
-                    Said::OperatorStarted { .. } if self.args.once && self.deadline.is_none() => {
-                        self.deadline = Some(Instant::now() + Duration::from_secs(self.args.timeout));
+                    Said::OperatorStarted { .. } => {
+                        self.reconciled = false;
+                        if self.args.once && self.deadline.is_none() {
+                            self.deadline = Some(Instant::now() + Duration::from_secs(self.args.timeout));
+                        }
                     }
                     _ => {}
                 }
@@ -387,9 +397,30 @@ impl<'a> Loop<'a> {
         }
     }
 
+    /// When the operator has run long enough for `--once`. `None` while something else is waited for.
+    fn proven_at(&self) -> Option<Instant> {
+        let (ready, count) = self.board.samples();
+        match self.machine.operator() {
+            Operator::Running { since } if self.args.once && self.applied && ready == count => {
+                Some(if self.reconciled { *since } else { *since + PROVEN })
+            }
+            _ => None,
+        }
+    }
+
+    /// Ends `--once` when the samples are ready and the operator works: they may be ready since an earlier run.
+    fn check_once(&mut self) {
+        if self.end.is_none() && self.proven_at().is_some_and(|at| Instant::now() >= at) {
+            self.end = Some(ExitCode::SUCCESS);
+        }
+    }
+
     fn check_deadline(&mut self) {
         if self.end.is_none() && self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            let waiting = self.board.waiting().join(", ");
+            let waiting = match &self.board.waiting()[..] {
+                [] => "the operator does not keep running".to_owned(),
+                names => names.join(", "),
+            };
             self.tell(&Told::Note(format!("not ready after {} s: {waiting}", self.args.timeout)));
             self.end = Some(ExitCode::FAILURE);
         }

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Test) -> Result<ExitCode> {
     } else {
         cargo.args(["test", "--workspace"]);
     }
-    cargo.args(&args.arguments);
+    cargo.args(&args.name).args(&args.arguments);
     if !args.no_cluster {
         cargo.env("KUBECONFIG", &kubeconfig).env_remove("KUBERNETES_SERVICE_HOST");
     }

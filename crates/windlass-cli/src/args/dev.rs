@@ -13,7 +13,8 @@ pub(crate) struct Dev {
     /// The namespace of the operator, and of samples that name none [default: that of the context, else default]
     #[arg(short, long, value_parser = parse_namespace)]
     pub namespace: Option<String>,
-    /// End when the samples are ready, with exit code 1 if they are not within --timeout
+    /// End when the samples are ready and the operator has reconciled, with exit code 1 if that is not so within
+    /// --timeout
     #[arg(long)]
     pub once: bool,
     /// How many seconds the samples may take to be ready with --once, after the operator was built
@@ -82,7 +83,9 @@ pub(crate) struct Test {
     /// Do not start a cluster; tests that start their own need none
     #[arg(long)]
     pub no_cluster: bool,
-    /// Arguments of `cargo test`, such as the name of a test
+    /// Run only the tests whose names contain this
+    pub name: Option<String>,
+    /// Arguments of `cargo test`, such as `--lib`, or after another `--` those of the tests
     #[arg(last = true)]
     pub arguments: Vec<String>,
 }

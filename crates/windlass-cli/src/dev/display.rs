@@ -67,7 +67,8 @@ impl Display {
     /// Leaves what was drawn last where it is.
     pub(super) fn close(&mut self) {
         if let Self::Live { drawn, .. } = self {
-            drawn.settle();
+            // Nothing of it is true any more: the operator has ended.
+            drawn.say(&[], &[]);
         }
     }
 }

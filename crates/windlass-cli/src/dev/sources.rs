@@ -89,10 +89,12 @@ fn is_source(relative: &Path) -> bool {
     let Some(first) = components.next() else { return false };
     let name = relative.file_name().unwrap_or_default().to_string_lossy();
     // What editors write beside a file, or to see whether they can.
-    let temporary = name.starts_with('.')
+    let of_sed = |rest: &str| rest.len() == 6 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let temporary = name.starts_with(['.', '#'])
         || name.ends_with('~')
         || name == "4913"
-        || [".swp", ".swx", ".tmp"].iter().any(|suffix| name.ends_with(suffix));
+        || name.strip_prefix("sed").is_some_and(of_sed)
+        || [".swp", ".swx", ".tmp", "___jb_tmp___", "___jb_old___"].iter().any(|suffix| name.ends_with(suffix));
     if temporary {
         return false;
     }
@@ -124,6 +126,10 @@ mod tests {
             ("src/.main.rs.swp", false),
             ("src/4913", false),
             ("src/main.rs~", false),
+            ("src/#main.rs#", false),
+            ("src/sedOMaO86", false),
+            ("src/sediment.rs", true),
+            ("src/main.rs___jb_tmp___", false),
             ("target/debug/x", false),
             (".git/index", false),
             ("tests/it/main.rs", false),

@@ -32,6 +32,11 @@ struct Dev {
 
 impl Dev {
     fn start() -> Self {
+        let sample = "apiVersion: farm.example.com/v1\nkind: Hen\nmetadata:\n  name: hen\n";
+        Self::start_with("dev -o json", &operator("first"), sample)
+    }
+
+    fn start_with(args: &str, source: &str, sample: &str) -> Self {
         let (sandbox, cluster) = (Sandbox::new(), Cluster::ephemeral());
         let write = |path: &str, text: &str| {
             let path = sandbox.path(path);
@@ -39,10 +44,9 @@ impl Dev {
             std::fs::write(path, text).unwrap();
         };
         write("Cargo.toml", "[package]\nname = \"farm\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n");
-        write("src/main.rs", &operator("first"));
-        let sample = "apiVersion: farm.example.com/v1\nkind: Hen\nmetadata:\n  name: hen\n";
+        write("src/main.rs", source);
         write("config/samples/hen.yaml", sample);
-        let mut command = sandbox.command("dev -o json");
+        let mut command = sandbox.command(args);
         command.arg("--kubeconfig").arg(&cluster.kubeconfig);
         // Cargo finds its tool chain in the real home.
         let home = std::env::var_os("HOME").unwrap_or_default();
@@ -103,6 +107,22 @@ fn a_saved_file_becomes_a_new_operator() {
 }
 
 #[test]
+fn once_succeeds_only_with_an_operator_that_works() {
+    // Ready as it is: an earlier run may have left it so.
+    let sample = "apiVersion: farm.example.com/v1\nkind: Hen\nmetadata:\n  name: hen\nstatus:\n  conditions:\n  \
+                  - {type: Ready, status: 'True'}\n";
+    let works = Dev::start_with("dev --once -o json", &operator("first"), sample);
+    assert_eq!(works.process.wait().code(), Some(0));
+    let source =
+        operator("first").replace("loop {", "std::process::exit(3);\n    #[allow(unreachable_code)]\n    loop {");
+    let source = source.replace(&format!("eprintln!(\"{{}}\", {RECONCILED:?});"), "");
+    let fails = Dev::start_with("dev --once --timeout 2 -o json", &source, sample);
+    let note = fails.event("note").to_string();
+    assert!(note.contains("the operator does not keep running"), "{note}");
+    assert_eq!(fails.process.wait().code(), Some(1));
+}
+
+#[test]
 fn a_killed_loop_leaves_no_operator() {
     let dev = Dev::start();
     dev.event("reconciled");
@@ -149,7 +169,7 @@ fn tests_reach_a_cluster_of_their_own() {
         command.env("HOME", home).env("CARGO_TARGET_DIR", sandbox.path("target")).env("CARGO_NET_OFFLINE", "true");
         command.output().unwrap()
     };
-    let passed = windlass("test -- reaches");
+    let passed = windlass("test reaches");
     assert!(passed.status.success(), "{}", String::from_utf8_lossy(&passed.stdout));
     assert!(String::from_utf8_lossy(&passed.stdout).contains("1 passed"));
     assert_eq!(windlass("test").status.code(), Some(101), "as cargo says it");
