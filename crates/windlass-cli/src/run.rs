@@ -17,9 +17,14 @@ use crate::against::target::Target;
 use crate::against::{apply, report};
 use crate::args::{ListFormat, Run};
 use crate::signals::Signals;
-use crate::{operator, output};
+use crate::{operator, output, project};
 
 pub(crate) fn run(args: &Run) -> Result<ExitCode> {
+    if args.operator.program.is_none() {
+        // A build takes long; what is known to fail afterwards is said before.
+        project::check(&project::root(Path::new(".")))?;
+        Target::check(&args.target)?;
+    }
     let program = operator::program(&args.operator)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

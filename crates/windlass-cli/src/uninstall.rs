@@ -1,6 +1,7 @@
 //! `windlass uninstall`: takes the kinds of a project away, with all their objects.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,9 +11,14 @@ use serde_json::Value;
 use crate::against::target::Target;
 use crate::against::{self, remove, report};
 use crate::args::Uninstall;
-use crate::{operator, output};
+use crate::{operator, output, project};
 
 pub(crate) fn run(args: &Uninstall) -> Result<ExitCode> {
+    project::check(&project::root(Path::new(".")))?;
+    if args.filename.is_none() {
+        // A build takes long; what is known to fail afterwards is said before.
+        Target::check(&args.target)?;
+    }
     let definitions = operator::definitions(args.filename.as_deref(), &args.operator, &args.arguments)?;
     against::block_on(async {
         let target = Target::connect(&args.target).await?;

@@ -115,7 +115,7 @@ fn is_loopback(host: &str) -> bool {
 fn embedded(name: &str) -> Result<PathBuf> {
     let home = Home::of(name)?;
     if home.running().is_none() {
-        output::note(format_args!("starting cluster {name:?}"));
+        output::note(format_args!("starting cluster {name:?}, which becomes the current context of your kubeconfig"));
         let mut up = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
         let started =
             up.args(["up", "--name", name]).stdin(Stdio::null()).output().context("cannot run windlass up")?;
