@@ -21,8 +21,8 @@ pub(crate) use dev::{Dev, Doctor, Guard, Test};
 pub(crate) use generate::{Generate, GenerateClient, GenerateTypes};
 pub(crate) use nodes::{Nodes, NodesAdd, NodesList, NodesRemove};
 pub(crate) use project::{
-    Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteClient, DeleteWebhook, Edit, Init, LicenseName,
-    OnConflict, Selected, Upgrade,
+    Change, Create, CreateApi, CreateWebhook, Delete, DeleteApi, DeleteClient, DeleteWebhook, Edit, ExternalApi, Init,
+    LicenseName, OnConflict, Selected, Upgrade,
 };
 pub(crate) use tools::{Completion, DocumentFormat, ListFormat, Man, Version, VersionFormat};
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use windlass_scaffold::command::{self, External, NewApi, Selector, Webhooks};
 
-use crate::args::{Create, CreateApi, CreateWebhook};
+use crate::args::{Create, CreateApi, CreateWebhook, ExternalApi};
 use crate::project;
 
 const NEXT: &str = "cargo test --workspace; windlass manifests --write";
@@ -29,11 +29,7 @@ fn api(args: CreateApi) -> Result<ExitCode> {
         short_names: args.shortname,
         namespaced: args.namespaced,
         controller_name: args.controller_name,
-        external: args.external_api_path.map(|path| External {
-            path,
-            domain: args.external_api_domain,
-            module: args.external_api_module,
-        }),
+        external: external(args.external),
         force: args.change.force,
     };
     project::change(&args.change, |project| command::create_api(project, new), NEXT)
@@ -49,8 +45,14 @@ fn webhook(args: CreateWebhook) -> Result<ExitCode> {
         validation: args.validation,
         conversion: args.conversion,
         spokes: args.spoke,
+        external: external(args.external),
     };
     project::change(&args.change, |project| command::create_webhook(project, &selector, &new), NEXT)
+}
+
+fn external(args: ExternalApi) -> Option<External> {
+    let (domain, module) = (args.external_api_domain, args.external_api_module);
+    args.external_api_path.map(|path| External { path, domain, module })
 }
 
 /// What a flag says; without it a person is asked, and a script means yes.

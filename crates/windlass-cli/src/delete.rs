@@ -24,7 +24,10 @@ pub(crate) fn run(args: Delete) -> Result<ExitCode> {
 
 fn api(args: DeleteApi) -> Result<ExitCode> {
     let selector = Selector::from(args.selected);
-    change(&args.change, |project| command::delete_api(project, &selector))
+    change(&args.change, |project| match &args.controller_name {
+        Some(name) => command::delete_controller(project, &selector, name),
+        None => command::delete_api(project, &selector),
+    })
 }
 
 fn client(args: &DeleteClient) -> Result<ExitCode> {
@@ -65,7 +68,8 @@ fn webhook(args: DeleteWebhook) -> Result<ExitCode> {
         defaulting: args.defaulting,
         validation: args.validation,
         conversion: args.conversion,
-        spokes: Vec::new(),
+        spokes: args.spoke,
+        external: None,
     };
     change(&args.change, |project| command::delete_webhook(project, &selector, &gone))
 }

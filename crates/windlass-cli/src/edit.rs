@@ -6,9 +6,12 @@ use anyhow::Result;
 use windlass_scaffold::command;
 
 use crate::args::Edit;
-use crate::project;
+use crate::{output, project};
 
 pub(crate) fn run(args: Edit) -> Result<ExitCode> {
+    if args.ignored.plugins.is_some_and(|plugins| plugins.contains("helm")) {
+        output::note("a chart needs no plugin: `windlass manifests chart` writes one");
+    }
     let edit = command::Edit {
         multigroup: args.multigroup,
         namespaced: args.namespaced,

@@ -70,6 +70,8 @@ pub struct Webhooks {
     pub conversion: bool,
     /// The versions that are converted to the hub and from it. All others of the kind, if none is named.
     pub spokes: Vec<Version>,
+    /// Where the types of a kind are that another project declares, if this project has nothing of it yet.
+    pub external: Option<External>,
 }
 
 /// What `edit` changes.
@@ -134,25 +136,33 @@ fn resource(project: &Project, new: &NewApi) -> Result<Resource, CommandError> {
         if new.external.is_some() {
             return Err(CommandError::ExternalDeclared);
         }
-    } else if let Some(external) = &new.external {
+    } else if new.external.is_some()
+        || !project.resources.iter().any(|other| other.same_kind(&wanted) && other.version == new.version)
+    {
+        return foreign(wanted, new.external.as_ref());
+    }
+    Ok(wanted)
+}
+
+/// A resource that another project declares, or Kubernetes itself.
+fn foreign(mut wanted: Resource, external: Option<&External>) -> Result<Resource, CommandError> {
+    if let Some(external) = external {
         check_external(external)?;
         wanted.external = true;
         wanted.domain.clone_from(&external.domain);
         wanted.path = Some(external.path.clone());
         wanted.module.clone_from(&external.module);
         return Ok(wanted);
-    } else if !project.resources.iter().any(|other| other.same_kind(&wanted) && other.version == new.version) {
-        let group = new.group.clone().map_or_else(|| Group::new("core"), Ok).map_err(CommandError::Name)?;
-        let Some(found) = builtin::find(&group, &new.version, &new.kind) else {
-            return Err(CommandError::UnknownKind { kind: new.kind.clone(), version: new.version.clone() });
-        };
-        wanted.core = true;
-        wanted.domain = None;
-        wanted.group =
-            (!found.group.is_empty()).then(|| Group::new(found.group)).transpose().map_err(CommandError::Name)?;
-        wanted.path = Some(found.path);
-        return Ok(wanted);
     }
+    let group = wanted.group.clone().map_or_else(|| Group::new("core"), Ok).map_err(CommandError::Name)?;
+    let Some(found) = builtin::find(&group, &wanted.version, &wanted.kind) else {
+        return Err(CommandError::UnknownKind { kind: wanted.kind, version: wanted.version });
+    };
+    wanted.core = true;
+    wanted.domain = None;
+    wanted.group =
+        (!found.group.is_empty()).then(|| Group::new(found.group)).transpose().map_err(CommandError::Name)?;
+    wanted.path = Some(found.path);
     Ok(wanted)
 }
 
@@ -279,7 +289,8 @@ fn add_controller(
     Ok(())
 }
 
-/// Adds webhooks to a kind. Those that it has stay; versions can be added to a conversion.
+/// Adds webhooks to a kind. Those that it has stay; versions can be added to a conversion. A kind that Kubernetes or
+/// another project declares needs no controller here.
 ///
 /// # Errors
 /// If the project does not have the kind, or the kind has these webhooks.
@@ -287,8 +298,23 @@ pub fn create_webhook(project: &mut Project, selector: &Selector, new: &Webhooks
     if !(new.defaulting || new.validation || new.conversion) {
         return Err(CommandError::NoWebhook);
     }
-    let at = find(project, selector)?;
-    let mut set = project.resources[at].webhooks.clone().unwrap_or_default();
+    let (at, added) = match find(project, selector) {
+        Ok(at) => (at, None),
+        Err(error) => {
+            // Without a version it is not known which kind is meant.
+            let Some(version) = selector.version.clone() else { return Err(error) };
+            let wanted = Resource::new(project.domain.clone(), selector.group.clone(), version, selector.kind.clone());
+            let wanted = foreign(wanted, new.external.as_ref()).map_err(|reason| match reason {
+                CommandError::UnknownKind { .. } => error,
+                other => other,
+            })?;
+            (project.resources.len(), Some(wanted))
+        }
+    };
+    if new.conversion && added.is_some() {
+        return Err(CommandError::ConversionOfForeign { kind: selector.kind.clone() });
+    }
+    let mut set = added.is_none().then(|| project.resources[at].webhooks.clone()).flatten().unwrap_or_default();
     for (wanted, existing, name) in
         [(new.defaulting, set.defaulting, "defaulting"), (new.validation, set.validation, "validation")]
     {
@@ -303,6 +329,7 @@ pub fn create_webhook(project: &mut Project, selector: &Selector, new: &Webhooks
         set.spoke.extend(added);
         set.conversion = true;
     }
+    project.resources.extend(added);
     project.resources[at].webhooks = Some(set);
     Ok(())
 }
@@ -369,7 +396,31 @@ pub fn delete_api(project: &mut Project, selector: &Selector) -> Result<(), Comm
     Ok(())
 }
 
-/// Takes webhooks away; all of them, if none is named.
+/// Takes one controller of a kind away, and the kind with it if nothing else of it is here.
+///
+/// # Errors
+/// If the kind has no such controller.
+pub fn delete_controller(
+    project: &mut Project,
+    selector: &Selector,
+    name: &ControllerName,
+) -> Result<(), CommandError> {
+    let at = find(project, selector)?;
+    let resource = &mut project.resources[at];
+    let mut names = resource.controllers();
+    if !names.contains(name) {
+        let known = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        return Err(CommandError::NoSuchController { name: name.clone(), kind: selector.kind.clone(), known });
+    }
+    names.retain(|other| other != name);
+    resource.set_controllers(names);
+    if resource.is_empty() {
+        project.resources.remove(at);
+    }
+    Ok(())
+}
+
+/// Takes webhooks away; all of them, if none is named. Of a conversion only the named versions, if there are any.
 ///
 /// # Errors
 /// If the kind does not have them.
@@ -390,6 +441,13 @@ pub fn delete_webhook(project: &mut Project, selector: &Selector, gone: &Webhook
             }
             *existing &= !named;
         }
+        if let Some(unknown) = gone.spokes.iter().find(|spoke| !set.spoke.contains(spoke)) {
+            return Err(CommandError::NoSuchSpoke { kind: kind(), version: unknown.clone() });
+        }
+        if gone.conversion && !gone.spokes.is_empty() {
+            set.spoke.retain(|spoke| !gone.spokes.contains(spoke));
+            set.conversion = !set.spoke.is_empty();
+        }
     } else {
         set = WebhookSet::default();
     }
@@ -397,6 +455,9 @@ pub fn delete_webhook(project: &mut Project, selector: &Selector, gone: &Webhook
         set.spoke = Vec::new();
     }
     project.resources[at].webhooks = (!set.is_empty()).then_some(set);
+    if project.resources[at].is_empty() {
+        project.resources.remove(at);
+    }
     Ok(())
 }
 
@@ -450,6 +511,7 @@ fn find(project: &Project, selector: &Selector) -> Result<usize, CommandError> {
         project.resources.iter().enumerate().filter(|(_, resource)| fits(resource)).map(|(at, _)| at).collect();
     match found[..] {
         [at] => Ok(at),
+        [] if project.resources.is_empty() => Err(CommandError::NoKinds),
         [] => {
             let known = project.resources.iter();
             let known =

@@ -15,7 +15,8 @@ pub(crate) struct Change {
     #[arg(long)]
     pub dry_run: bool,
     /// Replace files that you have edited; without this they are merged, and nothing is written if that fails
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = ArgAction::Set,
+          default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub force: bool,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
@@ -34,10 +35,12 @@ pub(crate) struct Init {
     #[arg(long, visible_alias = "project-name")]
     pub name: Option<ProjectName>,
     /// Keep the files of each API group in a directory of their own
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = ArgAction::Set,
+          default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub multigroup: bool,
     /// Let the operator watch chosen namespaces only, with Roles instead of ClusterRoles
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = ArgAction::Set,
+          default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub namespaced: bool,
     /// The license of the project: its text in LICENSE, and its name in Cargo.toml and in generated files
     #[arg(long, value_enum, default_value_t)]
@@ -77,15 +80,17 @@ pub(crate) struct Ignored {
     #[arg(long, hide = true)]
     repo: Option<String>,
     #[arg(long, hide = true)]
-    plugins: Option<String>,
+    pub plugins: Option<String>,
     #[arg(long, hide = true)]
     project_version: Option<String>,
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     make: Option<bool>,
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     fetch_deps: Option<bool>,
-    #[arg(long, hide = true)]
-    skip_go_version_check: bool,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    skip_go_version_check: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    ssa: Option<bool>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -144,6 +149,18 @@ pub(crate) struct CreateApi {
     /// The controller's name [default: the kind's]
     #[arg(long, value_name = "NAME")]
     pub controller_name: Option<ControllerName>,
+    #[command(flatten)]
+    pub external: ExternalApi,
+    #[command(flatten)]
+    pub change: Change,
+    #[command(flatten)]
+    pub ignored: Ignored,
+}
+
+/// Where the types of a kind are that another project declares.
+#[derive(Debug, clap::Args)]
+#[allow(clippy::struct_field_names, reason = "they are the names of flags")]
+pub(crate) struct ExternalApi {
     /// The Rust module with the types of a kind that another project declares, such as `their_api::v1`
     #[arg(long, value_name = "PATH", requires = "external_api_module")]
     pub external_api_path: Option<String>,
@@ -153,10 +170,6 @@ pub(crate) struct CreateApi {
     /// The crate with these types, as a line of `[dependencies]`, such as `their-api = "1"`
     #[arg(long, value_name = "DEPENDENCY", requires = "external_api_path")]
     pub external_api_module: Option<String>,
-    #[command(flatten)]
-    pub change: Change,
-    #[command(flatten)]
-    pub ignored: Ignored,
 }
 
 /// Which version of which kind.
@@ -179,13 +192,16 @@ pub(crate) struct CreateWebhook {
     #[command(flatten)]
     pub selected: Selected,
     /// Set defaults before an object is stored
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = ArgAction::Set,
+          default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub defaulting: bool,
     /// Validate objects before they are created, updated or deleted
-    #[arg(long, visible_alias = "programmatic-validation")]
+    #[arg(long, visible_alias = "programmatic-validation", num_args = 0..=1, default_missing_value = "true", require_equals = true, action = ArgAction::Set,
+          default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub validation: bool,
     /// Convert objects between the versions of the kind
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = ArgAction::Set,
+          default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub conversion: bool,
     /// The version that all others are converted to and from [default: --version]
     #[arg(long, value_name = "VERSION", requires = "conversion", conflicts_with = "version")]
@@ -194,9 +210,14 @@ pub(crate) struct CreateWebhook {
     #[arg(long, value_name = "VERSION", requires = "conversion", value_delimiter = ',')]
     pub spoke: Vec<Version>,
     #[command(flatten)]
+    pub external: ExternalApi,
+    #[command(flatten)]
     pub change: Change,
     #[command(flatten)]
     pub ignored: Ignored,
+    // The plural is that of `create api`.
+    #[arg(long, hide = true)]
+    plural: Option<Plural>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -204,6 +225,9 @@ pub(crate) struct CreateWebhook {
 pub(crate) struct DeleteApi {
     #[command(flatten)]
     pub selected: Selected,
+    /// Delete only this controller of the kind
+    #[arg(long, value_name = "NAME")]
+    pub controller_name: Option<ControllerName>,
     #[command(flatten)]
     pub change: Change,
 }
@@ -222,6 +246,9 @@ pub(crate) struct DeleteWebhook {
     /// Delete only the conversion
     #[arg(long)]
     pub conversion: bool,
+    /// Delete only these versions from the conversion
+    #[arg(long, value_name = "VERSION", requires = "conversion", value_delimiter = ',')]
+    pub spoke: Vec<Version>,
     #[command(flatten)]
     pub change: Change,
 }
@@ -242,6 +269,8 @@ pub(crate) struct Edit {
     pub owner: Option<String>,
     #[command(flatten)]
     pub change: Change,
+    #[command(flatten)]
+    pub ignored: Ignored,
 }
 
 #[derive(Debug, clap::Args)]

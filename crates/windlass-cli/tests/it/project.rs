@@ -48,11 +48,45 @@ fn delete_leaves_an_empty_git_diff() {
     sandbox.succeeds("create webhook --kind Guestbook --defaulting --programmatic-validation");
     sandbox.succeeds("delete webhook --kind Guestbook");
     assert_unchanged(&sandbox);
+    let api = "api --group webapp --version v1 --kind Guestbook";
+    sandbox.succeeds(&format!("create {api} --resource=false --controller-name backup"));
+    sandbox.succeeds(&format!("delete {api} --controller-name backup"));
+    assert_unchanged(&sandbox);
+    sandbox.succeeds("create webhook --group core --version v1 --kind Pod --defaulting");
+    sandbox.succeeds("delete webhook --kind Pod");
+    assert_unchanged(&sandbox);
     sandbox.succeeds("generate client");
     assert!(sandbox.path("api/src/client.rs").exists());
     sandbox.succeeds("delete client");
     assert_unchanged(&sandbox);
     assert!(sandbox.fails("delete client").contains("`windlass generate client` adds one"));
+}
+
+#[test]
+fn the_spellings_of_kubebuilder_are_accepted() {
+    let sandbox = Sandbox::new();
+    let init = "init --domain my.domain --project-name guestbook --repo my.domain/guestbook --plugins go/v4";
+    sandbox.succeeds(&format!("{init} --multigroup=true --namespaced=false --skip-go-version-check=true"));
+    let project = std::fs::read_to_string(sandbox.path("PROJECT")).unwrap();
+    assert!(project.contains("multigroup: true") && !project.contains("namespaced: true"), "{project}");
+    let kind = "--group webapp --version v1 --kind Guestbook";
+    sandbox.succeeds(&format!("create api {kind} --resource=true --controller=true --make=false --ssa"));
+    let webhook = format!("create webhook {kind} --plural guestbooks --make=false --force=false");
+    sandbox.succeeds(&format!("{webhook} --defaulting=true --programmatic-validation=true --conversion=false"));
+    assert!(sandbox.path("src/webhook/v1/guestbook.rs").exists() || sandbox.path("src/webhook/webapp/v1").exists());
+    let said = sandbox.windlass("edit --plugins=helm/v2-alpha");
+    assert!(said.status.success() && said.stderr.contains("windlass manifests chart"), "{said:?}");
+}
+
+#[test]
+fn a_missing_cluster_is_named_before_anything_is_built() {
+    let sandbox = project("");
+    // Nothing can be built of this.
+    std::fs::write(sandbox.path("Cargo.toml"), "no manifest").unwrap();
+    for command in ["install", "uninstall", "run", "deploy"] {
+        let said = sandbox.fails(&format!("{command} --kubeconfig nowhere"));
+        assert!(said.contains("nowhere"), "{command}: {said}");
+    }
 }
 
 #[test]
@@ -117,6 +151,7 @@ fn wrong_arguments_exit_with_two() {
         ("run -n Bad_NS", "a namespace is at most"),
         ("run --webhook-address nowhere", "use an IP address"),
         ("dev -n Bad_NS", "a namespace is at most"),
+        ("dev --samples nowhere", "--samples: there is no file or directory nowhere"),
         ("apply", "required"),
         ("down --name Bad_Name", "lower-case letters"),
     ] {
@@ -183,9 +218,9 @@ fn bad_names_are_refused_with_what_is_allowed() {
         ("create api --group Web_App --version v1 --kind Guestbook", "contains 'W'"),
         ("create api --group webapp --version v1 --kind Pod", "Kubernetes has a kind Pod"),
         ("create api --group webapp --version v1 --kind Guestbook --plural Guests", "contains 'G'"),
-        ("create webhook --kind Guestbook --defaulting", "the project has no such version of Guestbook"),
+        ("create webhook --kind Guestbook --defaulting", "the project has no kinds yet"),
         ("create webhook --kind Guestbook", "no webhook is named"),
-        ("delete api --kind Guestbook", "the project has no such version of Guestbook"),
+        ("delete api --kind Guestbook", "the project has no kinds yet"),
         ("init --domain my.domain", "has a project already"),
         ("init other --domain my..domain", "empty part"),
         ("init other --name Shop", "contains 'S'"),

@@ -81,6 +81,14 @@ pub enum CommandError {
     Converted { kind: Kind, hub: Version, group: String },
     #[error("the project has kinds in several groups: {groups}")]
     SeveralGroups { groups: String },
+    #[error("the project has no kinds yet: add one with `windlass create api`")]
+    NoKinds,
+    #[error("{kind} has no controller \"{name}\"; it has: {known}")]
+    NoSuchController { name: ControllerName, kind: Kind, known: String },
+    #[error("version {version} of {kind} is not part of its conversion")]
+    NoSuchSpoke { kind: Kind, version: Version },
+    #[error("{kind} is declared elsewhere, and so are the conversions between its versions")]
+    ConversionOfForeign { kind: Kind },
     #[error("the project has no such version of {kind} in such a group; it has: {known}")]
     NoSuchKind { kind: Kind, known: String },
     #[error("there is more than one {kind}: {found}; say which with --group and --version")]

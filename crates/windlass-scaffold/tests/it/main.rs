@@ -18,7 +18,7 @@ use std::path::Path;
 
 use windlass_scaffold::Project;
 use windlass_scaffold::command::{self, CommandError, NewApi, Selector, Webhooks};
-use windlass_scaffold::name::{Domain, Group, Kind, ProjectName, Version};
+use windlass_scaffold::name::{ControllerName, Domain, Group, Kind, ProjectName, Version};
 use windlass_scaffold::project::Settings;
 use windlass_scaffold::scaffold::{self, Mode};
 
@@ -49,7 +49,7 @@ fn projects() -> Vec<(&'static str, Project)> {
     command::create_api(&mut full, api("sales", "v1", "Order")).unwrap();
     command::create_api(&mut full, NewApi { controller: false, ..api("sales", "v1beta1", "Order") }).unwrap();
     command::create_api(&mut full, NewApi { namespaced: false, ..api("net", "v1", "Pool") }).unwrap();
-    let all = Webhooks { defaulting: true, validation: true, conversion: true, spokes: Vec::new() };
+    let all = Webhooks { defaulting: true, validation: true, conversion: true, ..Webhooks::default() };
     command::create_webhook(&mut full, &selector("v1", "Order"), &all).unwrap();
     let mut namespaced = project();
     namespaced.namespaced = true;

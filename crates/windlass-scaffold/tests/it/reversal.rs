@@ -221,6 +221,11 @@ fn versions_join_a_conversion_and_leave_it() {
         assert!(again(spokes).contains("Pet has a conversion with the hub v1beta1 already"));
     }
     let before = dir.files();
+    let one = conversion(&["v1alpha1"]);
+    dir.run(|project| command::delete_webhook(project, &hub, &one));
+    assert!(!dir.path().join("api/src/v1alpha1/pet_conversion.rs").exists());
+    dir.webhook(&hub, &one);
+    assert_eq!(dir.files(), before);
     // A version that comes later is converted from the beginning.
     dir.create(plain("v2"));
     assert!(dir.read("api/src/v2/pet_conversion.rs").contains("use crate::v1beta1::pet as hub;"));
@@ -261,4 +266,57 @@ fn deleted_tests_stay_deleted() {
     assert!(!dir.path().join("tests").exists());
     dir.run(|project| command::delete_api(project, &selector("v1", "Gadget")));
     assert_eq!(dir.files(), before);
+}
+
+#[test]
+fn a_controller_is_taken_back_alone() {
+    let dir = Dir::new(&project());
+    dir.create(api("webapp", "v1", "Guestbook"));
+    let before = dir.files();
+    let backup = super::ControllerName::new("backup").unwrap();
+    let further =
+        super::NewApi { resource: false, controller_name: Some(backup.clone()), ..api("webapp", "v1", "Guestbook") };
+    dir.create(further);
+    assert!(dir.files().contains_key("src/controller/backup.rs"));
+    let guestbook = selector("v1", "Guestbook");
+    dir.run(|project| command::delete_controller(project, &guestbook, &backup));
+    assert_eq!(dir.files(), before);
+    let again = |project: &mut _| command::delete_controller(project, &guestbook, &backup);
+    let error = scaffold::change(dir.path(), Mode::default(), again).unwrap_err().to_string();
+    assert!(error.contains("Guestbook has no controller \"backup\"; it has: guestbook"), "{error}");
+    // It is all that a project has of a built-in kind.
+    dir.create(super::NewApi { resource: false, ..api("core", "v1", "Pod") });
+    let pod = super::ControllerName::new("pod").unwrap();
+    dir.run(|project| command::delete_controller(project, &selector("v1", "Pod"), &pod));
+    assert_eq!(dir.files(), before);
+}
+
+#[test]
+fn webhooks_of_kinds_from_elsewhere_need_no_controller() {
+    let dir = Dir::new(&project());
+    let before = dir.files();
+    let all = Webhooks { defaulting: true, validation: true, ..Webhooks::default() };
+    let group = |name: &str| Some(super::Group::new(name).unwrap());
+    let pod = super::Selector { group: group("core"), ..selector("v1", "Pod") };
+    dir.webhook(&pod, &all);
+    assert!(dir.read("src/webhook/v1/pod.rs").contains("use k8s_openapi::api::core::v1;"));
+    assert!(!dir.path().join("src/controller/pod.rs").exists());
+    dir.run(|project| command::delete_webhook(project, &pod, &all));
+    assert_eq!(dir.files(), before);
+
+    let external =
+        command::External { path: "their_api::v1".into(), domain: None, module: Some("their-api = \"1\"".into()) };
+    let issuer = super::Selector { group: group("cert-manager.io"), ..selector("v1", "Issuer") };
+    dir.webhook(&issuer, &Webhooks { external: Some(external), ..all.clone() });
+    assert!(dir.read("Cargo.toml").contains("their-api = \"1\""));
+    dir.run(|project| command::delete_webhook(project, &issuer, &Webhooks::default()));
+    assert_eq!(dir.files(), before);
+
+    let refused = |selector: &super::Selector, new: &Webhooks| {
+        let create = |project: &mut _| command::create_webhook(project, selector, new);
+        scaffold::change(dir.path(), Mode::default(), create).unwrap_err().to_string()
+    };
+    assert!(refused(&selector("v1", "Order"), &all).contains("no kinds yet"));
+    let conversion = Webhooks { conversion: true, ..Webhooks::default() };
+    assert!(refused(&pod, &conversion).contains("declared elsewhere"));
 }
