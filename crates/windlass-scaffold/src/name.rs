@@ -363,10 +363,20 @@ impl Kind {
         snake(&self.0)
     }
 
-    /// What generated functions call an object of the kind: the module's name, unless another argument has it.
+    /// What generated functions call an object of the kind: the module's name, unless another argument has it, clippy
+    /// refuses it as a placeholder, or it is too long to read.
     pub fn variable(&self) -> String {
         let module = self.module();
-        if ["ctx", "draft", "request"].contains(&module.as_str()) { format!("{module}_object") } else { module }
+        match module.as_str() {
+            "ctx" | "draft" | "request" | "foo" | "baz" | "quux" => format!("{module}_object"),
+            long if long.len() > 30 => "object".to_owned(),
+            _ => module,
+        }
+    }
+
+    /// What stands before the kind in a sentence: `an Order`. A kind with U begins as `User` does.
+    pub fn article(&self) -> &'static str {
+        if self.0.starts_with(['A', 'E', 'I', 'O']) { "an" } else { "a" }
     }
 
     /// The kind in lower case, as in file names and webhook paths: `appservice`.

@@ -19,6 +19,11 @@ use crate::tree::Tree;
 /// How long a line may be, as the project's rustfmt.toml says.
 const LINE: usize = 120;
 
+/// Code in one line, or in several as rustfmt writes it if that is too long.
+fn either(line: String, broken: impl FnOnce() -> String) -> String {
+    if line.len() <= LINE { line } else { broken() }
+}
+
 /// All generated files of a project.
 pub fn render(project: &Project) -> Tree {
     let mut tree = Tree::default();
@@ -51,6 +56,10 @@ pub fn render(project: &Project) -> Tree {
 fn common(project: &Project) -> Value {
     let settings = project.settings();
     let (windlass, windlass_crd, windlass_testing) = dependencies(&settings.windlass);
+    let checkout = match &settings.windlass {
+        Source::Path(path) => Some(path),
+        Source::Version(_) | Source::Git(_) => None,
+    };
     context! {
         name => project.project_name.as_str(),
         crate => project.project_name.module(),
@@ -64,6 +73,8 @@ fn common(project: &Project) -> Value {
         conversions => project.resources.iter().any(has_conversion),
         declared => project.resources.iter().any(|resource| resource.api.is_some()),
         external => external(project),
+        build_context => checkout.map(|path| format!(" --build-context 'windlass={path}'")).unwrap_or_default(),
+        checkout,
         windlass,
         windlass_crd,
         windlass_testing,

@@ -44,6 +44,7 @@ fn types(project: &Project, resource: &Resource, common: &Value, tree: &mut Tree
     let group = resource.qualified_group();
     let values = context! {
         kind => resource.kind.as_str(),
+        article => resource.kind.article(),
         version => resource.version.as_str(),
         plural => resource.plural().as_str(),
         short_names => api.short_names.iter().map(crate::name::Plural::as_str).collect::<Vec<_>>(),
@@ -59,8 +60,17 @@ fn types(project: &Project, resource: &Resource, common: &Value, tree: &mut Tree
 fn conversion(project: &Project, hub: &Resource, spoke: &Resource, common: &Value, tree: &mut Tree) {
     let hub_modules = version_modules(project, hub).join("::");
     let module = spoke.kind.module();
+    let kind = &spoke.kind;
+    let status = |from: &str, to: &str| {
+        let map = format!("map(|status| {to}::{kind}Status {{ conditions: status.conditions }}),");
+        super::either(format!("            status: {from}.status.{map}"), || {
+            format!("            status: {from}\n                .status\n                .{map}")
+        })
+    };
     let values = context! {
         kind => spoke.kind.as_str(),
+        into_status => status("self", "hub"),
+        from_status => status("hub", "spoke"),
         hub => hub.version.as_str(),
         hub_path => format!("crate::{hub_modules}::{module}"),
         variable => module,
@@ -95,7 +105,7 @@ fn versions(project: &Project, declared: &[&Resource], conversions: &[(&Resource
         }
         text.push('\n');
         for (module, kind) in &kinds {
-            let _ = writeln!(text, "pub use {module}::{{{kind}, {kind}Spec, {kind}Status}};");
+            let _ = writeln!(text, "{}", reexport(module, kind));
         }
         let part = format!("version {group} {}", resource.version);
         tree.add_part(part, format!("api/src/{}.rs", modules.join("/")), text);
@@ -105,6 +115,25 @@ fn versions(project: &Project, declared: &[&Resource], conversions: &[(&Resource
         done.push(modules);
     }
     modules::add(tree, "api/src", &header, &groups, |path| format!("The group {}.", path.join(".").replace('_', "-")));
+}
+
+/// The types of a kind, as part of its version. A list that is broken has as many names in a line as fit.
+fn reexport(module: &str, kind: &str) -> String {
+    let names = ["", "Spec", "Status"].map(|part| format!("{kind}{part}"));
+    let line = format!("pub use {module}::{{{}}};", names.join(", "));
+    // Rustfmt leaves room for two more characters here.
+    if line.len() + 2 <= super::LINE {
+        return line;
+    }
+    let mut lines = vec!["   ".to_owned()];
+    for name in names {
+        let fits = |line: &&mut String| line.len() + " ,".len() + name.len() <= super::LINE || line.len() == 3;
+        match lines.last_mut().filter(fits) {
+            Some(line) => line.extend([" ", name.as_str(), ","]),
+            None => lines.push(format!("    {name},")),
+        }
+    }
+    format!("pub use {module}::{{\n{}\n}};", lines.join("\n"))
 }
 
 /// `lib.rs`: the modules, and the definitions of all kinds.
@@ -163,9 +192,11 @@ fn library(project: &Project, declared: &[&Resource]) -> String {
 
 /// The statement that adds the definition of a kind, broken into lines as rustfmt does.
 fn definition(versions: &[String], stored: &str) -> String {
-    let line = format!("    definitions.push(merge_crds(vec![{}], \"{stored}\")?);", versions.join(", "));
-    if line.len() <= super::LINE {
-        return line;
+    let call = format!("push(merge_crds(vec![{}], \"{stored}\")?);", versions.join(", "));
+    for line in [format!("    definitions.{call}"), format!("        .{call}")] {
+        if line.len() <= super::LINE {
+            return if line.starts_with("        ") { format!("    definitions\n{line}") } else { line };
+        }
     }
     let list = format!("        vec![{}],", versions.join(", "));
     let list = if list.len() <= super::LINE {

@@ -156,7 +156,7 @@ fn informers(text: &mut String, kinds: &[Names<'_>]) {
 fn signature(name: &str, arguments: &[&str], result: &str) -> String {
     let all: Vec<&str> = std::iter::once("&self").chain(arguments.iter().copied()).collect();
     let line = format!("    pub fn {name}({}) -> {result}", all.join(", "));
-    if line.len() + " {".len() <= LINE || arguments.is_empty() {
+    if line.len() + " {".len() <= LINE {
         return line;
     }
     format!("    pub fn {name}(\n        {},\n    ) -> {result}", all.join(",\n        "))

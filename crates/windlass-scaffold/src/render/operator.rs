@@ -40,14 +40,23 @@ fn controllers(project: &Project, common: &Value, tree: &mut Tree) {
 
 fn reconciler(project: &Project, resource: &Resource, name: &ControllerName, common: &Value) -> String {
     let path = type_path(project, resource);
-    let name_of_template =
-        if resource.api.is_some() { "operator/reconciler.rs" } else { "operator/reconciler_foreign.rs" };
+    let (name_of_template, reconciler) = match resource.api {
+        Some(_) => ("operator/reconciler.rs", "Finalizer::new(FINALIZER, Reconciler)"),
+        None => ("operator/reconciler_foreign.rs", "Reconciler"),
+    };
+    let new = format!("    Controller::<{}>::new(\"{name}\")", path.path);
+    let complete = format!(".complete({reconciler})");
+    let object = format!("{}: Arc<{}>", resource.kind.variable(), path.path);
+    let head = |name, arguments: [String; 2]| method(name, &arguments, "windlass::Result");
     let values = context! {
+        complete => super::either(format!("{new}{complete}"), || format!("{new}\n        {complete}")),
+        reconcile => head("reconcile", [object.clone(), "ctx: Context".to_owned()]),
+        cleanup => head("cleanup", [format!("_{object}"), "_ctx: Context".to_owned()]),
         kind => resource.kind.as_str(),
+        article => resource.kind.article(),
         variable => resource.kind.variable(),
         types => path.import,
         type => path.path,
-        controller => name.as_str(),
         finalizer => format!("{}/{}", resource.qualified_group(), name),
         ..common.clone()
     };
@@ -66,8 +75,14 @@ fn webhooks(project: &Project, common: &Value, tree: &mut Tree) {
                 format!("{krate}::{}::{}", version_modules(project, version).join("::"), version.kind)
             };
             let spokes = super::api::conversions(project).into_iter().filter(|(hub, _)| *hub == resource);
-            let spokes: Vec<String> = spokes.map(|(_, spoke)| path(spoke)).collect();
-            conversions.push((path(resource), spokes));
+            let bind = |value: String| {
+                super::either(format!("    let conversion = {value};"), || {
+                    format!("    let conversion =\n        {value};")
+                })
+            };
+            let spokes: Vec<String> =
+                spokes.map(|(_, spoke)| bind(format!("conversion.spoke::<{}>()", path(spoke)))).collect();
+            conversions.push((bind(format!("Conversion::<{}>::new()", path(resource))), spokes));
         }
         if set.defaulting || set.validation {
             let mut modules = version_modules(project, resource);
@@ -119,9 +134,14 @@ fn tests(project: &Project, common: &Value, tree: &mut Tree) {
         }
         let name = test_module(project, resource);
         let path = type_path(project, resource);
+        let spec = format!("{}Spec::default()", path.path);
+        let create = format!("    env.create({}::new(\"sample\", {spec})).await;", path.path);
         let values = context! {
             kind => resource.kind.as_str(),
-            spec => format!("{}Spec", path.path),
+            create => super::either(create, || {
+                let create = format!("    env.create({}::new(\"sample\", spec)).await;", path.path);
+                format!("    let spec = {spec};\n{create}")
+            }),
             types => path.import,
             type => path.path,
             namespaced => api.namespaced,

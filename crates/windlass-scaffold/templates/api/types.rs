@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass_crd as crd;
 
-/// The desired state of a «kind».
+/// The desired state of «article» «kind».
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "«group»",
@@ -35,7 +35,7 @@ pub struct «kind»Spec {
     pub foo: Option<String>,
 }
 
-/// The observed state of a «kind».
+/// The observed state of «article» «kind».
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct «kind»Status {

@@ -13,14 +13,14 @@ const FINALIZER: &str = "«finalizer»";
 
 /// The controller, as the manager runs it.
 pub fn controller() -> CompleteController {
-    Controller::<«type»>::new("«controller»").complete(Finalizer::new(FINALIZER, Reconciler))
+«complete»
 }
 
 struct Reconciler;
 
 impl Finalize<«type»> for Reconciler {
     /// Called when the «kind» may differ from the state of the cluster.
-    async fn reconcile(&self, «variable»: Arc<«type»>, ctx: Context) -> windlass::Result {
+«reconcile» {
         // Write the children here, `ctx.children(&«variable»).apply(..)`, and watch them with `.owns::<..>()` above.
         let mut draft = ctx.draft(&«variable»);
         draft.condition("Ready", true, "Reconciled", "the cluster is as the spec asks");
@@ -31,7 +31,7 @@ impl Finalize<«type»> for Reconciler {
     }
 
     /// Called before the «kind» goes. Children with an owner reference are deleted by Kubernetes.
-    async fn cleanup(&self, _«variable»: Arc<«type»>, _ctx: Context) -> windlass::Result {
+«cleanup» {
         Ok(Outcome::Done)
     }
 }

@@ -9,15 +9,15 @@ use «types»;
 
 /// The controller, as the manager runs it.
 pub fn controller() -> CompleteController {
-    Controller::<«type»>::new("«controller»").complete(Reconciler)
+«complete»
 }
 
 struct Reconciler;
 
 impl Reconcile<«type»> for Reconciler {
     /// Called when the «kind» may differ from the state of the cluster.
-    async fn reconcile(&self, «variable»: Arc<«type»>, ctx: Context) -> windlass::Result {
-        // Replace this with what the operator does for a «kind».
+«reconcile» {
+        // Replace this with what the operator does for «article» «kind».
         tracing::debug!(uid = «variable».metadata.uid, controller = ctx.controller(), "seen");
         Ok(Outcome::Done)
     }

@@ -6,7 +6,7 @@ use «types»;
 
 #[windlass_testing::test(setup = crate::start)]
 async fn becomes_ready_and_goes(env: Env) {
-    env.create(«type»::new("sample", «spec»::default())).await;
+«create»
     env.wait_for_condition::<«type»>("sample", "Ready", true).await;
 
     env.delete::<«type»>("sample").await;

@@ -11,7 +11,7 @@ impl Convert<hub::«kind»> for spoke::«kind» {
         Ok(hub::«kind» {
             metadata: self.metadata,
             spec: hub::«kind»Spec { foo: self.spec.foo },
-            status: self.status.map(|status| hub::«kind»Status { conditions: status.conditions }),
+«into_status»
         })
     }
 
@@ -19,7 +19,7 @@ impl Convert<hub::«kind»> for spoke::«kind» {
         Ok(spoke::«kind» {
             metadata: hub.metadata,
             spec: spoke::«kind»Spec { foo: hub.spec.foo },
-            status: hub.status.map(|status| spoke::«kind»Status { conditions: status.conditions }),
+«from_status»
         })
     }
 }
@@ -34,9 +34,9 @@ mod tests {
     fn nothing_is_lost() {
         let spec = hub::«kind»Spec { foo: Some("bar".into()) };
         let sample = hub::«kind»::new("sample", spec);
-        hub_round_trip::<spoke::«kind», hub::«kind»>(&sample).unwrap();
+        hub_round_trip::<spoke::«kind», _>(&sample).unwrap();
         let spec = spoke::«kind»Spec { foo: Some("bar".into()) };
         let sample = spoke::«kind»::new("sample", spec);
-        round_trip::<spoke::«kind», hub::«kind»>(&sample).unwrap();
+        round_trip::<_, hub::«kind»>(&sample).unwrap();
     }
 }

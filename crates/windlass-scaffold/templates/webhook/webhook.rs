@@ -23,9 +23,9 @@ pub fn webhooks() -> Webhooks {
     webhooks = «path»::add_to(webhooks);
 %% endfor
 %% for hub, spokes in conversion_calls
-    let conversion = Conversion::<«hub»>::new();
+«hub»
 %% for spoke in spokes
-    let conversion = conversion.spoke::<«spoke»>();
+«spoke»
 %% endfor
     webhooks = webhooks.conversion(conversion);
 %% endfor

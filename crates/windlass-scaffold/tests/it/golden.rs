@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use windlass_scaffold::project::Source;
 use windlass_scaffold::render::render;
 
 /// Compares files with those of `tests/golden`. `BLESS=1` accepts them.
@@ -25,5 +26,19 @@ pub(crate) fn check<'a>(name: &str, files: impl Iterator<Item = (&'a str, &'a st
 fn generated_trees_are_pinned() {
     for (name, project) in crate::projects() {
         check(&format!("tree-{name}.txt"), render(&project).iter());
+    }
+}
+
+#[test]
+fn a_docker_build_gets_the_checkout_that_the_project_depends_on() {
+    let mut project = crate::project();
+    project.settings_mut().windlass = Source::Path("/src/windlass".into());
+    let tree = render(&project);
+    let file = |name: &str| tree.iter().find(|(path, _)| *path == name).unwrap().1;
+    let dockerfile = file("Dockerfile");
+    assert!(dockerfile.contains("COPY --from=windlass [\"crates\", \"/src/windlass/crates\"]\n"), "{dockerfile}");
+    for name in ["Makefile", "justfile"] {
+        let text = file(name);
+        assert!(text.contains("docker build --build-context 'windlass=/src/windlass' -t "), "{text}");
     }
 }
