@@ -118,6 +118,25 @@ impl Context {
         }
     }
 
+    /// The same request once more, without what was found out about it so far.
+    pub(crate) fn fork(&self) -> Self {
+        Self {
+            api: Arc::clone(&self.api),
+            served: Arc::clone(&self.served),
+            user: self.user.clone(),
+            verb: self.verb,
+            path: self.path.clone(),
+            query: self.query.clone(),
+            headers: self.headers.clone(),
+            accepted: self.accepted.clone(),
+            body: self.body.clone(),
+            now: self.now,
+            warnings: Vec::new(),
+            conversions: Conversions::default(),
+            waits: self.waits.clone(),
+        }
+    }
+
     /// Whether the server runs an admission plugin.
     pub(crate) fn runs(&self, plugin: AdmissionPlugin) -> bool {
         self.api.plugins.contains(plugin)

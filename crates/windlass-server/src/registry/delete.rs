@@ -17,6 +17,10 @@ use crate::{admission, effort, versions};
 /// What deleting an object takes besides what its size says, in bytes.
 const DELETE_COST: usize = 1024;
 
+/// How many objects of a collection are deleted at the same time, and how many bytes of them.
+const PIECE: usize = 64;
+const PIECE_BYTES: usize = 256 * 1024;
+
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
@@ -57,36 +61,50 @@ pub(super) async fn delete(context: &mut Context) -> Result<Answer, Status> {
 ///
 /// As many small objects take as long as a few large ones, all of them together decide whether this is done on the
 /// threads that serve requests. Elsewhere it is done in pieces: a store in memory never waits, so without a pause other
-/// large requests would wait for the whole collection.
+/// large requests would wait for the whole collection. The objects of a piece are deleted at the same time, so that a
+/// store on disk writes them together.
 pub(super) async fn delete_collection(context: &mut Context) -> Result<Answer, Status> {
     let delete_options = options(context)?;
     let page = select(context, ListOptions::parse(&context.query, false)?).await?;
     let cost = |entry: &Entry| entry.value.len() + DELETE_COST;
     let total = page.entries.iter().map(cost).sum();
     context.api.sidings.aside(context.qualified(), effort::is_large_write(total)).await;
-    let mut since_pause = 0;
-    for entry in &page.entries {
-        if effort::is_large_write(since_pause) {
-            since_pause = 0;
-            tokio::task::yield_now().await;
+    // Webhooks and policies are asked about one object after the other: nothing is deleted after the first refusal.
+    let at_once = if admission::has_a_say(&context.api) { 1 } else { PIECE };
+    let mut rest = &page.entries[..];
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |entry: &&Entry| {
+            bytes += cost(entry);
+            bytes <= PIECE_BYTES
+        };
+        let (piece, behind) = rest.split_at(rest.iter().take(at_once).take_while(fits).count().max(1));
+        rest = behind;
+        let mut each: Vec<Context> = piece.iter().map(|entry| about(context, entry)).collect();
+        let deleting = each.iter_mut().map(|one| delete_one(one, &delete_options, true));
+        let deleted = futures::future::join_all(deleting).await;
+        context.warnings.extend(each.into_iter().flat_map(|one| one.warnings));
+        for result in deleted {
+            match result {
+                Err(status) if status.code != StatusCode::NOT_FOUND => return Err(status),
+                _ => {}
+            }
         }
-        since_pause += cost(entry);
-        let metadata = crate::codec::peek::metadata(&entry.value);
-        let text = |field: &str| metadata.and_then(|m| m.field(field)?.as_str()).map(std::borrow::Cow::into_owned);
-        let saved = (context.path.name.clone(), context.path.namespace.clone());
-        context.path.name = text("name");
-        if context.served.namespaced {
-            context.path.namespace = text("namespace");
-        }
-        let deleted = delete_one(context, &delete_options, true).await;
-        (context.path.name, context.path.namespace) = saved;
-        match deleted {
-            Ok(_) => {}
-            Err(status) if status.code == StatusCode::NOT_FOUND => {}
-            Err(status) => return Err(status),
-        }
+        tokio::task::yield_now().await;
     }
     render::list(context, page.entries, &page.meta).await
+}
+
+/// The same request, about one object of the collection.
+fn about(context: &Context, entry: &Entry) -> Context {
+    let metadata = crate::codec::peek::metadata(&entry.value);
+    let text = |field: &str| metadata.and_then(|m| m.field(field)?.as_str()).map(std::borrow::Cow::into_owned);
+    let mut one = context.fork();
+    one.path.name = text("name");
+    if context.served.namespaced {
+        one.path.namespace = text("namespace");
+    }
+    one
 }
 
 fn options(context: &mut Context) -> Result<DeleteOptions, Status> {
