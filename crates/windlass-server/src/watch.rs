@@ -7,11 +7,10 @@
 //!
 //! A [`Channel`] is a bounded ring of events of one resource. Watchers do not own queues: each holds
 //! a cursor into the ring, so a slow watcher costs nothing and is cut off when the ring has moved
-//! past it. An event's encoded form is made once and shared by all watchers.
+//! past it. A recent event's encoded form is made once and shared by all watchers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
@@ -22,6 +21,8 @@ use windlass_store::{Event, Revision, Store, StoreError};
 /// How many events a channel keeps, and how many bytes of them.
 const RING_EVENTS: usize = 20_000;
 const RING_BYTES: usize = 24 << 20;
+/// How many of them keep their encoded form for the next watcher.
+const RING_LINES: usize = 1024;
 /// How many events the dispatcher takes from the store at once.
 const BATCH: usize = 1024;
 
@@ -61,18 +62,39 @@ impl Change {
 pub struct WatchEvent {
     /// The store's event.
     pub event: Arc<Event>,
-    encoded: [OnceLock<Bytes>; 3],
+    encoded: Mutex<Encoded>,
+}
+
+/// The lines of an event that watchers have asked for.
+#[derive(Debug, Default)]
+struct Encoded {
+    lines: [Option<Bytes>; 3],
+    /// Whether lines are made anew for each watcher.
+    is_past: bool,
 }
 
 impl WatchEvent {
     fn new(event: Arc<Event>) -> Self {
-        Self { event, encoded: Default::default() }
+        Self { event, encoded: Mutex::default() }
     }
 
-    /// The event as a JSON watch line, `{"type":…,"object":…}\n`; encoded once, shared by all. Kept as long as the
-    /// event is, so it is for events of small objects.
+    /// The event as a JSON watch line, `{"type":…,"object":…}\n`; encoded once, shared by all watchers that keep up.
+    /// It is for events of small objects.
     pub fn line(&self, change: Change) -> Bytes {
-        self.encoded[change as usize].get_or_init(|| line(change, &self.event.entry.value)).clone()
+        let mut encoded = self.encoded.lock();
+        if let Some(line) = &encoded.lines[change as usize] {
+            return line.clone();
+        }
+        let line = line(change, &self.event.entry.value);
+        if !encoded.is_past {
+            encoded.lines[change as usize] = Some(line.clone());
+        }
+        line
+    }
+
+    /// Keeps no lines any more: most watchers have had them.
+    fn let_go(&self) {
+        *self.encoded.lock() = Encoded { is_past: true, ..Encoded::default() };
     }
 }
 
@@ -108,6 +130,9 @@ impl Ring {
     fn push(&mut self, event: Arc<WatchEvent>) {
         self.bytes += event.event.entry.value.len();
         self.events.push_back(event);
+        if let Some(past) = self.events.len().checked_sub(RING_LINES + 1) {
+            self.events[past].let_go();
+        }
         while self.events.len() > RING_EVENTS || self.bytes > RING_BYTES {
             let Some(oldest) = self.events.pop_front() else { break };
             self.bytes -= oldest.event.entry.value.len();
