@@ -78,6 +78,8 @@ pub(crate) struct Settings {
     pub(crate) resync: Option<Duration>,
     pub(crate) transform: Option<AnyTransform>,
     pub(crate) on_decode_error: Option<OnDecodeError>,
+    /// How many objects stay decoded.
+    pub(crate) most_decoded: Option<usize>,
 }
 
 /// The state of one kind, kept up to date while its task runs.
@@ -110,7 +112,7 @@ impl Reflector {
         Arc::new(Self {
             selection,
             labels,
-            store: RwLock::new(Store::new(kind.clone(), Arc::clone(&panics))),
+            store: RwLock::new(Store::new(kind.clone(), Arc::clone(&panics)).most_decoded(settings.most_decoded)),
             kind,
             panics,
             handlers: Mutex::default(),

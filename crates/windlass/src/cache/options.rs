@@ -19,11 +19,18 @@ pub struct CacheOptions {
     pub(crate) resync: Option<Duration>,
     pub(crate) sync_timeout: Duration,
     pub(crate) on_decode_error: Option<OnDecodeError>,
+    pub(crate) most_decoded: Option<usize>,
 }
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self { namespaces: Vec::new(), resync: None, sync_timeout: Duration::from_secs(120), on_decode_error: None }
+        Self {
+            namespaces: Vec::new(),
+            resync: None,
+            sync_timeout: Duration::from_secs(120),
+            on_decode_error: None,
+            most_decoded: None,
+        }
     }
 }
 
@@ -57,6 +64,15 @@ impl CacheOptions {
     #[must_use]
     pub fn sync_timeout(mut self, timeout: Duration) -> Self {
         self.sync_timeout = timeout;
+        self
+    }
+
+    /// How many objects of each kind are kept decoded, at most. Caches keep objects as bytes, and those that are in use
+    /// decoded as well, which takes several times the memory. With a limit, the objects that were decoded first are let go
+    /// when more are in use, and decoded again when they are read. There is no limit by default.
+    #[must_use]
+    pub fn most_decoded(mut self, objects: usize) -> Self {
+        self.most_decoded = Some(objects);
         self
     }
 

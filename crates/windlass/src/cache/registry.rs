@@ -171,7 +171,12 @@ impl Registry {
             readers: RwLock::default(),
             transforms: Mutex::default(),
             namespaces: options.namespaces.into(),
-            settings: Settings { resync: options.resync, transform: None, on_decode_error: options.on_decode_error },
+            settings: Settings {
+                resync: options.resync,
+                transform: None,
+                on_decode_error: options.on_decode_error,
+                most_decoded: options.most_decoded,
+            },
             sync_timeout: options.sync_timeout,
             spawner: Spawner::default(),
             closing: CancellationToken::new(),

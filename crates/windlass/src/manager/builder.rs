@@ -161,6 +161,12 @@ impl ManagerBuilder {
         self
     }
 
+    /// How many objects of each kind caches keep decoded, at most. See [`CacheOptions::most_decoded`].
+    pub fn most_decoded(mut self, objects: usize) -> Self {
+        self.caches.most_decoded = Some(objects);
+        self
+    }
+
     /// How long to wait for the first list of a kind; two minutes by default.
     pub fn sync_timeout(mut self, timeout: Duration) -> Self {
         self.caches.sync_timeout = timeout;

@@ -18,14 +18,15 @@
 //!
 //! Objects are kept as the bytes they came in, which take a half to a third of the memory of most
 //! types. One that is read is decoded; one that changed just now, or is read again and again, stays
-//! decoded until it has not been used for a while ([`sweep`](Store::sweep)).
+//! decoded until it has not been used for a while ([`sweep`](Store::sweep)), or too many have been decoded since.
 //!
 //! Replacing the state (after a list) never empties the store: every listed object is put in its
 //! place and stamped with the epoch of the list; at the end what carries an older stamp is gone.
 
 mod deleted;
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -51,21 +52,29 @@ struct Entry {
     used: AtomicU32,
     /// The list it was last part of.
     epoch: u32,
+    /// Its place among those that were decoded.
+    place: AtomicU32,
 }
 
 impl Entry {
-    fn object(&self, kind: &Kind, period: u32) -> Shared {
+    /// The object, and whether it was used before in this period and is not kept decoded.
+    fn object(&self, kind: &Kind, period: u32) -> (Shared, bool) {
         if let Some(object) = &*self.decoded.lock() {
             self.used.store(period, Ordering::Relaxed);
-            return Shared::clone(object);
+            return (Shared::clone(object), false);
         }
         let json = self.json.as_deref().unwrap_or_default();
         let object = kind.decode(json).expect("invariant: decoded from the same bytes before");
-        if self.used.swap(period, Ordering::Relaxed) == period {
-            *self.decoded.lock() = Some(Box::new(Arc::clone(&object)));
-        }
-        object
+        (object, self.used.swap(period, Ordering::Relaxed) == period)
     }
+}
+
+/// The objects that were decoded last, if their number is limited.
+struct Recent {
+    most: usize,
+    /// With the place that each had then: one that was decoded again has another one.
+    keys: VecDeque<(u32, ObjectKey)>,
+    next: u32,
 }
 
 /// Own writes remembered, besides deletions of what the watch still shows. There are more only where the
@@ -148,7 +157,11 @@ impl Index {
 pub(crate) struct Store {
     kind: Kind,
     objects: HashMap<ObjectKey, Entry>,
+    recent: Option<Mutex<Recent>>,
     writes: HashMap<ObjectKey, Written>,
+    /// When to look at each of `writes` again, but for deletions: by version, the lowest first. An entry may have gone, or
+    /// have been replaced by a later one.
+    due: BinaryHeap<Reverse<(u64, ObjectKey)>>,
     deleted: Deleted,
     behind: HashMap<ObjectKey, u64>,
     /// How many `writes` there may be before it is looked for what to forget.
@@ -175,7 +188,9 @@ impl Store {
             kind,
             panics,
             objects: HashMap::new(),
+            recent: None,
             writes: HashMap::new(),
+            due: BinaryHeap::new(),
             deleted: Deleted::default(),
             behind: HashMap::new(),
             room: REMEMBERED,
@@ -187,6 +202,12 @@ impl Store {
             version: 0,
             period: 1,
         }
+    }
+
+    /// Keeps no more objects decoded than this.
+    pub(crate) fn most_decoded(mut self, most: Option<usize>) -> Self {
+        self.recent = most.map(|most| Mutex::new(Recent { most, keys: VecDeque::new(), next: 0 }));
+        self
     }
 
     // Reads.
@@ -211,7 +232,33 @@ impl Store {
 
     /// What the watch has said about an object, whatever was written since.
     pub(crate) fn observed(&self, key: &ObjectKey) -> Option<Shared> {
-        self.objects.get(key).map(|entry| entry.object(&self.kind, self.period))
+        let entry = self.objects.get(key)?;
+        let (object, again) = entry.object(&self.kind, self.period);
+        if again {
+            *entry.decoded.lock() = Some(Box::new(Arc::clone(&object)));
+            self.note_decoded(key, entry);
+        }
+        Some(object)
+    }
+
+    /// An object is decoded. Another one that was for long may have to make room for it.
+    fn note_decoded(&self, key: &ObjectKey, entry: &Entry) {
+        let Some(recent) = &self.recent else { return };
+        let mut recent = recent.lock();
+        recent.next = recent.next.wrapping_add(1);
+        let place = recent.next;
+        entry.place.store(place, Ordering::Relaxed);
+        recent.keys.push_back((place, key.clone()));
+        let oldest = if recent.keys.len() > recent.most { recent.keys.pop_front() } else { None };
+        drop(recent);
+        if let Some((place, key)) = oldest
+            && let Some(entry) = self.objects.get(&key)
+            && entry.json.is_some()
+            && entry.place.load(Ordering::Relaxed) == place
+        {
+            let unused = entry.decoded.lock().take();
+            drop(unused);
+        }
     }
 
     /// Whether the watch has said something about an object.
@@ -285,7 +332,7 @@ impl Store {
         let panics = Arc::clone(&self.panics);
         let mut index = Index { name: name.to_owned(), values, keys: HashMap::new(), panics };
         for (key, entry) in &self.objects {
-            index.file(key, &*entry.object(&self.kind, self.period));
+            index.file(key, &*entry.object(&self.kind, self.period).0);
         }
         self.indexes.insert(name.to_owned(), index);
     }
@@ -315,10 +362,15 @@ impl Store {
         // What just changed will be looked at soon; what was only listed need not be.
         let (decoded, used) =
             if listed && json.is_some() { (None, 0) } else { (Some(Box::new(object.clone())), self.period) };
-        let entry = Entry { json, decoded: Mutex::new(decoded), used: AtomicU32::new(used), epoch };
+        let is_decoded = decoded.is_some();
+        let entry =
+            Entry { json, decoded: Mutex::new(decoded), used: AtomicU32::new(used), epoch, place: AtomicU32::new(0) };
         let old = self.objects.insert(key.clone(), entry);
+        if is_decoded && let Some(entry) = self.objects.get(&key) {
+            self.note_decoded(&key, entry);
+        }
         self.listed += usize::from(old.as_ref().is_none_or(|old| old.epoch != epoch));
-        let Some(old) = old.map(|old| old.object(&self.kind, self.period)) else {
+        let Some((old, _)) = old.map(|old| old.object(&self.kind, self.period)) else {
             self.file(&key, &*object);
             return [Some(Change::Added { object, initial }), None];
         };
@@ -395,6 +447,7 @@ impl Store {
                 // before belongs to another history.
                 self.version = version;
                 self.writes.clear();
+                self.due.clear();
                 self.deleted.clear();
                 self.behind.clear();
             }
@@ -419,6 +472,7 @@ impl Store {
     /// The kind is gone, and all objects with it, also those that only this process knows of.
     pub(crate) fn end(&mut self) -> Vec<Told> {
         self.writes.clear();
+        self.due.clear();
         self.behind.clear();
         self.begin_replace();
         self.finish_replace("")
@@ -431,12 +485,15 @@ impl Store {
             let reached = self.version;
             self.behind.retain(|_, version| *version > reached);
         }
-        if !self.writes.is_empty() {
-            let reached = self.version;
-            self.writes.retain(|_, written| match written {
-                Written::Present { version, .. } | Written::Left { version } => *version > reached,
-                Written::Deleted { .. } => true,
-            });
+        while self.due.peek().is_some_and(|Reverse((version, _))| *version <= self.version) {
+            let Some(Reverse((_, key))) = self.due.pop() else { break };
+            let passed = |written: &Written| match written {
+                Written::Present { version, .. } | Written::Left { version } => *version <= self.version,
+                Written::Deleted { .. } => false,
+            };
+            if self.writes.get(&key).is_some_and(passed) {
+                self.writes.remove(&key);
+            }
         }
     }
 
@@ -482,7 +539,7 @@ impl Store {
             self.behind.remove(&key);
         }
         let known = self.objects.get(&key);
-        let seen = known.and_then(|entry| entry.object(&self.kind, self.period).version());
+        let seen = known.and_then(|entry| entry.object(&self.kind, self.period).0.version());
         if version <= self.version || seen.is_some_and(|seen| seen >= version) {
             return;
         }
@@ -498,6 +555,7 @@ impl Store {
         };
         let newer = self.writes.get(&key).is_some_and(|known| known.version() >= version);
         if !newer {
+            self.due.push(Reverse((version, key.clone())));
             self.writes.insert(key, written);
             self.forget_oldest();
         }
@@ -511,6 +569,10 @@ impl Store {
     /// Where there are too many own writes, lets go of the oldest. Deletions are no part of that: those that
     /// hide what the watch still shows must stay, and the others hide nothing ([`Deleted`] sees to that).
     fn forget_oldest(&mut self) {
+        if self.due.len() > 2 * (self.writes.len() + REMEMBERED) {
+            let writes = &self.writes;
+            self.due.retain(|Reverse((version, key))| writes.get(key).is_some_and(|known| known.version() == *version));
+        }
         if self.writes.len() <= self.room {
             return;
         }
@@ -568,7 +630,7 @@ impl Store {
     }
 
     fn take(&mut self, key: &ObjectKey) -> Option<Shared> {
-        let object = self.objects.remove(key)?.object(&self.kind, self.period);
+        let (object, _) = self.objects.remove(key)?.object(&self.kind, self.period);
         self.unfile(key, &*object);
         Some(object)
     }

@@ -351,6 +351,20 @@ fn what_is_not_used_is_kept_as_bytes() {
 }
 
 #[test]
+fn no_more_objects_stay_decoded_than_allowed() {
+    let mut store = Store::new(maps(), Arc::default()).most_decoded(Some(2));
+    let decoded = |store: &Store| ["a", "b", "c"].map(|name| store.objects[&key(name)].decoded.lock().is_some());
+    for (name, version) in [("a", 1), ("b", 2), ("c", 3)] {
+        store.upsert(fresh(&object(name, name, version)), false);
+    }
+    assert_eq!(decoded(&store), [false, true, true], "the first one goes");
+    store.upsert(fresh(&object("b", "b", 4)), false);
+    assert_eq!(decoded(&store), [false, true, true], "what is decoded again counts once more");
+    assert_eq!(version(&store, "a"), Some(1));
+    assert_eq!(decoded(&store), [true, true, false], "one that is read makes another one go");
+}
+
+#[test]
 fn an_object_that_looks_different_in_the_same_version_is_filed_anew() {
     let mut store = listed(&[("a", "1", 1)], 5);
     store.add_index(
