@@ -101,7 +101,10 @@ struct NodeEntry {
 
 /// What a node has, and what is used of it.
 struct NodeState {
-    node: Arc<Node>,
+    /// What the admission of pods asks about: name, labels and taints.
+    node: Node,
+    /// The version of the Node that this is about.
+    version: Option<String>,
     allocatable: Resources,
     used: Resources,
     pods: i64,

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus, NodeSystemInfo, Pod,
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus, NodeSystemInfo, Pod,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -152,9 +152,10 @@ fn annotated(node: &Node, annotation: &str) -> bool {
 }
 
 impl NodeState {
-    fn new(node: &Arc<Node>) -> Self {
+    fn new(node: &Node) -> Self {
         let mut state = Self {
-            node: Arc::clone(node),
+            node: Node::default(),
+            version: None,
             allocatable: BTreeMap::new(),
             used: BTreeMap::new(),
             pods: 0,
@@ -164,9 +165,22 @@ impl NodeState {
         state
     }
 
-    fn update(&mut self, node: &Arc<Node>) {
+    fn update(&mut self, node: &Node) {
+        if self.version.is_some() && self.version == node.metadata.resource_version {
+            return;
+        }
+        self.version.clone_from(&node.metadata.resource_version);
         self.allocatable = amounts(Some(&allocatable(node)));
-        self.node = Arc::clone(node);
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
+        self.node = Node {
+            metadata: ObjectMeta {
+                name: node.metadata.name.clone(),
+                labels: node.metadata.labels.clone(),
+                ..ObjectMeta::default()
+            },
+            spec: Some(NodeSpec { taints, ..NodeSpec::default() }),
+            status: None,
+        };
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use tokio::time::Instant;
 use windlass::{Context, ObjectKey, Outcome, Reconcile};
 
@@ -23,6 +23,9 @@ use crate::pod::{self, Action, Notice, Now, Observation, PodLife};
 use crate::runtime::{ContainerRef, Operation, PodSandbox, Runtime, RuntimeError};
 use crate::volumes::{Found, Mounted, container_references, environment, references, volumes};
 
+/// How long a pod that is being deleted may take to be gone before its status says that the node has seen the deletion.
+const ACKNOWLEDGED_AFTER: Duration = Duration::from_secs(1);
+
 /// A pod that the agent runs.
 pub(super) struct Held {
     life: PodLife,
@@ -32,6 +35,8 @@ pub(super) struct Held {
     requested: Option<Box<[(String, i64)]>>,
     /// The version of the pod that has the status that was written last.
     written: u64,
+    /// When it is told that the node has seen the deletion, if nothing else is to be told before.
+    acknowledge: Option<Instant>,
     /// Volumes that cannot be mounted are tried again later.
     mounts: Backoff,
     retry_mount: Option<Instant>,
@@ -153,6 +158,7 @@ impl<R: Runtime> Shared<R> {
             ip: node.address_for(pod, spec),
             requested: Some(requested.into_iter().collect()),
             written: 0,
+            acknowledge: None,
             mounts: Backoff::default(),
             retry_mount: None,
             volumes: None,
@@ -199,12 +205,7 @@ impl<R: Runtime> Shared<R> {
     }
 
     /// Writes what has changed of a pod's status, and returns the pod's version.
-    async fn write_status(
-        &self,
-        pod: &Pod,
-        node: &NodeEntry,
-        new: &k8s_openapi::api::core::v1::PodStatus,
-    ) -> Result<u64, kube::Error> {
+    async fn write_status(&self, pod: &Pod, node: &NodeEntry, new: &PodStatus) -> Result<u64, kube::Error> {
         let old = pod.status.clone().unwrap_or_default();
         let Some(patch) = status_patch(sandbox_uid(pod), &old, new) else { return Ok(0) };
         let Some(path) = pod_path(pod) else { return Ok(0) };
@@ -263,14 +264,16 @@ impl<R: Runtime> Shared<R> {
                 runtime: scheme.split_once("://").map_or("", |(scheme, _)| scheme),
             };
             let new = status(pod, spec, &held.life, place, now);
-            held.written = self.write_status(pod, &held.node, &new).await?.max(held.written);
+            if !held.postpones(pod, &new, now.instant) {
+                held.written = self.write_status(pod, &held.node, &new).await?.max(held.written);
+            }
         }
         if is_deleted {
             self.delete(pod, &held.node).await?;
             self.pods.lock().remove(key);
             return Ok(Outcome::Done);
         }
-        let wake = [held.life.wake(), held.retry_mount].into_iter().flatten().min();
+        let wake = [held.life.wake(), held.retry_mount, held.acknowledge].into_iter().flatten().min();
         Ok(match wake {
             Some(at) => Outcome::RequeueAfter(at.saturating_duration_since(now.instant).max(Duration::from_millis(1))),
             None => Outcome::Done,
@@ -450,6 +453,17 @@ impl<R: Runtime> Shared<R> {
     }
 }
 
+/// Whether two statuses differ in the generation that they are about, and in nothing else.
+fn is_acknowledgement(old: &PodStatus, new: &PodStatus) -> bool {
+    let without_generation = |status: &PodStatus| {
+        let mut status = PodStatus { observed_generation: None, ..status.clone() };
+        status.conditions.iter_mut().flatten().for_each(|condition| condition.observed_generation = None);
+        status
+    };
+    old.observed_generation != new.observed_generation
+        && status_patch("", &without_generation(old), &without_generation(new)).is_none()
+}
+
 fn sandbox_uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
@@ -461,6 +475,22 @@ fn pod_path(pod: &Pod) -> Option<String> {
 impl Held {
     fn sandbox(&self, pod: &Arc<Pod>) -> PodSandbox {
         PodSandbox { node: Arc::clone(&self.node.name), pod: Arc::clone(pod), ip: self.ip }
+    }
+
+    /// Whether nothing has to be told about a pod yet: it is being deleted, and all there is to tell is that the node has
+    /// seen that. Most pods are gone a moment later.
+    fn postpones(&mut self, pod: &Pod, new: &PodStatus, now: Instant) -> bool {
+        let is_acknowledgement =
+            self.life.end == Some(End::Deleted) && pod.status.as_ref().is_some_and(|old| is_acknowledgement(old, new));
+        if !is_acknowledgement {
+            self.acknowledge = None;
+            return false;
+        }
+        let at = *self.acknowledge.get_or_insert(now + ACKNOWLEDGED_AFTER);
+        if at <= now {
+            self.acknowledge = None;
+        }
+        at > now
     }
 
     /// A container that is to be started.

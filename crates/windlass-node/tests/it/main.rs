@@ -301,6 +301,10 @@ async fn a_deleted_pod_has_its_grace_period() {
     world.until::<Pod>("slow", is_ready).await;
     let began = tokio::time::Instant::now();
     world.pods().delete("slow", &DeleteParams::default()).await.expect("deleted");
+    // A pod that takes its time is told that its node has seen the deletion.
+    let seen = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.observed_generation == Some(2));
+    world.until::<Pod>("slow", seen).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     world.gone("slow").await;
     assert!(
         began.elapsed() >= Duration::from_secs(20) && began.elapsed() < Duration::from_secs(21),
@@ -486,6 +490,17 @@ async fn a_thousand_pods_cost_one_write_each() {
         .filter_map(|pod| pod.status.and_then(|status| status.pod_ip))
         .collect();
     assert_eq!(ips.len(), PODS as usize, "each has its own address");
+    let before = *revision.borrow();
+    pods.delete_collection(&DeleteParams::default(), &ListParams::default()).await.expect("deleted");
+    let all_gone = async {
+        while !lister.keys().is_empty() {
+            changed.notified().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all_gone).await.expect("in time");
+    let writes = *revision.borrow() - before;
+    // One marks a pod as deleted, the other is its end.
+    assert!(others.contains(&writes), "{writes} writes to delete");
     drop(subscription);
     cached.caches().stop().await;
     world.stop().await;
