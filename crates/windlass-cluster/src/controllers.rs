@@ -70,6 +70,9 @@ pub(crate) use policy_status::Check;
 
 /// The name under which the controllers own what they write, as upstream's do.
 const FIELD_MANAGER: &str = "kube-controller-manager";
+/// How many objects of a kind caches keep decoded: a decoded pod takes ten times the memory of its bytes, and thousands
+/// may change within seconds.
+const MOST_DECODED: usize = 8192;
 /// How long controllers may take to finish what they are doing when the cluster stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -431,6 +434,7 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
         // As upstream's: older clients show who reported an event only if it is of this form.
         .events(EventApi::CoreV1)
         .graceful_shutdown(GRACE)
+        .most_decoded(MOST_DECODED)
         .check_permissions(false)
         .build()?;
     let mut inventory = Inventory::new(identities.controller_manager());

@@ -37,11 +37,14 @@ pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
                     deployment.spec.as_ref().map(|spec| &spec.selector)
                 })
             })
-            // A rollout that recreates waits for the last old pod, and only a pod's end tells.
+            // A rollout that recreates waits for the last old pod, and only a pod's end tells. For others the status of
+            // their ReplicaSets says enough.
             .watches(|pod: &Pod, ctx| {
                 let controller = owner::controller(pod).filter(|controller| controller.kind == "ReplicaSet")?;
                 let set = ctx.lister::<ReplicaSet>().get(&ObjectKey::of(pod).sibling(&controller.name))?;
-                Some(ObjectKey::of(pod).sibling(&owner::controller(&*set)?.name))
+                let key = ObjectKey::of(pod).sibling(&owner::controller(&*set)?.name);
+                let deployment = ctx.lister::<Deployment>().get(&key)?;
+                (strategy(&deployment) == "Recreate").then_some(key)
             })
             .concurrency(5)
             .complete(Deployments),

@@ -92,8 +92,9 @@ struct Shared {
 
 impl Shared {
     fn change(&self, watched: &Watched, change: &Change<Metadata>) {
-        let (kind, watch) = (kind_of(&watched.served), watched.number);
+        let watch = watched.number;
         let mut graph = self.graph.lock();
+        let kind = graph.kind(watch, || kind_of(&watched.served));
         let effects = match change {
             Change::Added { object, .. } => graph.observe(&kind, watch, object, None),
             Change::Updated { old, new } if old.uid() == new.uid() => graph.observe(&kind, watch, new, Some(old)),

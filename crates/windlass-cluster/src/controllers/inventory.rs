@@ -23,6 +23,8 @@ use super::metadata::Metadata;
 
 /// How long a new kind may take to be listed before it is no longer waited for.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many objects of a kind stay decoded: handlers look at what changes once.
+const MOST_DECODED: usize = 64;
 /// When discovery is tried again after it failed.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -178,8 +180,10 @@ impl Inventory {
     }
 
     fn monitor(&self, watched: Watched) -> Monitor {
-        let options = CacheOptions::default().sync_timeout(SYNC_TIMEOUT);
+        let options = CacheOptions::default().sync_timeout(SYNC_TIMEOUT).most_decoded(MOST_DECODED);
         let caches = Caches::new(self.client.clone(), options);
+        // What is kept are the bytes of the fields that `Metadata` has, and not all that the server sends.
+        caches.transform::<Metadata>(&watched.served.resource, |_| {});
         let lister = caches.lister_in::<Metadata>(&watched.served.resource, &Scope::default());
         for handler in &self.on_change {
             let (handler, watched) = (Arc::clone(handler), watched.clone());

@@ -2,18 +2,21 @@
 //! them go when nothing is.
 //!
 //! Pods go first, everything else after the last pod. What stays behind (finalizers, graceful
-//! termination) is not polled for: the [`Inventory`] tells when something in a terminating namespace
-//! goes or changes its finalizers. Mirrors upstream's `pkg/controller/namespace`.
+//! termination) is not polled for: the [`Inventory`] tells when the last object of a kind in a terminating
+//! namespace goes, or one changes its finalizers. Mirrors upstream's `pkg/controller/namespace`.
 
 mod conditions;
 mod content;
+mod population;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec};
 use kube::api::{PostParams, Request};
 use kube::core::Status;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use windlass::cache::Lister;
 use windlass::client::ClientError;
@@ -23,10 +26,11 @@ use windlass::manager::ManagerError;
 use windlass::queue::{Completion, Priority, Queue, QueueConfig};
 use windlass::{CachedClient, Manager, ObjectKey, ReconcileError};
 
-use super::inventory::Inventory;
+use super::inventory::{Inventory, WatchNumber};
 use super::metadata::Metadata;
 use super::work::work;
 use conditions::Conditions;
+use population::Population;
 
 const FINALIZER: &str = "kubernetes";
 /// Namespaces worked on at the same time.
@@ -49,8 +53,14 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
     let queue = Queue::new(QueueConfig::default().max_delay(MAX_DELAY));
     let namespaces = manager.lister::<Namespace>();
     let (woken, known) = (queue.clone(), namespaces.clone());
-    inventory.on_change(move |_, change| {
-        let Some(namespace) = concerned(change) else { return };
+    let population = Arc::new(Mutex::new(Population::default()));
+    let counted = Arc::clone(&population);
+    inventory.on_gone(move |watched, _| counted.lock().forget(watched.number));
+    inventory.on_change(move |watched, change| {
+        let Some(namespace) = change.object().metadata.namespace.as_deref() else { return };
+        if !is_relevant(change, namespace, watched.number, &population) {
+            return;
+        }
         let key = ObjectKey::cluster(namespace);
         if known.get(&key).is_some_and(|namespace| is_deleting(&namespace)) {
             woken.add(key, Priority::NORMAL);
@@ -63,15 +73,18 @@ pub(super) fn add(manager: &mut Manager, inventory: &mut Inventory) -> Result<()
     manager.add_task("namespace-controller", |shutdown| run(client, namespaces, queue, panics, shutdown))
 }
 
-/// The namespace whose deletion a change may have brought forward.
-fn concerned(change: &Change<Metadata>) -> Option<&str> {
-    let relevant = match change {
-        Change::Added { initial, .. } => !initial,
+/// Whether a change may bring the deletion of its namespace forward. Of a thousand pods that go, only the last one
+/// does: the namespace is not looked through for each of them.
+fn is_relevant(change: &Change<Metadata>, namespace: &str, watch: WatchNumber, population: &Mutex<Population>) -> bool {
+    match change {
+        Change::Added { initial, .. } => {
+            population.lock().add(namespace, watch);
+            !initial
+        }
         Change::Updated { old, new } => old.finalizers() != new.finalizers(),
         Change::Resync { .. } => false,
-        Change::Deleted { .. } => true,
-    };
-    if relevant { change.object().metadata.namespace.as_deref() } else { None }
+        Change::Deleted { .. } => population.lock().remove(namespace, watch) == 0,
+    }
 }
 
 fn is_deleting(namespace: &Namespace) -> bool {

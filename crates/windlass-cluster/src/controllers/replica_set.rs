@@ -4,15 +4,19 @@
 //! controller's own writes at once, so that it never counts a pod twice or not at all.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetSpec, ReplicaSetStatus};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::Selector;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 use windlass::cache::Lister;
 use windlass::client::ClientError;
 use windlass::manager::ManagerError;
@@ -24,6 +28,8 @@ use super::{claim, pods};
 /// Pods created or deleted in one go.
 const BURST: usize = 500;
 const FAILURE: &str = "ReplicaFailure";
+/// How often a set is looked at while its namespace is being deleted.
+const ENDING_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
     add_as::<ReplicaSet>(manager, "replicaset-controller")
@@ -35,8 +41,10 @@ pub(super) fn add_as<O: Replicated>(manager: &mut Manager, name: &str) -> Result
         Controller::<O>::new(name)
             .owns::<Pod>()
             .watches(|pod: &Pod, ctx| claim::adopters_by(pod, &ctx.lister(), O::selector))
+            // Namespaces are read from the cache.
+            .watches(|_: &Namespace, _| None)
             .concurrency(5)
-            .complete(Replicas::<O>(PhantomData)),
+            .complete(Replicas::<O> { ending: Mutex::default(), kind: PhantomData }),
     )
 }
 
@@ -78,10 +86,32 @@ impl Replicated for ReplicaSet {
     }
 }
 
-struct Replicas<O>(PhantomData<fn(O)>);
+struct Replicas<O> {
+    /// When a set in a namespace that is being deleted was last looked at.
+    ending: Mutex<HashMap<ObjectKey, Instant>>,
+    kind: PhantomData<fn(O)>,
+}
+
+impl<O> Replicas<O> {
+    /// How long to leave a set alone whose namespace is being deleted, if it was looked at a moment ago: all of its pods
+    /// go one by one, and nobody needs a status for each of them.
+    fn pause(&self, key: ObjectKey) -> Option<Duration> {
+        let (now, mut ending) = (Instant::now(), self.ending.lock());
+        let next = ending.get(&key).map(|last| *last + ENDING_INTERVAL).filter(|next| *next > now);
+        if next.is_none() {
+            ending.insert(key, now);
+        }
+        next.map(|next| next - now)
+    }
+}
 
 impl<O: Replicated> Reconcile<O> for Replicas<O> {
     async fn reconcile(&self, set: Arc<O>, ctx: Context) -> windlass::Result {
+        if is_ending(&ctx, &*set)
+            && let Some(pause) = self.pause(ObjectKey::of(&*set))
+        {
+            return Ok(Outcome::RequeueAfter(pause));
+        }
         let Some(spec) = set.replica_spec() else { return Ok(Outcome::Done) };
         let Some(selector) = set.selector() else { return Ok(Outcome::Done) };
         let lister = ctx.client().lister::<Pod>();
@@ -116,6 +146,11 @@ impl<O: Replicated> Reconcile<O> for Replicas<O> {
             None => Outcome::Done,
         })
     }
+
+    async fn gone(&self, key: ObjectKey, _: Context) -> windlass::Result {
+        self.ending.lock().remove(&key);
+        Ok(Outcome::Done)
+    }
 }
 
 /// Creates or deletes pods until there are as many as asked for.
@@ -128,6 +163,9 @@ async fn manage<O: Replicated>(
 ) -> Result<(), ClientError> {
     let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
     if active.len() < wanted {
+        if is_ending(ctx, set) {
+            return Ok(());
+        }
         let template = spec.template.clone().unwrap_or_default();
         let pod = pods::from_template(&template, set);
         let missing = (wanted - active.len()).min(BURST);
@@ -148,6 +186,13 @@ async fn manage<O: Replicated>(
     let keys: Vec<ObjectKey> = victims.iter().map(|pod| ObjectKey::of(&**pod)).collect();
     let deleted = join_all(keys.iter().map(|key| pods::delete(ctx, set, key))).await;
     deleted.into_iter().collect()
+}
+
+/// Whether the namespace of an object is known to be deleted: the server refuses every new object in it.
+fn is_ending<O: Object>(ctx: &Context, object: &O) -> bool {
+    let namespace = ObjectKey::cluster(object.meta().namespace.as_deref().unwrap_or_default());
+    let namespace = ctx.client().lister::<Namespace>().get(&namespace);
+    namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
 }
 
 /// The pods of all of a kind with the same controller.

@@ -27,6 +27,9 @@ const ABSENT: usize = 500;
 /// Deleted objects remembered for dependents that are observed after their owner's deletion.
 const DEPARTED: usize = 4096;
 
+/// How many namespaces there are before empty ones are looked for.
+const NAMESPACES: usize = 1024;
+
 /// The uid of an object.
 pub(super) type Uid = Arc<str>;
 
@@ -137,6 +140,12 @@ pub(super) struct Effects {
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     nodes: HashMap<Uid, Node>,
+    /// The kind that each watch is about: its objects share one copy.
+    kinds: HashMap<WatchNumber, Kind>,
+    /// The namespaces of objects, for the same reason.
+    namespaces: HashSet<Arc<str>>,
+    /// With how many of them it is worth looking for those that have no objects any more.
+    most_namespaces: usize,
     absent: Recent<Identity, ABSENT>,
     departed: Recent<Uid, DEPARTED>,
 }
@@ -144,6 +153,25 @@ pub(super) struct Graph {
 impl Graph {
     pub(super) fn node(&self, uid: &str) -> Option<&Node> {
         self.nodes.get(uid)
+    }
+
+    /// The kind that a watch is about.
+    pub(super) fn kind(&mut self, watch: WatchNumber, make: impl FnOnce() -> Kind) -> Kind {
+        self.kinds.entry(watch).or_insert_with(make).clone()
+    }
+
+    /// The copy of a namespace's name that its objects share.
+    fn namespace(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.namespaces.get(name) {
+            return Arc::clone(known);
+        }
+        if self.namespaces.len() >= self.most_namespaces {
+            self.namespaces.retain(|name| Arc::strong_count(name) > 1);
+            self.most_namespaces = NAMESPACES.max(2 * self.namespaces.len());
+        }
+        let name: Arc<str> = name.into();
+        self.namespaces.insert(Arc::clone(&name));
+        name
     }
 
     /// What depends on an object.
@@ -176,7 +204,8 @@ impl Graph {
         old: Option<&Metadata>,
     ) -> Effects {
         let mut effects = Effects::default();
-        let identity = Identity::of_object(kind, object);
+        let mut identity = Identity::of_object(kind, object);
+        identity.namespace = self.namespace(&identity.namespace);
         let owners = object.metadata.owner_references.clone().unwrap_or_default();
         let uid = Arc::clone(&identity.uid);
         match self.nodes.get_mut(&uid) {
@@ -253,6 +282,7 @@ impl Graph {
     /// is known about them: those with dependents have to be looked for.
     pub(super) fn forget(&mut self, watch: WatchNumber, ending: Ending) -> Effects {
         let mut effects = Effects::default();
+        self.kinds.remove(&watch);
         let left = self.nodes.values().filter(|node| !node.is_virtual && node.watch == watch);
         let left: Vec<Uid> = left.map(|node| Arc::clone(&node.identity.uid)).collect();
         for uid in left {

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DeleteParams, ListParams, Request};
 use kube::core::ObjectList;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use windlass::CachedClient;
 
@@ -121,16 +122,23 @@ impl Sweeper<'_> {
     async fn try_empty(&self, served: &Served) -> Result<Result<Left, (Left, String)>, kube::Error> {
         // Most kinds have nothing in most namespaces. What is created from here on is refused, since
         // the namespace is being deleted.
-        if !served.supports(&["list"]) || self.list(served).await?.is_empty() {
+        if !served.supports(&["list"]) {
+            return Ok(Ok(Left::default()));
+        }
+        let mut objects = self.list(served).await?;
+        if objects.is_empty() {
             return Ok(Ok(Left::default()));
         }
         let estimate = if is_pods(&served.resource) { self.grace().await? } else { 0 };
-        if served.supports(&["deletecollection"]) {
-            self.delete_collection(served).await?;
-        } else {
-            self.delete_each(served).await?;
+        // Nothing comes of deleting once more what an earlier sweep has deleted.
+        if !objects.iter().all(is_marked) {
+            if served.supports(&["deletecollection"]) {
+                self.delete_collection(served).await?;
+            } else {
+                self.delete_each(served).await?;
+            }
+            objects = self.list(served).await?;
         }
-        let objects = self.list(served).await?;
         if objects.is_empty() {
             return Ok(Ok(Left::default()));
         }
@@ -179,18 +187,47 @@ impl Sweeper<'_> {
 
     /// How many seconds the pods may take to stop; 0 once they have had that time.
     async fn grace(&self) -> Result<u64, kube::Error> {
-        let pods = kube::Api::<Pod>::namespaced(self.client.kube().clone(), self.name());
-        let running = |pod: &&Pod| {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            !matches!(phase, Some("Succeeded" | "Failed"))
-        };
-        let grace = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-        let pods = pods.list(&ListParams::default()).await?;
-        let longest = pods.items.iter().filter(running).filter_map(grace).max().unwrap_or(0);
+        let request = Request::new(<Pod as kube::Resource>::url_path(&(), Some(self.name())));
+        let request = request.list(&ListParams::default()).map_err(kube::Error::BuildRequest)?;
+        let pods: Stops = self.client.kube().request(request).await?;
+        let running = |pod: &&Stop| !matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let longest = pods.items.iter().filter(running).filter_map(|pod| pod.spec.grace).max().unwrap_or(0);
         let since = self.namespace.metadata.deletion_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let elapsed = Timestamp::now().duration_since(since).as_secs();
         Ok(if elapsed >= longest { 0 } else { longest.unsigned_abs() })
     }
+}
+
+/// Whether an object is being deleted, and neither waits for its dependents nor is about to orphan them: the policy of a
+/// sweep would have changed that.
+fn is_marked(object: &Metadata) -> bool {
+    let decided = |finalizer: &String| matches!(&**finalizer, "foregroundDeletion" | "orphan");
+    object.is_deleting() && !object.finalizers().iter().any(decided)
+}
+
+/// Pods, as far as it matters for how long they may take to stop.
+#[derive(Deserialize)]
+struct Stops {
+    items: Vec<Stop>,
+}
+
+#[derive(Deserialize)]
+struct Stop {
+    #[serde(default)]
+    spec: StopSpec,
+    #[serde(default)]
+    status: StopStatus,
+}
+
+#[derive(Deserialize, Default)]
+struct StopSpec {
+    #[serde(rename = "terminationGracePeriodSeconds")]
+    grace: Option<i64>,
+}
+
+#[derive(Deserialize, Default)]
+struct StopStatus {
+    phase: Option<String>,
 }
 
 fn message(error: &kube::Error) -> String {
