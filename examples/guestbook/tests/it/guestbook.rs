@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Tests of Guestbook objects, with the webhooks.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use windlass::conditions;
+use windlass::owner;
+use windlass_testing::{Env, Fault, Requests};
+
+use guestbook_api::v1::{Guestbook, GuestbookSpec, ServiceType};
+
+fn is_ready(guestbook: &Guestbook) -> bool {
+    let (status, generation) = (guestbook.status.as_ref(), guestbook.metadata.generation.unwrap_or(0));
+    status.is_some_and(|status| {
+        conditions::is_true(&status.conditions, "Ready")
+            && conditions::is_current(&status.conditions, "Ready", generation)
+    })
+}
+
+fn replicas(deployment: &Deployment) -> Option<i32> {
+    deployment.spec.as_ref()?.replicas
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn a_guestbook_has_its_parts(env: Env) {
+    let _nodes = env.make_pods_ready("default");
+    let guestbook = env.create(Guestbook::new("visitors", GuestbookSpec::default())).await;
+    let ready = env.wait_until::<Guestbook>("visitors", is_ready).await;
+    let status = ready.status.as_ref().expect("a status");
+    assert_eq!((status.available_frontends, status.available_followers), (3, 2));
+    env.wait_for_event(&guestbook, "Available").await;
+    for (part, wanted, port) in [("frontend", 3, 80), ("redis-leader", 1, 6379), ("redis-follower", 2, 6379)] {
+        let deployment = env.get::<Deployment>(format!("visitors-{part}").as_str()).await;
+        let service = env.get::<Service>(format!("visitors-{part}").as_str()).await;
+        assert!(owner::is_controlled_by(&deployment, &guestbook) && owner::is_controlled_by(&service, &guestbook));
+        assert_eq!(replicas(&deployment), Some(wanted), "{part}");
+        let spec = service.spec.expect("a spec");
+        assert_eq!(spec.ports.and_then(|ports| ports.first().map(|port| port.port)), Some(port), "{part}");
+    }
+
+    env.delete::<Guestbook>(&guestbook).await;
+    for part in ["frontend", "redis-leader", "redis-follower"] {
+        env.wait_gone::<Deployment>(format!("visitors-{part}").as_str()).await;
+        env.wait_gone::<Service>(format!("visitors-{part}").as_str()).await;
+    }
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn edits_change_add_and_remove_parts(env: Env) {
+    let _nodes = env.make_pods_ready("default");
+    env.create(Guestbook::new("visitors", GuestbookSpec::default())).await;
+    env.wait_until::<Guestbook>("visitors", is_ready).await;
+    env.modify::<Guestbook>("visitors", |it| (it.spec.frontends, it.spec.followers) = (Some(1), Some(0))).await;
+    env.wait_gone::<Deployment>("visitors-redis-follower").await;
+    env.wait_gone::<Service>("visitors-redis-follower").await;
+    env.wait_until::<Deployment>("visitors-frontend", |it| replicas(it) == Some(1)).await;
+    env.modify::<Guestbook>("visitors", |it| it.spec.followers = Some(1)).await;
+    env.wait_until::<Deployment>("visitors-redis-follower", |it| replicas(it) == Some(1)).await;
+    env.wait_until::<Guestbook>("visitors", is_ready).await;
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn the_webhook_writes_defaults(env: Env) {
+    let guestbook = env.create(Guestbook::new("visitors", GuestbookSpec::default())).await;
+    let expected = GuestbookSpec {
+        frontends: Some(3),
+        followers: Some(2),
+        service_type: Some(ServiceType::ClusterIP),
+        deletion_protection: false,
+    };
+    assert_eq!(guestbook.spec, expected);
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn the_webhook_refuses_bad_creates_updates_and_deletes(env: Env) {
+    let client = env.client();
+    let mut long = Guestbook::new(&"a".repeat(49), GuestbookSpec::default());
+    long.metadata.namespace = Some("default".into());
+    let refused = client.create(&long).await.expect_err("the name is too long");
+    assert!(refused.is_invalid() && refused.to_string().contains("no more than 48 characters"), "{refused}");
+
+    let spec = GuestbookSpec { service_type: Some(ServiceType::LoadBalancer), ..GuestbookSpec::default() };
+    let mut public = env.create(Guestbook::new("public", spec)).await;
+    public.spec.service_type = Some(ServiceType::ClusterIP);
+    let refused = client.update(&public).await.expect_err("the address would be lost");
+    assert!(refused.is_invalid() && refused.to_string().contains("spec.serviceType"), "{refused}");
+
+    env.modify::<Guestbook>("public", |it| it.spec.deletion_protection = true).await;
+    let key = windlass::ObjectKey::of(&public);
+    let refused = client.delete::<Guestbook>(&key).await.expect_err("it is protected");
+    assert!(refused.is_forbidden() && refused.to_string().contains("is protected"), "{refused}");
+    env.modify::<Guestbook>("public", |it| it.spec.deletion_protection = false).await;
+    env.delete::<Guestbook>("public").await;
+    env.wait_gone::<Guestbook>("public").await;
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn other_writers_of_parts_are_corrected(env: Env) {
+    env.create(Guestbook::new("visitors", GuestbookSpec::default())).await;
+    env.wait_until::<Deployment>("visitors-frontend", |_| true).await;
+    env.modify::<Deployment>("visitors-frontend", |it| it.spec.get_or_insert_default().replicas = Some(9)).await;
+    env.wait_until::<Deployment>("visitors-frontend", |it| replicas(it) == Some(3)).await;
+    env.wait_until::<Service>("visitors-redis-leader", |_| true).await;
+    env.delete::<Service>("visitors-redis-leader").await;
+    env.wait_until::<Service>("visitors-redis-leader", |_| true).await;
+}
+
+#[windlass_testing::test]
+async fn a_crash_between_two_parts_is_made_good(env: Env) {
+    let operator = crate::start(&env).await;
+    let _nodes = env.make_pods_ready("default");
+    // The leader comes first; nothing after it gets through.
+    let fault = env.fail(Requests::writes_of::<Deployment>()).after(1).with(Fault::timeout());
+    env.create(Guestbook::new("visitors", GuestbookSpec::default())).await;
+    fault.hit(1).await;
+    operator.kill().await;
+    drop(fault);
+    env.run_ready(crate::operator(&env, env.manager())).await;
+    env.wait_until::<Guestbook>("visitors", is_ready).await;
+}
+
+#[windlass_testing::test(setup = crate::start)]
+async fn failing_requests_are_tried_again(env: Env) {
+    let _nodes = env.make_pods_ready("default");
+    let failing = env.fail(Requests::writes_of::<Service>()).times(2).with(Fault::status(503));
+    let conflicts = env.fail(Requests::writes_of::<Guestbook>()).times(2).with(Fault::conflict());
+    env.create(Guestbook::new("visitors", GuestbookSpec::default())).await;
+    env.wait_until::<Guestbook>("visitors", is_ready).await;
+    assert_eq!((failing.hits(), conflicts.hits()), (2, 2));
+}
