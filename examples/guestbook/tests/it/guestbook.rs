@@ -5,7 +5,9 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use windlass::conditions;
+use windlass::kube::api::Patch;
 use windlass::owner;
+use windlass::serde_json::json;
 use windlass_testing::{Env, Fault, Requests};
 
 use guestbook_api::v1::{Guestbook, GuestbookSpec, ServiceType};
@@ -81,13 +83,12 @@ async fn the_webhook_refuses_bad_creates_updates_and_deletes(env: Env) {
     assert!(refused.is_invalid() && refused.to_string().contains("no more than 48 characters"), "{refused}");
 
     let spec = GuestbookSpec { service_type: Some(ServiceType::LoadBalancer), ..GuestbookSpec::default() };
-    let mut public = env.create(Guestbook::new("public", spec)).await;
-    public.spec.service_type = Some(ServiceType::ClusterIP);
-    let refused = client.update(&public).await.expect_err("the address would be lost");
+    let key = windlass::ObjectKey::of(&env.create(Guestbook::new("public", spec)).await);
+    let hidden = Patch::Merge(json!({ "spec": { "serviceType": "ClusterIP" } }));
+    let refused = client.patch::<Guestbook>(&key, &hidden).await.expect_err("the address would be lost");
     assert!(refused.is_invalid() && refused.to_string().contains("spec.serviceType"), "{refused}");
 
     env.modify::<Guestbook>("public", |it| it.spec.deletion_protection = true).await;
-    let key = windlass::ObjectKey::of(&public);
     let refused = client.delete::<Guestbook>(&key).await.expect_err("it is protected");
     assert!(refused.is_forbidden() && refused.to_string().contains("is protected"), "{refused}");
     env.modify::<Guestbook>("public", |it| it.spec.deletion_protection = false).await;
