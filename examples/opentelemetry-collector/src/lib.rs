@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The opentelemetry-collector operator.
+
+pub mod config;
+pub mod controller;
+
+use windlass::Manager;
+use windlass::manager::{ManagerBuilder, ManagerError};
+
+/// A manager with everything that the operator does.
+pub fn operator(builder: ManagerBuilder) -> Result<Manager, ManagerError> {
+    let mut manager = builder.build()?;
+    controller::add_to(&mut manager)?;
+    Ok(manager)
+}
