@@ -76,12 +76,15 @@ class Cluster:
         return http.client.HTTPSConnection(self.address, context=self.context, timeout=self.timeout)
 
     def request(self, method, path, body=None, missing=False):
-        if not hasattr(self.local, "connection"):
+        # The server closes connections that were not used for a while, as during a long wait.
+        idle = time.monotonic() - getattr(self.local, "used", 0)
+        if not hasattr(self.local, "connection") or idle > 30:
             self.local.connection = self.connect()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         self.local.connection.request(method, path, json.dumps(body) if body else None, headers)
         response = self.local.connection.getresponse()
         content = response.read()
+        self.local.used = time.monotonic()
         if missing and response.status == 404:
             return None
         if response.status not in (200, 201, 202):
