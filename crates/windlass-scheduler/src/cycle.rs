@@ -273,6 +273,9 @@ impl<'a> Cycle<'a> {
         if self.exclusive_conflicts > 0 {
             return resolvable(Reason::ExclusiveClaim);
         }
+        if self.cluster.volumes.are_too_many(pod, &spec.name, &node.pods) {
+            return resolvable(Reason::TooManyVolumes);
+        }
         if !self.wanted.is_empty() {
             if let Err(reasons) = self.cluster.volumes.find(&self.wanted, spec) {
                 return Some(Rejection { reasons, unresolvable: true });

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::ObjectMeta;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -256,6 +256,7 @@ struct Informers {
     claims: Informer<PersistentVolumeClaim>,
     volumes: Informer<PersistentVolume>,
     classes: Informer<StorageClass>,
+    csi_nodes: Informer<CSINode>,
     budgets: Informer<PodDisruptionBudget>,
     services: Informer<Service>,
     replica_sets: Informer<ReplicaSet>,
@@ -341,6 +342,18 @@ impl Known for StorageClass {
     }
 }
 
+impl Known for CSINode {
+    fn set(state: &mut State, node: &Self) {
+        state.cluster.volumes.set_limits(node);
+        state.volumes_changed();
+    }
+
+    fn remove(state: &mut State, node: &Self) {
+        state.cluster.volumes.remove_limits(name(&node.metadata));
+        state.volumes_changed();
+    }
+}
+
 impl Known for PodDisruptionBudget {
     fn set(state: &mut State, budget: &Self) {
         state.cluster.set_budget(budget);
@@ -393,6 +406,7 @@ impl Informers {
             claims: factory.informer(),
             volumes: factory.informer(),
             classes: factory.informer(),
+            csi_nodes: factory.informer(),
             budgets: factory.informer(),
             services: factory.informer(),
             replica_sets: factory.informer(),
@@ -431,6 +445,7 @@ impl Informers {
             follow!(self.claims, |shared| shared.claims.send_replace(())),
             follow!(self.volumes, |_| {}),
             follow!(self.classes, |_| {}),
+            follow!(self.csi_nodes, |_| {}),
             follow!(self.budgets, |_| {}),
             follow!(self.services, |_| {}),
             follow!(self.replica_sets, |_| {}),
@@ -447,6 +462,7 @@ impl Informers {
         each(state, &self.namespaces.lister());
         each(state, &self.nodes.lister());
         each(state, &self.classes.lister());
+        each(state, &self.csi_nodes.lister());
         each(state, &self.volumes.lister());
         each(state, &self.claims.lister());
         each(state, &self.budgets.lister());

@@ -18,6 +18,7 @@ pub(crate) enum Reason {
     EphemeralStorage,
     DiskConflict,
     ExclusiveClaim,
+    TooManyVolumes,
     VolumeNodeAffinity,
     NoVolumeToBind,
     VolumeMissing,
@@ -37,7 +38,7 @@ pub(crate) enum Reason {
 const SCALARS: u32 = 24;
 
 impl Reason {
-    const PLAIN: [(Self, &str); 23] = [
+    const PLAIN: [(Self, &str); 24] = [
         (Self::Unschedulable, "node(s) were unschedulable"),
         (Self::NodeName, "node(s) didn't match the requested node name"),
         (Self::Taint, "node(s) had untolerated taint(s)"),
@@ -52,6 +53,7 @@ impl Reason {
             Self::ExclusiveClaim,
             "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
         ),
+        (Self::TooManyVolumes, "node(s) exceed max volume count"),
         (Self::VolumeNodeAffinity, "node(s) didn't match PersistentVolume's node affinity"),
         (Self::NoVolumeToBind, "node(s) didn't find available persistent volumes to bind"),
         (Self::VolumeMissing, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
@@ -184,7 +186,7 @@ impl Causes {
     /// Whether claims, volumes and classes matter.
     pub fn is_about_volumes(self) -> bool {
         self.any_of(&[Reason::VolumeNodeAffinity, Reason::NoVolumeToBind, Reason::VolumeMissing, Reason::VolumeZone])
-            || self.any_of(&[Reason::ExclusiveClaim, Reason::DiskConflict])
+            || self.any_of(&[Reason::ExclusiveClaim, Reason::DiskConflict, Reason::TooManyVolumes])
     }
 
     /// Whether the pods of other nodes matter.

@@ -1,12 +1,13 @@
 //! Claims, volumes and storage classes: where the volumes of a pod can be, and which ones it would get.
 //!
-//! The counterpart of upstream's plugins `VolumeBinding` and `VolumeZone`. The choice of a volume is remembered from the
+//! The counterpart of upstream's plugins `VolumeBinding`, `VolumeZone` and `NodeVolumeLimits`. The choice of a volume is remembered from the
 //! decision until the API shows it, so that two pods never get the same one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use windlass::quantity::Amount;
 
 use crate::labels::{Labels, NodeTerm, Selector};
@@ -59,6 +60,8 @@ struct Volume {
     modes: Vec<String>,
     nodes: Option<Vec<NodeTerm>>,
     zones: Vec<(Box<str>, Vec<String>)>,
+    /// The driver that attaches it, and the driver's name of it.
+    csi: Option<(Box<str>, Box<str>)>,
 }
 
 #[derive(Debug)]
@@ -94,7 +97,12 @@ pub struct Volumes {
     /// Volumes that were chosen for claims, and claims for which nodes were chosen.
     assumed_claims: HashMap<Box<str>, Key>,
     assumed_nodes: HashMap<Key, Box<str>>,
+    /// How many volumes of a driver a node can attach, for nodes with a limit.
+    limits: HashMap<Box<str>, Vec<(Box<str>, usize)>>,
 }
+
+/// Volumes of CSI drivers: driver and handle, or driver and claim for those that do not exist yet.
+type Attached<'a> = BTreeSet<(&'a str, String)>;
 
 /// The claims of a pod, sorted by what they need.
 #[derive(Debug, Default)]
@@ -179,6 +187,7 @@ impl Volumes {
             modes: spec.access_modes.unwrap_or_default(),
             nodes: required.map(|one| one.node_selector_terms.iter().map(NodeTerm::new).collect()),
             zones: zones.collect(),
+            csi: spec.csi.map(|csi| (csi.driver.into(), csi.volume_handle.into())),
         };
         self.by_name.insert(name, volume);
     }
@@ -215,6 +224,57 @@ impl Volumes {
         }
         for claim in &volumes.provisions {
             self.assumed_nodes.insert(claim.clone(), node.into());
+        }
+    }
+
+    /// What the drivers of a node can attach is known.
+    pub fn set_limits(&mut self, node: &CSINode) {
+        let limits = node.spec.drivers.iter().filter_map(|driver| {
+            let count = driver.allocatable.as_ref()?.count?;
+            Some((driver.name.as_str().into(), usize::try_from(count).unwrap_or(0)))
+        });
+        let (name, limits) = (node.metadata.name.as_deref().unwrap_or_default(), limits.collect::<Vec<_>>());
+        if limits.is_empty() {
+            self.limits.remove(name);
+        } else {
+            self.limits.insert(name.into(), limits);
+        }
+    }
+
+    /// What the drivers of a node can attach is no longer known.
+    pub fn remove_limits(&mut self, node: &str) {
+        self.limits.remove(node);
+    }
+
+    /// Whether a node cannot attach the volumes of one more pod: `nodevolumelimits.CSILimits`. Attachments that no pod of
+    /// the node has are not counted.
+    pub(crate) fn are_too_many(&self, pod: &PodInfo, node: &str, others: &[Arc<PodInfo>]) -> bool {
+        let Some(limits) = self.limits.get(node).filter(|_| !pod.claims.is_empty()) else { return false };
+        let (mut new, mut attached) = (Attached::new(), Attached::new());
+        self.attach(pod, &mut new);
+        if new.is_empty() {
+            return false;
+        }
+        for other in others {
+            self.attach(other, &mut attached);
+        }
+        let of = |volumes: &Attached<'_>, driver: &str| volumes.iter().filter(|(one, _)| *one == driver).count();
+        new.retain(|volume| !attached.contains(volume));
+        limits.iter().any(|(driver, limit)| of(&new, driver) > 0 && of(&new, driver) + of(&attached, driver) > *limit)
+    }
+
+    /// Adds the volumes of a pod that drivers have to attach.
+    fn attach<'a>(&'a self, pod: &PodInfo, attached: &mut Attached<'a>) {
+        for used in &pod.claims {
+            let Some(claim) = self.claim(pod, &used.name) else { continue };
+            let volume = claim.volume.as_ref().and_then(|name| self.by_name.get(name));
+            let (driver, handle) = match (volume, self.classes.get(&claim.class)) {
+                (Some(Volume { csi: Some((driver, handle)), .. }), _) => (driver, handle.to_string()),
+                (Some(_), _) | (None, None) => continue,
+                // A volume that does not exist yet is attached by the driver that is going to make it.
+                (None, Some(class)) => (&class.provisioner, format!("{}/{}", pod.namespace, used.name)),
+            };
+            attached.insert((driver, handle));
         }
     }
 

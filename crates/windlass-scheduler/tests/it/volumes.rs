@@ -172,3 +172,46 @@ fn exclusive_claims_have_one_pod() {
     cluster.remove_pod("ns", "q");
     assert_eq!(feasible(&mut cluster, &using("p", "c")).len(), 2);
 }
+
+fn csi_volume(cluster: &mut Cluster, name: &str, driver: &str) {
+    let volume = json!({
+        "metadata": {"name": name},
+        "spec": {"capacity": {"storage": "1Gi"}, "csi": {"driver": driver, "volumeHandle": name}},
+    });
+    cluster.volumes.set_volume(&from_value(volume).unwrap());
+}
+
+fn limit(cluster: &mut Cluster, node: &str, driver: &str, count: Value) {
+    let drivers = json!([{"name": driver, "nodeID": node, "allocatable": {"count": count}}]);
+    let csi_node = json!({"metadata": {"name": node}, "spec": {"drivers": drivers}});
+    cluster.volumes.set_limits(&from_value(csi_node).unwrap());
+}
+
+#[test]
+fn a_node_attaches_no_more_volumes_than_its_driver_can() {
+    let mut cluster = two_nodes();
+    class(&mut cluster, "csi.example.com", "WaitForFirstConsumer");
+    for name in ["one", "two", "other"] {
+        claim(&mut cluster, name, bound_to(name));
+        csi_volume(&mut cluster, name, if name == "other" { "other.example.com" } else { "csi.example.com" });
+    }
+    claim(&mut cluster, "unbound", json!({}));
+    place(&mut cluster, using("first", "one"), "a");
+    for node in ["a", "b"] {
+        limit(&mut cluster, node, "csi.example.com", json!(1));
+    }
+    limit(&mut cluster, "b", "csi.example.com", json!(0));
+    // What is attached already, and what another driver attaches, needs no further place.
+    assert_eq!(feasible(&mut cluster, &using("same", "one")), ["a"]);
+    assert_eq!(feasible(&mut cluster, &using("elsewhere", "other")), ["a", "b"]);
+    for claim in ["two", "unbound"] {
+        let failure = failure(&mut cluster, &using("second", claim));
+        let expected = "0/2 nodes are available: 2 node(s) exceed max volume count.";
+        assert!(failure.message.starts_with(expected), "{}", failure.message);
+        assert!(failure.causes.is_about_volumes());
+    }
+    limit(&mut cluster, "b", "csi.example.com", Value::Null);
+    assert_eq!(feasible(&mut cluster, &using("second", "two")), ["b"]);
+    cluster.volumes.remove_limits("a");
+    assert_eq!(feasible(&mut cluster, &using("second", "two")), ["a", "b"]);
+}
