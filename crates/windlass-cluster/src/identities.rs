@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::client::Body;
+use windlass::events::ReportingHost;
 use windlass_node::ActingNode;
 use windlass_server::authn::{MASTERS, User};
 use windlass_server::{Server, Service};
@@ -121,8 +122,10 @@ impl tower::Service<Request<Body>> for Nodes {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match request.extensions().get::<ActingNode>() {
-            Some(ActingNode(node)) => {
+        let extensions = request.extensions();
+        let host = || extensions.get::<ReportingHost>().map(|ReportingHost(host)| host);
+        match extensions.get::<ActingNode>().map(|ActingNode(node)| node).or_else(host) {
+            Some(node) => {
                 let groups = ["system:nodes".to_owned()];
                 self.service.as_user(User::new(format!("system:node:{node}"), groups)).call(request)
             }

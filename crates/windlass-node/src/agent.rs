@@ -9,6 +9,7 @@ mod pods;
 mod sources;
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
@@ -18,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windlass::controller::Enqueuer;
+use windlass::events::{Broadcaster, EventApi};
 use windlass::manager::ManagerError;
 use windlass::{Controller, Manager, ObjectKey, predicate};
 
@@ -136,6 +138,13 @@ impl<R: Runtime> Agent<R> {
     /// Adds the agent's controllers to a manager, whose watches they use.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), ManagerError> {
         let pods = Controller::<Pod>::new("node-agent-pods");
+        // Events are written by nodes, not by the manager.
+        let events = Broadcaster::new(EventApi::CoreV1);
+        let (recorder, client) = (events.recorder("kubelet"), self.client.clone());
+        manager.add_task("node-agent-events", |shutdown| async move {
+            events.run(client, shutdown.clone()).await;
+            Ok::<_, Infallible>(())
+        })?;
         let shared = Arc::new_cyclic(|this| Shared {
             runtime: self.runtime,
             api: Api::new(self.client),
@@ -145,7 +154,7 @@ impl<R: Runtime> Agent<R> {
             pods: Mutex::default(),
             waiting: Mutex::default(),
             sources: Sources::default(),
-            reporter: Reporter::new(manager.recorder("kubelet")),
+            reporter: Reporter::new(recorder),
             wake_pod: pods.enqueuer(),
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),

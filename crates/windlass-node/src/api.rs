@@ -148,6 +148,11 @@ pub(crate) fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
+/// Whether a change is not allowed for an object as it is stored.
+pub(crate) fn is_invalid(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 422)
+}
+
 /// Whether an object was replaced by another of its name, or changed meanwhile.
 pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)

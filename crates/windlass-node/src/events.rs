@@ -37,7 +37,7 @@ impl Reporter {
         admitted
     }
 
-    /// Reports something about a pod or one of its containers.
+    /// Reports something about a pod or one of its containers, from the pod's node.
     pub(crate) fn report(&self, pod: &Pod, notice: Notice) {
         if !self.admits() {
             return;
@@ -59,6 +59,7 @@ impl Reporter {
             field_path,
         };
         let event_type = if notice.warning { EventType::Warning } else { EventType::Normal };
-        self.recorder.publish(regarding, NewEvent::new(event_type, notice.reason, notice.message));
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        self.recorder.on_host(node).publish(regarding, NewEvent::new(event_type, notice.reason, notice.message));
     }
 }

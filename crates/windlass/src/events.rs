@@ -133,7 +133,14 @@ pub struct Record {
     pub event: NewEvent,
     /// Who reports it.
     pub reporter: Arc<str>,
+    /// The machine that it is reported from, if the recorder was [given](Recorder::on_host) one.
+    pub host: Option<Arc<str>>,
 }
+
+/// The machine that an event is reported from. Requests that write events of a recorder with a
+/// [host](Recorder::on_host) have it as an extension, for clients that act for several machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportingHost(pub Arc<str>);
 
 /// What waits for the writer.
 #[derive(Debug)]
@@ -163,6 +170,7 @@ const BUFFER: usize = 1000;
 #[derive(Debug, Clone)]
 pub struct Recorder {
     reporter: Arc<str>,
+    host: Option<Arc<str>>,
     buffer: Buffer,
     /// What its events must pass, when they are reported and when they are written.
     fences: Fences,
@@ -178,7 +186,23 @@ enum Buffer {
 
 impl Recorder {
     fn new(reporter: &str, buffer: Buffer, dropped: Arc<AtomicU64>) -> Self {
-        Self { reporter: reporter.into(), buffer, fences: Fences::default(), dropped }
+        Self { reporter: reporter.into(), host: None, buffer, fences: Fences::default(), dropped }
+    }
+
+    /// The same for events of another machine: an agent for several nodes reports each event from its node. Unless set,
+    /// the machine is the one that the process runs on.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// use windlass::events::Recorder;
+    ///
+    /// let (recorder, mut events) = Recorder::capture("kubelet");
+    /// recorder.on_host("node-0").normal(&Pod::default(), "Started", "Container started");
+    /// assert_eq!(events.try_recv().unwrap().host.as_deref(), Some("node-0"));
+    /// ```
+    #[must_use]
+    pub fn on_host(&self, host: impl Into<Arc<str>>) -> Self {
+        Self { host: Some(host.into()), ..self.clone() }
     }
 
     /// A recorder whose events go to a channel, for tests.
@@ -218,7 +242,7 @@ impl Recorder {
 
     /// Reports an event in full.
     pub fn publish(&self, regarding: ObjectReference, event: NewEvent) {
-        let record = Record { regarding, event, reporter: Arc::clone(&self.reporter) };
+        let record = Record { regarding, event, reporter: Arc::clone(&self.reporter), host: self.host.clone() };
         let sent = self.fences.pass().is_ok()
             && match &self.buffer {
                 Buffer::Written(buffer) => {

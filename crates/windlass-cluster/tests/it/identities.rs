@@ -10,7 +10,7 @@ use serde_json::json;
 use windlass_cluster::Cluster;
 use windlass_server::authn::User;
 
-use crate::objects::{create, namespaced};
+use crate::objects::{create, namespaced, until_event};
 
 /// Refuses requests for a resource by other users than those that a CEL expression names.
 async fn restrict(client: &Client, operation: &str, group: &str, resource: &str, user: &str) {
@@ -23,6 +23,10 @@ async fn restrict(client: &Client, operation: &str, group: &str, resource: &str,
     let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
     create(&Api::<ValidatingAdmissionPolicyBinding>::all(client.clone()), binding).await;
 }
+
+/// Who may report an event: a node what happens on it, and anybody something else.
+const REPORTER: &str = "(has(object.source) && has(object.source.component) && object.source.component == 'kubelet' ? \
+                        'system:node:' + object.source.host : request.userInfo.username)";
 
 fn account(name: &str) -> String {
     format!("'system:serviceaccount:kube-system:{name}'")
@@ -39,6 +43,7 @@ async fn each_part_acts_as_its_own_user() {
         ("CREATE", "", "pods/binding", "'system:kube-scheduler'".to_owned()),
         ("UPDATE", "", "pods/status", "'system:node:' + object.spec.nodeName".to_owned()),
         ("UPDATE", "coordination.k8s.io", "leases", "'system:node:' + object.metadata.name".to_owned()),
+        ("CREATE", "", "events", REPORTER.to_owned()),
     ];
     for (operation, group, resource, user) in &restrictions {
         restrict(&client, operation, group, resource, user).await;
@@ -53,6 +58,7 @@ async fn each_part_acts_as_its_own_user() {
     }}});
     create(&deployments, web).await;
     await_condition(deployments, "web", conditions::is_deployment_completed()).await.unwrap();
+    until_event(&client, "Started", "web-", "Container started").await;
 
     let pods: Api<Pod> = namespaced(&client, "default");
     for pod in pods.list(&ListParams::default().labels("app=web")).await.unwrap() {

@@ -24,7 +24,7 @@ use windlass::cache::Lister;
 use windlass::{Context, ObjectKey, Outcome, Reconcile};
 
 use super::{NODE_INDEX, NodeEntry, NodeState, Shared};
-use crate::api::{Merge, is_conflict, is_gone, node_path};
+use crate::api::{Merge, is_conflict, is_gone, is_invalid, node_path};
 use crate::network::{self, Ordinals, PodRange};
 use crate::pod::admission::amounts;
 use crate::runtime::Runtime;
@@ -236,6 +236,8 @@ impl<R: Runtime> Shared<R> {
                 ordinals.release(taken);
             }
             return match written {
+                // It has a range already, which the watch has not shown yet.
+                Err(error) if is_invalid(&error) && patch.get("spec").is_some() => Ok(None),
                 Err(error) if !is_gone(&error) => Err(error),
                 _ => Ok(None),
             };

@@ -229,6 +229,7 @@ mod tests {
             regarding: ObjectReference { name: Some(name.into()), ..ObjectReference::default() },
             event: NewEvent::normal(reason, note),
             reporter: "test".into(),
+            host: None,
         }
     }
 

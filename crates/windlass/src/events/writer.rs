@@ -9,9 +9,11 @@ use k8s_openapi::api::core::v1::{Event as CoreEvent, EventSource, ObjectReferenc
 use k8s_openapi::api::events::v1::{Event as EventV1, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
+use kube::Resource as _;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Request;
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -19,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempts::persist;
 use super::correlator::{Correlator, Decision};
-use super::{BUFFER, Buffer, DRAIN, Item, Record, Recorder, valid};
+use super::{BUFFER, Buffer, DRAIN, Item, Record, Recorder, ReportingHost, valid};
 use crate::lease::{FenceClosed, Fences};
 
 /// Which API events are written to.
@@ -258,14 +260,16 @@ impl Writer {
                     reason: Some(record.event.reason.clone()),
                     regarding: Some(regarding.clone()),
                     related: record.event.related.clone(),
-                    reporting_instance: Some(valid::instance(&reporter, &self.instance)),
+                    reporting_instance: Some(valid::instance(
+                        &reporter,
+                        record.host.as_deref().unwrap_or(&self.instance),
+                    )),
                     reporting_controller: Some(reporter.into_owned()),
                     series: (count > 1).then_some(EventSeries { count, last_observed_time: MicroTime(now) }),
                     type_: Some(record.event.event_type.as_str().to_owned()),
                     ..EventV1::default()
                 };
-                let api: Api<EventV1> = Api::namespaced(self.client.clone(), namespace(regarding));
-                persist(|| api.create(&POST, &event)).await?;
+                self.send(record, |to| to.create(&POST, encoded(&event)?).map_err(kube::Error::BuildRequest)).await?;
             }
             EventApi::CoreV1 => {
                 let event = CoreEvent {
@@ -279,13 +283,18 @@ impl Writer {
                     reason: Some(record.event.reason.clone()),
                     related: record.event.related.clone(),
                     reporting_component: Some(record.reporter.to_string()),
-                    reporting_instance: Some(valid::instance(&record.reporter, &self.instance)),
-                    source: Some(EventSource { component: Some(record.reporter.to_string()), host: None }),
+                    reporting_instance: Some(valid::instance(
+                        &record.reporter,
+                        record.host.as_deref().unwrap_or(&self.instance),
+                    )),
+                    source: Some(EventSource {
+                        component: Some(record.reporter.to_string()),
+                        host: record.host.as_deref().map(str::to_owned),
+                    }),
                     type_: Some(record.event.event_type.as_str().to_owned()),
                     ..CoreEvent::default()
                 };
-                let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace(regarding));
-                persist(|| api.create(&POST, &event)).await?;
+                self.send(record, |to| to.create(&POST, encoded(&event)?).map_err(kube::Error::BuildRequest)).await?;
             }
         }
         Ok(name)
@@ -293,25 +302,40 @@ impl Writer {
 
     async fn extend(&self, record: &Record, name: &str, note: &str, times: Times) -> Result<(), kube::Error> {
         let Times { count, last: now, .. } = times;
-        let namespace = namespace(&record.regarding);
+        let patch: Patch<Value> = Patch::Merge(match self.api {
+            EventApi::EventsV1 => json!({"series": EventSeries { count, last_observed_time: MicroTime(now) }}),
+            EventApi::CoreV1 => json!({"count": count, "lastTimestamp": Time(now), "message": note}),
+        });
         let params = PatchParams::default();
-        match self.api {
-            EventApi::EventsV1 => {
-                let series = EventSeries { count, last_observed_time: MicroTime(now) };
-                let patch: Patch<Value> = Patch::Merge(json!({"series": series}));
-                let api: Api<EventV1> = Api::namespaced(self.client.clone(), namespace);
-                persist(|| api.patch(name, &params, &patch)).await?;
-            }
-            EventApi::CoreV1 => {
-                let patch: Patch<Value> = Patch::Merge(json!({
-                    "count": count, "lastTimestamp": Time(now), "message": note,
-                }));
-                let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace);
-                persist(|| api.patch(name, &params, &patch)).await?;
-            }
-        }
-        Ok(())
+        self.send(record, |to| to.patch(name, &params, &patch).map_err(kube::Error::BuildRequest)).await
     }
+
+    /// Sends a request about an event of a record until it is answered.
+    async fn send(
+        &self,
+        record: &Record,
+        make: impl Fn(&Request) -> Result<http::Request<Vec<u8>>, kube::Error>,
+    ) -> Result<(), kube::Error> {
+        let namespace = Some(namespace(&record.regarding));
+        let to = Request::new(match self.api {
+            EventApi::EventsV1 => EventV1::url_path(&(), namespace),
+            EventApi::CoreV1 => CoreEvent::url_path(&(), namespace),
+        });
+        let attempt = || {
+            let request = make(&to).map(|mut request| {
+                if let Some(host) = &record.host {
+                    request.extensions_mut().insert(ReportingHost(Arc::clone(host)));
+                }
+                request
+            });
+            async move { self.client.request_text(request?).await }
+        };
+        persist(attempt).await
+    }
+}
+
+fn encoded(event: &impl Serialize) -> Result<Vec<u8>, kube::Error> {
+    serde_json::to_vec(event).map_err(kube::Error::SerdeError)
 }
 
 /// How often something happened, and when.
@@ -361,10 +385,13 @@ fn namespace(regarding: &ObjectReference) -> &str {
     }
 }
 
-/// Whether a write was refused because the namespace is being deleted.
+/// Whether a write was refused because the namespace is being deleted, or is gone.
 fn is_about_a_terminating_namespace(status: &kube::core::Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+    let mut details = status.details.iter();
+    details.any(|details| {
+        let is_gone = status.is_not_found() && details.kind == "namespaces";
+        is_gone || details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+    })
 }
 
 #[cfg(test)]
