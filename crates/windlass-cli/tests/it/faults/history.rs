@@ -46,6 +46,8 @@ pub(crate) struct History {
     /// How many successes each Job has reported.
     reported: HashMap<String, u64>,
     events: usize,
+    /// How often the history of a round was no longer kept.
+    gaps: usize,
 }
 
 impl History {
@@ -58,17 +60,24 @@ impl History {
             succeeded: BTreeMap::new(),
             reported: HashMap::new(),
             events: 0,
+            gaps: 0,
         };
-        for (path, version) in [(PODS, &mut new.pods), (JOBS, &mut new.jobs)] {
-            let list = server.send(Method::GET, path, &Value::Null).await.unwrap();
-            text(&list, "/metadata/resourceVersion").clone_into(version);
-        }
+        new.begin(server).await;
         new
+    }
+
+    /// Begins with what there is.
+    async fn begin(&mut self, server: &Server) {
+        let pods = server.send(Method::GET, PODS, &Value::Null).await.unwrap();
+        text(&pods, "/metadata/resourceVersion").clone_into(&mut self.pods);
+        self.there = pods["items"].as_array().unwrap().iter().map(|pod| (key(pod), uid(pod).to_owned())).collect();
+        let jobs = server.send(Method::GET, JOBS, &Value::Null).await.unwrap();
+        text(&jobs, "/metadata/resourceVersion").clone_into(&mut self.jobs);
     }
 
     pub(crate) fn summary(&self) -> String {
         let succeeded: usize = self.succeeded.values().map(BTreeSet::len).sum();
-        format!("{} events, {succeeded} pods of Jobs succeeded", self.events)
+        format!("{} events, {} gaps, {succeeded} pods of Jobs succeeded", self.events, self.gaps)
     }
 
     /// Looks at everything that happened up to now.
@@ -77,11 +86,16 @@ impl History {
         let round = round + 1;
         mark(server, round).await;
         let pods = events(server, PODS, &self.pods, round).await;
+        let jobs = events(server, JOBS, &self.jobs, round).await;
+        let (Some(pods), Some(jobs)) = (pods, jobs) else {
+            // A server that has compacted its log and is started again has no older history.
+            self.gaps += 1;
+            return self.begin(server).await;
+        };
         self.events += pods.len();
         for event in &pods {
             self.pod(event);
         }
-        let jobs = events(server, JOBS, &self.jobs, round).await;
         for event in &jobs {
             self.job(event);
         }
@@ -91,8 +105,7 @@ impl History {
 
     fn pod(&mut self, event: &Value) {
         let (kind, pod) = (text(event, "/type"), &event["object"]);
-        let key = format!("{}/{}", text(pod, "/metadata/namespace"), text(pod, "/metadata/name"));
-        let uid = text(pod, "/metadata/uid");
+        let (key, uid) = (key(pod), uid(pod));
         let owner = text(pod, "/metadata/ownerReferences/0/kind");
         if kind == "DELETED" {
             assert_eq!(self.there.remove(&key).as_deref().unwrap_or(uid), uid, "{key} was another pod");
@@ -116,7 +129,7 @@ impl History {
 
     fn job(&mut self, event: &Value) {
         let job = &event["object"];
-        let (name, uid) = (text(job, "/metadata/name"), text(job, "/metadata/uid"));
+        let (name, uid) = (text(job, "/metadata/name"), uid(job));
         let completions = job.pointer("/spec/completions").and_then(Value::as_u64).unwrap_or(1);
         let reported = job.pointer("/status/succeeded").and_then(Value::as_u64).unwrap_or(0);
         assert!(reported <= completions, "{name} has {reported} successes of {completions}");
@@ -127,20 +140,31 @@ impl History {
     }
 }
 
-/// The events after a revision, up to the marker's.
-async fn events(server: &Server, path: &str, version: &str, round: u32) -> Vec<Value> {
+fn key(object: &Value) -> String {
+    format!("{}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+}
+
+fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+/// The events after a revision, up to the marker's; `None` if they are no longer kept.
+async fn events(server: &Server, path: &str, version: &str, round: u32) -> Option<Vec<Value>> {
     let uri = format!("{path}?watch=true&resourceVersion={version}");
     let request = Request::get(uri).body(Vec::new()).unwrap();
     let mut lines = server.client.request_stream(request).await.unwrap().lines();
     let mut events = Vec::new();
     while let Some(line) = lines.try_next().await.unwrap() {
         let event: Value = serde_json::from_str(&line).unwrap();
+        if text(&event, "/object/reason") == "Expired" {
+            return None;
+        }
         assert_ne!(text(&event, "/type"), "ERROR", "{event}");
         let is_marker = text(&event, "/object/metadata/name") == "marker"
             && text(&event, "/object/metadata/annotations/round") == round.to_string();
         events.push(event);
         if is_marker {
-            return events;
+            return Some(events);
         }
     }
     panic!("the watch of {path} ended");
