@@ -53,7 +53,7 @@ impl ReconcileKey for Ephemeral {
             let Some(template) = volume.ephemeral.as_ref().and_then(|one| one.volume_claim_template.as_ref()) else {
                 continue;
             };
-            if let Err(why) = self.ensure(&pod, &key, template, &ctx).await {
+            if let Err(why) = ensure(&pod, &key, template, &ctx).await {
                 let refused = Refused { volume: volume.name.clone(), why };
                 self.recorder.warning(&pod, "FailedBinding", refused.to_string());
                 return Err(ReconcileError::new(refused));
@@ -63,34 +63,32 @@ impl ReconcileKey for Ephemeral {
     }
 }
 
-impl Ephemeral {
-    async fn ensure(
-        &self,
-        pod: &Arc<Pod>,
-        key: &ObjectKey,
-        template: &PersistentVolumeClaimTemplate,
-        ctx: &Context,
-    ) -> Result<(), String> {
-        if let Some(claim) = ctx.client().lister::<PersistentVolumeClaim>().get(key) {
-            if owner::is_controlled_by(&*claim, &**pod) {
-                return Ok(());
-            }
-            return Err(format!("PVC {key} was not created for pod {} (pod is not owner)", ObjectKey::of(&**pod)));
+/// Makes the claim of a volume, unless the pod has it.
+async fn ensure(
+    pod: &Arc<Pod>,
+    key: &ObjectKey,
+    template: &PersistentVolumeClaimTemplate,
+    ctx: &Context,
+) -> Result<(), String> {
+    if let Some(claim) = ctx.client().lister::<PersistentVolumeClaim>().get(key) {
+        if owner::is_controlled_by(&*claim, &**pod) {
+            return Ok(());
         }
-        let described = template.metadata.clone().unwrap_or_default();
-        let claim = PersistentVolumeClaim {
-            metadata: ObjectMeta {
-                namespace: key.namespace().map(str::to_owned),
-                name: Some(key.name().to_owned()),
-                labels: described.labels,
-                annotations: described.annotations,
-                owner_references: Some(vec![controller_reference(&**pod)]),
-                ..ObjectMeta::default()
-            },
-            spec: Some(template.spec.clone()),
-            status: None,
-        };
-        let created = ctx.client().create(&claim).await;
-        created.map(drop).map_err(|error| format!("create PVC {}: {}", key.name(), pods::message(&error)))
+        return Err(format!("PVC {key} was not created for pod {} (pod is not owner)", ObjectKey::of(&**pod)));
     }
+    let described = template.metadata.clone().unwrap_or_default();
+    let claim = PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            namespace: key.namespace().map(str::to_owned),
+            name: Some(key.name().to_owned()),
+            labels: described.labels,
+            annotations: described.annotations,
+            owner_references: Some(vec![controller_reference(&**pod)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(template.spec.clone()),
+        status: None,
+    };
+    let created = ctx.client().create(&claim).await;
+    created.map(drop).map_err(|error| format!("create PVC {}: {}", key.name(), pods::message(&error)))
 }
