@@ -22,6 +22,8 @@ use crate::health::ReadyChecks;
 use crate::metrics::Metrics;
 use crate::registry::contention::Contention;
 use crate::render::RenderCache;
+use crate::server::Pipes;
+use crate::streams::Reach;
 use crate::watch::Hub;
 use crate::webhook::Clients;
 
@@ -70,6 +72,10 @@ pub struct Api {
     pub(crate) body_budget: Arc<BodyBudget>,
     /// Who writes an object next when several have met.
     pub(crate) contention: Contention,
+    /// What reaches the containers of pods.
+    pub(crate) reach: Reach,
+    /// Connections of clients in the same process that are not HTTP any more.
+    pub(crate) pipes: Pipes,
     /// Checks of `/readyz` that belong to other parts of the process.
     pub(crate) ready_checks: ReadyChecks,
     /// What requests are dated with and tokens judged by.

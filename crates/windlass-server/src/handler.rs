@@ -168,7 +168,8 @@ async fn resource(
     let changes_policy = path.group == authz::GROUP && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
     let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
     let warnings: Vec<String> = deprecation.into_iter().map(Into::into).collect();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let takeover = parts.extensions.remove();
     let accepted = accepted(&parts.headers, query.get("pretty"), &served, verb)?;
     let fallback = accepted.clone();
     let waits = Waits::default();
@@ -193,6 +194,7 @@ async fn resource(
             warnings,
             conversions: registry::Conversions::default(),
             waits,
+            connection: registry::Connection { method: parts.method, uri: parts.uri, takeover },
         };
         let render_context = RenderContext::new(&context)?;
         let answer = registry::serve(context).await?;

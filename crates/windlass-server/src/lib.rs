@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Start with [`Server`]: in a test as a tower service with no socket, in production with TLS. The API of this crate is
-//! [`Server`], [`AdmissionPlugins`], [`Computed`], [`authn`] and [`pki`]. Other modules are public for the other crates
+//! [`Server`], [`AdmissionPlugins`], [`Computed`], [`streams`], [`authn`] and [`pki`]. Other modules are public for the other crates
 //! of this workspace only, are not in this documentation, and change without notice.
 
 mod computed;
@@ -16,6 +16,7 @@ pub use server::{Listener, Server, ServerBuilder, ServerError, Service};
 
 pub mod authn;
 pub mod pki;
+pub mod streams;
 
 mod admission;
 #[doc(hidden)]

@@ -32,6 +32,7 @@ mod update;
 mod watch;
 
 pub(crate) use binding::bind_named;
+pub(crate) use context::Connection;
 pub use context::{Answer, Context};
 pub(crate) use create::place;
 pub(crate) use decode::{object as decode_object, view as decode_view};

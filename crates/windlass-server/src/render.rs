@@ -324,6 +324,7 @@ async fn object(
 pub(crate) async fn answer(context: &RenderContext, answer: Answer) -> Response<Body> {
     let (mut response, warnings) = match answer {
         Answer::Raw { code, content_type, body, warnings } => (raw(code, content_type, body), warnings),
+        Answer::Response(response) => (*response, Vec::new()),
         Answer::Status { status: failure, warnings } => (status(&failure, &context.accepted), warnings),
         Answer::Object { code, object: stored, warnings } => {
             let response = match single(context, &stored).await {

@@ -7,6 +7,7 @@
 mod connection;
 mod connections;
 mod listener;
+mod pipe;
 mod progress;
 
 use std::convert::Infallible;
@@ -16,6 +17,7 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use http::header::UPGRADE;
 use http::{Request, Response};
 use jiff::Timestamp;
 use tokio::net::TcpListener;
@@ -43,6 +45,7 @@ use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
 use crate::registry::contention::Contention;
 use crate::render::RenderCache;
+use crate::streams::{PodStreams, Reach};
 use crate::watch::Hub;
 use crate::webhook::Clients;
 use crate::{admission, bootstrap, kubernetes_service, status};
@@ -50,6 +53,7 @@ use connections::Connections;
 use listener::Accept;
 
 pub use listener::Listener;
+pub(crate) use pipe::Pipes;
 
 /// Why a server could not start or serve.
 #[derive(Debug, thiserror::Error)]
@@ -177,6 +181,8 @@ impl ServerBuilder {
             node_pods: NodePods::default(),
             metrics: Metrics::default(),
             crds: CrdController::progress(),
+            reach: Reach::default(),
+            pipes: Pipes::default(),
             ready_checks: ReadyChecks::default(),
             clock: self.clock,
             custom_versions: CustomVersions::default(),
@@ -331,6 +337,12 @@ impl Server {
         self.api.catalog.add_computed(resources, &(Arc::new(objects) as Arc<dyn Computed>));
     }
 
+    /// Reaches the containers of pods through `streams` from now on, for the nodes that it has: `kubectl logs`, `exec`,
+    /// `attach`, `port-forward`, and requests that are proxied to pods and services.
+    pub fn add_pod_streams(&self, streams: Arc<dyn PodStreams>) {
+        self.api.reach.add(&streams);
+    }
+
     /// The API as a tower service: no socket, no TLS, the caller is an administrator.
     pub fn service(&self) -> Service {
         self.service_as(User::admin())
@@ -383,6 +395,7 @@ impl Server {
     /// Ends watches, stops the server's tasks and closes the store.
     pub async fn stop(mut self) -> Result<(), ServerError> {
         self.api.catalog.end_watches();
+        self.api.pipes.close().await;
         for task in self.tasks.drain(..) {
             task.abort();
             // A task that was aborted is what we wanted; one that panicked has been reported.
@@ -430,6 +443,9 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        if request.headers().contains_key(UPGRADE) {
+            return pipe::answer(Arc::clone(&self.api), self.peer.clone(), request.map(payload)).map(Ok).boxed();
+        }
         request.extensions_mut().insert(self.peer.clone());
         handle(Arc::clone(&self.api), request.map(payload)).map(Ok).boxed()
     }

@@ -1,13 +1,16 @@
 //! Subresources that talk to something else: a pod's log and streams, and proxied requests.
 //!
 //! Everything upstream checks before it dials is checked here, in its order and words: the options, the
-//! container, the node, the address. No kubelet and no pod network stand behind this server, so what gets as
-//! far as dialling is answered as an unreachable host. Mirrors `pkg/registry/core/pod/strategy.go`,
+//! container, the node, the address. What reaches the node's pods ([`PodStreams`]) takes over from there; a node that
+//! nothing reaches is answered as an unreachable host. Mirrors `pkg/registry/core/pod/strategy.go`,
 //! `pkg/registry/core/node/strategy.go` and `ResourceLocation` of `pkg/registry/core/service/storage`.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use http::StatusCode;
+use http::header::LOCATION;
+use http::{HeaderValue, Method, Response, StatusCode};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use windlass_store::Range;
 
@@ -20,6 +23,11 @@ use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::options::parse_int;
 use crate::request::Verb;
 use crate::status::{Qualified, Status};
+use crate::streams::command::Command;
+use crate::streams::forward::{self, Ports};
+use crate::streams::proxy::{self, Proxied};
+use crate::streams::upgrade::{self, Asked};
+use crate::streams::{Access, AttachOptions, ExecOptions, LogOptions, PodStreams, PodTarget, StreamError, command};
 use crate::validation::access::Access as _;
 use crate::validation::net::parse_ip;
 
@@ -40,9 +48,45 @@ pub(super) async fn log(context: &mut Context) -> Result<Answer, Status> {
         return Ok(Answer::Raw { code: StatusCode::NO_CONTENT, content_type: "", body: Body::empty(), warnings });
     };
     let (host, port) = kubelet(context, node).await?;
+    if let Some(streams) = context.api.reach.of_node(node) {
+        let target = target(&pod, node, &container);
+        let output = streams.logs(&target, &log_options(context)).await.map_err(|error| log_failure(context, error))?;
+        let warnings = std::mem::take(&mut context.warnings);
+        let body = Body::stream(output);
+        return Ok(Answer::Raw { code: StatusCode::OK, content_type: "text/plain", body, warnings });
+    }
     let address = host_port(&host, port);
     let url = format!("https://{address}/containerLogs/{}/{}/{container}", context.namespace(), context.name());
     Err(Status::unclassified(format!("Get {}: dial tcp {address}: {UNREACHABLE}", quote(&url))))
+}
+
+/// What part of the output a request asks for; the options have been checked.
+fn log_options(context: &Context) -> LogOptions {
+    let number = |field: &str| context.query.get(field).and_then(|text| text.parse::<i64>().ok());
+    let flag = |field: &str| context.query.flag(field).unwrap_or(false);
+    let ago = |seconds: i64| context.now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN);
+    let at = |text: &str| text.parse().ok();
+    LogOptions {
+        follow: flag("follow"),
+        previous: flag("previous"),
+        since: number("sinceSeconds").map(ago).or_else(|| context.query.get("sinceTime").and_then(at)),
+        timestamps: flag("timestamps"),
+        tail: number("tailLines").and_then(|lines| lines.try_into().ok()),
+        limit: number("limitBytes").and_then(|bytes| bytes.try_into().ok()),
+    }
+}
+
+/// What a kubelet's refusal becomes: `GenericHttpResponseChecker` of upstream.
+fn log_failure(context: &Context, error: StreamError) -> Status {
+    match error.code {
+        StatusCode::BAD_REQUEST => Status::bad_request(error.message),
+        StatusCode::NOT_FOUND => {
+            let name = context.name();
+            let message = format!("the server could not find the requested resource ( pods/log {name})");
+            Status::new(StatusCode::NOT_FOUND, "NotFound", message)
+        }
+        code => Status::new(code, "InternalError", format!("Internal error occurred: {}", error.message)),
+    }
 }
 
 /// `exec`, `attach` and `portforward` of pods, `proxy` of pods, services and nodes.
@@ -51,32 +95,168 @@ pub(super) async fn connect(context: &mut Context) -> Result<Answer, Status> {
         check_ports(context)?;
     }
     let options = admission::connect(context).await?;
-    Err(match (context.subresource(), &*context.served.plural) {
+    match (context.subresource(), &*context.served.plural) {
         ("proxy", "services") => service_proxy(context).await,
         ("proxy", "nodes") => node_proxy(context).await,
         ("proxy", _) => pod_proxy(context).await,
         _ => stream(context, options.as_ref()).await,
     }
-    .unwrap_or_else(|status| status))
 }
 
-/// How a request for a stream ends.
-async fn stream(context: &Context, options: Option<&Value>) -> Result<Status, Status> {
+/// Upgrades the connection of a request for a stream.
+async fn stream(context: &Context, options: Option<&Value>) -> Result<Answer, Status> {
     check_may_create(context)?;
     let pod = pod(context, context.name()).await?;
-    if context.subresource() != "portforward" {
+    let forwards = context.subresource() == "portforward";
+    let container = if forwards {
+        String::new()
+    } else {
         let asked = context.query.get("container");
-        container(options.map_or(asked, |options| options.text_opt("container")), &pod)?;
-    }
+        container(options.map_or(asked, |options| options.text_opt("container")), &pod)?
+    };
     let Some(node) = pod.at("spec").text_opt("nodeName").filter(|node| !node.is_empty()) else {
-        return Ok(Status::bad_request(format!("pod {} does not have a host assigned", context.name())));
+        return Err(Status::bad_request(format!("pod {} does not have a host assigned", context.name())));
     };
     let (host, port) = kubelet(context, node).await?;
-    if !context.headers.contains_key(http::header::UPGRADE) {
-        return Ok(Status::bad_request("Upgrade request required"));
+    let Some(asked) = upgrade::asked(&context.headers) else {
+        return Err(Status::bad_request("Upgrade request required"));
+    };
+    let Some(streams) = context.api.reach.of_node(node) else {
+        let address = host_port(&host, port);
+        return Err(Status::unclassified(format!("error dialing backend: dial tcp {address}: {UNREACHABLE}")));
+    };
+    let target = target(&pod, node, &container);
+    let response = match forwards {
+        true => forward_ports(context, streams, target, &asked),
+        false => run_command(context, streams, target, &pod, &asked, options),
+    };
+    Ok(Answer::Response(Box::new(response)))
+}
+
+fn target(pod: &Value, node: &str, container: &str) -> PodTarget {
+    let metadata = pod.at("metadata");
+    PodTarget {
+        namespace: metadata.text("namespace").to_owned(),
+        name: metadata.text("name").to_owned(),
+        uid: metadata.text("uid").to_owned(),
+        node: node.to_owned(),
+        container: container.to_owned(),
+        object: pod.clone(),
     }
-    let address = host_port(&host, port);
-    Ok(Status::unclassified(format!("error dialing backend: dial tcp {address}: {UNREACHABLE}")))
+}
+
+/// `exec` and `attach`: has the connection become a WebSocket or a SPDY connection with a process at the other end.
+fn run_command(
+    context: &Context,
+    streams: Arc<dyn PodStreams>,
+    target: PodTarget,
+    pod: &Value,
+    asked: &Asked<'_>,
+    options: Option<&Value>,
+) -> Response<Body> {
+    let flag = |name: &str| match options {
+        Some(options) => options.flag(name),
+        None => context.query.flag(name).unwrap_or(false),
+    };
+    let access = if context.subresource() == "attach" { Access::Attach } else { Access::Exec };
+    let terminal = flag("tty");
+    let (stdin, stdout, stderr) = (flag("stdin"), flag("stdout"), flag("stderr") && !terminal);
+    if !(stdin || stdout || stderr) {
+        return upgrade::refuse(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr");
+    }
+    let command: Vec<String> = match options {
+        Some(options) => options.texts("command").into_iter().map(Into::into).collect(),
+        None => context.query.all("command").map(Into::into).collect(),
+    };
+    let check = streams.check(&target, access);
+    let is_v5 = matches!(asked, Asked::WebSocket { protocols, .. } if protocols.contains(&"v5.channel.k8s.io"));
+    let unreached = match check {
+        Err(error) if !is_v5 => return upgrade::refuse(error.code, &error.message),
+        check => check.err(),
+    };
+    let start: command::Start = if access == Access::Attach {
+        // A process has a terminal or has none, whatever the client has.
+        let kinds = ["initContainers", "containers", "ephemeralContainers"];
+        let mut containers = kinds.iter().flat_map(|kind| pod.at("spec").list(kind));
+        let spec = containers.find(|spec| spec.text("name") == target.container);
+        let terminal = spec.is_some_and(|spec| spec.flag("tty"));
+        Box::new(move || streams.attach(&target, &AttachOptions { stdin, terminal }))
+    } else {
+        let options = ExecOptions { command: command.clone(), stdin, terminal };
+        Box::new(move || streams.exec(&target, &options))
+    };
+    let command = Command { access, command, stdin, stdout, stderr, terminal, start };
+    let Some(takeover) = &context.connection.takeover else { return not_hijackable() };
+    match asked {
+        Asked::WebSocket { key, protocols } => {
+            let Some(protocol) = upgrade::for_command(protocols).filter(|_| !key.is_empty()) else {
+                return upgrade::refuse(StatusCode::FORBIDDEN, "");
+            };
+            takeover.by(move |raw| command::over_websocket(raw, protocol, command, unreached));
+            upgrade::to_websocket(key, protocol.name)
+        }
+        Asked::Spdy { protocols } => match upgrade::negotiate(protocols, &command::VERSIONS) {
+            Ok(version) => {
+                let response = upgrade::to_spdy(version);
+                let version = version.to_owned();
+                takeover.by(move |raw| async move { command::over_spdy(raw, &version, command).await });
+                response
+            }
+            Err(response) => *response,
+        },
+    }
+}
+
+/// `portforward`: has the connection become one that carries those to the pod's ports.
+fn forward_ports(
+    context: &Context,
+    streams: Arc<dyn PodStreams>,
+    target: PodTarget,
+    asked: &Asked<'_>,
+) -> Response<Body> {
+    if let Err(error) = streams.check(&target, Access::Port) {
+        return upgrade::refuse(error.code, &error.message);
+    }
+    let ports = Ports { streams, pod: target };
+    let Some(takeover) = &context.connection.takeover else { return not_hijackable() };
+    match asked {
+        Asked::WebSocket { key, protocols } if protocols.contains(&upgrade::TUNNEL) && !key.is_empty() => {
+            takeover.by(move |raw| forward::over_tunnel(raw, ports));
+            upgrade::to_websocket(key, upgrade::TUNNEL)
+        }
+        Asked::WebSocket { key, protocols } => {
+            let numbers = context.query.all("ports").flat_map(|ports| ports.split(','));
+            let numbers: Vec<u16> = numbers.filter_map(|port| port.parse().ok()).collect();
+            match numbers.as_slice() {
+                [] => return upgrade::refuse(StatusCode::BAD_REQUEST, "query parameter \"port\" is required"),
+                numbers if numbers.contains(&0) => {
+                    return upgrade::refuse(StatusCode::BAD_REQUEST, "port \"0\" must be > 0");
+                }
+                // Each takes two of the 255 channels.
+                numbers if numbers.len() > 127 => {
+                    return upgrade::refuse(StatusCode::BAD_REQUEST, "at most 127 ports can be forwarded at once");
+                }
+                _ => {}
+            }
+            let Some(protocol) = upgrade::for_ports(protocols).filter(|_| !key.is_empty()) else {
+                return upgrade::refuse(StatusCode::FORBIDDEN, "");
+            };
+            takeover.by(move |raw| async move { forward::over_websocket(raw, protocol, &numbers, ports).await });
+            upgrade::to_websocket(key, protocol.name)
+        }
+        Asked::Spdy { protocols } => match upgrade::negotiate(protocols, &[forward::VERSION]) {
+            Ok(version) => {
+                takeover.by(move |raw| forward::over_spdy(raw, ports));
+                upgrade::to_spdy(version)
+            }
+            Err(response) => *response,
+        },
+    }
+}
+
+/// The connection is of a kind that only carries HTTP.
+fn not_hijackable() -> Response<Body> {
+    upgrade::refuse(StatusCode::INTERNAL_SERVER_ERROR, "unable to upgrade: unable to hijack response")
 }
 
 /// A stream may be asked for with GET, because browsers do, but needs the right to create one all the same.
@@ -99,9 +279,9 @@ fn check_may_create(context: &Context) -> Result<(), Status> {
     }
 }
 
-/// How a request proxied to a pod ends.
-async fn pod_proxy(context: &Context) -> Result<Status, Status> {
-    let (_, name, port) = split(context, "pod")?;
+/// Passes a request on to a pod.
+async fn pod_proxy(context: &Context) -> Result<Answer, Status> {
+    let (scheme, name, port) = split(context, "pod")?;
     let pod = pod(context, name).await?;
     let declared = pod.at("spec").list("containers").iter().find_map(|container| container.list("ports").first());
     let port = match (port, declared) {
@@ -113,11 +293,43 @@ async fn pod_proxy(context: &Context) -> Result<Status, Status> {
     if !parse_ip(ip).is_some_and(is_global_unicast) {
         return Err(Status::bad_request("address not allowed"));
     }
-    Ok(unreachable(&host_port(ip, port)))
+    pass_on(context, scheme, &pod, &host_port(ip, &port), &port).await
 }
 
-/// How a request proxied to a node ends.
-async fn node_proxy(context: &Context) -> Result<Status, Status> {
+/// Passes a request on to a port of a pod, if anything reaches it.
+async fn pass_on(context: &Context, scheme: &str, pod: &Value, address: &str, port: &str) -> Result<Answer, Status> {
+    let node = pod.at("spec").text("nodeName");
+    let streams = context.api.reach.of_node(node).filter(|_| scheme != "https");
+    let Some((streams, port)) = streams.zip(port.parse().ok()) else { return Err(unreachable(address)) };
+    let rest = context.connection.rest();
+    if rest.is_empty() && matches!(context.connection.method, Method::GET | Method::HEAD) {
+        // Relative links of the page behind it lead nowhere else.
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+        let query = context.connection.uri.query().map_or_else(String::new, |query| format!("?{query}"));
+        if let Ok(location) = HeaderValue::from_str(&format!("{}/{query}", context.connection.uri.path())) {
+            response.headers_mut().insert(LOCATION, location);
+        }
+        return Ok(Answer::Response(Box::new(response)));
+    }
+    let failed =
+        |why: &dyn std::fmt::Display| unavailable(format!("error trying to reach service: dial tcp {address}: {why}"));
+    let connection = streams.port(&target(pod, node, ""), port).await.map_err(|error| failed(&error))?;
+    let query = context.connection.uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    let request = Proxied {
+        method: context.connection.method.clone(),
+        target: if rest.is_empty() { format!("/{query}") } else { format!("{rest}{query}") },
+        headers: context.headers.clone(),
+        body: context.body.clone(),
+        host: address.to_owned(),
+        takeover: context.connection.takeover.clone(),
+    };
+    let answer = proxy::forward(connection, request).await.map_err(|error| failed(&error))?;
+    Ok(Answer::Response(Box::new(answer)))
+}
+
+/// A request proxied to a node: nothing listens there.
+async fn node_proxy(context: &Context) -> Result<Answer, Status> {
     let (_, name, port) = split(context, "node")?;
     let (host, kubelet_port) = kubelet(context, name).await?;
     match host.parse() {
@@ -126,12 +338,12 @@ async fn node_proxy(context: &Context) -> Result<Status, Status> {
         Err(_) => return Err(Status::bad_request(format!("lookup {host}: no such host"))),
     }
     let port = if port.is_empty() { kubelet_port.to_string() } else { port.to_owned() };
-    Ok(unreachable(&host_port(&host, port)))
+    Err(unreachable(&host_port(&host, port)))
 }
 
-/// How a request proxied to a service ends.
-async fn service_proxy(context: &Context) -> Result<Status, Status> {
-    let (_, name, port) = split(context, "service")?;
+/// Passes a request on to a pod of a service.
+async fn service_proxy(context: &Context) -> Result<Answer, Status> {
+    let (scheme, name, port) = split(context, "service")?;
     let mut port_name = port.to_owned();
     if let Ok(number) = port.parse::<i64>() {
         let service = find(context, "", "services", context.namespace(), name).await?;
@@ -144,11 +356,12 @@ async fn service_proxy(context: &Context) -> Result<Status, Status> {
     }
     let endpoint = endpoint(context, name, &port_name).await?;
     let missing = || unavailable(format!("no endpoints available for service {}", quote(name)));
-    Ok(unreachable(&endpoint.ok_or_else(missing)?))
+    let (pod, address, port) = endpoint.ok_or_else(missing)?;
+    pass_on(context, scheme, &pod, &host_port(&address, port), &port.to_string()).await
 }
 
-/// The address of a ready pod that serves the port of a service.
-async fn endpoint(context: &Context, service: &str, port_name: &str) -> Result<Option<String>, Status> {
+/// A ready pod that serves the port of a service, with its address and port.
+async fn endpoint(context: &Context, service: &str, port_name: &str) -> Result<Option<(Value, String, i64)>, Status> {
     let served = context.api.catalog.snapshot().find("discovery.k8s.io", "v1", "endpointslices").cloned();
     let prefix = served.map(|served| served.key(context.namespace(), "")).unwrap_or_default();
     let slices = context.api.store.range(Range::prefix(prefix), None, 0).await.map_err(Status::internal)?;
@@ -161,23 +374,24 @@ async fn endpoint(context: &Context, service: &str, port_name: &str) -> Result<O
         let Some(port) = ports.find_map(|port| port.int_opt("port")) else { continue };
         for endpoint in slice.list("endpoints") {
             let address = endpoint.texts("addresses").first().copied().unwrap_or_default().to_owned();
-            if endpoint.at("conditions").flag_opt("ready") != Some(false) && is_pod(context, endpoint, &address).await?
+            if endpoint.at("conditions").flag_opt("ready") != Some(false)
+                && let Some(pod) = pod_at(context, endpoint, &address).await?
             {
-                return Ok(Some(host_port(&address, port)));
+                return Ok(Some((pod, address, port)));
             }
         }
     }
     Ok(None)
 }
 
-/// Whether an endpoint is a pod of the namespace: requests are proxied nowhere else.
-async fn is_pod(context: &Context, endpoint: &Value, address: &str) -> Result<bool, Status> {
+/// The pod of the namespace that an endpoint is: requests are proxied nowhere else.
+async fn pod_at(context: &Context, endpoint: &Value, address: &str) -> Result<Option<Value>, Status> {
     let target = endpoint.at("targetRef");
     if target.text("namespace") != context.namespace() {
-        return Ok(false);
+        return Ok(None);
     }
     let pod = find(context, "", "pods", context.namespace(), target.text("name")).await?;
-    Ok(pod.is_some_and(|pod| pod.at("status").list("podIPs").iter().any(|ip| ip.text("ip") == address)))
+    Ok(pod.filter(|pod| pod.at("status").list("podIPs").iter().any(|ip| ip.text("ip") == address)))
 }
 
 /// `name`, `name:port` or `scheme:name:port`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ use crate::metrics::Waits;
 use crate::object::{self, metadata_mut};
 use crate::request::{Query, ResourcePath, Verb};
 use crate::status::{Qualified, Status};
+use crate::streams::upgrade::Takeover;
 use crate::validation::metadata::Rules;
 use crate::versions;
 
@@ -54,6 +55,25 @@ pub struct Context {
     pub conversions: Conversions,
     /// How long it has waited for admission webhooks.
     pub waits: Waits,
+    /// What the request was before it was taken apart.
+    pub(crate) connection: Connection,
+}
+
+/// The part of a request that only matters where it is passed on, or where its connection becomes another.
+#[derive(Default)]
+pub(crate) struct Connection {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    /// Has something else serve the connection, if it can be taken over.
+    pub(crate) takeover: Option<Takeover>,
+}
+
+impl Connection {
+    /// What follows a proxying subresource in the path, as the client wrote it.
+    pub(crate) fn rest(&self) -> &str {
+        let path = self.uri.path();
+        path.find("/proxy").map_or("", |at| &path[at + "/proxy".len()..])
+    }
 }
 
 /// What a request for a resource is answered with.
@@ -85,6 +105,8 @@ pub enum Answer {
         /// What the client is warned of.
         warnings: Vec<String>,
     },
+    /// A whole response: of a pod, or one that ends HTTP.
+    Response(Box<Response<Body>>),
 }
 
 impl Context {
@@ -115,6 +137,7 @@ impl Context {
             warnings: Vec::new(),
             conversions: Conversions::default(),
             waits: Waits::default(),
+            connection: Connection::default(),
         }
     }
 

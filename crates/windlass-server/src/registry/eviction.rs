@@ -19,7 +19,7 @@ use windlass_store::Range;
 use super::create::place;
 use super::subresource::created;
 use super::update::{self, Admitted, Change};
-use super::{Answer, Context, Stored, decode, delete, get, stored};
+use super::{Answer, Connection, Context, Stored, decode, delete, get, stored};
 use crate::admission::{self, Act};
 use crate::authn::User;
 use crate::codec::negotiate::{self, Format};
@@ -213,6 +213,7 @@ fn of_budget(context: &Context, name: &str) -> Result<Context, Status> {
         warnings: Vec::new(),
         conversions: super::Conversions::default(),
         waits: context.waits.clone(),
+        connection: Connection::default(),
     })
 }
 

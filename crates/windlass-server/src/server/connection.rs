@@ -17,11 +17,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
+use http::header::UPGRADE;
 use http::{Request, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
@@ -30,6 +33,7 @@ use super::progress::{Expired, HEAD_TIMEOUT};
 use crate::api::Api;
 use crate::body::Body;
 use crate::handler::{Peer, handle, payload};
+use crate::streams::upgrade::Takeover;
 
 /// Headers may be this large, as upstream's.
 const HEADER_LIMIT: u32 = 1 << 20;
@@ -56,9 +60,17 @@ where
 {
     let connection = Arc::clone(&place.connection);
     let exchanges = Arc::clone(&connection);
+    let taken: Arc<Mutex<Option<(Takeover, OnUpgrade)>>> = Arc::default();
+    let takes = Arc::clone(&taken);
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         if let Some(peer) = &peer {
             request.extensions_mut().insert(peer.clone());
+        }
+        if request.headers().contains_key(UPGRADE) && request.version() == Version::HTTP_11 {
+            let takeover = Takeover::default();
+            let upgraded = hyper::upgrade::on(&mut request);
+            request.extensions_mut().insert(takeover.clone());
+            *takes.lock() = Some((takeover, upgraded));
         }
         let exchange = Exchange::begin(&exchanges, request.version() == Version::HTTP_2);
         let request = request.map(|body| payload(Received { body, waits: Waits::new(&exchanges) }));
@@ -86,8 +98,9 @@ where
             served = http.as_mut() => {
                 if let Err(error) = served {
                     tracing::debug!(%error, "a connection ended early");
+                    return;
                 }
-                return;
+                break;
             }
             // Nothing is lost if one of the others is first: both remember.
             ending = connection.ending() => match ending {
@@ -110,6 +123,23 @@ where
                 }
             }
         }
+    }
+    let taken = taken.lock().take();
+    serve_upgraded(&connection, taken).await;
+}
+
+/// Serves a connection that is not HTTP any more, if the last request on it asked for that, until one of its ends closes
+/// or the server stops.
+async fn serve_upgraded(connection: &Arc<Connection>, taken: Option<(Takeover, OnUpgrade)>) {
+    let Some((session, upgraded)) = taken.and_then(|(takeover, upgraded)| Some((takeover.take()?, upgraded))) else {
+        return;
+    };
+    // The connection is in use, and not to be closed for another.
+    let _exchange = Exchange::begin(connection, false);
+    let Ok(upgraded) = upgraded.await else { return };
+    tokio::select! {
+        () = session(TokioIo::new(upgraded)) => {}
+        _ = connection.ending() => {}
     }
 }
 

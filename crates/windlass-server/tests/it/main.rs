@@ -38,4 +38,5 @@ mod resizes;
 mod roles;
 mod scales;
 mod sizes;
+mod streams;
 mod webhooks;
