@@ -23,6 +23,7 @@ use windlass::events::{Broadcaster, EventApi};
 use windlass::manager::ManagerError;
 use windlass::{Controller, Manager, ObjectKey, predicate};
 
+use crate::access::{PodAccess, Reachable};
 use crate::api::Api;
 use crate::events::Reporter;
 use crate::network::{Ordinals, PodRange};
@@ -41,6 +42,8 @@ const NODE_WORKERS: usize = 32;
 /// The index of pods by the node that they are bound to.
 const NODE_INDEX: &str = "windlass-node/node";
 
+/// Decides which pods of its nodes an agent leaves to somebody else.
+type Leaves = Box<dyn Fn(&Pod) -> bool + Send + Sync>;
 /// Decides which Nodes are an agent's.
 type Adopts = Box<dyn Fn(&Node) -> bool + Send + Sync>;
 
@@ -65,6 +68,8 @@ pub struct Agent<R> {
     client: kube::Client,
     adopts: Adopts,
     register: u32,
+    access: PodAccess,
+    leaves: Option<Leaves>,
 }
 
 impl<R> std::fmt::Debug for Agent<R> {
@@ -78,6 +83,9 @@ struct Shared<R> {
     runtime: R,
     api: Api,
     adopts: Adopts,
+    leaves: Option<Leaves>,
+    /// Addresses of pods that were left to somebody else.
+    lent: Mutex<HashMap<String, (Arc<NodeEntry>, IpAddr)>>,
     nodes: RwLock<HashMap<Arc<str>, Arc<NodeEntry>>>,
     ordinals: Mutex<Option<Ordinals>>,
     pods: Mutex<HashMap<ObjectKey, PodEntry>>,
@@ -126,13 +134,24 @@ impl<R: Runtime> Agent<R> {
     /// An agent for the Nodes that a function accepts. Requests are made with this client, each with the
     /// [node](crate::ActingNode) that it is made for.
     pub fn new(runtime: R, client: kube::Client, adopts: impl Fn(&Node) -> bool + Send + Sync + 'static) -> Self {
-        Self { runtime, client, adopts: Box::new(adopts), register: 0 }
+        Self { runtime, client, adopts: Box::new(adopts), register: 0, access: PodAccess::default(), leaves: None }
     }
 
     /// Creates the Nodes `node-0` to `node-(count - 1)` if they do not exist, marked as simulated.
     pub fn register(mut self, count: u32) -> Self {
         self.register = count;
         self
+    }
+
+    /// Leaves pods that a function accepts to somebody else, who writes their status and ends them.
+    pub fn leave(mut self, leaves: impl Fn(&Pod) -> bool + Send + Sync + 'static) -> Self {
+        self.leaves = Some(Box::new(leaves));
+        self
+    }
+
+    /// Reaches the containers that the agent runs, once it was added to a manager.
+    pub fn access(&self) -> PodAccess {
+        self.access.clone()
     }
 
     /// Adds the agent's controllers to a manager, whose watches they use.
@@ -149,6 +168,8 @@ impl<R: Runtime> Agent<R> {
             runtime: self.runtime,
             api: Api::new(self.client),
             adopts: self.adopts,
+            leaves: self.leaves,
+            lent: Mutex::default(),
             nodes: RwLock::default(),
             ordinals: Mutex::default(),
             pods: Mutex::default(),
@@ -160,6 +181,8 @@ impl<R: Runtime> Agent<R> {
             shutdown: CancellationToken::new(),
             this: Weak::clone(this),
         });
+        let reachable: Weak<dyn Reachable> = Weak::<Shared<R>>::clone(&shared.this);
+        self.access.set(reachable);
         let (of_maps, of_secrets) = (Arc::clone(&shared), Arc::clone(&shared));
         manager.lister::<Pod>().add_index(NODE_INDEX, |pod| {
             pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).into_iter().collect()
@@ -191,6 +214,39 @@ impl<R: Runtime> Agent<R> {
             shared.tasks.wait().await;
             Ok::<_, std::convert::Infallible>(())
         })
+    }
+}
+
+impl<R: Runtime> Reachable for Shared<R> {
+    fn has_node(&self, name: &str) -> bool {
+        self.nodes.read().contains_key(name)
+    }
+
+    fn runtime(&self) -> &dyn Runtime {
+        &self.runtime
+    }
+
+    fn node_address(&self, node: &str) -> Option<IpAddr> {
+        self.node(node).map(|node| node.address)
+    }
+
+    fn lend_address(&self, pod: &Pod) -> Option<IpAddr> {
+        let spec = pod.spec.as_ref()?;
+        let node = self.node(spec.node_name.as_deref()?)?;
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let mut lent = self.lent.lock();
+        if let Some((_, address)) = lent.get(&uid) {
+            return Some(*address);
+        }
+        let address = node.address_for(pod, spec)?;
+        lent.insert(uid, (node, address));
+        Some(address)
+    }
+
+    fn return_address(&self, uid: &str) {
+        if let Some((node, address)) = self.lent.lock().remove(uid) {
+            node.free(address);
+        }
     }
 }
 

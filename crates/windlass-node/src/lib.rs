@@ -6,6 +6,7 @@
 //!
 //! A Node is simulated if it has the annotation [`SIMULATED`] or kwok's.
 
+pub mod access;
 pub mod runtime;
 pub mod simulation;
 pub mod volumes;
@@ -18,6 +19,7 @@ mod pod;
 
 use k8s_openapi::api::core::v1::Node;
 
+pub use access::PodAccess;
 pub use agent::Agent;
 pub use api::ActingNode;
 pub use runtime::Runtime;

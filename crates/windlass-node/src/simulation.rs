@@ -19,6 +19,8 @@
 //! Init containers end at once with code 0. Containers of pods that a Job owns end after a second with code 0. All
 //! others run until they are stopped, and then end with code 0, or with 137 if they take longer than their grace period. A
 //! container with a readiness or startup probe is ready, or has started, after the probe's `initialDelaySeconds`.
+//!
+//! Simulated containers write nothing and run no commands, unless a [`Console`] answers for them.
 
 mod plan;
 mod timers;
@@ -44,13 +46,42 @@ use plan::Plan;
 use timers::Timers;
 
 /// See the [module documentation](self). Clones are the same simulation.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Simulation {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug, Default)]
+impl std::fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulation").finish_non_exhaustive()
+    }
+}
+
+/// Answers for containers that are not there: what they write, what commands say, and who listens at their ports.
+///
+/// `None` leaves the answer to the simulation: no output, and no commands and ports.
+pub trait Console: Send + Sync + 'static {
+    /// The output of a container.
+    fn logs(
+        &self,
+        pod: &PodSandbox,
+        container: &str,
+        options: &LogOptions,
+    ) -> Option<Operation<BoxStream<'static, Bytes>>>;
+
+    /// Runs a command in a container.
+    fn exec(&self, pod: &PodSandbox, container: &str, command: &ExecOptions) -> Option<Operation<Session>>;
+
+    /// Attaches to the main process of a container.
+    fn attach(&self, pod: &PodSandbox, container: &str, terminal: bool) -> Option<Operation<Session>>;
+
+    /// Connects to a port of a pod.
+    fn port(&self, pod: &PodSandbox, port: u16) -> Option<Operation<Box<dyn Connection>>>;
+}
+
+#[derive(Default)]
 struct Inner {
+    console: Option<Arc<dyn Console>>,
     timers: Mutex<Timers<RuntimeEvent>>,
     earlier: Notify,
     /// Which pods have something that is going to happen: the events of others are dropped.
@@ -61,6 +92,20 @@ impl Simulation {
     /// A simulation with nothing in it.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A simulation whose containers are answered for.
+    pub fn with_console(console: Arc<dyn Console>) -> Self {
+        Self { inner: Arc::new(Inner { console: Some(console), ..Inner::default() }) }
+    }
+
+    /// What the console answers, or what the simulation does.
+    fn ask<T>(
+        &self,
+        ask: impl FnOnce(&dyn Console) -> Option<Operation<T>>,
+        or: impl FnOnce() -> Operation<T>,
+    ) -> Operation<T> {
+        self.inner.console.as_deref().and_then(ask).unwrap_or_else(or)
     }
 
     fn at(&self, when: Instant, pod: &PodSandbox, container: &ContainerRef<'_>, event: ContainerEvent) {
@@ -274,19 +319,19 @@ impl Runtime for Simulation {
         stream::unfold(self.clone(), async |simulation| Some((simulation.next().await, simulation))).boxed()
     }
 
-    fn logs(&self, _: &PodSandbox, _: &str, _: &LogOptions) -> Operation<BoxStream<'static, Bytes>> {
-        Operation::ok(stream::empty().boxed())
+    fn logs(&self, pod: &PodSandbox, container: &str, options: &LogOptions) -> Operation<BoxStream<'static, Bytes>> {
+        self.ask(|console| console.logs(pod, container, options), || Operation::ok(stream::empty().boxed()))
     }
 
-    fn exec(&self, _: &PodSandbox, _: &str, _: &ExecOptions) -> Operation<Session> {
-        unsupported("exec")
+    fn exec(&self, pod: &PodSandbox, container: &str, command: &ExecOptions) -> Operation<Session> {
+        self.ask(|console| console.exec(pod, container, command), || unsupported("exec"))
     }
 
-    fn attach(&self, _: &PodSandbox, _: &str, _: bool) -> Operation<Session> {
-        unsupported("attach")
+    fn attach(&self, pod: &PodSandbox, container: &str, terminal: bool) -> Operation<Session> {
+        self.ask(|console| console.attach(pod, container, terminal), || unsupported("attach"))
     }
 
-    fn port(&self, _: &PodSandbox, _: u16) -> Operation<Box<dyn Connection>> {
-        unsupported("port-forward")
+    fn port(&self, pod: &PodSandbox, port: u16) -> Operation<Box<dyn Connection>> {
+        self.ask(|console| console.port(pod, port), || unsupported("port-forward"))
     }
 }

@@ -52,7 +52,8 @@ impl<R: Runtime> Reconcile<Pod> for Pods<R> {
         let (key, shared) = (ObjectKey::of(&pod), &self.0);
         let Some(spec) = &pod.spec else { return Ok(Outcome::Done) };
         let node = spec.node_name.as_deref().and_then(|name| shared.node(name));
-        let Some(node) = node else {
+        let is_left = shared.leaves.as_ref().is_some_and(|leaves| leaves(&pod));
+        let Some(node) = node.filter(|_| !is_left) else {
             shared.forget(&key);
             return Ok(Outcome::Done);
         };
@@ -515,8 +516,9 @@ impl Held {
             }
         }
         state.pods -= 1;
-        if let (Some(IpAddr::V4(ip)), Some(range)) = (self.ip, state.range.as_mut()) {
-            range.mark(ip, false);
+        drop(state);
+        if let Some(ip) = self.ip {
+            self.node.free(ip);
         }
     }
 }
@@ -539,8 +541,15 @@ impl NodeEntry {
         None
     }
 
+    /// Frees the address of a pod.
+    pub(super) fn free(&self, address: IpAddr) {
+        if let (IpAddr::V4(ip), Some(range)) = (address, self.state.lock().range.as_mut()) {
+            range.mark(ip, false);
+        }
+    }
+
     /// The address of a pod: the one that it has, the node's own, or a free one.
-    fn address_for(&self, pod: &Pod, spec: &PodSpec) -> Option<IpAddr> {
+    pub(super) fn address_for(&self, pod: &Pod, spec: &PodSpec) -> Option<IpAddr> {
         if spec.host_network == Some(true) {
             return Some(self.address);
         }
