@@ -144,6 +144,10 @@ pub(crate) struct Up {
     /// no nodes are simulated at all
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=16_000))]
     pub nodes: u32,
+    /// Accept kwok's objects (`kwok.x-k8s.io`) and do what they say about simulated pods: stages, logs, commands and ports.
+    /// Those who may create such objects reach files and programs of this machine with your rights
+    #[arg(long)]
+    pub kwok: bool,
     /// Write the kubeconfig to this file instead of adding the cluster to yours. In the foreground yours is left
     /// alone in any case
     #[arg(long, value_name = "FILE")]

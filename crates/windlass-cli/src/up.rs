@@ -50,7 +50,7 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: A
     let mut signals = Signals::new()?;
     let mut starter = if args.watched { Starter::at_standard_input()? } else { Starter::none() };
     let builder = Cluster::builder().listen(args.listen.unwrap_or(ANYWHERE));
-    let mut builder = builder.controllers(controllers).nodes(args.nodes).admission_plugins(plugins);
+    let mut builder = builder.controllers(controllers).nodes(args.nodes).kwok(args.kwok).admission_plugins(plugins);
     for name in &args.scheduler_names {
         builder = builder.scheduler_profile(name);
     }

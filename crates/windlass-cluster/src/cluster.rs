@@ -43,6 +43,9 @@ pub enum ClusterError {
     /// The built-in controllers.
     #[error("cannot start the built-in controllers: {0}")]
     Controllers(#[from] ManagerError),
+    /// The definitions of kwok's kinds.
+    #[error("cannot create the definitions of kwok's kinds: {0}")]
+    Kwok(#[from] kube::Error),
 }
 
 /// Puts a cluster together.
@@ -55,6 +58,7 @@ pub struct ClusterBuilder {
     default_storage_class: Option<bool>,
     nodes: u32,
     scheduler_profiles: Vec<String>,
+    kwok: bool,
     admission_plugins: Option<AdmissionPlugins>,
 }
 
@@ -117,6 +121,21 @@ impl ClusterBuilder {
         self
     }
 
+    /// Accepts kwok's objects (`kwok.x-k8s.io/v1alpha1`) and does what they say about simulated pods: see [`windlass_kwok`].
+    /// Their definitions are created if they are missing. Those who may create such objects reach files and programs of
+    /// this machine with the rights of this process.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// let cluster = windlass_cluster::Cluster::builder().nodes(1).kwok(true).start().await?;
+    /// # cluster.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn kwok(mut self, enabled: bool) -> Self {
+        self.kwok = enabled;
+        self
+    }
+
     /// Runs these admission plugins of the API server. Unless set, all of them run, but ServiceAccount only together with
     /// the controller [`BuiltIn::ServiceAccount`]: without it no new namespace would get the account that pods need.
     ///
@@ -159,6 +178,7 @@ impl ClusterBuilder {
             default_storage_class: self.default_storage_class.unwrap_or(self.nodes > 0),
             nodes: self.nodes,
             scheduler_profiles: self.scheduler_profiles,
+            kwok: self.kwok,
         };
         Cluster::launch(opened, self.listen, enabled, kept).await
     }
@@ -171,6 +191,8 @@ struct Enabled {
     /// Simulated nodes.
     nodes: u32,
     scheduler_profiles: Vec<String>,
+    /// Whether kwok's objects are accepted.
+    kwok: bool,
 }
 
 /// What a cluster has before it starts and after it has stopped.
@@ -275,7 +297,11 @@ impl Cluster {
             default_storage_class: enabled.default_storage_class,
             nodes: enabled.nodes,
             scheduler_profiles: enabled.scheduler_profiles.clone(),
+            kwok: enabled.kwok,
         };
+        if enabled.kwok {
+            windlass_kwok::crds::ensure(&setup.identities.server()).await?;
+        }
         let controllers = Running::start(&enabled.controllers, setup, &server)?;
         Ok(Self { server, listener, controllers, enabled, kept, recovery })
     }

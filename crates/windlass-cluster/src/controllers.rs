@@ -57,13 +57,14 @@ use windlass::events::EventApi;
 use windlass::manager::ManagerError;
 use windlass::metrics::Registry;
 use windlass::{CachedClient, Manager};
-use windlass_node::Agent;
+use windlass_node::{Agent, Simulation};
 use windlass_scheduler::Scheduler;
 use windlass_server::Server;
 use windlass_server::authn::TokenKey;
 use windlass_server::pki::Authority;
 
 use crate::identities::Identities;
+use crate::streams::AgentStreams;
 use crate::usage;
 use inventory::Inventory;
 pub(crate) use policy_status::Check;
@@ -359,6 +360,8 @@ pub(crate) struct Setup {
     pub(crate) nodes: u32,
     /// The `schedulerName`s that the scheduler takes pods of, besides its own.
     pub(crate) scheduler_profiles: Vec<String>,
+    /// Whether kwok's objects say what becomes of simulated pods.
+    pub(crate) kwok: bool,
 }
 
 /// The running controllers. Dropping this stops them, [`stop`](Self::stop) also waits for it.
@@ -376,7 +379,7 @@ impl Running {
             return Ok(Self { shutdown: CancellationToken::new(), task: None, _metrics: Arc::default() });
         }
         let has_nodes = setup.nodes > 0;
-        let manager = assemble(controllers, setup)?;
+        let manager = assemble(controllers, setup, server)?;
         if has_nodes {
             usage::serve(server, manager.lister(), manager.lister());
         }
@@ -425,7 +428,7 @@ impl Drop for Running {
     }
 }
 
-fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerError> {
+fn assemble(controllers: &Controllers, setup: Setup, server: &Server) -> Result<Manager, ManagerError> {
     let identities = setup.identities;
     let accounts = identities.clone();
     let mut manager = Manager::builder(identities.controller_manager())
@@ -561,7 +564,19 @@ fn assemble(controllers: &Controllers, setup: Setup) -> Result<Manager, ManagerE
         manager.add_task(BuiltIn::Scheduler.name(), |shutdown| scheduler.run(shutdown))?;
     }
     if setup.nodes > 0 {
-        Agent::simulated(identities.nodes()).register(setup.nodes).add_to(&mut manager)?;
+        let agent = if setup.kwok {
+            let console = Arc::new(windlass_kwok::console::Objects::new(&manager));
+            let stages = windlass_kwok::player::Stages::new(&manager);
+            let leads = stages.clone();
+            let agent = Agent::new(Simulation::with_console(console), identities.nodes(), windlass_node::is_simulated)
+                .leave(move |pod| leads.lead(pod));
+            windlass_kwok::player::add(&mut manager, identities.server(), &stages, agent.access())?;
+            agent
+        } else {
+            Agent::simulated(identities.nodes())
+        };
+        server.add_pod_streams(Arc::new(AgentStreams(agent.access())));
+        agent.register(setup.nodes).add_to(&mut manager)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

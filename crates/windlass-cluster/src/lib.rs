@@ -32,6 +32,7 @@ mod cluster;
 mod controllers;
 mod identities;
 mod kubeconfig;
+mod streams;
 mod usage;
 
 pub use cluster::{Cluster, ClusterBuilder, ClusterError};

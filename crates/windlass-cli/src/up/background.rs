@@ -154,6 +154,9 @@ impl Process {
         command.arg("--kubeconfig").arg(home.kubeconfig());
         command.arg(format!("--controllers={}", args.controllers.join(",")));
         command.args(["--nodes", &args.nodes.to_string()]);
+        if args.kwok {
+            command.arg("--kwok");
+        }
         if args.ephemeral {
             command.arg("--ephemeral");
         } else {

@@ -7,6 +7,7 @@ mod kinds;
 mod look;
 mod pets;
 mod seeds;
+mod streams;
 mod watch;
 mod workloads;
 

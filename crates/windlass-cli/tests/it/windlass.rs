@@ -87,6 +87,11 @@ impl Cluster {
         Self::start(&format!("--ephemeral --nodes {count}"))
     }
 
+    /// A cluster that keeps everything in memory, with a simulated node and kwok's objects.
+    pub(crate) fn with_kwok() -> Self {
+        Self::start("--ephemeral --nodes 1 --kwok")
+    }
+
     /// A cluster that keeps everything in `dir`, without nodes.
     pub(crate) fn durable(dir: &Path) -> Self {
         Self::start(&format!("--nodes 0 --data-dir {}", dir.display()))

@@ -1,0 +1,20 @@
+//! kwok's own objects (`kwok.x-k8s.io/v1alpha1`) for the simulated nodes of a Windlass cluster, accepted unchanged.
+//!
+//! | kind | what it does |
+//! |---|---|
+//! | `Stage` | says what becomes of pods, instead of the built-in simulation or on top of it |
+//! | `Logs`, `ClusterLogs` | what `kubectl logs` shows, from a file |
+//! | `Exec`, `ClusterExec` | runs commands of `kubectl exec` on the host |
+//! | `Attach`, `ClusterAttach` | what `kubectl attach` shows, from a file |
+//! | `PortForward`, `ClusterPortForward` | where `kubectl port-forward` leads to |
+//!
+//! A stage is a query ([`jq`]) that selects objects and a Go template ([`template`]) that becomes a patch; [`stage`] is both
+//! put together, as pure functions. [`player`] carries stages out, [`console`] answers for containers.
+
+pub mod console;
+pub mod crds;
+pub mod jq;
+pub mod objects;
+pub mod player;
+pub mod stage;
+pub mod template;
