@@ -126,9 +126,10 @@ async fn stream(context: &Context, options: Option<&Value>) -> Result<Answer, St
         return Err(Status::unclassified(format!("error dialing backend: dial tcp {address}: {UNREACHABLE}")));
     };
     let target = target(&pod, node, &container);
-    let response = match forwards {
-        true => forward_ports(context, streams, target, &asked),
-        false => run_command(context, streams, target, &pod, &asked, options),
+    let response = if forwards {
+        forward_ports(context, streams, target, &asked)
+    } else {
+        run_command(context, streams, target, &pod, &asked, options)
     };
     Ok(Answer::Response(Box::new(response)))
 }

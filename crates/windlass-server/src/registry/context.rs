@@ -157,6 +157,7 @@ impl Context {
             warnings: Vec::new(),
             conversions: Conversions::default(),
             waits: self.waits.clone(),
+            connection: Connection::default(),
         }
     }
 

@@ -92,7 +92,7 @@ impl Decoder {
                 buffer.advance(8);
                 self.frame = Some((first, length, flags & FLAG_FIN != 0));
             } else {
-                if (first >> 16) as u16 & 0x7fff != VERSION {
+                if ((first >> 16) & 0x7fff) as u16 != VERSION {
                     return Err(ProtocolError::Version);
                 }
                 if length > CONTROL_LIMIT {

@@ -111,7 +111,7 @@ impl Decoder {
                 }
                 buffer.advance(head.size);
                 let mut payload = buffer.split_to(length);
-                unmask(&mut payload, &mut head.mask.clone());
+                unmask(&mut payload, &mut { head.mask });
                 return Ok(Some(match head.opcode {
                     Opcode::Ping => Event::Ping(payload.freeze()),
                     Opcode::Pong => Event::Pong,
@@ -168,7 +168,7 @@ impl Head {
         let Some(head) = buffer.get(..size) else { return Ok(None) };
         let length = match extended {
             0 => u64::from(second & 0x7f),
-            _ => head[2..2 + extended].iter().fold(0, |length, byte| length << 8 | u64::from(*byte)),
+            _ => head[2..2 + extended].iter().fold(0, |length, byte| (length << 8) | u64::from(*byte)),
         };
         let mut mask = [0; 4];
         mask.copy_from_slice(&head[size - 4..]);
@@ -266,7 +266,7 @@ mod tests {
         frame[1] |= 0x80;
         frame.extend(mask);
         let mut body = payload.to_vec();
-        unmask(&mut body, &mut mask.clone());
+        unmask(&mut body, &mut { mask });
         frame.extend(body);
         frame
     }

@@ -178,5 +178,5 @@ fn stages_say_what_becomes_of_pods() {
     let watch = k.spawn("get pod bad --watch -o jsonpath={.status.phase}/{.status.reason}{\"\\n\"}");
     watch.line_with("Failed/because");
     k.run("delete deploy/web pod/bad --timeout=120s");
-    k.run("wait pods -l app=web --for=delete --timeout=120s");
+    k.run("delete pods -l app=web --timeout=120s");
 }
