@@ -1,7 +1,8 @@
 //! The book in `docs/` holds together: every page is in `SUMMARY.md`, links resolve, diagrams are readable on dark
 //! backgrounds, and each translation is made from its English page as it is now.
 //!
-//! Examples in pages are compiled as doctests of the crates that include them; nothing is compiled here.
+//! Nothing is compiled or run here. Examples in pages are compiled as doctests of the crates that include them, and
+//! `tests/tutorials` does what the tutorials say.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,6 +104,33 @@ fn every_page_is_in_the_summary_once() {
     let pages = files(&docs, "md").into_iter().filter(|page| *page != summary);
     let missing: Vec<_> = pages.filter(|page| !listed.contains_key(page)).map(|page| relative(&page)).collect();
     assert!(missing.is_empty(), "add these pages to docs/SUMMARY.md: {missing:?}");
+}
+
+/// The code blocks of a page, each as one text.
+fn code(page: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if line.starts_with("```") {
+            let rest = lines.by_ref().take_while(|line| !line.starts_with("```"));
+            blocks.push(std::iter::once(line).chain(rest).collect::<Vec<_>>().join("\n"));
+        }
+    }
+    blocks
+}
+
+/// What a reader of a translation types and sees is what the test of the tutorials has run.
+#[test]
+fn translated_tutorials_have_the_code_of_their_pages() {
+    let docs = root().join("docs");
+    for page in files(&docs.join("tutorial"), "md") {
+        let translation = docs.join("zh/tutorial").join(page.file_name().unwrap());
+        let (original, translated) = (code(&read(&page)), code(&read(&translation)));
+        for (number, (one, other)) in original.iter().zip(&translated).enumerate() {
+            assert_eq!(one, other, "code block {} of {}", number + 1, relative(&translation));
+        }
+        assert_eq!(original.len(), translated.len(), "code blocks of {}", relative(&translation));
+    }
 }
 
 #[test]
