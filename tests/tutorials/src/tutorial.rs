@@ -1,4 +1,7 @@
-//! The tutorials: what is typed, and what is seen.
+//! The tutorials of the book: what they say is typed, and what they say is seen.
+
+mod page;
+mod walk;
 
 use std::path::Path;
 
@@ -8,80 +11,85 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, Process};
 use crate::commands::Commands;
+use walk::Reader;
 
-/// A project from an empty directory to an operator that reconciles the sample.
+/// From an empty directory to an operator that reconciles the sample.
 pub(crate) struct Tutorial {
+    /// The project.
     pub name: &'static str,
-    /// What is typed to make the project.
-    commands: &'static [&'static str],
+    script: Script,
     api_version: &'static str,
     kind: &'static str,
+    /// Where the sample is.
+    namespace: Option<&'static str>,
     webhooks: bool,
+}
+
+enum Script {
+    /// What this page in `docs/tutorial` says.
+    Page(&'static str),
+    /// Nothing but commands that make a project.
+    Commands(&'static [&'static str]),
 }
 
 pub(crate) const ALL: [Tutorial; 5] = [
     Tutorial {
-        name: "guestbook",
-        commands: &[
-            "init --domain my.domain",
-            "create api --group webapp --version v1 --kind Guestbook --resource --controller",
-            "create webhook --group webapp --version v1 --kind Guestbook --defaulting --programmatic-validation",
-        ],
-        api_version: "webapp.my.domain/v1",
-        kind: "Guestbook",
-        webhooks: true,
-    },
-    Tutorial {
-        name: "tsi-controller",
-        commands: &[
-            "init --domain tiduyun.com --repo git.tiduyun.com/tsi-controller",
-            "create api --group tsi --version v1alpha1 --kind IPPool",
-            "generate client",
-        ],
-        api_version: "tsi.tiduyun.com/v1alpha1",
-        kind: "IPPool",
-        webhooks: false,
-    },
-    Tutorial {
         name: "myk8soperator",
-        commands: &[
-            "init --repo myk8soperator",
-            "create api --group ajd --version v1 --kind Home",
-            "create webhook --group ajd --version v1 --kind Home --defaulting --programmatic-validation",
-        ],
+        script: Script::Page("home"),
         api_version: "ajd.my.domain/v1",
         kind: "Home",
+        namespace: Some("default"),
         webhooks: true,
     },
     Tutorial {
         name: "app-controller-demo",
-        commands: &[
-            "init --domain example.com",
-            "create api --group appcontroller --version v1alpha1 --kind AppService --resource=true --controller=true",
-        ],
+        script: Script::Page("app-service"),
         api_version: "appcontroller.example.com/v1alpha1",
         kind: "AppService",
+        namespace: Some("default"),
+        webhooks: false,
+    },
+    Tutorial {
+        name: "guestbook",
+        script: Script::Page("guestbook"),
+        api_version: "webapp.my.domain/v1",
+        kind: "Guestbook",
+        namespace: Some("default"),
+        webhooks: true,
+    },
+    Tutorial {
+        name: "tsi-controller",
+        script: Script::Page("ip-pool"),
+        api_version: "tsi.tiduyun.com/v1alpha1",
+        kind: "IPPool",
+        namespace: None,
         webhooks: false,
     },
     Tutorial {
         name: "petstore-operator",
-        commands: &[
+        script: Script::Commands(&[
             "init --domain example.com --repo github.com/Go-for-DevOps/chapter/14/petstore-operator",
             "create api --group petstore --version v1alpha1 --kind Pet --resource --controller",
-        ],
+            "manifests --write",
+        ]),
         api_version: "petstore.example.com/v1alpha1",
         kind: "Pet",
+        namespace: Some("default"),
         webhooks: false,
     },
 ];
 
 impl Tutorial {
+    /// Makes the project, and then does what a page does not: with the operator's own permissions, and in the cluster.
     pub(crate) async fn walk(&self, commands: &Commands) -> Result<()> {
-        let project = commands.empty(self.name)?;
-        for command in self.commands {
-            commands.succeeds(&project, command)?;
+        match self.script {
+            Script::Page(page) => Reader::new(commands)?.walk(page)?,
+            Script::Commands(lines) => {
+                let project = commands.empty(self.name)?;
+                lines.iter().try_for_each(|line| commands.succeeds(&project, line).map(drop))?;
+            }
         }
-        commands.succeeds(&project, "manifests --write")?;
+        let project = commands.directory.join(self.name);
         commands.succeeds(&project, "manifests --check")?;
 
         let cluster = Cluster::start(commands, &project).await?;
@@ -96,11 +104,12 @@ impl Tutorial {
         let applied = commands.succeeds(&project, &format!("apply -f config/samples {config}"))?;
         let sample = format!("{}-sample", self.kind.to_lowercase());
         ensure!(applied.contains(&format!("/{sample} created")), "the sample is new: {applied}");
-        let object = (Some("default"), sample.as_str());
+        let object = (self.namespace, sample.as_str());
         cluster.wait_for((self.api_version, self.kind), object, "its status says Ready", is_ready).await?;
 
         let said = commands.fails(&project, &format!("uninstall {config}"))?;
-        ensure!(said.contains(&format!("1 {}: default/{sample}", self.kind)), "what would be lost is said: {said}");
+        let lost = self.namespace.map_or_else(|| sample.clone(), |namespace| format!("{namespace}/{sample}"));
+        ensure!(said.contains(&format!("1 {}: {lost}", self.kind)), "what would be lost is said: {said}");
         self.check_role(&cluster, &project).await?;
         // The operator runs, so that its finalizer goes.
         commands.succeeds(&project, &format!("uninstall --yes {config}"))?;

@@ -1,0 +1,172 @@
+//! A page of the book as a script: what a reader types, and what is printed then.
+//!
+//! | a block that begins with | is |
+//! |---|---|
+//! | <code>```console</code> | commands after `$ `, each with its output |
+//! | <code>```console terminal=NAME until=WORD</code> | a command that runs in a terminal of its own, until the next one there; its output says WORD when it works |
+//! | <code>```rust file=PATH</code> | a whole file that the reader writes |
+//! | <code>```toml append=PATH</code> | lines that the reader adds to the end of a file |
+//!
+//! Other blocks are only read.
+
+use anyhow::{Context as _, Result, ensure};
+
+/// What a reader does.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    Command { command: String, output: Vec<String> },
+    Terminal { name: String, command: String, until: String },
+    Write { path: String, text: String, append: bool },
+}
+
+/// All steps of a page, in order.
+pub(super) fn steps(page: &str) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let Some(info) = line.strip_prefix("```") else { continue };
+        let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        let setting = |name: &str| {
+            info.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+        };
+        let write = setting("file").map(|path| (path, false)).or_else(|| setting("append").map(|path| (path, true)));
+        if let Some((path, append)) = write {
+            steps.push(Step::Write { path, text: block.join("\n") + "\n", append });
+        } else if info.split_whitespace().next() == Some("console") {
+            let commands = commands(&block)?;
+            let Some(name) = setting("terminal") else {
+                steps.extend(commands.into_iter().map(|(command, output)| Step::Command { command, output }));
+                continue;
+            };
+            let until = setting("until").context("a terminal has a word to wait for")?;
+            let [(command, _)] = commands.try_into().ok().context("a terminal has one command")?;
+            steps.push(Step::Terminal { name, command, until });
+        }
+    }
+    Ok(steps)
+}
+
+/// The commands of a block, each with the lines that follow it. A command goes on after `\` and to the end of `<<EOF`.
+fn commands(block: &[&str]) -> Result<Vec<(String, Vec<String>)>> {
+    let mut commands: Vec<(String, Vec<String>)> = Vec::new();
+    let mut lines = block.iter();
+    while let Some(line) = lines.next() {
+        let Some(first) = line.strip_prefix("$ ") else {
+            let (_, output) = commands.last_mut().context("output without a command")?;
+            output.push((*line).to_owned());
+            continue;
+        };
+        let mut command = first.to_owned();
+        let mut goes_on = |command: &mut String| {
+            let next = lines.next().with_context(|| format!("no end of {first:?}"))?;
+            command.push('\n');
+            command.push_str(next);
+            anyhow::Ok(*next)
+        };
+        if first.ends_with("<<EOF") {
+            while goes_on(&mut command)? != "EOF" {}
+        } else {
+            while command.ends_with('\\') {
+                goes_on(&mut command)?;
+            }
+        }
+        commands.push((command, Vec::new()));
+    }
+    Ok(commands)
+}
+
+/// Checks what a command has printed. Numbers, ages and ids differ from run to run, `...` stands for any lines, and what
+/// cargo says while it compiles is left out, as are empty lines.
+pub(super) fn check_output(expected: &[String], printed: &str) -> Result<()> {
+    let is_full = |line: &String| !line.is_empty();
+    let expected: Vec<String> = expected.iter().map(|line| plain(line)).filter(is_full).collect();
+    let lines: Vec<String> = printed.lines().filter(|line| !is_progress(line)).map(plain).filter(is_full).collect();
+    ensure!(matches(&expected, &lines), "the page says:\n{}\nbut this is printed:\n{printed}", expected.join("\n"));
+    Ok(())
+}
+
+fn matches(expected: &[String], lines: &[String]) -> bool {
+    match expected.split_first() {
+        None => lines.is_empty(),
+        Some((any, rest)) if any == "..." => (0..=lines.len()).any(|skipped| matches(rest, &lines[skipped..])),
+        Some((first, rest)) => lines.first() == Some(first) && matches(rest, &lines[1..]),
+    }
+}
+
+fn is_progress(line: &str) -> bool {
+    const WORDS: [&str; 9] =
+        ["Adding", "Blocking", "Compiling", "Downloaded", "Downloading", "Finished", "Locking", "Running", "Updating"];
+    line.starts_with(' ') && WORDS.iter().any(|word| line.trim_start().starts_with(word))
+}
+
+/// A line without what differs from run to run.
+fn plain(line: &str) -> String {
+    let words: Vec<String> = line.split_whitespace().map(plain_word).collect();
+    words.join(" ")
+}
+
+fn plain_word(word: &str) -> String {
+    let is_age = word.ends_with(['d', 'h', 'm', 's'])
+        && word.starts_with(|letter: char| letter.is_ascii_digit())
+        && word.chars().all(|letter| letter.is_ascii_digit() || "dhms".contains(letter));
+    if is_age {
+        return "AGE".to_owned();
+    }
+    let is_id = |part: &str| {
+        part.len() == 36
+            && part.matches('-').count() == 4
+            && part.chars().all(|letter| letter.is_ascii_hexdigit() || letter == '-')
+    };
+    if is_id(word.trim_matches('"')) {
+        return "ID".to_owned();
+    }
+    let mut plain = String::new();
+    for letter in word.chars() {
+        match letter {
+            '0'..='9' if plain.ends_with('#') => {}
+            '0'..='9' => plain.push('#'),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_page_is_read_as_steps() {
+        let page = "# A page\n\n```console\n$ one\nsaid\n$ two <<EOF\nx: $ 1\nEOF\n```\n\n```rust\nread_only();\n```\n\n\
+                    ```rust file=src/a.rs\nfn a() {}\n```\n\n```toml append=Cargo.toml\na = 1\n```\n\n\
+                    ```console terminal=operator until=started\n$ run\nsome log\n```\n";
+        let command = |command: &str, output: &str| Step::Command { command: command.into(), output: lines(output) };
+        let write = |path: &str, text: &str, append| Step::Write { path: path.into(), text: text.into(), append };
+        let expected = [
+            command("one", "said"),
+            command("two <<EOF\nx: $ 1\nEOF", ""),
+            write("src/a.rs", "fn a() {}\n", false),
+            write("Cargo.toml", "a = 1\n", true),
+            Step::Terminal { name: "operator".into(), command: "run".into(), until: "started".into() },
+        ];
+        assert_eq!(steps(page).expect("a page"), expected);
+        assert!(steps("```console\noutput only\n```").is_err());
+    }
+
+    #[test]
+    fn output_may_differ_in_what_differs_from_run_to_run() {
+        let printed =
+            "   Compiling a v0.1.0\nNAME   ID  AGE\nthor   cdd8fe1e-e2f1-4aa8-b80b-3b443daeac1e   1m2s\nport 4711\n";
+        let page = "NAME ID AGE\nthor  b5eb4aa2-3baa-4738-9337-c12fe8a73ad3  0s\nport 38661";
+        check_output(&lines(page), printed).expect("the same");
+        check_output(&lines("NAME ID AGE\n..."), printed).expect("the rest is not compared");
+        check_output(&lines("...\nport 1"), printed).expect("the beginning is not compared");
+        for other in ["", "NAME ID AGE", "...\nport four", "NAME ID\n..."] {
+            check_output(&lines(other), printed).expect_err(other);
+        }
+    }
+}
