@@ -93,7 +93,7 @@ pub(crate) enum Command {
     /// Make container images without a container engine
     #[command(subcommand)]
     Image(Image),
-    /// Run a demo for a few seconds: a cluster, a pet store, its operator and two pets
+    /// Run a demo for a few seconds: a cluster, the operator of an example and its objects
     Demo(Demo),
     /// Print a script that completes commands in a shell
     Completion(Completion),
@@ -226,7 +226,12 @@ pub(crate) struct Kubeconfig {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
-    /// Keep running until Ctrl-C, for use with kubectl, instead of deleting the pets
+    /// Which example [default: petstore]
+    pub name: Option<String>,
+    /// List the examples
+    #[arg(long)]
+    pub list: bool,
+    /// Keep running until Ctrl-C, for use with kubectl, instead of deleting the objects
     #[arg(long)]
     pub keep: bool,
     /// How the result is printed

@@ -1,14 +1,13 @@
-//! `windlass demo`: a cluster, a pet store and its operator in this process, and two pets that pass
-//! through all of them.
+//! `windlass demo [NAME]`: a cluster and the operator of an example in this process, and objects that pass through both.
 //!
 //! ```text
-//! story ── tells what to do ──► stage: cluster, pet store, operator
-//!   │                             │ changes of Pets
-//!   └── milestones ──► display ◄──┘ (pets)
+//! story ── tells what to do ──► stage: cluster, operator, for Pets a pet store
+//!   │                             │ changes of objects
+//!   └── milestones ──► display ◄──┘ (pets, tables)
 //! ```
 //!
-//! The operator is the one of `examples/petstore`, unchanged, and reaches the cluster over TLS with
-//! a kubeconfig as it would reach any other. Whatever happens, and at whatever moment a signal
+//! The pet store has a story of its own; those of the other examples are [tales]. The operators are those of `examples`,
+//! unchanged, and reach the cluster over TLS with a kubeconfig as they would reach any other. Whatever happens, and at whatever moment a signal
 //! comes, [`Stage::stop`] runs: nothing is left behind.
 
 mod display;
@@ -17,32 +16,96 @@ mod pets;
 mod stage;
 mod story;
 mod table;
+mod tables;
+mod tale;
+mod tales;
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use windlass_server::depth;
 
-use crate::args::Demo;
+use crate::args::{Demo, Format};
 use crate::signals::Signals;
-use crate::{logging, open_files};
-use display::Display;
+use crate::{logging, open_files, output};
+use display::{Board, Display, Playbill};
 use pets::Pets;
 use stage::Stage;
+use tables::Tables;
+
+/// The demo that runs if none is named.
+const PET_STORE: (&str, Playbill) = (
+    "petstore",
+    Playbill {
+        about: "a cluster, a pet store and its operator in one process",
+        objects: "pets",
+        commands: &["get pets --watch", "get pets -o yaml", "edit pet tron", "describe pet thor", "delete pets --all"],
+    },
+);
 
 pub(crate) fn run(args: &Demo) -> Result<ExitCode> {
+    if args.list {
+        list(args.output);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let tale = match args.name.as_deref() {
+        None => None,
+        Some(name) if name == PET_STORE.0 => None,
+        Some(name) => match tales::ALL.iter().find(|tale| tale.name == name) {
+            Some(tale) => Some(tale),
+            None => {
+                let names: Vec<&str> = names().map(|(name, _)| name).collect();
+                return Err(output::Usage(format!("there is no demo {name:?}; there are {}", names.join(", "))).into());
+            }
+        },
+    };
     let logs = std::env::var_os("RUST_LOG").is_some_and(|filter| !filter.is_empty());
     if logs {
         logging::init();
     }
     open_files::raise_limit();
-    let pets = watch::Sender::new(Pets::default());
-    let display = Display::choose(args.output, logs, pets.subscribe());
-    depth::run(async || perform(args, &pets, &display).await)?
+    match tale {
+        Some(tale) => {
+            let board = watch::Sender::new(Tables::default());
+            let display = Display::choose(args.output, logs, tale.playbill, board.subscribe());
+            depth::run(async || {
+                perform(&display, async |stage| tale::tell(tale, stage, &board, &display, args.keep).await).await
+            })?
+        }
+        None => {
+            let pets = watch::Sender::new(Pets::default());
+            let display = Display::choose(args.output, logs, PET_STORE.1, pets.subscribe());
+            depth::run(async || {
+                perform(&display, async |stage| story::tell(stage, &pets, &display, args.keep).await).await
+            })?
+        }
+    }
 }
 
-async fn perform(args: &Demo, pets: &watch::Sender<Pets>, display: &Display) -> Result<ExitCode> {
+/// Names, and what runs.
+fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let others = tales::ALL.iter().map(|tale| (tale.name, tale.playbill.about));
+    std::iter::once((PET_STORE.0, PET_STORE.1.about)).chain(others)
+}
+
+fn list(format: Format) {
+    match format {
+        Format::Text => {
+            for (name, about) in names() {
+                output::line(format_args!("{name:<24} {about}"));
+            }
+        }
+        Format::Json => {
+            let demos: Vec<Value> = names().map(|(name, about)| json!({ "name": name, "about": about })).collect();
+            output::json(&json!({ "demos": demos }));
+        }
+    }
+}
+
+/// Tells a story from its beginning to its end, or until a signal comes, and cleans up.
+async fn perform<B: Board>(display: &Display<B>, tell: impl AsyncFnOnce(&mut Stage) -> Result<()>) -> Result<ExitCode> {
     let mut signals = Signals::with_quit().context("cannot listen for signals")?;
     let (mut stage, mut failures) = Stage::new();
 
@@ -51,7 +114,7 @@ async fn perform(args: &Demo, pets: &watch::Sender<Pets>, display: &Display) -> 
         biased;
         code = signals.recv() => Ended::Interrupted(code),
         Some(failure) = failures.recv() => Ended::Told(Err(failure)),
-        told = story::tell(&mut stage, pets, display, args.keep) => Ended::Told(told),
+        told = tell(&mut stage) => Ended::Told(told),
         () = display.animate() => unreachable!("an animation does not end"),
     };
 

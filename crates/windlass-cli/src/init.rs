@@ -21,7 +21,7 @@ pub(crate) fn run(args: Init) -> Result<ExitCode> {
         None => ProjectName::new(directory_name(&root))?,
     };
     let settings = Settings {
-        windlass: source(args.windlass_path, args.windlass_git)?,
+        windlass: source(&root, args.windlass_path, args.windlass_git)?,
         license: args.license.into(),
         owner: args.owner.filter(|owner| !owner.is_empty()),
         client: false,
@@ -63,8 +63,9 @@ fn claiming_workspace(root: &Path) -> Option<PathBuf> {
     String::from_utf8_lossy(&output.stderr).contains("multiple workspace roots").then_some(manifest)
 }
 
-/// Where the project's dependencies on windlass come from.
-fn source(path: Option<PathBuf>, git: Option<String>) -> Result<Source> {
+/// Where the project's dependencies on windlass come from. A path that was given relative to this directory is written
+/// relative to the project, so that both can be moved together.
+fn source(root: &Path, path: Option<PathBuf>, git: Option<String>) -> Result<Source> {
     if let Some(url) = git {
         return Ok(Source::Git(url));
     }
@@ -75,7 +76,8 @@ fn source(path: Option<PathBuf>, git: Option<String>) -> Result<Source> {
             "--windlass-path {}: this is no checkout of windlass, it has no crates/windlass/Cargo.toml",
             path.display()
         );
-        return Ok(Source::Path(checkout.display().to_string()));
+        let written = if path.is_relative() { relative(root, &checkout) } else { checkout };
+        return Ok(Source::Path(written.display().to_string()));
     }
     // A command that was built from a checkout works with that checkout.
     let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -85,7 +87,37 @@ fn source(path: Option<PathBuf>, git: Option<String>) -> Result<Source> {
     }
 }
 
+/// The way from a directory, which need not exist, to another one.
+fn relative(from: &Path, to: &Path) -> PathBuf {
+    let known = from.ancestors().find_map(|outer| Some((outer, outer.canonicalize().ok()?)));
+    let from = match known {
+        Some((outer, whole)) => whole.join(from.strip_prefix(outer).unwrap_or(from)),
+        None => from.to_owned(),
+    };
+    let common = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
+    let up = from.components().skip(common).map(|_| std::path::Component::ParentDir);
+    let way: PathBuf = up.chain(to.components().skip(common)).collect();
+    if way.as_os_str().is_empty() { PathBuf::from(".") } else { way }
+}
+
 fn is_checkout(directory: &Path) -> bool {
     directory.join("crates/windlass/Cargo.toml").is_file()
         && directory.join("crates/windlass-testing/Cargo.toml").is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_a_checkout() {
+        for (from, to, expected) in [
+            ("/src/windlass/examples/at", "/src/windlass", "../.."),
+            ("/src/at", "/src/windlass", "../windlass"),
+            ("/src/windlass", "/src/windlass", "."),
+            ("/src", "/src/windlass", "windlass"),
+        ] {
+            assert_eq!(relative(Path::new(from), Path::new(to)), Path::new(expected), "{from} to {to}");
+        }
+    }
 }

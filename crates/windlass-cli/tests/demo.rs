@@ -107,6 +107,26 @@ async fn is_served(line: &str) -> bool {
 }
 
 #[tokio::test]
+async fn every_example_has_a_demo() {
+    let list = Demo::piped(&["--list", "-o", "json"]).end().await;
+    let list: Value = serde_json::from_str(&list.out).unwrap();
+    let names: Vec<&str> =
+        list["demos"].as_array().unwrap().iter().map(|demo| demo["name"].as_str().unwrap()).collect();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut projects = files(&examples);
+    projects.retain(|project| project.join("Cargo.toml").exists());
+    assert_eq!(names.len(), projects.len(), "{names:?} {projects:?}");
+    for name in names {
+        assert!(projects.contains(&examples.join(name)), "{name} is no example");
+        let ended = Demo::piped(&[name]).end().await;
+        assert!(ended.status.success() && ended.err.is_empty(), "{name}: {ended:?}");
+        assert!(ended.out.contains("cluster ready") && ended.out.contains("done in"), "{name}: {}", ended.out);
+    }
+    let unknown = Demo::piped(&["nothing"]).end().await;
+    assert!(!unknown.status.success() && unknown.err.contains("there is no demo \"nothing\""), "{unknown:?}");
+}
+
+#[tokio::test]
 async fn a_demo_tells_its_story_and_ends() {
     let ended = Demo::piped(&[]).end().await;
     assert!(ended.status.success(), "{ended:?}");

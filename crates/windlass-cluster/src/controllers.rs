@@ -62,6 +62,7 @@ use windlass_scheduler::Scheduler;
 use windlass_server::Server;
 use windlass_server::authn::TokenKey;
 use windlass_server::pki::Authority;
+use windlass_server::streams::PodStreams;
 
 use crate::identities::Identities;
 use crate::streams::AgentStreams;
@@ -575,7 +576,8 @@ fn assemble(controllers: &Controllers, setup: Setup, server: &Server) -> Result<
         } else {
             Agent::simulated(identities.nodes())
         };
-        server.add_pod_streams(Arc::new(AgentStreams(agent.access())));
+        let streams: Arc<dyn PodStreams> = Arc::new(AgentStreams(agent.access()));
+        server.add_pod_streams(&streams);
         agent.register(setup.nodes).add_to(&mut manager)?;
     }
     if inventory.is_needed() {

@@ -520,7 +520,8 @@ mod tests {
 
     use super::*;
 
-    fn check(query: &str, expected: Option<Value>) {
+    fn check(query: &str, expected: impl Into<Option<Value>>) {
+        let expected = expected.into();
         let pod = json!({
             "metadata": {
                 "name": "web", "labels": {"app": "web", "a.b/c": "x"},

@@ -36,10 +36,13 @@ pub struct Stages {
     inner: Arc<Inner>,
 }
 
+/// A stage and the version that it was compiled from; `None` if it cannot be used.
+type Compiled = (String, Option<Arc<Stage>>);
+
 struct Inner {
     lister: Lister<objects::Stage>,
-    /// By name, with the version that was read; `None` if it cannot be used.
-    compiled: Mutex<HashMap<String, (String, Option<Arc<Stage>>)>>,
+    /// By name.
+    compiled: Mutex<HashMap<String, Compiled>>,
 }
 
 impl std::fmt::Debug for Stages {

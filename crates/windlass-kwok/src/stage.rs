@@ -166,7 +166,7 @@ impl Stage {
         match most {
             Some(most) if most <= base => most,
             Some(most) => {
-                let span = u64::try_from((most - base).as_millis()).unwrap_or(u64::MAX).max(1);
+                let span = u64::try_from(most.saturating_sub(base).as_millis()).unwrap_or(u64::MAX).max(1);
                 base + Duration::from_millis(random(span))
             }
             None => base,

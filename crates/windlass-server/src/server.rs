@@ -339,8 +339,8 @@ impl Server {
 
     /// Reaches the containers of pods through `streams` from now on, for the nodes that it has: `kubectl logs`, `exec`,
     /// `attach`, `port-forward`, and requests that are proxied to pods and services.
-    pub fn add_pod_streams(&self, streams: Arc<dyn PodStreams>) {
-        self.api.reach.add(&streams);
+    pub fn add_pod_streams(&self, streams: &Arc<dyn PodStreams>) {
+        self.api.reach.add(streams);
     }
 
     /// The API as a tower service: no socket, no TLS, the caller is an administrator.

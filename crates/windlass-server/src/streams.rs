@@ -78,7 +78,8 @@ use tokio::sync::mpsc;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
 /// let server = windlass_server::Server::builder().start().await?;
-/// server.add_pod_streams(Arc::new(Greeters));
+/// let greeters: Arc<dyn PodStreams> = Arc::new(Greeters);
+/// server.add_pod_streams(&greeters);
 /// # server.stop().await?;
 /// # Ok(()) }
 /// ```

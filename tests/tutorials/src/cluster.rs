@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::commands::Commands;
 
@@ -74,12 +75,7 @@ impl Cluster {
         what: &str,
         condition: impl Fn(&DynamicObject) -> bool,
     ) -> Result<()> {
-        let (group, version) = api_version.split_once('/').context("a group and a version")?;
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let api: Api<DynamicObject> = match namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
-        };
+        let api = self.api(api_version, kind, namespace.is_some());
         let seen = async {
             let fields = format!("metadata.name={name}");
             let list = api.list(&ListParams::default().fields(&fields)).await?;
@@ -103,7 +99,35 @@ impl Cluster {
         }
     }
 
+    /// Objects of a kind, in the namespace `default` if they are in one.
+    pub(crate) fn api(&self, api_version: &str, kind: &str, namespaced: bool) -> Api<DynamicObject> {
+        let resource = resource(api_version, kind);
+        if namespaced {
+            Api::namespaced_with(self.client.clone(), "default", &resource)
+        } else {
+            Api::all_with(self.client.clone(), &resource)
+        }
+    }
+
+    /// Where an object that is in no namespace belongs.
+    pub(crate) fn api_of(&self, object: &Value) -> Result<Api<DynamicObject>> {
+        let text = |field: &str| object[field].as_str().with_context(|| format!("an object without {field}"));
+        Ok(self.api(text("apiVersion")?, text("kind")?, false))
+    }
+
+    /// All objects of a kind.
+    pub(crate) async fn list(&self, api_version: &str, kind: &str) -> Result<Vec<Value>> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(api_version, kind));
+        let list = api.list(&ListParams::default()).await?;
+        list.items.iter().map(|object| Ok(serde_json::to_value(object)?)).collect()
+    }
+
     pub(crate) fn stop(self) -> Result<()> {
         self.process.stop()
     }
+}
+
+fn resource(api_version: &str, kind: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }

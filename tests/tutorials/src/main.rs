@@ -1,5 +1,5 @@
 //! Walks tutorials from an empty directory to an operator that reconciles, with the `windlass` command alone; and
-//! generates projects with many combinations of options and has the compiler check them.
+//! generates projects with many combinations of options and has the compiler check them; and checks the examples.
 //!
 //! Everything is compiled into one target directory, so that dependencies are compiled once. The operators of the
 //! tutorials run outside of their cluster as a ServiceAccount with the roles that `windlass manifests` writes.
@@ -8,6 +8,7 @@
 mod cluster;
 mod combinations;
 mod commands;
+mod example;
 mod tutorial;
 mod workspace;
 
@@ -30,7 +31,13 @@ struct Args {
     /// The versions of dependencies that projects use
     #[arg(long, default_value = "Cargo.lock")]
     lock: PathBuf,
-    /// Walk only these tutorials, and skip the combinations
+    /// Check the examples in this directory instead of walking tutorials
+    #[arg(long, value_name = "DIRECTORY")]
+    examples: Option<PathBuf>,
+    /// How often the operator of each example is killed
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Walk only these tutorials, and skip the combinations; or check only these examples
     names: Vec<String>,
 }
 
@@ -43,6 +50,9 @@ fn main() -> Result<()> {
     std::fs::create_dir_all(&args.directory)?;
     let commands = Commands::new(&args.windlass, &args.directory, &args.lock)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if let Some(examples) = &args.examples {
+        return runtime.block_on(example::check(&commands, examples, &args.names, args.rounds));
+    }
     for tutorial in tutorial::ALL {
         if args.names.is_empty() || args.names.iter().any(|name| name == tutorial.name) {
             let started = Instant::now();

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::live::Live;
-use super::pets::{Pets, Phase};
-use super::table::{self, Look};
+use super::table::Look;
 use crate::args::Format;
 use crate::output;
 use crate::paint::{Paint, duration, printable};
@@ -23,14 +22,36 @@ const SCENE: Duration = Duration::from_millis(900);
 /// How wide a table in a file may be, its indentation left aside.
 const PAGE: usize = 78;
 
+/// What there is to see of the objects of a demo at a moment.
+pub(crate) trait Board: Send + Sync + 'static {
+    /// Whether there is nothing to see yet.
+    fn is_empty(&self) -> bool;
+    /// A table.
+    fn lines(&self, look: Look) -> Vec<String>;
+    /// The same for programs.
+    fn document(&self) -> Value;
+}
+
+/// What a demo says about itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Playbill {
+    /// What runs.
+    pub about: &'static str,
+    /// What the objects are called in the document for programs.
+    pub objects: &'static str,
+    /// What to type while the demo is kept running, after `kubectl`.
+    pub commands: &'static [&'static str],
+}
+
 /// See the [module documentation](self).
-pub(crate) struct Display {
-    form: Form,
+pub(crate) struct Display<B: Board> {
+    form: Form<B>,
+    playbill: Playbill,
     tally: Mutex<Tally>,
 }
 
-enum Form {
-    Live(Live),
+enum Form<B: Board> {
+    Live(Live<B>),
     Plain,
     Json(Mutex<Document>),
 }
@@ -44,33 +65,33 @@ struct Tally {
 #[derive(Default)]
 struct Document {
     steps: Vec<Value>,
-    pets: Value,
+    objects: Value,
 }
 
-impl Display {
+impl<B: Board> Display<B> {
     /// The form that suits whoever reads standard output.
     ///
     /// Logs that go to the same terminal would tear a live table apart, so with them it is plain.
-    pub(crate) fn choose(format: Format, logs: bool, pets: watch::Receiver<Pets>) -> Self {
+    pub(crate) fn choose(format: Format, logs: bool, playbill: Playbill, board: watch::Receiver<B>) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let logs_beside = logs && std::io::stderr().is_terminal();
         let form = match format {
             Format::Json => Form::Json(Mutex::default()),
             Format::Text if std::io::stdout().is_terminal() && !dumb && !logs_beside => {
                 let colours = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-                Form::Live(Live::new(Paint(colours), pets))
+                Form::Live(Live::new(Paint(colours), playbill.about, board))
             }
             Format::Text => Form::Plain,
         };
         let tally = Tally { opened: Instant::now(), worked: Duration::ZERO };
-        Self { form, tally: Mutex::new(tally) }
+        Self { form, playbill, tally: Mutex::new(tally) }
     }
 
     /// The title.
     pub(crate) fn open(&self) {
         match &self.form {
             Form::Live(live) => live.open(),
-            Form::Plain => output::line("windlass demo: a cluster, a pet store and its operator in one process"),
+            Form::Plain => output::line(format_args!("windlass demo: {}", self.playbill.about)),
             Form::Json(_) => {}
         }
     }
@@ -94,18 +115,18 @@ impl Display {
         }
     }
 
-    /// The Pets at a moment worth remembering.
-    pub(crate) fn scene(&self, pets: &Pets) {
+    /// The objects at a moment worth remembering.
+    pub(crate) fn scene(&self, board: &B) {
         match &self.form {
             Form::Live(_) => {}
             Form::Plain => {
                 output::line("");
-                for line in table::lines(pets.rows(), Look { paint: Paint(false), room: PAGE, busy: None }) {
-                    output::line(format_args!("  {line}"));
+                for line in board.lines(Look { paint: Paint(false), room: PAGE, busy: None }) {
+                    output::line(format!("  {line}").trim_end());
                 }
                 output::line("");
             }
-            Form::Json(document) => lock(document).pets = rows(pets),
+            Form::Json(document) => lock(document).objects = board.document(),
         }
     }
 
@@ -119,11 +140,7 @@ impl Display {
     /// Everything keeps running until Ctrl-C; this is how to reach it.
     pub(crate) fn kept(&self, kubeconfig: &Path) {
         let kubectl = format!("kubectl --kubeconfig {}", printable(&kubeconfig.display().to_string()));
-        let lines: Vec<String> =
-            ["get pets --watch", "get pets -o yaml", "edit pet tron", "describe pet thor", "delete pets --all"]
-                .iter()
-                .map(|command| format!("{kubectl} {command}"))
-                .collect();
+        let lines: Vec<String> = self.playbill.commands.iter().map(|command| format!("{kubectl} {command}")).collect();
         match &self.form {
             Form::Live(live) => live.kept(&lines),
             Form::Plain => {
@@ -135,7 +152,9 @@ impl Display {
             }
             Form::Json(document) => {
                 let mut told = lock(document);
-                output::json(&json!({"steps": told.steps, "pets": told.pets, "kubeconfig": kubeconfig, "try": lines}));
+                output::json(&json!({
+                    "steps": told.steps, (self.playbill.objects): told.objects, "kubeconfig": kubeconfig, "try": lines,
+                }));
                 // What follows is said by the exit code.
                 *told = Document::default();
             }
@@ -166,7 +185,8 @@ impl Display {
             Form::Json(document) => {
                 let told = lock(document);
                 output::json(&json!({
-                    "steps": told.steps, "pets": told.pets, "milliseconds": (worked.as_secs_f64() * 1e6).round() / 1e3,
+                    "steps": told.steps, (self.playbill.objects): told.objects,
+                    "milliseconds": (worked.as_secs_f64() * 1e6).round() / 1e3,
                 }));
             }
         }
@@ -195,15 +215,4 @@ impl Display {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Nothing that is locked can be left half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn rows(pets: &Pets) -> Value {
-    pets.rows()
-        .map(|row| {
-            json!({
-                "name": row.resource, "petName": row.pet_name, "type": row.pet_type, "id": row.id,
-                "ready": row.phase == Phase::Ready, "gone": row.phase == Phase::Gone, "entry": row.entry,
-            })
-        })
-        .collect()
 }

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::pets::Pets;
-use super::table::{self, Look};
+use super::display::Board;
+use super::table::Look;
 use crate::paint::{Ink, Paint, duration, fit, printable, width};
 use crate::screen::{Drawn, SPINNER, size};
 
@@ -31,10 +31,11 @@ const WHAT: usize = 22;
 const LEAST: usize = 12;
 
 /// See the [module documentation](self).
-pub(crate) struct Live {
+pub(crate) struct Live<B: Board> {
     paint: Paint,
+    about: &'static str,
     /// Looked at whenever the region is drawn: no milestone is ahead of the table below it.
-    pets: watch::Receiver<Pets>,
+    board: watch::Receiver<B>,
     region: Mutex<Region>,
 }
 
@@ -49,16 +50,16 @@ struct Region {
     drawn: Drawn,
 }
 
-impl Live {
-    pub(crate) fn new(paint: Paint, pets: watch::Receiver<Pets>) -> Self {
-        Self { paint, pets, region: Mutex::default() }
+impl<B: Board> Live<B> {
+    pub(crate) fn new(paint: Paint, about: &'static str, board: watch::Receiver<B>) -> Self {
+        Self { paint, about, board, region: Mutex::default() }
     }
 
     pub(crate) fn open(&self) {
         let mut region = self.region();
         region.open = true;
         let title = self.paint.ink(Ink::Bold, "windlass demo");
-        let subtitle = fit("a cluster, a pet store and its operator in one process", size().0.saturating_sub(17));
+        let subtitle = fit(self.about, size().0.saturating_sub(17));
         let subtitle = self.paint.ink(Ink::Dim, &subtitle);
         self.say(&mut region, &[String::new(), format!("  {title}  {subtitle}"), String::new()]);
     }
@@ -132,13 +133,13 @@ impl Live {
     }
 
     pub(crate) async fn animate(&self) {
-        let mut pets = self.pets.clone();
+        let mut board = self.board.clone();
         let mut frames = tokio::time::interval(FRAME);
         frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             // Cancel-safe: a change that is not seen now is seen with the next frame.
             tokio::select! {
-                changed = pets.changed() => if changed.is_err() {
+                changed = board.changed() => if changed.is_err() {
                     return std::future::pending().await;
                 },
                 _ = frames.tick() => self.region().frame += 1,
@@ -165,12 +166,12 @@ impl Live {
             let doing = fit(doing, columns.saturating_sub(4));
             lines.push(format!("  {} {doing}", self.paint.ink(Ink::Yellow, &spinner.to_string())));
         }
-        let pets = self.pets.borrow();
+        let board = self.board.borrow();
         // The region never fills the terminal.
         let most = rows.saturating_sub(lines.len() + 4);
-        if pets.rows().len() > 0 && !region.curtain && most >= 2 {
+        if !board.is_empty() && !region.curtain && most >= 2 {
             let look = Look { paint: self.paint, room: columns.saturating_sub(2), busy: Some(spinner) };
-            let mut table = table::lines(pets.rows(), look);
+            let mut table = board.lines(look);
             if table.len() > most {
                 let more = format!("and {} more", table.len() - most);
                 table.truncate(most);
@@ -187,7 +188,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl<B: Board> Drop for Live<B> {
     fn drop(&mut self) {
         self.close();
     }

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
+use serde_json::{Value, json};
 use windlass::informer::Change;
 use windlass_petstore::api::v1alpha1::{Pet, PetType};
+
+use super::display::Board;
+use super::table::{self, Look};
 
 /// Where a Pet stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +83,27 @@ impl Pets {
     }
 }
 
+impl Board for Pets {
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn lines(&self, look: Look) -> Vec<String> {
+        table::lines(self.rows(), look)
+    }
+
+    fn document(&self) -> Value {
+        self.rows()
+            .map(|row| {
+                json!({
+                    "name": row.resource, "petName": row.pet_name, "type": row.pet_type, "id": row.id,
+                    "ready": row.phase == Phase::Ready, "gone": row.phase == Phase::Gone, "entry": row.entry,
+                })
+            })
+            .collect()
+    }
+}
+
 impl Row {
     fn of(pet: &Pet, entry_of: impl Fn(&str) -> Option<String>) -> Self {
         let said = pet.ready().filter(|ready| ready.observed_generation == pet.metadata.generation);
@@ -112,8 +137,6 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use serde_json::{Value, json};
 
     use super::*;
 

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use windlass::Manager;
 use windlass::informer::Subscription;
+use windlass::manager::ManagerBuilder;
 use windlass_cluster::{Cluster, Credentials};
 use windlass_petstore::api::v1alpha1::Pet;
 use windlass_petstore::client::StoreClient;
@@ -73,9 +74,9 @@ impl Stage {
         (Self { audience: None, operator: None, store: None, cluster: None, kubeconfig: None, failures }, failed)
     }
 
-    /// Starts a cluster in memory that listens on loopback. Returns its URL.
-    pub(crate) async fn start_cluster(&mut self) -> Result<String> {
-        let started = Cluster::builder().listen(ANY_PORT).start().await;
+    /// Starts a cluster in memory that listens on loopback, with so many simulated nodes. Returns its URL.
+    pub(crate) async fn start_cluster(&mut self, nodes: u32) -> Result<String> {
+        let started = Cluster::builder().nodes(nodes).listen(ANY_PORT).start().await;
         let cluster = started.context("cannot start a cluster; it needs a free port on 127.0.0.1")?;
         self.cluster = Some(cluster);
         Ok(self.credentials()?.server().to_owned())
@@ -103,13 +104,26 @@ impl Stage {
     /// Starts the operator; when this returns it knows all Pets and waits for more.
     pub(crate) async fn start_operator(&mut self, store: SocketAddr) -> Result<()> {
         let store = StoreClient::connect_lazy(&store.to_string())?;
-        let client = self.connect().await?;
-        let mut manager = Manager::builder(client).name("petstore-operator").graceful_shutdown(GRACE).build()?;
+        let mut manager = self.manager("petstore-operator").await?.build()?;
         manager.add(operator::controller(store, Timing::default()))?;
-        let caches = manager.client().caches().clone();
+        self.run(manager).await
+    }
+
+    /// What a manager of the demo is made with.
+    pub(crate) async fn manager(&self, name: &str) -> Result<ManagerBuilder> {
+        Ok(Manager::builder(self.connect().await?).name(name).graceful_shutdown(GRACE))
+    }
+
+    /// Runs an operator's manager; when this returns it knows all objects, serves its webhooks and waits for changes.
+    pub(crate) async fn run(&mut self, manager: Manager) -> Result<()> {
+        let ready = manager.ready();
         let running = self.spawn("operator", |shutdown| async move { Ok(manager.run_until(shutdown).await?) });
         self.operator = Some(running);
-        Ok(caches.wait_synced().await?)
+        // If it ends before, it says so through the channel, which ends the demo.
+        if !ready.await {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
     }
 
     /// Lets `pets` follow what the cluster says about Pets, and `store` about their entries.

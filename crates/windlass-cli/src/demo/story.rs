@@ -14,7 +14,7 @@ use windlass::ObjectKey;
 use windlass_petstore::api::{samples, v1alpha1::Pet};
 use windlass_petstore::server::PetStore;
 
-use super::display::Display;
+use super::display::{Board, Display};
 use super::pets::{Pets, Phase};
 use super::stage::Stage;
 
@@ -22,15 +22,20 @@ use super::stage::Stage;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Tells the story. With `keep` it has no end: the pets stay, for kubectl.
-pub(crate) async fn tell(stage: &mut Stage, pets: &watch::Sender<Pets>, display: &Display, keep: bool) -> Result<()> {
+pub(crate) async fn tell(
+    stage: &mut Stage,
+    pets: &watch::Sender<Pets>,
+    display: &Display<Pets>,
+    keep: bool,
+) -> Result<()> {
     step(display, "starting a cluster", "cluster ready", async {
-        let server = stage.start_cluster().await?;
+        let server = stage.start_cluster(0).await?;
         let version = stage.connect().await?.apiserver_version().await?.git_version;
         Ok(((), format!("{server}  Kubernetes {version}")))
     })
     .await?;
     step(display, "installing the Pet kind", "Pet kind served", async {
-        let name = install_crd(stage.connect().await?).await?;
+        let name = install_crd(stage.connect().await?, &Pet::crd()).await?;
         Ok(((), name))
     })
     .await?;
@@ -71,7 +76,7 @@ pub(crate) async fn tell(stage: &mut Stage, pets: &watch::Sender<Pets>, display:
 }
 
 /// Stops everything that the story has started.
-pub(crate) async fn clean_up(stage: &mut Stage, display: &Display) -> Result<()> {
+pub(crate) async fn clean_up<B: Board>(stage: &mut Stage, display: &Display<B>) -> Result<()> {
     step(display, "cleaning up", "cleaned up", async {
         stage.stop().await?;
         Ok(((), "no process, no file, no port left behind".to_owned()))
@@ -80,8 +85,8 @@ pub(crate) async fn clean_up(stage: &mut Stage, display: &Display) -> Result<()>
 }
 
 /// Shows a step while it is done, and when it is done, what came of it and how long it took.
-async fn step<T>(
-    display: &Display,
+pub(crate) async fn step<T, B: Board>(
+    display: &Display<B>,
     doing: &str,
     done: &str,
     work: impl Future<Output = Result<(T, String)>>,
@@ -100,10 +105,10 @@ async fn step<T>(
     Ok(value)
 }
 
-/// Makes the cluster serve Pets. Returns the name of the definition.
-async fn install_crd(client: kube::Client) -> Result<String> {
+/// Makes the cluster serve a kind. Returns the name of the definition.
+pub(crate) async fn install_crd(client: kube::Client, definition: &CustomResourceDefinition) -> Result<String> {
     let crds: Api<CustomResourceDefinition> = Api::all(client);
-    let created = crds.create(&PostParams::default(), &Pet::crd()).await?;
+    let created = crds.create(&PostParams::default(), definition).await?;
     let name = created.name_any();
     let this = WatchParams::default().fields(&format!("metadata.name={name}"));
     let mut events = std::pin::pin!(crds.watch(&this, "0").await?);

@@ -1,6 +1,7 @@
 //! The functions of templates: Go's own, those of kwok that need nothing around them, and a part of sprig's.
 
 use std::fmt;
+use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -180,7 +181,7 @@ pub(super) fn call(name: &str, arguments: &[Value]) -> Result<Value, String> {
     let items = |at: usize| argument(at).map(|value| value.as_array().cloned().unwrap_or_default());
     let last = || arguments.last().ok_or_else(|| "wants an argument".to_owned());
     Ok(match name {
-        "not" => (!is_true(argument(0)?)).into(),
+        "not" | "empty" => (!is_true(argument(0)?)).into(),
         "eq" => {
             argument(1)?;
             arguments[1..].iter().any(|other| same(&arguments[0], other)).into()
@@ -227,7 +228,6 @@ pub(super) fn call(name: &str, arguments: &[Value]) -> Result<Value, String> {
         }
         "list" => arguments.to_vec().into(),
         "default" => if is_true(last()?) { last()? } else { argument(0)? }.clone(),
-        "empty" => (!is_true(argument(0)?)).into(),
         "coalesce" => arguments.iter().find(|value| is_true(value)).cloned().unwrap_or_default(),
         "ternary" => if is_true(argument(2)?) { argument(0)? } else { argument(1)? }.clone(),
         "hasKey" => argument(0)?.get(string(1)?).is_some().into(),
@@ -435,7 +435,7 @@ fn printf(format: &str, arguments: &[Value]) -> String {
             continue;
         }
         let Some(argument) = arguments.next() else {
-            output.push_str(&format!("%!{verb}(MISSING)"));
+            let _ = write!(output, "%!{verb}(MISSING)");
             continue;
         };
         let printed = match verb {

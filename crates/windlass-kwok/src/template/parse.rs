@@ -34,7 +34,7 @@ pub(super) fn parse(text: &str, is_known: &dyn Fn(&str) -> bool) -> Result<Templ
     let (body, end) = parser.list()?;
     match end {
         End::Text => Ok(Template { body, named: parser.named }),
-        End::End => Err("unexpected {{end}}".to_owned()),
+        End::Closed => Err("unexpected {{end}}".to_owned()),
         End::Else(_) => Err("unexpected {{else}}".to_owned()),
     }
 }
@@ -171,7 +171,7 @@ struct Parser<'k> {
 /// What ended a list of nodes.
 enum End {
     Text,
-    End,
+    Closed,
     /// With what follows the word.
     Else(Vec<Word>),
 }
@@ -200,7 +200,7 @@ impl Parser<'_> {
             };
             let rest = || words[1..].to_vec();
             match keyword.as_str() {
-                "end" => break End::End,
+                "end" => break End::Closed,
                 "else" => break End::Else(rest()),
                 "if" => {
                     let (branches, otherwise) = self.branches("if", rest())?;
@@ -214,8 +214,8 @@ impl Parser<'_> {
                     let pipeline = self.pipeline(rest())?;
                     let (body, end) = self.list()?;
                     let otherwise = match end {
-                        End::End => Vec::new(),
-                        End::Else(words) if words.is_empty() => self.to_end()?,
+                        End::Closed => Vec::new(),
+                        End::Else(words) if words.is_empty() => self.closed()?,
                         _ => return Err("unexpected EOF".to_owned()),
                     };
                     nodes.push(Node::Range(pipeline, body, otherwise));
@@ -224,7 +224,7 @@ impl Parser<'_> {
                     let Some(Word::Literal(Value::String(name))) = words.get(1).cloned() else {
                         return Err(format!("{keyword} needs a name"));
                     };
-                    let body = self.to_end()?;
+                    let body = self.closed()?;
                     self.named.push((name.clone(), body));
                     if keyword == "block" {
                         nodes.push(Node::Template(name, Some(self.pipeline(words[2..].to_vec())?)));
@@ -246,9 +246,9 @@ impl Parser<'_> {
         Ok((nodes, end))
     }
 
-    fn to_end(&mut self) -> Result<Vec<Node>, String> {
+    fn closed(&mut self) -> Result<Vec<Node>, String> {
         match self.list()? {
-            (nodes, End::End) => Ok(nodes),
+            (nodes, End::Closed) => Ok(nodes),
             _ => Err("unexpected EOF".to_owned()),
         }
     }
@@ -265,8 +265,8 @@ impl Parser<'_> {
             let (body, end) = self.list()?;
             branches.push((condition, body));
             match end {
-                End::End => return Ok((branches, Vec::new())),
-                End::Else(words) if words.is_empty() => return Ok((branches, self.to_end()?)),
+                End::Closed => return Ok((branches, Vec::new())),
+                End::Else(words) if words.is_empty() => return Ok((branches, self.closed()?)),
                 End::Else(words) if words.first() == Some(&Word::Name(keyword.to_owned())) => {
                     condition = self.pipeline(words[1..].to_vec())?;
                 }

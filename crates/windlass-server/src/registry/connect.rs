@@ -186,7 +186,7 @@ fn run_command(
         let options = ExecOptions { command: command.clone(), stdin, terminal };
         Box::new(move || streams.exec(&target, &options))
     };
-    let command = Command { access, command, stdin, stdout, stderr, terminal, start };
+    let command = Command { access, argv: command, stdin, stdout, stderr, terminal, start };
     let Some(takeover) = &context.connection.takeover else { return not_hijackable() };
     match asked {
         Asked::WebSocket { key, protocols } => {

@@ -113,13 +113,12 @@ struct Message {
 impl Message {
     /// The channel of a message and what this piece of it says.
     fn take(&mut self, mut piece: Bytes, base64: bool, last: bool) -> Option<(u8, Bytes)> {
-        let number = match self.number {
-            Some(number) => number,
-            None => {
-                let number = *piece.first()?;
-                let _ = piece.split_to(1);
-                *self.number.insert(if base64 { number.wrapping_sub(b'0') } else { number })
-            }
+        let number = if let Some(number) = self.number {
+            number
+        } else {
+            let number = *piece.first()?;
+            let _ = piece.split_to(1);
+            *self.number.insert(if base64 { number.wrapping_sub(b'0') } else { number })
         };
         if !base64 {
             return Some((number, piece));

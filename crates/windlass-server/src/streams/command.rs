@@ -41,7 +41,7 @@ pub(crate) type Start = Box<dyn FnOnce() -> BoxFuture<'static, Result<Process, S
 pub(crate) struct Command {
     pub(crate) access: Access,
     /// The program and its arguments.
-    pub(crate) command: Vec<String>,
+    pub(crate) argv: Vec<String>,
     pub(crate) stdin: bool,
     pub(crate) stdout: bool,
     pub(crate) stderr: bool,
@@ -150,7 +150,7 @@ async fn run(command: Command, ends: Ends) {
     for output in [&ends.stdout, &ends.stderr].into_iter().flatten() {
         output.finish().await;
     }
-    let told = told(ends.format, command.access, &command.command, &end);
+    let told = told(ends.format, command.access, &command.argv, &end);
     if !told.is_empty() {
         ends.error.send(told).await;
     }
@@ -287,7 +287,7 @@ pub(crate) async fn over_websocket(
         // Tells the client that the connection is there.
         channels.send(first.map_or(ERROR, |(_, number)| number), &[]).await;
         if let Some(error) = unreached {
-            channels.send(ERROR, &told(format, command.access, &command.command, &End::Unreached(error))).await;
+            channels.send(ERROR, &told(format, command.access, &command.argv, &End::Unreached(error))).await;
             return;
         }
         let sink = |asked: bool, number| asked.then(|| Sink::Channel(channels.clone(), number));

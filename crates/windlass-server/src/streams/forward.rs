@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
+use futures::future::Either;
 use futures::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -171,10 +172,9 @@ async fn forward(data: Stream, error: u32, port: u16, outlet: Outlet, ports: &Po
     // Either side may end first, and the other goes on: but what is read no more is not waited for.
     let (up, down) = (std::pin::pin!(up), std::pin::pin!(down));
     let result = match futures::future::select(up, down).await {
-        futures::future::Either::Left((Ok(()), down)) => down.await,
-        futures::future::Either::Left((Err(error), _)) => Err(error),
-        futures::future::Either::Right((Ok(()), up)) => up.await.or(Ok(())),
-        futures::future::Either::Right((Err(error), _)) => Err(error),
+        Either::Left((Err(error), _)) | Either::Right((Err(error), _)) => Err(error),
+        Either::Left((Ok(()), down)) => down.await,
+        Either::Right((Ok(()), up)) => up.await.or(Ok(())),
     };
     match result {
         Ok(()) => outlet.data(error, Bytes::new(), true).await,

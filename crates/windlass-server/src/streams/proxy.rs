@@ -64,7 +64,7 @@ pub(crate) async fn forward(connection: Box<dyn Connection>, request: Proxied) -
     if let (StatusCode::SWITCHING_PROTOCOLS, Some(takeover)) = (answer.status(), request.takeover) {
         let upgraded = hyper::upgrade::on(&mut answer);
         takeover.by(|mut client| async move {
-            let (_, pod) = tokio::join!(driver, upgraded);
+            let ((), pod) = tokio::join!(driver, upgraded);
             if let Ok(pod) = pod {
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut TokioIo::new(pod)).await;
             }

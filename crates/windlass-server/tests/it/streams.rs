@@ -135,7 +135,8 @@ impl PodStreams for Programs {
 /// A server with a pod `p` on the node `n`, with the containers `c` and `stopped`.
 async fn with_pod() -> Server {
     let server = start().await;
-    server.add_pod_streams(Arc::new(Programs));
+    let programs: Arc<dyn PodStreams> = Arc::new(Programs);
+    server.add_pod_streams(&programs);
     create(&server, "/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await;
     let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}});
     send(&server, Method::PATCH, "/api/v1/nodes/n/status", &status).await;
