@@ -53,35 +53,26 @@ pub(crate) fn run(args: &Demo) -> Result<ExitCode> {
     let tale = match args.name.as_deref() {
         None => None,
         Some(name) if name == PET_STORE.0 => None,
-        Some(name) => match tales::ALL.iter().find(|tale| tale.name == name) {
-            Some(tale) => Some(tale),
-            None => {
-                let names: Vec<&str> = names().map(|(name, _)| name).collect();
-                return Err(output::Usage(format!("there is no demo {name:?}; there are {}", names.join(", "))).into());
-            }
-        },
+        Some(name) => Some(tales::ALL.iter().find(|tale| tale.name == name).ok_or_else(|| {
+            let names: Vec<&str> = names().map(|(name, _)| name).collect();
+            output::Usage(format!("there is no demo {name:?}; there are {}", names.join(", ")))
+        })?),
     };
     let logs = std::env::var_os("RUST_LOG").is_some_and(|filter| !filter.is_empty());
     if logs {
         logging::init();
     }
     open_files::raise_limit();
-    match tale {
-        Some(tale) => {
-            let board = watch::Sender::new(Tables::default());
-            let display = Display::choose(args.output, logs, tale.playbill, board.subscribe());
-            depth::run(async || {
-                perform(&display, async |stage| tale::tell(tale, stage, &board, &display, args.keep).await).await
-            })?
-        }
-        None => {
-            let pets = watch::Sender::new(Pets::default());
-            let display = Display::choose(args.output, logs, PET_STORE.1, pets.subscribe());
-            depth::run(async || {
-                perform(&display, async |stage| story::tell(stage, &pets, &display, args.keep).await).await
-            })?
-        }
+    if let Some(tale) = tale {
+        let board = watch::Sender::new(Tables::default());
+        let display = Display::choose(args.output, logs, tale.playbill, board.subscribe());
+        return depth::run(async || {
+            perform(&display, async |stage| tale::tell(tale, stage, &board, &display, args.keep).await).await
+        })?;
     }
+    let pets = watch::Sender::new(Pets::default());
+    let display = Display::choose(args.output, logs, PET_STORE.1, pets.subscribe());
+    depth::run(async || perform(&display, async |stage| story::tell(stage, &pets, &display, args.keep).await).await)?
 }
 
 /// Names, and what runs.

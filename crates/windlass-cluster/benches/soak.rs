@@ -85,7 +85,7 @@ async fn soak(name: &str, churns: bool, time: Duration) -> bool {
         "\nwall time {:.0} s; requests per 1,000 simulated seconds, the most frequent first:\n",
         began.elapsed().as_secs_f64()
     );
-    let counted = (time - step * u32::try_from(STEPS / 2).unwrap()).as_secs_f64() / 1000.0;
+    let counted = time.saturating_sub(step * u32::try_from(STEPS / 2).unwrap()).as_secs_f64() / 1000.0;
     let now = requests(&client).await;
     let since = |(what, count): (&String, &u64)| (count - settled.get(what).unwrap_or(&0), what.clone());
     let mut most: Vec<(u64, String)> = now.iter().map(since).filter(|(count, _)| *count > 0).collect();

@@ -25,7 +25,7 @@ impl PodStreams for AgentStreams {
             Access::Attach => Purpose::Attach,
             Access::Port => Purpose::Port,
         };
-        Ok(PodAccess::check(&*pod(target)?, &target.container, purpose).map_err(failure)?)
+        PodAccess::check(&*pod(target)?, &target.container, purpose).map_err(|error| failure(&error))
     }
 
     fn logs(
@@ -55,7 +55,8 @@ impl PodStreams for AgentStreams {
         let ExecOptions { command, stdin, terminal } = options.clone();
         let options = runtime::ExecOptions { command, stdin, terminal };
         async move {
-            let session = access.exec(pod(&target)?, &target.container, &options).await.map_err(failure)?;
+            let session =
+                access.exec(pod(&target)?, &target.container, &options).await.map_err(|error| failure(&error))?;
             Ok(process(session))
         }
         .boxed()
@@ -64,7 +65,8 @@ impl PodStreams for AgentStreams {
     fn attach(&self, target: &PodTarget, options: &AttachOptions) -> BoxFuture<'static, Result<Process, StreamError>> {
         let (access, target, terminal) = (self.0.clone(), target.clone(), options.terminal);
         async move {
-            let session = access.attach(pod(&target)?, &target.container, terminal).await.map_err(failure)?;
+            let session =
+                access.attach(pod(&target)?, &target.container, terminal).await.map_err(|error| failure(&error))?;
             Ok(process(session))
         }
         .boxed()
@@ -73,7 +75,7 @@ impl PodStreams for AgentStreams {
     fn port(&self, target: &PodTarget, port: u16) -> BoxFuture<'static, Result<Box<dyn Connection>, StreamError>> {
         let (access, target) = (self.0.clone(), target.clone());
         async move {
-            let connection = access.port(pod(&target)?, port).await.map_err(failure)?;
+            let connection = access.port(pod(&target)?, port).await.map_err(|error| failure(&error))?;
             Ok(Box::new(connection) as Box<dyn Connection>)
         }
         .boxed()
@@ -86,7 +88,7 @@ fn pod(target: &PodTarget) -> Result<Arc<Pod>, StreamError> {
     pod.map(Arc::new).map_err(|error| StreamError::internal(format!("the pod cannot be read: {error}")))
 }
 
-fn failure(error: AccessError) -> StreamError {
+fn failure(error: &AccessError) -> StreamError {
     StreamError::internal(error.to_string())
 }
 

@@ -122,15 +122,15 @@ const SAMPLE_CONTROLLER: Tale = Tale {
     operator: Some(|builder| Ok(sample_controller::operator(builder)?)),
     resources: &["/apis/samplecontroller.k8s.io/v1alpha1/namespaces/default/foos", DEPLOYMENTS],
     story: |scene| {
-        let foo = |replicas: i32| {
+        let of_size = |replicas: i32| {
             let spec = json!({ "deploymentName": "example-foo", "replicas": replicas });
             object("samplecontroller.k8s.io/v1alpha1", "Foo", "example-foo", &spec)
         };
-        scale(scene, "Foo", [foo(1), foo(3)]).boxed()
+        scale(scene, "Foo", [of_size(1), of_size(3)]).boxed()
     },
     ending: |scene| {
-        let foo = object("samplecontroller.k8s.io/v1alpha1", "Foo", "example-foo", &Value::Null);
-        vanish(scene, foo, SAMPLE_CONTROLLER.resources).boxed()
+        let example = object("samplecontroller.k8s.io/v1alpha1", "Foo", "example-foo", &Value::Null);
+        vanish(scene, example, SAMPLE_CONTROLLER.resources).boxed()
     },
 };
 
@@ -371,20 +371,24 @@ const POD_CRUD: Tale = Tale {
             let pods = kube::Api::default_namespaced(scene.client.clone());
             let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": crud::NAME, "namespace": "default" } });
             scene
-                .step("creating a Pod", "the Pod runs", async {
-                    crud::create(&pods).await?;
-                    scene.until(&pod, |pod| pod["status"]["phase"] == "Running").await?;
-                    Ok("on a simulated node")
-                })
+                .step(
+                    "creating a Pod",
+                    "the Pod runs",
+                    Box::pin(async {
+                        crud::create(&pods).await?;
+                        scene.until(&pod, |pod| pod["status"]["phase"] == "Running").await?;
+                        Ok("on a simulated node")
+                    }),
+                )
                 .await?;
             scene.show().await?;
             scene
-                .step("updating it from two programs", "both updates stored", async {
+                .step("updating it from two programs", "both updates stored", Box::pin(async {
                     let (one, other) = ([("a".to_owned(), "1".to_owned())].into(), [("a".to_owned(), "2".to_owned())].into());
                     let updates = (crud::label(&pods, crud::NAME, &one), crud::label(&pods, crud::NAME, &other));
                     tokio::try_join!(updates.0, updates.1)?;
                     Ok("a conflict is answered with another attempt")
-                })
+                }))
                 .await?;
             scene
                 .step("starting an informer", "the cache is filled", async {
