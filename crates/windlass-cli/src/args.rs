@@ -14,8 +14,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use windlass_cluster::AdmissionPlugin;
 
 pub(crate) use against::{
-    Apply, Bundle, BundleCleanup, BundleRun, Deploy, Image, ImageBuild, Install, Operator, Run, Target, Undeploy,
-    Uninstall,
+    Apply, Bundle, BundleCleanup, BundleRun, Deploy, Image, ImageBuild, ImageList, ImageLoad, ImageRemove, Install,
+    Operator, Run, Target, Undeploy, Uninstall,
 };
 pub(crate) use dev::{Dev, Doctor, Guard, Test};
 pub(crate) use generate::{Generate, GenerateClient, GenerateTypes};

@@ -92,6 +92,7 @@ async fn deliver(
         directory.join(format!("{}.tar", reference.short_name()))
     };
     image::write(image, reference, &file)?;
+    image::keep(image, reference);
     output::note(format_args!("the image {reference} is in {}", file.display()));
     if let Some((program, arguments)) = loader(&target.context, &file) {
         load(&program, &arguments)?;

@@ -1,16 +1,14 @@
-//! `windlass image build`: an image of a program, without a container engine.
+//! `windlass image`: images without a container engine.
 //!
-//! The image is written as an OCI layout in a tar file, which `docker load`, `podman load`, `ctr images import` and
-//! `kind load image-archive` read, or pushed to a registry. Equal input gives an equal image: files are sorted and carry
-//! no time.
+//! `build` makes an image of a program or a directory. It goes into the store of this machine. It is
+//! also written as an OCI layout in a tar file, which `docker load`, `podman load`, `ctr images import` and `kind load
+//! image-archive` read, or pushed to a registry. Equal input gives an equal image: files are sorted and carry no time.
 
 mod base;
 mod elf;
 mod layer;
 mod layout;
-mod reference;
-mod registry;
-mod tar;
+mod stored;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -18,17 +16,21 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
+use windlass_image::Store;
 
 use crate::against;
 use crate::args::{Image, ImageBuild};
 use crate::output;
 
 pub(crate) use layout::Image as Built;
-pub(crate) use reference::Reference;
+pub(crate) use windlass_image::Reference;
 
 pub(crate) fn run(args: &Image) -> Result<ExitCode> {
     match args {
         Image::Build(args) => build_command(args),
+        Image::Load(args) => stored::load(args),
+        Image::List(args) => stored::list(args),
+        Image::Remove(args) => stored::remove(args),
     }
 }
 
@@ -41,6 +43,7 @@ fn build_command(args: &ImageBuild) -> Result<ExitCode> {
         base: args.base.clone(),
     };
     let image = build(&args.path, &settings)?;
+    keep(&image, &reference);
     let file = match &args.file {
         Some(file) => Some(file.clone()),
         None if args.push => None,
@@ -51,7 +54,7 @@ fn build_command(args: &ImageBuild) -> Result<ExitCode> {
     }
     let pushed = || {
         against::block_on(async {
-            registry::push(&image, &reference).await?;
+            image.push(&reference).await?;
             Ok(ExitCode::SUCCESS)
         })
     };
@@ -137,7 +140,22 @@ pub(crate) fn write(image: &Built, reference: &Reference, file: &Path) -> Result
     Ok(())
 }
 
+/// Puts the image into the store of this machine. Where that fails, the image can still be written and pushed, so only a
+/// note says why.
+pub(crate) fn keep(image: &Built, reference: &Reference) {
+    let kept = || -> Result<()> {
+        let store = Store::of_user()?;
+        image.keep(&store, reference)?;
+        // What had the name before is not needed any more.
+        store.collect()?;
+        Ok(())
+    };
+    if let Err(error) = kept() {
+        output::note(format_args!("the image is not kept on this machine: {}", output::with_causes(&error)));
+    }
+}
+
 /// Pushes the image to its registry.
 pub(crate) async fn push(image: &Built, reference: &Reference) -> Result<()> {
-    registry::push(image, reference).await
+    image.push(reference).await
 }

@@ -144,6 +144,39 @@ pub(crate) struct Run {
 pub(crate) enum Image {
     /// Make an image of a program or a directory, without a container engine
     Build(ImageBuild),
+    /// Load images from a tar file, as `docker save` and `windlass image build` write them
+    Load(ImageLoad),
+    /// List the images that are kept on this machine
+    List(ImageList),
+    /// Remove images from this machine
+    Remove(ImageRemove),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ImageLoad {
+    /// The tar file: an OCI layout or an archive of docker, perhaps compressed with gzip
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The name of the image [default: the names that the file has]
+    #[arg(short, long, value_name = "NAME[:TAG]")]
+    pub tag: Option<Reference>,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: ListFormat,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ImageList {
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: ListFormat,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ImageRemove {
+    /// The names of the images
+    #[arg(value_name = "NAME[:TAG]", required = true)]
+    pub names: Vec<windlass_image::Name>,
 }
 
 #[derive(Debug, clap::Args)]

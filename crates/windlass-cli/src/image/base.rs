@@ -5,24 +5,27 @@
 //! libraries are not added twice.
 
 use std::collections::HashMap;
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{BufReader, Read as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
+use windlass_image::digest::{self, blob_path};
+use windlass_image::manifest::choose;
+use windlass_image::tar::{EntryKind, Reader};
+use windlass_image::{Name, Store, registry};
 
 use super::layout::{self, Blob};
-use super::registry::{self, Remote};
-use super::tar;
-use crate::against;
+use crate::{against, output};
 
 /// How many bytes a base may have.
-pub(super) const LARGEST: u64 = 4 << 30;
+const LARGEST: u64 = 4 << 30;
 /// How many links are followed, as Linux does.
 const MOST_LINKS: usize = 40;
 /// How deeply an index may lead to other indexes.
-pub(super) const NESTED: usize = 4;
+const NESTED: usize = 4;
 
 /// What an image is built on.
 pub(super) struct Base {
@@ -38,10 +41,10 @@ pub(super) fn read(path: &Path, architecture: &str) -> Result<Base> {
     let name = path.display();
     let source = if path.exists() {
         Source::open(path)?
-    } else if let Some(remote) = path.to_str().and_then(Remote::parse) {
+    } else if let Some(remote) = path.to_str().and_then(remote) {
         let remote =
             remote.with_context(|| format!("there is no file {name}, and it is not an image of a registry"))?;
-        Source::Files(fetch(&remote, architecture)?)
+        fetch(&remote, architecture)?
     } else {
         bail!(
             "there is no {name}: a base is an OCI layout on this machine, as a directory or as a tar file, or an image \
@@ -52,42 +55,25 @@ pub(super) fn read(path: &Path, architecture: &str) -> Result<Base> {
     Ok(base)
 }
 
-fn fetch(remote: &Remote, architecture: &str) -> Result<HashMap<String, Vec<u8>>> {
-    let mut files = HashMap::new();
+/// Reads a name with its registry, such as `gcr.io/distroless/static:nonroot`. `None` for what may be a path.
+fn remote(text: &str) -> Option<Result<Name>> {
+    let (host, _) = text.split_once('/')?;
+    let is_host = host == "localhost" || (host.contains(['.', ':']) && !host.starts_with('.'));
+    is_host.then(|| Ok(text.parse()?))
+}
+
+/// Fetches what is not in the store of this machine.
+fn fetch(name: &Name, architecture: &str) -> Result<Source<'static>> {
+    let store = Store::of_user()?;
+    let mut digest = String::new();
     let code = against::block_on(async {
-        let pulled = registry::pull(remote, architecture).await;
-        files = pulled.with_context(|| format!("cannot fetch {remote}"))?;
+        let progress = |digest: &str, size: u64| output::note(format_args!("fetching {digest} ({} KiB)", size / 1024));
+        let pulled = registry::pull(&store, name, architecture, None, &progress).await;
+        digest = pulled.with_context(|| format!("cannot fetch {name}"))?.stored.digest;
         Ok(ExitCode::SUCCESS)
     })?;
-    ensure!(code == ExitCode::SUCCESS, "{remote} was not fetched");
-    Ok(files)
-}
-
-/// Checks that a digest is one, before it becomes part of a path.
-pub(super) fn check_digest(digest: &str) -> Result<()> {
-    let hex = digest.strip_prefix("sha256:").with_context(|| format!("the digest {digest} is not of SHA-256"))?;
-    let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    ensure!(hex.len() == 64 && hex.chars().all(is_hex), "{digest} is not a digest");
-    Ok(())
-}
-
-/// Where a layout has a blob.
-pub(super) fn blob_path(digest: &str) -> String {
-    format!("blobs/{}", digest.replace(':', "/"))
-}
-
-/// The one image of an index that is for an architecture.
-pub(super) fn choose<'a>(index: &'a Value, architecture: &str) -> Result<&'a Value> {
-    let all = index["manifests"].as_array().context("its index names no images")?;
-    let fits = |descriptor: &&Value| match &descriptor["platform"] {
-        Value::Null => true,
-        platform => platform["os"] == "linux" && platform["architecture"] == architecture,
-    };
-    let fitting: Vec<&Value> = all.iter().filter(fits).collect();
-    let [descriptor] = fitting[..] else {
-        bail!("it has {} images for linux/{architecture}; exactly one is needed", fitting.len());
-    };
-    Ok(descriptor)
+    ensure!(code == ExitCode::SUCCESS, "{name} was not fetched");
+    Ok(Source::Stored(store, digest))
 }
 
 impl Base {
@@ -130,8 +116,10 @@ impl Base {
 /// The files of a layout.
 enum Source<'a> {
     Directory(&'a Path),
-    /// Those of a tar file, or of a registry.
+    /// Those of a tar file.
     Files(HashMap<String, Vec<u8>>),
+    /// An image of the store, by the digest of its manifest.
+    Stored(Store, String),
 }
 
 impl<'a> Source<'a> {
@@ -141,10 +129,14 @@ impl<'a> Source<'a> {
         }
         let size = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
         ensure!(size <= LARGEST, "{} is larger than {} GiB", path.display(), LARGEST >> 30);
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut reader = Reader::new(BufReader::new(file));
         let mut files = HashMap::new();
-        for entry in tar::entries(&bytes).with_context(|| format!("{} is not a tar file", path.display()))? {
-            files.insert(entry.path.trim_start_matches("./").to_owned(), entry.bytes.to_vec());
+        let no_tar = || format!("{} is not a tar file", path.display());
+        while let Some(entry) = reader.next_entry().with_context(no_tar)? {
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).with_context(no_tar)?;
+            files.insert(entry.path.trim_start_matches("./").to_owned(), bytes);
         }
         Ok(Self::Files(files))
     }
@@ -158,13 +150,20 @@ impl<'a> Source<'a> {
                 std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))
             }
             Self::Files(files) => files.get(path).cloned().with_context(|| format!("it has no {path}")),
+            Self::Stored(_, digest) if path == "index.json" => {
+                Ok(json!({"schemaVersion": 2, "manifests": [{"digest": digest}]}).to_string().into_bytes())
+            }
+            Self::Stored(store, _) => {
+                let digest = path.trim_start_matches("blobs/").replace('/', ":");
+                std::fs::read(store.blob_path(&digest)).with_context(|| format!("it has no {path}"))
+            }
         }
     }
 
     /// What a descriptor names, if that is what it says.
     fn blob(&self, descriptor: &Value) -> Result<Blob> {
         let digest = descriptor["digest"].as_str().context("a descriptor without a digest")?;
-        check_digest(digest)?;
+        digest::check(digest)?;
         let path = blob_path(digest);
         let blob = Blob::new(self.file(&path)?);
         ensure!(blob.digest == digest, "{path} is damaged: its digest is {}", blob.digest);
@@ -228,7 +227,8 @@ impl<'a> Source<'a> {
 
 impl Base {
     fn look_into(&mut self, layer: &[u8]) -> Result<()> {
-        for entry in tar::entries(layer).context("a layer is not a tar file")? {
+        let mut reader = Reader::new(layer);
+        while let Some(entry) = reader.next_entry().context("a layer is not a tar file")? {
             let path = entry.path.trim_start_matches("./").trim_matches('/').to_owned();
             let (directory, name) = path.rsplit_once('/').unwrap_or(("", &path));
             if let Some(gone) = name.strip_prefix(".wh.") {
@@ -237,7 +237,7 @@ impl Base {
                 self.files.remove(&gone);
                 continue;
             }
-            self.files.insert(path, entry.link.map(str::to_owned));
+            self.files.insert(path, (entry.kind == EntryKind::Symlink).then_some(entry.link));
         }
         Ok(())
     }
@@ -263,5 +263,25 @@ mod tests {
         assert!(base.has("/lib64/ld.so") && !base.has("/lib64/other.so"));
         assert_eq!(base.resolve("lib64/new.so"), "usr/lib64/new.so");
         assert!(!base.has("loop/x"));
+    }
+
+    #[test]
+    fn names_with_a_registry_are_told_from_paths() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        for (text, whole) in [
+            ("gcr.io/distroless/static:nonroot", "gcr.io/distroless/static:nonroot"),
+            ("localhost:5000/base", "localhost:5000/base:latest"),
+            (&format!("docker.io/library/debian@{digest}"), &format!("docker.io/library/debian@{digest}")),
+            (&format!("docker.io/library/debian:12@{digest}"), &format!("docker.io/library/debian@{digest}")),
+        ] {
+            let name = remote(text).and_then(Result::ok).expect("a name");
+            assert_eq!(name.to_string(), whole);
+        }
+        for text in ["base", "./base", "../base", "/a/b.c", "out/base.tar", "debian:12"] {
+            assert!(remote(text).is_none(), "{text}");
+        }
+        for text in ["gcr.io/Base", "gcr.io/a@sha256:0", "gcr.io/"] {
+            assert!(remote(text).is_some_and(|parsed| parsed.is_err()), "{text}");
+        }
     }
 }

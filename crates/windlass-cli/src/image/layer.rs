@@ -7,9 +7,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use windlass_image::manifest::host_architecture;
+use windlass_image::tar::Tar;
+
 use super::base::Base;
 use super::elf;
-use super::tar::Tar;
 
 /// What is at a path.
 enum Entry {
@@ -29,7 +31,7 @@ pub(super) struct Layer {
 /// The files of a program or of a directory, and the image that they are put on, which is read for the architecture of
 /// the program.
 pub(super) fn of(path: &Path, base: impl FnOnce(&str) -> Result<Option<Base>>) -> Result<(Layer, Option<Base>)> {
-    let mut layer = Layer { entries: BTreeMap::new(), program: None, architecture: host() };
+    let mut layer = Layer { entries: BTreeMap::new(), program: None, architecture: host_architecture() };
     if path.is_dir() {
         layer.add_directory(path, "")?;
         let base = base(layer.architecture)?;
@@ -62,15 +64,6 @@ pub(super) fn of(path: &Path, base: impl FnOnce(&str) -> Result<Option<Base>>) -
     layer.program = Some(format!("/{name}"));
     layer.follow(base.as_ref());
     Ok((layer, base))
-}
-
-/// The architecture of this machine, in the words of images.
-fn host() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 impl Layer {

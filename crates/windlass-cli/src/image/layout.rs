@@ -4,12 +4,15 @@ use std::io::Write;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
+use windlass_image::digest::{self, blob_path};
+use windlass_image::registry;
+use windlass_image::tar::Tar;
+use windlass_image::{Origin, Reference, Store, Stored};
 
+use super::Settings;
 use super::base::Base;
 use super::layer::{Layer, gzip};
-use super::tar::Tar;
-use super::{Reference, Settings};
+use crate::output;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -27,24 +30,20 @@ pub(crate) struct Blob {
 
 impl Blob {
     pub(super) fn new(bytes: Vec<u8>) -> Self {
-        Self { digest: digest(&bytes), bytes, media_type: LAYER }
+        Self { digest: digest::of(&bytes), bytes, media_type: LAYER }
     }
 
     fn path(&self) -> String {
-        format!("blobs/{}", self.digest.replace(':', "/"))
+        blob_path(&self.digest)
+    }
+
+    fn to_push(&self) -> registry::Blob<'_> {
+        registry::Blob { digest: &self.digest, bytes: &self.bytes }
     }
 
     fn descriptor(&self, media_type: &str) -> Value {
         json!({"mediaType": media_type, "digest": self.digest, "size": self.bytes.len()})
     }
-}
-
-pub(super) fn digest(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// An image: its files are a layer of their own, above those of the image that it is built on.
@@ -57,7 +56,7 @@ pub(crate) struct Image {
 impl Image {
     pub(super) fn new(files: Layer, base: Option<Base>, entrypoint: &str, settings: &Settings) -> Result<Self> {
         let tar = files.tar()?;
-        let diff = digest(&tar);
+        let diff = digest::of(&tar);
         let architecture = files.architecture;
         drop(files);
         let (below, mut layers) = base.map_or((Value::Null, Vec::new()), |base| (base.config, base.layers));
@@ -107,14 +106,23 @@ impl Image {
         self.layers.iter().chain([&self.config, &self.manifest]).map(|blob| blob.bytes.len()).sum()
     }
 
-    /// What the manifest names, in the order in which a registry needs it.
-    pub(crate) fn blobs(&self) -> Vec<&Blob> {
-        self.layers.iter().chain([&self.config]).collect()
+    /// Puts the image into the store of this machine.
+    pub(super) fn keep(&self, store: &Store, reference: &Reference) -> Result<Stored> {
+        let adding = store.adding()?;
+        for blob in self.layers.iter().chain([&self.config, &self.manifest]) {
+            if !store.has(&blob.digest) {
+                store.add(&adding, &blob.bytes)?;
+            }
+        }
+        Ok(store.name(&adding, &reference.clone().into(), self.digest(), Origin::Local)?)
     }
 
-    /// The manifest and its type.
-    pub(crate) fn manifest(&self) -> (&Blob, &'static str) {
-        (&self.manifest, MANIFEST)
+    /// Pushes the image to its registry.
+    pub(super) async fn push(&self, reference: &Reference) -> Result<()> {
+        let blobs: Vec<registry::Blob<'_>> = self.layers.iter().chain([&self.config]).map(Blob::to_push).collect();
+        let progress = |digest: &str, size: u64| output::note(format_args!("pushing {digest} ({} KiB)", size / 1024));
+        registry::push(reference, &blobs, self.manifest.to_push(), MANIFEST, &progress).await?;
+        Ok(())
     }
 
     /// Writes the layout. `manifest.json` is for versions of `docker load` that know nothing of the rest.

@@ -249,7 +249,8 @@ fn what_a_registry_sends_is_checked() {
     let sandbox = Sandbox::new();
     let (registry, program) = (Registry::start(Access::Anonymous), true_program());
     let name = format!("{}/team/app", registry.address);
-    sandbox.succeeds(&format!("image build {program} --tag {name}:v1 --push"));
+    // From elsewhere: what the store of this machine has is not fetched.
+    Sandbox::new().succeeds(&format!("image build {program} --tag {name}:v1 --push"));
     let digest = registry.manifest("team/app", "v1").unwrap();
     let content = registry.content(&digest);
     let manifest: Value = serde_json::from_slice(&content).unwrap();
@@ -268,8 +269,7 @@ fn what_a_registry_sends_is_checked() {
     let ours = one(architecture, &digest, content.len());
     let index = json!({"manifests": [one("s390x", &absent, 7), ours, one("unknown", &absent, 7)]});
     registry.add_manifest("index", index.to_string().as_bytes());
-    sandbox.succeeds(&build(":index"));
-    std::fs::remove_file(sandbox.path("app.tar")).unwrap();
+    Sandbox::new().succeeds(&build(":index"));
     registry.add_manifest("other", json!({"manifests": [one("s390x", &absent, 7)]}).to_string().as_bytes());
     fails(":other", "it has 0 images for linux/");
     registry.add_manifest("short", json!({"manifests": [one(architecture, &digest, 7)]}).to_string().as_bytes());
@@ -295,4 +295,25 @@ fn what_a_registry_sends_is_checked() {
     let size = usize::try_from(manifest["layers"][0]["size"].as_u64().unwrap()).unwrap();
     registry.spoil(layer, &vec![0; size]);
     fails(":v1", "the registry gave something else for sha256:");
+}
+
+#[test]
+fn images_are_kept_loaded_listed_and_removed() {
+    let sandbox = Sandbox::new();
+    let list = || serde_json::from_str::<Value>(&sandbox.succeeds("image list -o json")).unwrap();
+    assert!(sandbox.succeeds("image list").contains("no images"));
+    sandbox.succeeds(&format!("image build {} --tag me/app:v1 --file app.tar", true_program()));
+    assert_eq!(list()[0]["name"], "docker.io/me/app:v1");
+    let said = sandbox.succeeds("image load app.tar --tag other");
+    assert!(said.contains("as docker.io/library/other:latest"), "{said}");
+    assert_eq!(list()[0]["digest"], list()[1]["digest"]);
+    sandbox.succeeds("image remove me/app:v1 other");
+    assert_eq!(list(), json!([]));
+    let blobs = std::fs::read_dir(sandbox.path("clusters/.images/blobs/sha256")).unwrap().count();
+    assert_eq!(blobs, 0, "what nothing names is deleted");
+    assert!(sandbox.fails("image remove other").contains("there is no image docker.io/library/other:latest"));
+    sandbox.succeeds("image load app.tar");
+    assert_eq!(list()[0]["name"], "docker.io/me/app:v1");
+    std::fs::write(sandbox.path("x.tar"), "x").unwrap();
+    assert!(sandbox.fails("image load x.tar").contains("cannot load x.tar"));
 }

@@ -4,30 +4,68 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 /// A name and a password.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Credentials {
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
     user: String,
     password: String,
 }
 
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// Credentials that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CredentialsError {
+    /// Docker's file.
+    #[error("cannot read {}: {why}", file.display())]
+    File {
+        /// Which file.
+        file: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// An entry of it.
+    #[error("docker's credentials for {0} cannot be read")]
+    Entry(String),
+    /// A program that docker's configuration names.
+    #[error("cannot run {program}, which docker's configuration names: {why}")]
+    Helper {
+        /// Which program.
+        program: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+type Result<T> = std::result::Result<T, CredentialsError>;
+
 impl Credentials {
     /// What docker knows about a registry.
-    pub(super) fn of(registry: &str) -> Result<Option<Self>> {
+    pub fn of(registry: &str) -> Result<Option<Self>> {
         let Some(file) = file().filter(|file| file.is_file()) else { return Ok(None) };
-        let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let config: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", file.display()))?;
+        let failed = |why: String| CredentialsError::File { file: file.clone(), why };
+        let text = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
+        let config: Value = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+        Self::in_config(&config, registry)
+    }
+
+    /// What a configuration of docker, such as that of a Secret for pulling images, has for a registry.
+    pub fn in_config(config: &Value, registry: &str) -> Result<Option<Self>> {
         for name in names(registry) {
-            if let Some(helper) = helper(&config, &name) {
+            if let Some(helper) = helper(config, &name) {
                 if let Some(found) = ask(&helper, &name)? {
                     return Ok(Some(found));
                 }
-            } else if let Some(found) = stored(&config, &name)? {
+            } else if let Some(found) = stored(config, &name)? {
                 return Ok(Some(found));
             }
         }
@@ -58,11 +96,15 @@ fn helper(config: &Value, name: &str) -> Option<String> {
 }
 
 fn stored(config: &Value, name: &str) -> Result<Option<Credentials>> {
-    let Some(text) = config["auths"][name]["auth"].as_str().filter(|text| !text.is_empty()) else { return Ok(None) };
+    let entry = &config["auths"][name];
+    let Some(text) = entry["auth"].as_str().filter(|text| !text.is_empty()) else {
+        let text = |field: &str| entry[field].as_str().map(str::to_owned);
+        return Ok(text("username").zip(text("password")).map(|(user, password)| Credentials { user, password }));
+    };
     let decoded = BASE64_STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     match decoded.as_deref().and_then(|text| text.split_once(':')) {
         Some((user, password)) => Ok(Some(Credentials { user: user.to_owned(), password: password.to_owned() })),
-        None => bail!("docker's credentials for {name} cannot be read"),
+        None => Err(CredentialsError::Entry(name.to_owned())),
     }
 }
 
@@ -71,16 +113,16 @@ fn ask(helper: &str, name: &str) -> Result<Option<Credentials>> {
     let program = format!("docker-credential-{helper}");
     let mut command = Command::new(&program);
     command.arg("get").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child =
-        command.spawn().with_context(|| format!("cannot run {program}, which docker's configuration names"))?;
+    let failed = |why: String| CredentialsError::Helper { program: program.clone(), why };
+    let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(name.as_bytes())?;
+        stdin.write_all(name.as_bytes()).map_err(|error| failed(error.to_string()))?;
     }
-    let output = child.wait_with_output()?;
+    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
         return Ok(None);
     }
-    let answer: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("{program} said no JSON"))?;
+    let answer: Value = serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
     let text = |field: &str| answer[field].as_str().map(str::to_owned);
     Ok(text("Username").zip(text("Secret")).map(|(user, password)| Credentials { user, password }))
 }

@@ -8,50 +8,131 @@ mod pull;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, LOCATION, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use serde_json::Value;
 
-use super::{Built, Reference};
-use crate::output;
-use credentials::Credentials;
-pub(super) use pull::{Remote, pull};
+use crate::digest::DigestError;
+use crate::manifest::ManifestError;
+use crate::reference::Reference;
+use crate::store::StoreError;
+pub use credentials::{Credentials, CredentialsError};
+pub use pull::{Pulled, pull, resolve};
 
 /// How much of an answer is read.
 const ANSWER: usize = 1 << 20;
 /// How long a registry may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-pub(super) async fn push(image: &Built, reference: &Reference) -> Result<()> {
-    let mut registry = Registry::find(reference).await?;
-    for blob in image.blobs() {
+/// Why a registry did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// It cannot be reached.
+    #[error("cannot reach {base}: {}{}", causes(source), remedy(&causes(source)))]
+    Unreachable {
+        /// Where it should be.
+        base: String,
+        /// What went wrong.
+        source: Box<kube::Error>,
+    },
+    /// It answered that it will not.
+    #[error("{what}: {answer}")]
+    Refused {
+        /// What it did not do.
+        what: String,
+        /// What it said.
+        answer: String,
+        /// As a status of HTTP.
+        status: StatusCode,
+    },
+    /// It refuses the credentials, or asks for some.
+    #[error("{0}")]
+    Unauthorized(String),
+    /// Credentials cannot be read.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// It said something that makes no sense, or that is not followed.
+    #[error("{0}")]
+    Misbehaves(String),
+    /// A manifest cannot be used.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A digest is not one.
+    #[error(transparent)]
+    Digest(#[from] DigestError),
+    /// Content is not what it was asked for by, or cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A request cannot be made.
+    #[error("a request cannot be made: {0}")]
+    Request(#[from] http::Error),
+}
+
+/// An error with what caused it, for people.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+type Result<T> = std::result::Result<T, RegistryError>;
+
+fn misbehaves<T>(what: impl Into<String>) -> Result<T> {
+    Err(RegistryError::Misbehaves(what.into()))
+}
+
+/// A blob to push.
+#[derive(Debug, Clone, Copy)]
+pub struct Blob<'a> {
+    /// Its digest.
+    pub digest: &'a str,
+    /// Its content.
+    pub bytes: &'a [u8],
+}
+
+/// Pushes an image: what its manifest names, then the manifest. `progress` is told what is sent, with its size.
+pub async fn push(
+    reference: &Reference,
+    blobs: &[Blob<'_>],
+    manifest: Blob<'_>,
+    media_type: &str,
+    progress: &(dyn Fn(&str, u64) + Sync),
+) -> Result<()> {
+    let mut registry = Registry::find(reference, None).await?;
+    for blob in blobs {
         let path = format!("/v2/{}/blobs/{}", reference.repository, blob.digest);
         if registry.send(Method::HEAD, &path, None, &[]).await?.status() == StatusCode::OK {
             continue;
         }
-        output::note(format_args!("pushing {} ({} KiB)", blob.digest, blob.bytes.len() / 1024));
+        progress(blob.digest, blob.bytes.len() as u64);
         let uploads = format!("/v2/{}/blobs/uploads/", reference.repository);
         let started = registry.send(Method::POST, &uploads, None, &[]).await?;
         let location = started.headers().get(LOCATION).and_then(|location| location.to_str().ok());
         let Some(location) = location.filter(|_| started.status() == StatusCode::ACCEPTED).map(str::to_owned) else {
-            bail!("{} does not take uploads: {}", reference.registry, answer(started).await);
+            return refused(format!("{} does not take uploads", reference.registry), started).await;
         };
         let location = registry.path_of(&location)?;
         let separator = if location.contains('?') { '&' } else { '?' };
         let path = format!("{location}{separator}digest={}", blob.digest);
-        let stored = registry.send(Method::PUT, &path, Some("application/octet-stream"), &blob.bytes).await?;
+        let stored = registry.send(Method::PUT, &path, Some("application/octet-stream"), blob.bytes).await?;
         if stored.status() != StatusCode::CREATED {
-            bail!("{} did not take {}: {}", reference.registry, blob.digest, answer(stored).await);
+            return refused(format!("{} did not take {}", reference.registry, blob.digest), stored).await;
         }
     }
-    let (manifest, media_type) = image.manifest();
     let path = format!("/v2/{}/manifests/{}", reference.repository, reference.tag);
-    let stored = registry.send(Method::PUT, &path, Some(media_type), &manifest.bytes).await?;
+    let stored = registry.send(Method::PUT, &path, Some(media_type), manifest.bytes).await?;
     if stored.status() != StatusCode::CREATED {
-        bail!("{} did not take the manifest: {}", reference.registry, answer(stored).await);
+        return refused(format!("{} did not take the manifest", reference.registry), stored).await;
     }
     Ok(())
 }
@@ -65,12 +146,15 @@ struct Registry {
 }
 
 impl Registry {
-    async fn find(reference: &Reference) -> Result<Self> {
+    async fn find(reference: &Reference, credentials: Option<Credentials>) -> Result<Self> {
         // Docker's own registry has one name for people and one for programs.
         let host = if reference.registry == "docker.io" { "registry-1.docker.io" } else { &reference.registry };
         let is_plain = is_local(host) && is_plain(host).await?;
         let base = format!("{}://{host}", if is_plain { "http" } else { "https" });
-        let credentials = Credentials::of(&reference.registry)?;
+        let credentials = match credentials {
+            Some(credentials) => Some(credentials),
+            None => Credentials::of(&reference.registry)?,
+        };
         Ok(Self { client: client(&base)?, base, credentials, authorization: None })
     }
 
@@ -81,7 +165,7 @@ impl Registry {
         }
         match location.strip_prefix(&self.base) {
             Some(path) if path.starts_with('/') => Ok(path.to_owned()),
-            _ => bail!("the registry sends uploads elsewhere: {location}"),
+            _ => misbehaves(format!("the registry sends uploads elsewhere: {location}")),
         }
     }
 
@@ -106,7 +190,8 @@ impl Registry {
         self.authorization = Some(authorize(asked, self.credentials.as_ref()).await?);
         let second = self.once(method, path, headers, body).await?;
         if second.status() == StatusCode::UNAUTHORIZED {
-            bail!("{} refuses the credentials; log in with `docker login`", self.base);
+            let message = format!("{} refuses the credentials; log in with `docker login`", self.base);
+            return Err(RegistryError::Unauthorized(message));
         }
         Ok(second)
     }
@@ -126,17 +211,27 @@ impl Registry {
             request = request.header(AUTHORIZATION, authorization);
         }
         let request = request.body(Body::from(body.to_vec()))?;
-        self.client.send(request).await.map_err(|error| unreachable(&self.base, error))
+        self.client.send(request).await.map_err(|source| unreachable(&self.base, source))
     }
 }
 
 /// The client of the Kubernetes library is one for any server, which is all that is needed here.
 fn client(base: &str) -> Result<kube::Client> {
-    let mut config = kube::Config::new(base.parse()?);
+    let address = base.parse().map_err(|_| RegistryError::Misbehaves(format!("{base} is no address")))?;
+    let mut config = kube::Config::new(address);
     config.read_timeout = Some(TIMEOUT);
     config.write_timeout = Some(TIMEOUT);
     config.default_retry = false;
-    Ok(kube::Client::try_from(config)?)
+    kube::Client::try_from(config).map_err(|source| unreachable(base, source))
+}
+
+fn unreachable(base: &str, source: kube::Error) -> RegistryError {
+    RegistryError::Unreachable { base: base.to_owned(), source: Box::new(source) }
+}
+
+async fn refused<T>(what: String, response: Response<Body>) -> Result<T> {
+    let status = response.status();
+    Err(RegistryError::Refused { what, answer: answer(response).await, status })
 }
 
 /// Whether a registry on this machine does without TLS. It is asked for nothing, and shown no credentials.
@@ -144,7 +239,7 @@ async fn is_plain(host: &str) -> Result<bool> {
     let ask = async |scheme: &str| {
         let request = Request::builder().uri("/v2/").body(Body::empty())?;
         let sent = client(&format!("{scheme}://{host}"))?.send(request).await;
-        anyhow::Ok(sent.map(|response| response.status()).map_err(|error| output::with_causes(&error.into())))
+        Result::Ok(sent.map(|response| response.status()).map_err(|error| causes(&error)))
     };
     // This is what servers with TLS say to a request without it, if they say anything.
     if ask("http").await?.is_ok_and(|status| status != StatusCode::BAD_REQUEST) {
@@ -156,10 +251,9 @@ async fn is_plain(host: &str) -> Result<bool> {
 /// How the reason begins why a server's certificate is refused.
 const BAD_CERTIFICATE: &str = "invalid peer certificate";
 
-/// Why a registry cannot be reached, and what can be done about it.
-fn unreachable(base: &str, error: kube::Error) -> anyhow::Error {
-    let reason = output::with_causes(&error.into());
-    let remedy = if reason.contains("CaUsedAsEndEntity") {
+/// What can be done about a registry that cannot be reached.
+fn remedy(reason: &str) -> &'static str {
+    if reason.contains("CaUsedAsEndEntity") {
         "\nIts certificate is one of an authority: make it with `-addext basicConstraints=critical,CA:FALSE`"
     } else if reason.contains(BAD_CERTIFICATE) {
         "\nIts certificate is not trusted: add its authority to those of this system, or to a file that SSL_CERT_FILE names"
@@ -167,8 +261,7 @@ fn unreachable(base: &str, error: kube::Error) -> anyhow::Error {
         "\nIt does not use TLS, which only registries on this machine may do"
     } else {
         ""
-    };
-    anyhow::anyhow!("cannot reach {base}: {reason}{remedy}")
+    }
 }
 
 /// Whether a host, perhaps with a port, is this machine: what is sent there is seen by nobody else.
@@ -182,17 +275,22 @@ fn is_local(host: &str) -> bool {
 /// What to send along, as the registry asks for it: a password, or a token for one.
 async fn authorize(asked: &str, credentials: Option<&Credentials>) -> Result<String> {
     let Some(challenge) = asked.strip_prefix("Bearer ") else {
-        let credentials = credentials.context("the registry asks for a password; log in with `docker login`")?;
-        return Ok(credentials.basic());
+        let asks =
+            || RegistryError::Unauthorized("the registry asks for a password; log in with `docker login`".into());
+        return Ok(credentials.ok_or_else(asks)?.basic());
     };
     let parameters = parameters(challenge);
     let value = |name: &str| parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-    let realm: http::Uri = value("realm").context("the registry does not say where tokens are")?.parse()?;
+    let Some(realm) = value("realm").and_then(|realm| realm.parse::<http::Uri>().ok()) else {
+        return misbehaves("the registry does not say where tokens are");
+    };
     let (Some(scheme), Some(host)) = (realm.scheme_str(), realm.authority()) else {
-        bail!("the registry says that tokens are at {realm}, which is no address");
+        return misbehaves(format!("the registry says that tokens are at {realm}, which is no address"));
     };
     if scheme != "https" && !is_local(host.as_str()) {
-        bail!("the registry says that tokens are at {realm}, and credentials are not sent there without encryption");
+        return misbehaves(format!(
+            "the registry says that tokens are at {realm}, and credentials are not sent there without encryption"
+        ));
     }
     let encode = |text: &str| text.replace('%', "%25").replace(' ', "%20").replace('&', "%26").replace('+', "%2B");
     let query: Vec<String> =
@@ -201,16 +299,21 @@ async fn authorize(asked: &str, credentials: Option<&Credentials>) -> Result<Str
     if let Some(credentials) = credentials {
         request = request.header(AUTHORIZATION, credentials.basic());
     }
-    let sent = client(&format!("{scheme}://{host}"))?.send(request.body(Body::empty())?).await;
-    let sent = sent.with_context(|| format!("cannot get a token at {realm}"))?;
+    let base = format!("{scheme}://{host}");
+    let sent = client(&base)?.send(request.body(Body::empty())?).await;
+    let sent = sent.map_err(|source| unreachable(&base, source))?;
     if sent.status() != StatusCode::OK {
-        bail!("no token at {realm}: {}; log in with `docker login`", answer(sent).await);
+        let said = answer(sent).await;
+        let message = format!("no token at {realm}: {said}; log in with `docker login`");
+        return Err(RegistryError::Unauthorized(message));
     }
     let body = Limited::new(sent.into_body(), ANSWER).collect().await;
-    let body = body.map_err(|error| anyhow::anyhow!("cannot read the token: {error}"))?.to_bytes();
-    let body: Value = serde_json::from_slice(&body).context("the token is not JSON")?;
-    let token = body["token"].as_str().or_else(|| body["access_token"].as_str());
-    Ok(format!("Bearer {}", token.context("the registry gave no token")?))
+    let body: Option<Value> = body.ok().and_then(|body| serde_json::from_slice(&body.to_bytes()).ok());
+    let token = |name: &str| body.as_ref().and_then(|body| body[name].as_str());
+    match token("token").or_else(|| token("access_token")) {
+        Some(token) => Ok(format!("Bearer {token}")),
+        None => misbehaves("the registry gave no token"),
+    }
 }
 
 /// `name="value"` between commas, which may be inside of values.

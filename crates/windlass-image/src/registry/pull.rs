@@ -1,0 +1,200 @@
+//! Fetches an image from its registry into the store.
+//!
+//! Nothing is trusted that a registry says: sizes are bounded before anything is read, and what is read must have the
+//! digest that it was asked for by.
+
+use http::header::{ACCEPT, HeaderName, LOCATION};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde_json::Value;
+
+use super::{Credentials, Registry, RegistryError, Result, client, is_local, misbehaves, refused, unreachable};
+use crate::digest;
+use crate::manifest::{self, DOCUMENT, Descriptor, Manifest, ManifestError, NESTED};
+use crate::reference::Name;
+use crate::store::{Adding, Origin, Store, StoreError, Stored, Writing};
+
+/// The types of manifests that are understood: of one image, and of images for several platforms.
+const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+                         application/vnd.docker.distribution.manifest.list.v2+json, \
+                         application/vnd.docker.distribution.manifest.v2+json";
+/// The header that names the digest of a manifest.
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+/// How often a registry may send elsewhere for a blob.
+const REDIRECTS: usize = 5;
+
+/// An image that is in the store now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pulled {
+    /// The image.
+    pub stored: Stored,
+    /// How many bytes were fetched; those of layers that were there before do not count.
+    pub fetched: u64,
+}
+
+/// The digest that a name has in its registry at this moment: of an index, if it has images for several platforms.
+pub async fn resolve(name: &Name, credentials: Option<Credentials>) -> Result<Option<String>> {
+    let mut registry = Registry::find(&name.reference, credentials).await?;
+    let wanted = name.digest.as_deref().unwrap_or(&name.reference.tag);
+    let path = format!("/v2/{}/manifests/{wanted}", name.reference.repository);
+    let found = registry.send_with(Method::HEAD, &path, &[(ACCEPT, MANIFESTS)], &[]).await?;
+    if found.status() != StatusCode::OK {
+        return refused(format!("{} does not give the manifest", name.reference.registry), found).await;
+    }
+    Ok(found.headers().get(CONTENT_DIGEST).and_then(|digest| digest.to_str().ok()).map(str::to_owned))
+}
+
+/// Fetches the image for an architecture. `progress` is told what is fetched, with its size.
+pub async fn pull(
+    store: &Store,
+    name: &Name,
+    architecture: &str,
+    credentials: Option<Credentials>,
+    progress: &(dyn Fn(&str, u64) + Sync),
+) -> Result<Pulled> {
+    let adding = store.adding()?;
+    let registry = Registry::find(&name.reference, credentials).await?;
+    let mut pull = Pull { registry, name, store, adding: &adding, fetched: 0 };
+    let (mut digest, mut document) = pull.manifest(name.digest.as_deref(), DOCUMENT).await?;
+    for nested in 0.. {
+        let Ok(index) = serde_json::from_slice::<Value>(&document) else {
+            return misbehaves("its manifest is not JSON");
+        };
+        if !index["manifests"].is_array() {
+            break;
+        }
+        if nested == NESTED {
+            return Err(ManifestError::Invalid("its indexes nest too deeply").into());
+        }
+        let chosen = manifest::choose(&index, architecture)?;
+        let size = chosen["size"].as_u64().ok_or(ManifestError::Invalid("a descriptor without a size"))?;
+        let chosen = chosen["digest"].as_str().ok_or(ManifestError::Invalid("a descriptor without a digest"))?;
+        digest::check(chosen)?;
+        (digest, document) = pull.manifest(Some(chosen), size.min(DOCUMENT)).await?;
+    }
+    let manifest = Manifest::read(&document)?;
+    for one in manifest.blobs() {
+        if !store.has(&one.digest) {
+            progress(&one.digest, one.size);
+            pull.blob(one).await?;
+        }
+    }
+    let fetched = pull.fetched;
+    let stored = store.name(&adding, name, &digest, Origin::Registry)?;
+    Ok(Pulled { stored, fetched })
+}
+
+struct Pull<'a> {
+    registry: Registry,
+    name: &'a Name,
+    store: &'a Store,
+    adding: &'a Adding,
+    fetched: u64,
+}
+
+impl Pull<'_> {
+    /// Fetches a manifest by its digest, or that of the tag. Returns its digest and what it says.
+    async fn manifest(&mut self, wanted: Option<&str>, most: u64) -> Result<(String, Vec<u8>)> {
+        let reference = &self.name.reference;
+        let path = format!("/v2/{}/manifests/{}", reference.repository, wanted.unwrap_or(&reference.tag));
+        let found = self.registry.get(&path, MANIFESTS).await?;
+        if found.status() != StatusCode::OK {
+            return refused(format!("{} does not give the manifest", reference.registry), found).await;
+        }
+        let writing = self.store.write(self.adding)?;
+        let digest = receive(found, writing, most).await?.finish(wanted).map_err(something_else)?;
+        let bytes = self.store.document(&digest)?;
+        self.fetched += bytes.len() as u64;
+        Ok((digest, bytes))
+    }
+
+    async fn blob(&mut self, wanted: &Descriptor) -> Result<()> {
+        let reference = &self.name.reference;
+        let path = format!("/v2/{}/blobs/{}", reference.repository, wanted.digest);
+        let mut found = self.registry.get(&path, "*/*").await?;
+        for _ in 0..REDIRECTS {
+            if !found.status().is_redirection() {
+                break;
+            }
+            found = elsewhere(&self.registry.base, &found).await?;
+        }
+        if found.status() != StatusCode::OK {
+            return refused(format!("{} does not give {}", reference.registry, wanted.digest), found).await;
+        }
+        let writing = self.store.write(self.adding)?;
+        let written = receive(found, writing, wanted.size).await?;
+        if written.size() != wanted.size {
+            let (has, says) = (written.size(), wanted.size);
+            return misbehaves(format!("{} has {has} bytes, and the manifest says {says}", wanted.digest));
+        }
+        self.fetched += written.size();
+        written.finish(Some(&wanted.digest)).map_err(something_else)?;
+        Ok(())
+    }
+}
+
+fn something_else(error: StoreError) -> RegistryError {
+    match error {
+        StoreError::Damaged { wanted, found } => {
+            RegistryError::Misbehaves(format!("the registry gave something else for {wanted}: its digest is {found}"))
+        }
+        other => other.into(),
+    }
+}
+
+/// Writes what a registry sends, up to this size.
+async fn receive(response: Response<Body>, mut writing: Writing, most: u64) -> Result<Writing> {
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        let frame = frame
+            .map_err(|error| RegistryError::Misbehaves(format!("cannot read what the registry sends: {error}")))?;
+        let Some(bytes) = frame.data_ref() else { continue };
+        if writing.size() + bytes.len() as u64 > most {
+            return misbehaves(format!("cannot read what the registry sends: more than the {most} bytes that it said"));
+        }
+        writing.write(bytes)?;
+    }
+    Ok(writing)
+}
+
+impl Registry {
+    async fn get(&mut self, path: &str, accept: &str) -> Result<Response<Body>> {
+        self.send_with(Method::GET, path, &[(ACCEPT, accept)], &[]).await
+    }
+}
+
+/// Follows a redirection, without the credentials of the registry: the address has its own.
+async fn elsewhere(base: &str, found: &Response<Body>) -> Result<Response<Body>> {
+    let location = found.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+    let Some(location) = location else {
+        return misbehaves("the registry sends elsewhere, and does not say where");
+    };
+    let whole = if location.starts_with('/') { format!("{base}{location}") } else { location.to_owned() };
+    let no_address = || RegistryError::Misbehaves(format!("the registry sends to {whole:?}, which is no address"));
+    let address: http::Uri = whole.parse().map_err(|_| no_address())?;
+    let (Some(scheme), Some(authority)) = (address.scheme_str(), address.authority()) else {
+        return Err(no_address());
+    };
+    if scheme != "https" && !(scheme == "http" && is_local(authority.as_str())) {
+        return misbehaves(format!("the registry sends to {whole:?}, which is not encrypted"));
+    }
+    let path = address.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let request = Request::builder().uri(path).body(Body::empty())?;
+    let base = format!("{scheme}://{authority}");
+    client(&base)?.send(request).await.map_err(|source| unreachable(&base, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn redirections_are_not_followed_without_encryption() {
+        for location in ["http://example.com/blob", "ftp://127.0.0.1/blob", "http:///"] {
+            let found = Response::builder().status(307).header(LOCATION, location).body(Body::empty());
+            let found = found.expect("a response");
+            assert!(elsewhere("https://gcr.io", &found).await.is_err(), "{location}");
+        }
+    }
+}
