@@ -34,7 +34,7 @@ impl Reconcile<At> for Reconciler {
         if at.metadata.deletion_timestamp.is_some() || phase(&at) == Phase::Done {
             return Ok(Outcome::Done);
         }
-        let key = ObjectKey::of(&at).sibling(&pod_name(&at));
+        let key = ObjectKey::of(&at).sibling(pod_name(&at));
         let pod = match ctx.get::<Pod>(&key).await? {
             Some(pod) => Some(pod),
             // The cache of Pods may be behind that of Ats. What follows from a missing Pod cannot be taken back, so the

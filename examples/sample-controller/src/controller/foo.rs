@@ -7,6 +7,9 @@
 //!
 //! [sample-controller]: https://github.com/kubernetes/sample-controller
 
+// The kind is Foo: clippy takes its name for a placeholder.
+#![allow(clippy::disallowed_names)]
+
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};

@@ -2,6 +2,9 @@
 
 //! Tests of Foo objects. The first four are those of upstream's `controller_test.go`, on a cluster instead of fakes.
 
+// The kind is Foo: clippy takes its name for a placeholder.
+#![allow(clippy::disallowed_names)]
+
 use k8s_openapi::api::apps::v1::Deployment;
 use windlass::owner;
 use windlass_testing::{Env, Fault, Requests};
