@@ -2,9 +2,6 @@
 
 //! The kind AppService: a Deployment with so many Pods.
 
-// Columns may have the same type: clippy takes that for a repeated attribute.
-#![allow(clippy::duplicated_attributes)]
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;

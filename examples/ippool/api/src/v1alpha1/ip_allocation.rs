@@ -6,9 +6,6 @@
 //! not by two replicas of the operator, not by one that works with stale data, and not from two pools that overlap.
 //! Kubernetes keeps the addresses of Services in the same way.
 
-// Columns may have the same type: clippy takes that for a repeated attribute.
-#![allow(clippy::duplicated_attributes)]
-
 use std::net::IpAddr;
 
 use kube::CustomResource;

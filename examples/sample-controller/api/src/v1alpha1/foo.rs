@@ -2,9 +2,6 @@
 
 //! The kind Foo, as Kubernetes' sample-controller declares it.
 
-// Columns may have the same type: clippy takes that for a repeated attribute.
-#![allow(clippy::duplicated_attributes)]
-
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
