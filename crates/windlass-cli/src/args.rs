@@ -148,6 +148,11 @@ pub(crate) struct Up {
     /// Those who may create such objects reach files and programs of this machine with your rights
     #[arg(long)]
     pub kwok: bool,
+    /// What pods are: `simulated` pods only become ready; `container` pods run on this machine in namespaces of their own,
+    /// `process` pods as processes of this machine, and `auto` pods as containers where that works. A cluster whose pods run
+    /// has one node, this machine
+    #[arg(long, value_enum, default_value_t)]
+    pub runtime: PodRuntime,
     /// Write the kubeconfig to this file instead of adding the cluster to yours. In the foreground yours is left
     /// alone in any case
     #[arg(long, value_name = "FILE")]
@@ -165,6 +170,16 @@ pub(crate) struct Up {
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
     pub output: ListFormat,
+}
+
+/// What runs the pods of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PodRuntime {
+    #[default]
+    Simulated,
+    Container,
+    Process,
+    Auto,
 }
 
 /// Which admission plugins the API server runs.

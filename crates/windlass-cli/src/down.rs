@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::args::Down;
 use crate::home::{Home, Run};
-use crate::{kubeconfig, output};
+use crate::{kubeconfig, output, up};
 
 /// How long a cluster may take to stop.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,6 +25,7 @@ pub(crate) fn run(args: &Down) -> Result<ExitCode> {
         Some(run) => stop(run, &home)?,
         None => false,
     };
+    up::pods::clean_up(&home)?;
     let forgotten = forget(&home, started.as_ref(), run.is_some());
     // Whatever is wrong with the user's file, the cluster is gone.
     home.clear_run();

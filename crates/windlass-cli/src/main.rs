@@ -57,6 +57,11 @@ use args::{Args, Command};
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    // The processes of pods are this program, too.
+    #[cfg(target_os = "linux")]
+    if let Some(code) = windlass_container::entry() {
+        return code;
+    }
     let args = Args::parse();
     let result = match args.command {
         Command::Init(init) => init::run(init),

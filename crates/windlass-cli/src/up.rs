@@ -1,6 +1,11 @@
 //! `windlass up`: a cluster in this process, or in one of its own.
 
 mod background;
+#[cfg(target_os = "linux")]
+pub(crate) mod pods;
+#[cfg(not(target_os = "linux"))]
+#[path = "up/no_pods.rs"]
+pub(crate) mod pods;
 mod starter;
 
 use std::convert::Infallible;
@@ -50,9 +55,15 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: A
     let mut signals = Signals::new()?;
     let mut starter = if args.watched { Starter::at_standard_input()? } else { Starter::none() };
     let builder = Cluster::builder().listen(args.listen.unwrap_or(ANYWHERE));
-    let mut builder = builder.controllers(controllers).nodes(args.nodes).kwok(args.kwok).admission_plugins(plugins);
+    let pods = pods::of(args, home)?;
+    // This machine is the only node, if pods run on it.
+    let simulated = if pods.is_some() { 0 } else { args.nodes };
+    let mut builder = builder.controllers(controllers).nodes(simulated).kwok(args.kwok).admission_plugins(plugins);
     for name in &args.scheduler_names {
         builder = builder.scheduler_profile(name);
+    }
+    if let Some(pods) = &pods {
+        builder = builder.machine(pods.machine());
     }
     if !args.ephemeral {
         builder = builder.data_dir(args.data_dir.clone().unwrap_or_else(|| home.data()));
@@ -63,6 +74,9 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: A
         _ = signals.recv() => return Ok(()),
         () = starter.gone() => return Ok(()),
     };
+    if let Some(pods) = &pods {
+        pods.forget_others(cluster.client()).await?;
+    }
     let credentials = cluster.credentials()?.context("the cluster has no address")?;
     let config = credentials.kubeconfig(&home.context());
     let file = if let Some(file) = &args.kubeconfig {
@@ -91,6 +105,9 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: A
     tokio::select! {
         stopped = stop => stopped?,
         code = signals.recv() => std::process::exit(code.into()),
+    }
+    if let Some(pods) = pods {
+        pods.end();
     }
     Ok(())
 }

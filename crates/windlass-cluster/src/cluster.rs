@@ -13,6 +13,7 @@ use windlass_store::{Durable, DurableOptions, Memory, OpenError, Recovery, Store
 use crate::Credentials;
 use crate::controllers::{BuiltIn, Check, Controllers, Running, Setup};
 use crate::identities::Identities;
+use crate::machine::Machine;
 
 /// Why a cluster could not start or stop.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +58,7 @@ pub struct ClusterBuilder {
     controllers: Controllers,
     default_storage_class: Option<bool>,
     nodes: u32,
+    machine: Option<Machine>,
     scheduler_profiles: Vec<String>,
     kwok: bool,
     admission_plugins: Option<AdmissionPlugins>,
@@ -111,6 +113,12 @@ impl ClusterBuilder {
     /// ```
     pub fn nodes(mut self, count: u32) -> Self {
         self.nodes = count;
+        self
+    }
+
+    /// Has a node whose pods really run on this machine, by a runtime that is made with the client of the node.
+    pub fn machine(mut self, machine: Machine) -> Self {
+        self.machine = Some(machine);
         self
     }
 
@@ -175,8 +183,9 @@ impl ClusterBuilder {
         let kept = Kept { data, token_key: Arc::new(token_key), authority: Arc::new(authority), plugins };
         let enabled = Enabled {
             controllers: self.controllers,
-            default_storage_class: self.default_storage_class.unwrap_or(self.nodes > 0),
+            default_storage_class: self.default_storage_class.unwrap_or(self.nodes > 0 || self.machine.is_some()),
             nodes: self.nodes,
+            machine: self.machine,
             scheduler_profiles: self.scheduler_profiles,
             kwok: self.kwok,
         };
@@ -190,6 +199,7 @@ struct Enabled {
     default_storage_class: bool,
     /// Simulated nodes.
     nodes: u32,
+    machine: Option<Machine>,
     scheduler_profiles: Vec<String>,
     /// Whether kwok's objects are accepted.
     kwok: bool,
@@ -296,6 +306,7 @@ impl Cluster {
             check_policy,
             default_storage_class: enabled.default_storage_class,
             nodes: enabled.nodes,
+            machine: enabled.machine.clone(),
             scheduler_profiles: enabled.scheduler_profiles.clone(),
             kwok: enabled.kwok,
         };

@@ -49,6 +49,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -65,6 +66,7 @@ use windlass_server::pki::Authority;
 use windlass_server::streams::PodStreams;
 
 use crate::identities::Identities;
+use crate::machine::Machine;
 use crate::streams::AgentStreams;
 use crate::usage;
 use inventory::Inventory;
@@ -359,6 +361,8 @@ pub(crate) struct Setup {
     pub(crate) default_storage_class: bool,
     /// How many simulated nodes there are; no node agent runs if there are none.
     pub(crate) nodes: u32,
+    /// The node whose pods really run.
+    pub(crate) machine: Option<Machine>,
     /// The `schedulerName`s that the scheduler takes pods of, besides its own.
     pub(crate) scheduler_profiles: Vec<String>,
     /// Whether kwok's objects say what becomes of simulated pods.
@@ -376,9 +380,10 @@ pub(crate) struct Running {
 impl Running {
     /// Starts the controllers in the background. The server's `/readyz` shows whether they work.
     pub(crate) fn start(controllers: &Controllers, setup: Setup, server: &Server) -> Result<Self, ManagerError> {
-        if controllers.enabled.is_empty() && setup.nodes == 0 {
+        if controllers.enabled.is_empty() && setup.nodes == 0 && setup.machine.is_none() {
             return Ok(Self { shutdown: CancellationToken::new(), task: None, _metrics: Arc::default() });
         }
+        // What simulated pods use is made up; of others it is not known.
         let has_nodes = setup.nodes > 0;
         let manager = assemble(controllers, setup, server)?;
         if has_nodes {
@@ -579,6 +584,16 @@ fn assemble(controllers: &Controllers, setup: Setup, server: &Server) -> Result<
         let streams: Arc<dyn PodStreams> = Arc::new(AgentStreams(agent.access()));
         server.add_pod_streams(&streams);
         agent.register(setup.nodes).add_to(&mut manager)?;
+    }
+    if let Some(machine) = setup.machine {
+        let client = identities.nodes();
+        let runtime = (machine.runtime)(client.clone());
+        let name = machine.name.clone();
+        let adopts = move |node: &Node| node.metadata.name.as_deref() == Some(&*name);
+        let agent = Agent::new(runtime, client, adopts).node(machine.node());
+        let streams: Arc<dyn PodStreams> = Arc::new(AgentStreams(agent.access()));
+        server.add_pod_streams(&streams);
+        agent.add_to(&mut manager)?;
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -32,10 +32,12 @@ mod cluster;
 mod controllers;
 mod identities;
 mod kubeconfig;
+mod machine;
 mod streams;
 mod usage;
 
 pub use cluster::{Cluster, ClusterBuilder, ClusterError};
 pub use controllers::{BuiltIn, Controllers, UnknownController};
 pub use kubeconfig::Credentials;
+pub use machine::{Machine, MakeRuntime};
 pub use windlass_server::{AdmissionPlugin, AdmissionPlugins};

@@ -68,6 +68,7 @@ pub struct Agent<R> {
     client: kube::Client,
     adopts: Adopts,
     register: u32,
+    node: Option<Node>,
     access: PodAccess,
     leaves: Option<Leaves>,
 }
@@ -134,12 +135,26 @@ impl<R: Runtime> Agent<R> {
     /// An agent for the Nodes that a function accepts. Requests are made with this client, each with the
     /// [node](crate::ActingNode) that it is made for.
     pub fn new(runtime: R, client: kube::Client, adopts: impl Fn(&Node) -> bool + Send + Sync + 'static) -> Self {
-        Self { runtime, client, adopts: Box::new(adopts), register: 0, access: PodAccess::default(), leaves: None }
+        Self {
+            runtime,
+            client,
+            adopts: Box::new(adopts),
+            register: 0,
+            node: None,
+            access: PodAccess::default(),
+            leaves: None,
+        }
     }
 
     /// Creates the Nodes `node-0` to `node-(count - 1)` if they do not exist, marked as simulated.
     pub fn register(mut self, count: u32) -> Self {
         self.register = count;
+        self
+    }
+
+    /// Creates this Node if it does not exist.
+    pub fn node(mut self, node: Node) -> Self {
+        self.node = Some(node);
         self
     }
 
@@ -205,9 +220,9 @@ impl<R: Runtime> Agent<R> {
                 .concurrency(NODE_WORKERS)
                 .complete(nodes::Nodes::new(Arc::clone(&shared))),
         )?;
-        let (register, registering) = (self.register, Arc::clone(&shared));
+        let (register, node, registering) = (self.register, self.node, Arc::clone(&shared));
         manager.add_task("node-agent", move |shutdown| async move {
-            let registered = nodes::register(&registering, register);
+            let registered = nodes::register(&registering, register, node);
             tokio::join!(shutdown.run_until_cancelled(registered), shared.relay(&shutdown));
             shared.shutdown.cancel();
             shared.tasks.close();

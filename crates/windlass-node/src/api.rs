@@ -122,6 +122,17 @@ impl Api {
         self.write(Self::request(Some(node), "POST", &uri, "application/json", body)?).await
     }
 
+    /// Posts a document, and reads the answer.
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        node: &Arc<str>,
+        path: &str,
+        document: &Value,
+    ) -> Result<T, kube::Error> {
+        let body = serde_json::to_vec(document).map_err(kube::Error::SerdeError)?;
+        self.client.request(Self::request(Some(node), "POST", path, "application/json", body)?).await
+    }
+
     /// Deletes a pod for good, unless another has its name now.
     pub(crate) async fn delete_now(&self, node: &Arc<str>, path: &str, uid: &str) -> Result<(), kube::Error> {
         let options = json!({

@@ -7,13 +7,16 @@
 //! A Node is simulated if it has the annotation [`SIMULATED`] or kwok's.
 
 pub mod access;
+pub mod probes;
 pub mod runtime;
 pub mod simulation;
+pub mod tokens;
 pub mod volumes;
 
 mod agent;
 mod api;
 mod events;
+mod insecure_tls;
 mod network;
 mod pod;
 

@@ -29,6 +29,11 @@ pub trait Runtime: Send + Sync + 'static {
     /// What the node reports as `status.nodeInfo.containerRuntimeVersion`, such as `containerd://2.1.0`.
     fn version(&self) -> String;
 
+    /// What pods do not get here: conditions that the node has with the status `False`.
+    fn shortcomings(&self) -> Vec<Shortcoming> {
+        Vec::new()
+    }
+
     /// The containers of a pod that exist already, for a pod that this agent sees for the first time: it may have been
     /// started before the process was. Containers that are not named do not exist.
     fn recover(&self, pod: &PodSandbox) -> Operation<Vec<Recovered>>;
@@ -63,6 +68,71 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Connects to a port of a pod.
     fn port(&self, pod: &PodSandbox, port: u16) -> Operation<Box<dyn Connection>>;
+}
+
+impl<R: Runtime + ?Sized> Runtime for Arc<R> {
+    fn version(&self) -> String {
+        (**self).version()
+    }
+
+    fn shortcomings(&self) -> Vec<Shortcoming> {
+        (**self).shortcomings()
+    }
+
+    fn recover(&self, pod: &PodSandbox) -> Operation<Vec<Recovered>> {
+        (**self).recover(pod)
+    }
+
+    fn create(&self, pod: &PodSandbox, volumes: &Arc<Mounted>) -> Operation<()> {
+        (**self).create(pod, volumes)
+    }
+
+    fn pull(&self, pod: &PodSandbox, container: &ContainerRef<'_>) -> Operation<Image> {
+        (**self).pull(pod, container)
+    }
+
+    fn start(&self, pod: &PodSandbox, container: &ContainerRef<'_>) -> Operation<Started> {
+        (**self).start(pod, container)
+    }
+
+    fn stop(&self, pod: &PodSandbox, container: &ContainerRef<'_>, grace: Duration) {
+        (**self).stop(pod, container, grace);
+    }
+
+    fn remove(&self, pod: &PodSandbox) -> Operation<()> {
+        (**self).remove(pod)
+    }
+
+    fn events(&self) -> BoxStream<'static, RuntimeEvent> {
+        (**self).events()
+    }
+
+    fn logs(&self, pod: &PodSandbox, container: &str, options: &LogOptions) -> Operation<BoxStream<'static, Bytes>> {
+        (**self).logs(pod, container, options)
+    }
+
+    fn exec(&self, pod: &PodSandbox, container: &str, command: &ExecOptions) -> Operation<Session> {
+        (**self).exec(pod, container, command)
+    }
+
+    fn attach(&self, pod: &PodSandbox, container: &str, terminal: bool) -> Operation<Session> {
+        (**self).attach(pod, container, terminal)
+    }
+
+    fn port(&self, pod: &PodSandbox, port: u16) -> Operation<Box<dyn Connection>> {
+        (**self).port(pod, port)
+    }
+}
+
+/// Something that pods do not get, for a condition of their node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shortcoming {
+    /// The type of the condition: what pods should have, such as `PodNetwork`.
+    pub condition: &'static str,
+    /// Why they do not have it, in one word.
+    pub reason: &'static str,
+    /// What that means, for people.
+    pub message: String,
 }
 
 /// Something a runtime was asked for: done at once, or under way.
@@ -115,6 +185,9 @@ pub enum RuntimeError {
     /// The pod's network or directory cannot be made.
     #[error("{0}")]
     Sandbox(String),
+    /// The container's configuration cannot be used.
+    #[error("{0}")]
+    Config(String),
     /// The container cannot be created.
     #[error("{0}")]
     Create(String),

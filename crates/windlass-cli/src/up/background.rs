@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum as _;
 use rustix::process::Pid;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -161,6 +162,9 @@ impl Process {
             command.arg("--ephemeral");
         } else {
             command.arg("--data-dir").arg(args.data_dir.clone().unwrap_or_else(|| home.data()));
+        }
+        if let Some(runtime) = args.runtime.to_possible_value() {
+            command.arg(format!("--runtime={}", runtime.get_name()));
         }
         for name in &args.scheduler_names {
             command.arg(format!("--scheduler-name={name}"));

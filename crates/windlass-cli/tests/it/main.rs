@@ -20,6 +20,7 @@ mod interrupted;
 mod kubectl;
 mod manifests;
 mod nodes;
+mod pods;
 mod project;
 mod public_names;
 mod reference;

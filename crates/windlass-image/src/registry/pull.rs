@@ -117,7 +117,8 @@ impl Pull<'_> {
             if !found.status().is_redirection() {
                 break;
             }
-            found = elsewhere(&self.registry.base, &found).await?;
+            let location = location(&self.registry.base, &found)?;
+            found = elsewhere(&location).await?;
         }
         if found.status() != StatusCode::OK {
             return refused(format!("{} does not give {}", reference.registry, wanted.digest), found).await;
@@ -164,13 +165,17 @@ impl Registry {
     }
 }
 
-/// Follows a redirection, without the credentials of the registry: the address has its own.
-async fn elsewhere(base: &str, found: &Response<Body>) -> Result<Response<Body>> {
+/// Where a redirection leads.
+fn location(base: &str, found: &Response<Body>) -> Result<String> {
     let location = found.headers().get(LOCATION).and_then(|location| location.to_str().ok());
     let Some(location) = location else {
         return misbehaves("the registry sends elsewhere, and does not say where");
     };
-    let whole = if location.starts_with('/') { format!("{base}{location}") } else { location.to_owned() };
+    Ok(if location.starts_with('/') { format!("{base}{location}") } else { location.to_owned() })
+}
+
+/// Follows a redirection, without the credentials of the registry: the address has its own.
+async fn elsewhere(whole: &str) -> Result<Response<Body>> {
     let no_address = || RegistryError::Misbehaves(format!("the registry sends to {whole:?}, which is no address"));
     let address: http::Uri = whole.parse().map_err(|_| no_address())?;
     let (Some(scheme), Some(authority)) = (address.scheme_str(), address.authority()) else {
@@ -194,7 +199,8 @@ mod tests {
         for location in ["http://example.com/blob", "ftp://127.0.0.1/blob", "http:///"] {
             let found = Response::builder().status(307).header(LOCATION, location).body(Body::empty());
             let found = found.expect("a response");
-            assert!(elsewhere("https://gcr.io", &found).await.is_err(), "{location}");
+            let whole = super::location("https://gcr.io", &found).expect("a location");
+            assert!(elsewhere(&whole).await.is_err(), "{location}");
         }
     }
 }

@@ -27,7 +27,7 @@ use super::{NODE_INDEX, NodeEntry, NodeState, Shared};
 use crate::api::{Merge, is_conflict, is_gone, is_invalid, node_path};
 use crate::network::{self, Ordinals, PodRange};
 use crate::pod::admission::amounts;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Shortcoming};
 use crate::{SIMULATED, UNRESPONSIVE};
 
 /// How long a lease is valid.
@@ -383,7 +383,7 @@ impl<R: Runtime> Shared<R> {
                 last_transition_time: before.map_or(Some(Time(now)), |before| before.last_transition_time.clone()),
             }
         };
-        let conditions = vec![
+        let mut conditions = vec![
             condition(
                 "MemoryPressure",
                 "False",
@@ -394,6 +394,9 @@ impl<R: Runtime> Shared<R> {
             condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
             condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
         ];
+        for Shortcoming { condition: type_, reason, message } in self.runtime.shortcomings() {
+            conditions.push(condition(type_, "False", reason, &message));
+        }
         let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
         let own = node.status.clone().unwrap_or_default();
         let info = own.node_info.filter(|info| !info.kubelet_version.is_empty());
@@ -448,13 +451,16 @@ pub(crate) fn simulated(name: &str, ordinal: u32) -> Node {
     node
 }
 
-/// Creates nodes that do not exist.
-pub(super) async fn register<R: Runtime>(shared: &Shared<R>, count: u32) {
-    let register = async |ordinal: u32| {
-        let name: Arc<str> = Arc::from(format!("node-{ordinal}"));
+/// Creates nodes that do not exist: simulated ones, and one that is given.
+pub(super) async fn register<R: Runtime>(shared: &Shared<R>, count: u32, node: Option<Node>) {
+    let given = node.map(|node| (node.metadata.name.clone().unwrap_or_default(), node));
+    let simulated = (0..count).map(|ordinal| (format!("node-{ordinal}"), ordinal));
+    let all = simulated.map(|(name, ordinal)| (name.clone(), self::simulated(&name, ordinal))).chain(given);
+    let register = async |(name, node): (String, Node)| {
+        let name: Arc<str> = Arc::from(name);
         let mut pause = Duration::from_millis(20);
         loop {
-            match shared.api.create(&name, "/api/v1/nodes", &simulated(&name, ordinal)).await {
+            match shared.api.create(&name, "/api/v1/nodes", &node).await {
                 Ok(_) => break,
                 Err(error) if is_conflict(&error) => break,
                 Err(error) => {
@@ -465,5 +471,5 @@ pub(super) async fn register<R: Runtime>(shared: &Shared<R>, count: u32) {
             }
         }
     };
-    futures::stream::iter(0..count).for_each_concurrent(REGISTERED_AT_ONCE, register).await;
+    futures::stream::iter(all).for_each_concurrent(REGISTERED_AT_ONCE, register).await;
 }

@@ -216,11 +216,14 @@ impl PodLife {
 
     /// Takes over containers that exist already.
     pub(crate) fn recover(&mut self, spec: &PodSpec, found: Vec<Recovered>, now: Now) {
+        // Where nothing runs, what the containers shared may be gone: it is created again, which costs nothing if it is not.
+        if found.iter().any(|recovered| recovered.exit.is_none()) {
+            self.sandbox = Sandbox::Ready;
+        }
         for recovered in found {
             let Some(index) = containers(spec).position(|(_, container)| container.name == recovered.name) else {
                 continue;
             };
-            self.sandbox = Sandbox::Ready;
             let Some((role, _)) = container(spec, index) else { continue };
             self.initialized |= role == Role::Main;
             let life = &mut self.containers[index];
@@ -584,6 +587,7 @@ impl PodLife {
             Err(error) => {
                 let reason = match error {
                     RuntimeError::Start(_) => "RunContainerError",
+                    RuntimeError::Config(_) => "CreateContainerConfigError",
                     _ => "CreateContainerError",
                 };
                 notices.push(Notice::warning(Some(index), "Failed", format!("Error: {error}")));

@@ -1,0 +1,41 @@
+//! Pods are simulated where there are no containers: everywhere but on Linux.
+
+use anyhow::{Result, ensure};
+use kube::Client;
+use windlass_cluster::Machine;
+
+use crate::args::{PodRuntime, Up};
+use crate::home::Home;
+use crate::output;
+
+/// There are none.
+pub(crate) enum Pods {}
+
+pub(crate) fn of(args: &Up, _: &Home) -> Result<Option<Pods>> {
+    ensure!(
+        matches!(args.runtime, PodRuntime::Simulated | PodRuntime::Auto),
+        "pods run on Linux only; use --runtime simulated or auto"
+    );
+    if args.runtime == PodRuntime::Auto {
+        output::note("pods are simulated, because they run on Linux only");
+    }
+    Ok(None)
+}
+
+pub(crate) fn clean_up(_: &Home) -> Result<()> {
+    Ok(())
+}
+
+impl Pods {
+    pub(crate) fn machine(&self) -> Machine {
+        match *self {}
+    }
+
+    pub(crate) async fn forget_others(&self, _: Client) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn end(&self) {
+        match *self {}
+    }
+}

@@ -1,0 +1,299 @@
+//! Control groups: what a container may use of the machine, and what the kernel killed for want of memory.
+//!
+//! Both versions are used as they are mounted: version 2, or the hierarchies of version 1 for memory, CPU and processes.
+//! A user who is not root has none; pods then run without limits, and the node says so.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How many processes a container may have.
+const PROCESSES: u64 = 4096;
+/// The period of CPU quotas, in microseconds.
+const PERIOD: u64 = 100_000;
+
+/// What a container may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Thousandths of a CPU that it may use.
+    pub cpu: Option<u64>,
+    /// Thousandths of a CPU that it asks for.
+    pub cpu_request: Option<u64>,
+}
+
+/// Where the groups of pods are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroups {
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    /// One hierarchy.
+    V2(PathBuf),
+    /// One for each controller that there is.
+    V1(Vec<(Controller, PathBuf)>),
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Controller {
+    Memory,
+    Cpu,
+    Pids,
+}
+
+const V1: [(Controller, &str); 3] =
+    [(Controller::Memory, "memory"), (Controller::Cpu, "cpu"), (Controller::Pids, "pids")];
+
+impl Cgroups {
+    /// The groups of the pods of one cluster, which `name` tells from others.
+    pub fn find(name: &str) -> Self {
+        Self::below(Path::new("/sys/fs/cgroup"), name)
+    }
+
+    fn below(root: &Path, name: &str) -> Self {
+        let none = Self { kind: Kind::None };
+        if !rustix::process::geteuid().is_root() {
+            return none;
+        }
+        if root.join("cgroup.controllers").is_file() {
+            let dir = root.join("windlass");
+            let usable = fs::create_dir_all(&dir).is_ok() && enable(root).is_ok() && enable(&dir).is_ok();
+            return if usable { Self { kind: Kind::V2(dir.join(name)) } } else { none };
+        }
+        let found: Vec<_> = V1
+            .iter()
+            .filter(|(_, controller)| root.join(controller).join("cgroup.procs").is_file())
+            .map(|(kind, controller)| (*kind, root.join(controller).join("windlass").join(name)))
+            .collect();
+        if found.is_empty() { none } else { Self { kind: Kind::V1(found) } }
+    }
+
+    /// What is not limited, in a few words; empty if everything is.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let has = |wanted: Controller| match &self.kind {
+            Kind::V2(_) => true,
+            Kind::V1(all) => all.iter().any(|(controller, _)| *controller == wanted),
+            Kind::None => false,
+        };
+        let names =
+            [(Controller::Memory, "memory"), (Controller::Cpu, "CPU"), (Controller::Pids, "the number of processes")];
+        names.iter().filter(|(controller, _)| !has(*controller)).map(|(_, name)| *name).collect()
+    }
+
+    fn dirs(&self, pod: &str, container: &str) -> Vec<(Option<Controller>, PathBuf)> {
+        match &self.kind {
+            Kind::V2(dir) => vec![(None, dir.join(pod).join(container))],
+            Kind::V1(all) => {
+                all.iter().map(|(controller, dir)| (Some(*controller), dir.join(pod).join(container))).collect()
+            }
+            Kind::None => Vec::new(),
+        }
+    }
+
+    /// Makes the group of a container. Returns the files by which processes join it.
+    pub fn create(&self, pod: &str, container: &str, limits: Limits) -> io::Result<Vec<PathBuf>> {
+        let mut joined = Vec::new();
+        for (controller, dir) in self.dirs(pod, container) {
+            fs::create_dir_all(&dir)?;
+            if controller.is_none()
+                && let Some(above) = dir.parent()
+            {
+                above.parent().map_or(Ok(()), enable)?;
+                enable(above)?;
+            }
+            apply(&dir, controller, limits)?;
+            joined.push(dir.join("cgroup.procs"));
+        }
+        Ok(joined)
+    }
+
+    /// The file that counts what the kernel killed for want of memory.
+    pub(crate) fn oom_file(&self, pod: &str, container: &str) -> Option<PathBuf> {
+        self.dirs(pod, container).into_iter().find_map(|(controller, dir)| match controller {
+            None => Some(dir.join("memory.events")),
+            Some(Controller::Memory) => Some(dir.join("memory.oom_control")),
+            Some(_) => None,
+        })
+    }
+
+    /// Kills all processes of a container.
+    pub fn kill(&self, pod: &str, container: &str) {
+        for (_, dir) in self.dirs(pod, container) {
+            kill(&dir);
+        }
+    }
+
+    /// Kills all processes of a pod, and removes its groups.
+    pub fn remove(&self, pod: &str) {
+        for dir in self.pod_dirs(pod) {
+            remove(&dir);
+        }
+    }
+
+    fn pod_dirs(&self, pod: &str) -> Vec<PathBuf> {
+        match &self.kind {
+            Kind::V2(dir) => vec![dir.join(pod)],
+            Kind::V1(all) => all.iter().map(|(_, dir)| dir.join(pod)).collect(),
+            Kind::None => Vec::new(),
+        }
+    }
+
+    /// The pods that have groups.
+    pub fn pods(&self) -> Vec<String> {
+        let dirs = match &self.kind {
+            Kind::V2(dir) => vec![dir.clone()],
+            Kind::V1(all) => all.iter().map(|(_, dir)| dir.clone()).collect(),
+            Kind::None => Vec::new(),
+        };
+        let mut found: Vec<String> = dirs.iter().flat_map(|dir| children(dir)).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// Removes everything of the cluster; processes that are left are killed.
+    pub fn remove_all(&self) {
+        for pod in self.pods() {
+            self.remove(&pod);
+        }
+        // And what clusters have in common, if this was the last: a group with others below it cannot be removed.
+        let remove = |dir: &PathBuf| dir.ancestors().take(2).for_each(|dir| _ = fs::remove_dir(dir));
+        match &self.kind {
+            Kind::V2(dir) => remove(dir),
+            Kind::V1(all) => all.iter().for_each(|(_, dir)| remove(dir)),
+            Kind::None => {}
+        }
+    }
+}
+
+/// How often the kernel killed something for want of memory.
+pub(crate) fn oom_kills(file: &Path) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Lets groups below a directory be limited.
+fn enable(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join("cgroup.subtree_control"), "+memory +cpu +pids")
+}
+
+fn apply(dir: &Path, controller: Option<Controller>, limits: Limits) -> io::Result<()> {
+    let write = |file: &str, value: String| fs::write(dir.join(file), value);
+    let is = |wanted: Controller| controller.is_none_or(|controller| controller == wanted);
+    let v2 = controller.is_none();
+    if is(Controller::Memory)
+        && let Some(memory) = limits.memory
+    {
+        write(if v2 { "memory.max" } else { "memory.limit_in_bytes" }, memory.to_string())?;
+        // Not every kernel accounts swap.
+        let _ = if v2 {
+            write("memory.swap.max", "0".into())
+        } else {
+            write("memory.memsw.limit_in_bytes", memory.to_string())
+        };
+    }
+    if is(Controller::Cpu) {
+        if let Some(cpu) = limits.cpu {
+            let quota = (cpu * PERIOD / 1000).max(1000);
+            if v2 {
+                write("cpu.max", format!("{quota} {PERIOD}"))?;
+            } else {
+                write("cpu.cfs_period_us", PERIOD.to_string())?;
+                write("cpu.cfs_quota_us", quota.to_string())?;
+            }
+        }
+        let shares = (limits.cpu_request.unwrap_or(0) * 1024 / 1000).clamp(2, 262_144);
+        if v2 {
+            // As Kubernetes turns shares into weights.
+            write("cpu.weight", (1 + (shares - 2) * 9999 / 262_142).to_string())?;
+        } else {
+            write("cpu.shares", shares.to_string())?;
+        }
+    }
+    if is(Controller::Pids) {
+        write("pids.max", PROCESSES.to_string())?;
+    }
+    Ok(())
+}
+
+fn children(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    dirs.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+fn processes(dir: &Path) -> Vec<rustix::process::Pid> {
+    let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| rustix::process::Pid::from_raw(line.trim().parse().ok()?)).collect()
+}
+
+fn kill(dir: &Path) {
+    if fs::write(dir.join("cgroup.kill"), "1").is_ok() {
+        return;
+    }
+    // What is started meanwhile is killed in the next round.
+    for _ in 0..100 {
+        let left = processes(dir);
+        if left.is_empty() {
+            return;
+        }
+        for process in left {
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Removes a group with all below it. A group stays busy for a moment after its last process.
+fn remove(dir: &Path) {
+    for child in children(dir) {
+        remove(&dir.join(child));
+    }
+    kill(dir);
+    for _ in 0..200 {
+        match fs::remove_dir(dir) {
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            _ => return,
+        }
+    }
+    tracing::warn!(dir = %dir.display(), "a control group cannot be removed");
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn limits_are_written_as_each_version_has_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits { memory: Some(1 << 20), cpu: Some(500), cpu_request: Some(250) };
+        let read = |file: &str| fs::read_to_string(dir.path().join(file)).unwrap();
+        apply(dir.path(), None, limits).unwrap();
+        assert_eq!((read("memory.max"), read("cpu.max")), ("1048576".into(), "50000 100000".into()));
+        assert_eq!((read("cpu.weight"), read("pids.max")), ("10".into(), "4096".into()));
+        for controller in [Controller::Memory, Controller::Cpu, Controller::Pids] {
+            apply(dir.path(), Some(controller), limits).unwrap();
+        }
+        assert_eq!(read("memory.limit_in_bytes"), "1048576");
+        assert_eq!((read("cpu.cfs_quota_us"), read("cpu.shares")), ("50000".into(), "256".into()));
+    }
+
+    #[test]
+    fn kills_for_want_of_memory_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("memory.oom_control");
+        assert_eq!(oom_kills(&file), 0);
+        fs::write(&file, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n").unwrap();
+        assert_eq!(oom_kills(&file), 3);
+    }
+}

@@ -1,0 +1,357 @@
+//! The [`Runtime`] of pods that really run: [`Containers`].
+//!
+//! Everything that outlives this process is in a pod's directory and in its parent; what is kept here can be found again.
+
+mod client;
+mod hooks;
+mod logs;
+mod plan;
+mod pod;
+mod session;
+mod volumes;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use windlass_image::{Name, Origin, Store, manifest, registry};
+use windlass_node::runtime::{
+    Connection, ContainerRef, ExecOptions, Exit, Image, LogOptions, Operation, PodSandbox, Pulled, Recovered, Runtime,
+    RuntimeError, RuntimeEvent, Session, Shortcoming, Started,
+};
+use windlass_node::volumes::Mounted;
+
+pub use windlass_node::tokens::Tokens;
+
+use crate::cgroup::Cgroups;
+use crate::network::PodNetwork;
+use crate::spec::{ContainerState, ExitState, Isolation, PodDir};
+use pod::PodHandle;
+
+/// How many events may wait for the agent.
+const EVENTS: usize = 1024;
+
+/// What [`Containers`] are made of.
+pub struct Options {
+    /// Where pods have their directories.
+    pub dir: PathBuf,
+    /// What tells the control groups of this cluster's pods from others'.
+    pub name: String,
+    /// The program that a pod's processes are: this one, or another with [`entry`](crate::entry).
+    pub program: PathBuf,
+    /// Where images are.
+    pub store: Store,
+    /// Gives pods a network.
+    pub network: Arc<dyn PodNetwork>,
+    /// Gives pods tokens.
+    pub tokens: Arc<dyn Tokens>,
+    /// How far containers are kept apart.
+    pub isolation: Isolation,
+    /// Variables that every container has, such as where the API server is.
+    pub environment: Vec<(String, String)>,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("dir", &self.dir).field("isolation", &self.isolation).finish_non_exhaustive()
+    }
+}
+
+/// See the [module documentation](self). Clones are the same runtime.
+#[derive(Clone)]
+pub struct Containers {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Containers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Containers").field("options", &self.inner.options).finish_non_exhaustive()
+    }
+}
+
+struct Inner {
+    options: Options,
+    cgroups: Cgroups,
+    pods: Mutex<HashMap<String, Arc<PodHandle>>>,
+    events: mpsc::Sender<RuntimeEvent>,
+    receiver: Mutex<Option<mpsc::Receiver<RuntimeEvent>>>,
+}
+
+impl Containers {
+    /// A runtime with these parts.
+    pub fn new(options: Options) -> io::Result<Self> {
+        std::fs::create_dir_all(&options.dir)?;
+        // What this process was started with, a pipe of its caller perhaps, is not for pods.
+        close_fds::set_fds_cloexec(3, &[]);
+        let (events, receiver) = mpsc::channel(EVENTS);
+        let cgroups = match options.isolation {
+            Isolation::Namespaces => Cgroups::find(&options.name),
+            Isolation::None => Cgroups::find(&format!("{}-processes", options.name)),
+        };
+        let inner = Inner { options, cgroups, pods: Mutex::default(), events, receiver: Mutex::new(Some(receiver)) };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What is not isolated or limited here.
+    fn not_isolated(&self) -> Option<Shortcoming> {
+        let mut all = Vec::new();
+        if self.inner.options.isolation == Isolation::None {
+            all.push("containers are processes of the host: they see its files, processes and network".to_owned());
+        } else if !rustix::process::geteuid().is_root() {
+            all.push("all users of a container are the one that runs windlass".to_owned());
+        }
+        let unlimited = self.inner.cgroups.missing();
+        if !unlimited.is_empty() {
+            all.push(format!("no limits of {}", unlimited.join(", ")));
+        }
+        let message = all.join("; ");
+        let reason = "NotEverythingIsIsolated";
+        (!message.is_empty()).then_some(Shortcoming { condition: "ContainersIsolated", reason, message })
+    }
+
+    /// Removes what is left of pods that the cluster does not have any more: `keep` says which are its.
+    pub fn clean(&self, keep: impl Fn(&str) -> bool) {
+        let dirs = std::fs::read_dir(&self.inner.options.dir).into_iter().flatten().flatten();
+        let dirs = dirs.filter_map(|entry| entry.file_name().into_string().ok());
+        for uid in dirs.chain(self.inner.cgroups.pods()) {
+            if !keep(&uid) && !self.inner.pods.lock().contains_key(&uid) {
+                let dir = PodDir(self.inner.options.dir.join(&uid));
+                pod::destroy(&dir, &self.inner.cgroups, &uid);
+            }
+        }
+    }
+
+    /// Ends all pods, and removes everything of them.
+    pub fn remove_all(&self) {
+        self.inner.pods.lock().clear();
+        self.clean(|_| false);
+        self.inner.cgroups.remove_all();
+    }
+
+    fn dir(&self, uid: &str) -> PodDir {
+        PodDir(self.inner.options.dir.join(uid))
+    }
+
+    fn handle(&self, pod: &PodSandbox) -> Result<Arc<PodHandle>, RuntimeError> {
+        let found = self.inner.pods.lock().get(pod.uid()).cloned();
+        found.ok_or_else(|| RuntimeError::NotFound("the pod does not run here".to_owned()))
+    }
+
+    async fn create_pod(self, pod: PodSandbox, volumes: Arc<Mounted>) -> Result<(), RuntimeError> {
+        let handle = {
+            let mut pods = self.inner.pods.lock();
+            let handle = pods.entry(pod.uid().to_owned());
+            Arc::clone(handle.or_insert_with(|| Arc::new(PodHandle::new(&pod, self.dir(pod.uid())))))
+        };
+        handle.set_volumes(volumes);
+        handle.ensure(&self.inner).await
+    }
+
+    async fn pull_image(self, image: String, policy: String, has_secrets: bool) -> Result<Image, RuntimeError> {
+        let name: Name = image.parse().map_err(|error| {
+            RuntimeError::ImageName(format!("Failed to apply default image tag {image:?}: {error}"))
+        })?;
+        let store = &self.inner.options.store;
+        let failed = |error: &dyn std::fmt::Display| RuntimeError::Pull(error.to_string());
+        let present = store.find(&name).map_err(|error| failed(&error))?;
+        let is_local = present.as_ref().is_some_and(|image| image.origin == Origin::Local);
+        match (&present, policy.as_str()) {
+            (Some(stored), policy) if is_local || policy != "Always" => {
+                return Ok(Image { id: image_id(&name, &stored.digest), pulled: None });
+            }
+            (None, "Never") => {
+                let message = format!("Container image {image:?} is not present with pull policy of Never");
+                return Err(RuntimeError::NeverPull(message));
+            }
+            _ => {}
+        }
+        let began = std::time::Instant::now();
+        let architecture = manifest::host_architecture();
+        let pulled = registry::pull(store, &name, architecture, None, &|_, _| {}).await;
+        let pulled = pulled.map_err(|error| {
+            let unused = if has_secrets { "; imagePullSecrets are not used by this node yet" } else { "" };
+            RuntimeError::Pull(format!("failed to pull and unpack image {:?}: {error}{unused}", name.to_string()))
+        })?;
+        let size = pulled.stored.size;
+        Ok(Image { id: image_id(&name, &pulled.stored.digest), pulled: Some(Pulled { took: began.elapsed(), size }) })
+    }
+
+    async fn recover_pod(self, pod: PodSandbox) -> Result<Vec<Recovered>, RuntimeError> {
+        let dir = self.dir(pod.uid());
+        if !dir.0.is_dir() {
+            return Ok(Vec::new());
+        }
+        let handle = Arc::new(PodHandle::new(&pod, dir.clone()));
+        let found = if let Ok(found) = handle.connect(&self.inner).await {
+            self.inner.pods.lock().insert(pod.uid().to_owned(), Arc::clone(&handle));
+            found
+        } else {
+            // Nobody is there: what ran is gone, or is killed now.
+            let text = std::fs::read(dir.state()).unwrap_or_default();
+            let mut found: Vec<ContainerState> = serde_json::from_slice(&text).unwrap_or_default();
+            for state in &mut found {
+                state.exit.get_or_insert(ExitState { code: 137, oom: false, at: crate::spec::now() });
+            }
+            let (cgroups, uid) = (self.inner.cgroups.clone(), pod.uid().to_owned());
+            let _ = tokio::task::spawn_blocking(move || cgroups.remove(&uid)).await;
+            found
+        };
+        let recovered = found.iter().map(|state| handle.recovered(&self.inner, state)).collect();
+        handle.catch_up(&self.inner).await;
+        Ok(recovered)
+    }
+
+    async fn remove_pod(self, pod: PodSandbox) -> Result<(), RuntimeError> {
+        let handle = self.inner.pods.lock().remove(pod.uid());
+        let dir = self.dir(pod.uid());
+        if handle.is_none() && !dir.0.exists() {
+            return Ok(());
+        }
+        if let Some(handle) = handle {
+            handle.shut_down().await;
+        }
+        let (cgroups, uid) = (self.inner.cgroups.clone(), pod.uid().to_owned());
+        self.inner.options.network.detach(&uid).await;
+        let _ = tokio::task::spawn_blocking(move || pod::destroy(&dir, &cgroups, &uid)).await;
+        Ok(())
+    }
+}
+
+/// What a container's status has for its image.
+fn image_id(name: &Name, digest: &str) -> String {
+    format!("{}/{}@{digest}", name.reference.registry, name.reference.repository)
+}
+
+/// A time as the parent has it.
+fn timestamp(nanoseconds: i64) -> Timestamp {
+    Timestamp::from_nanosecond(nanoseconds.into()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+fn pending<T>(future: impl Future<Output = Result<T, RuntimeError>> + Send + 'static) -> Operation<T> {
+    Operation::Pending(Box::pin(future))
+}
+
+impl Runtime for Containers {
+    fn version(&self) -> String {
+        concat!("windlass://", env!("CARGO_PKG_VERSION")).to_owned()
+    }
+
+    fn shortcomings(&self) -> Vec<Shortcoming> {
+        let has_network = self.inner.options.isolation == Isolation::None;
+        let network = if has_network { None } else { self.inner.options.network.shortcoming() };
+        let unsupported = Shortcoming {
+            condition: "PodFeatures",
+            reason: "NotSupported",
+            message: "not there yet: ephemeral containers (kubectl debug), PersistentVolumeClaims, imagePullSecrets, \
+                      updates of mounted ConfigMaps and Secrets while a pod runs, resizing in place, kubectl top"
+                .to_owned(),
+        };
+        self.not_isolated().into_iter().chain(network).chain([unsupported]).collect()
+    }
+
+    fn recover(&self, pod: &PodSandbox) -> Operation<Vec<Recovered>> {
+        pending(self.clone().recover_pod(pod.clone()))
+    }
+
+    fn create(&self, pod: &PodSandbox, volumes: &Arc<Mounted>) -> Operation<()> {
+        pending(self.clone().create_pod(pod.clone(), Arc::clone(volumes)))
+    }
+
+    fn pull(&self, pod: &PodSandbox, container: &ContainerRef<'_>) -> Operation<Image> {
+        let image = container.spec.image.clone().unwrap_or_default();
+        let policy = container.spec.image_pull_policy.clone().unwrap_or_default();
+        // What is here already is no matter of waiting.
+        if let Ok(name) = image.parse::<Name>()
+            && let Ok(Some(stored)) = self.inner.options.store.find(&name)
+            && (stored.origin == Origin::Local || policy != "Always")
+        {
+            return Operation::ok(Image { id: image_id(&name, &stored.digest), pulled: None });
+        }
+        let secrets = pod.pod.spec.as_ref().and_then(|spec| spec.image_pull_secrets.as_ref());
+        let has_secrets = secrets.is_some_and(|secrets| !secrets.is_empty());
+        pending(self.clone().pull_image(image, policy, has_secrets))
+    }
+
+    fn start(&self, pod: &PodSandbox, container: &ContainerRef<'_>) -> Operation<Started> {
+        let handle = match self.handle(pod) {
+            Ok(handle) => handle,
+            Err(error) => return Operation::Done(Err(error)),
+        };
+        handle.update(pod);
+        let (this, pod) = (self.clone(), pod.clone());
+        let start = pod::Start {
+            index: container.index,
+            spec: container.spec.clone(),
+            attempt: container.attempt,
+            environment: container.environment.to_vec(),
+        };
+        pending(async move { handle.start(&this.inner, &pod, start).await })
+    }
+
+    fn stop(&self, pod: &PodSandbox, container: &ContainerRef<'_>, grace: Duration) {
+        let Ok(handle) = self.handle(pod) else { return };
+        let (spec, attempt, inner) = (container.spec.clone(), container.attempt, Arc::clone(&self.inner));
+        tokio::spawn(async move { handle.stop(&inner, &spec, attempt, grace).await });
+    }
+
+    fn remove(&self, pod: &PodSandbox) -> Operation<()> {
+        pending(self.clone().remove_pod(pod.clone()))
+    }
+
+    fn events(&self) -> BoxStream<'static, RuntimeEvent> {
+        match self.inner.receiver.lock().take() {
+            Some(receiver) => {
+                stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver))).boxed()
+            }
+            None => stream::empty().boxed(),
+        }
+    }
+
+    fn logs(&self, pod: &PodSandbox, container: &str, options: &LogOptions) -> Operation<BoxStream<'static, Bytes>> {
+        let (container, options) = (container.to_owned(), options.clone());
+        Operation::Done(self.handle(pod).and_then(|handle| handle.logs(&container, &options)))
+    }
+
+    fn exec(&self, pod: &PodSandbox, container: &str, command: &ExecOptions) -> Operation<Session> {
+        let handle = match self.handle(pod) {
+            Ok(handle) => handle,
+            Err(error) => return Operation::Done(Err(error)),
+        };
+        let (container, command) = (container.to_owned(), command.clone());
+        pending(async move { handle.exec(&container, &command).await })
+    }
+
+    fn attach(&self, pod: &PodSandbox, container: &str, terminal: bool) -> Operation<Session> {
+        let handle = match self.handle(pod) {
+            Ok(handle) => handle,
+            Err(error) => return Operation::Done(Err(error)),
+        };
+        let container = container.to_owned();
+        pending(async move { handle.attach(&container, terminal).await })
+    }
+
+    fn port(&self, pod: &PodSandbox, port: u16) -> Operation<Box<dyn Connection>> {
+        let handle = match self.handle(pod) {
+            Ok(handle) => handle,
+            Err(error) => return Operation::Done(Err(error)),
+        };
+        pending(async move {
+            let connected = handle.connect_to(IpAddr::from([127, 0, 0, 1]), port).await;
+            connected.map_err(RuntimeError::NotFound)
+        })
+    }
+}
+
+/// How a container ended, for its status.
+fn exit_of(state: &ExitState, message: Option<String>) -> Exit {
+    let reason = state.oom.then(|| "OOMKilled".to_owned());
+    Exit { code: state.code, reason, message, at: timestamp(state.at) }
+}

@@ -1,0 +1,105 @@
+//! Probes against a scripted container and real servers on pipes.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+/// Answers commands as it was told, and then always as the last time; serves what a function says on its ports.
+struct Scripted {
+    codes: Mutex<VecDeque<i32>>,
+    serve: fn(tokio::io::DuplexStream) -> BoxFuture<'static, ()>,
+}
+
+impl Target for Scripted {
+    fn exec(&self, _: Vec<String>) -> BoxFuture<'static, Result<(i32, String), String>> {
+        let mut codes = self.codes.lock();
+        let code = if codes.len() > 1 { codes.pop_front() } else { codes.front().copied() };
+        Box::pin(async move { Ok((code.unwrap_or(0), String::new())) })
+    }
+
+    fn connect(&self, _: Option<String>, port: u16) -> BoxFuture<'static, Result<Box<dyn Connection>, String>> {
+        let serve = self.serve;
+        Box::pin(async move {
+            if port == 1 {
+                return Err("dial tcp: connection refused".to_owned());
+            }
+            let (client, server) = tokio::io::duplex(4096);
+            tokio::spawn(serve(server));
+            Ok(Box::new(client) as Box<dyn Connection>)
+        })
+    }
+}
+
+fn target(codes: &[i32]) -> Arc<dyn Target> {
+    Arc::new(Scripted { codes: Mutex::new(codes.iter().copied().collect()), serve: |_| Box::pin(async {}) })
+}
+
+fn container(value: Value) -> Container {
+    serde_json::from_value(value).unwrap()
+}
+
+/// The first outcomes that are reported, with the seconds after the start.
+async fn outcomes(container: Value, codes: &[i32], count: usize) -> Vec<(Probe, bool, u64)> {
+    let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+    let began = tokio::time::Instant::now();
+    let _probes = start(&self::container(container), false, &target(codes), move |probe, success, _| {
+        let _ = send.send((probe, success, began.elapsed().as_secs()));
+    });
+    let mut found = Vec::new();
+    while found.len() < count {
+        match tokio::time::timeout(Duration::from_secs(1000), receive.recv()).await {
+            Ok(Some(outcome)) => found.push(outcome),
+            _ => break,
+        }
+    }
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcomes_count_when_they_come_in_a_row() {
+    let probe =
+        json!({"exec": {"command": ["x"]}, "periodSeconds": 2, "initialDelaySeconds": 3, "failureThreshold": 2});
+    let ready = json!({"name": "c", "readinessProbe": probe});
+    let found = outcomes(ready, &[0, 1, 0, 1, 1, 1, 0], 3).await;
+    assert_eq!(found, [(Probe::Readiness, true, 3), (Probe::Readiness, false, 11), (Probe::Readiness, true, 15)]);
+    let live = json!({"name": "c", "livenessProbe": {"exec": {"command": ["x"]}, "periodSeconds": 1}});
+    assert_eq!(outcomes(live, &[0, 1, 1, 1, 1], 2).await, [(Probe::Liveness, false, 3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_probes_wait_for_the_startup() {
+    let exec = |period: i32| json!({"exec": {"command": ["x"]}, "periodSeconds": period});
+    let both = json!({"name": "c", "startupProbe": exec(5), "readinessProbe": exec(1)});
+    let found = outcomes(both.clone(), &[1, 1, 0, 0], 2).await;
+    assert_eq!(found, [(Probe::Startup, true, 10), (Probe::Readiness, true, 10)]);
+    assert_eq!(outcomes(both, &[1], 2).await, [(Probe::Startup, false, 10)]);
+}
+
+#[tokio::test]
+async fn http_servers_are_asked() {
+    async fn serve(mut stream: tokio::io::DuplexStream) {
+        let mut asked = vec![0; 1024];
+        let read = stream.read(&mut asked).await.unwrap();
+        let asked = String::from_utf8_lossy(&asked[..read]).into_owned();
+        let good = asked.starts_with("GET /healthz HTTP/1.1\r\n") && asked.to_lowercase().contains("x-own: 1");
+        let answer =
+            if good { "HTTP/1.1 204 No Content\r\n\r\n" } else { "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n" };
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+    let target = Scripted { codes: Mutex::default(), serve: |stream| Box::pin(serve(stream)) };
+    let own = container(json!({"name": "c", "ports": [{"name": "web", "containerPort": 80}]}));
+    let ask = async |value: Value| Action::of(&serde_json::from_value(value).unwrap(), &own).ask(&target).await;
+    let headers = json!([{"name": "X-Own", "value": "1"}]);
+    let good = json!({"httpGet": {"port": "web", "path": "healthz", "httpHeaders": headers}});
+    assert_eq!(ask(good).await, Ok(()));
+    let bad = ask(json!({"httpGet": {"port": 80}})).await;
+    assert_eq!(bad, Err("HTTP probe failed with statuscode: 503".to_owned()));
+    assert_eq!(ask(json!({"tcpSocket": {"port": 80}})).await, Ok(()));
+    assert!(ask(json!({"tcpSocket": {"port": 1}})).await.unwrap_err().contains("refused"));
+    assert!(ask(json!({"tcpSocket": {"port": "no"}})).await.unwrap_err().contains("couldn't find port"));
+}
