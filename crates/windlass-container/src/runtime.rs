@@ -65,7 +65,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// See the [module documentation](self). Clones are the same runtime.
+/// Clones are the same runtime.
 #[derive(Clone)]
 pub struct Containers {
     inner: Arc<Inner>,
