@@ -1,5 +1,5 @@
-//! Netlink, as far as this crate needs it: the kernel's interface for links, addresses and routes ([`route`]) and for packet
-//! filters ([`nft`]).
+//! Netlink, as far as this crate needs it: the kernel's interface for links, addresses and routes (`route`) and for packet
+//! filters (`nft`).
 //!
 //! Messages are written and read as bytes, so that no system library, no `ip` and no `nft` is needed. A socket belongs to the
 //! network namespace of the thread that made it, for as long as it lives: calls need not be made in that namespace.

@@ -96,7 +96,7 @@ pub enum StartError {
 }
 
 /// The network of a running cluster. [`add_to`](Self::add_to) gives a manager what keeps it current. Dropping it leaves what
-/// the kernel does as it is; [`cluster::remove`](crate::cluster::remove) takes that away.
+/// the kernel does as it is; [`cluster::remove`] takes that away.
 #[derive(Debug)]
 pub struct Network {
     shared: Arc<Shared>,
