@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let parent = Parent::new(dir);
     let said = parent.as_ref().map_or_else(ToString::to_string, |_| LISTENING.to_owned());
     let _ = rustix::io::write(rustix::stdio::stdout(), said.as_bytes());
-    // Whoever started it may end from here on.
+    // The process that started it may end from here on.
     if let Ok(null) = fs::File::options().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&null);
     }

@@ -7,7 +7,7 @@
 //! lock               shared while images are added, exclusive while what nothing names is deleted
 //! ```
 //!
-//! A blob appears under its name when it is complete, so a store has no half of anything after a crash. Whoever uses
+//! A blob appears under its name when it is complete, so a store has no half of anything after a crash. A process that uses
 //! unpacked files holds a shared lock on their directory, which the kernel releases with the process; a directory that is
 //! locked is not deleted.
 

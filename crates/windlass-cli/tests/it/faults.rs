@@ -28,7 +28,7 @@ use crate::windlass::{Cluster, Sandbox};
 use history::History;
 
 /// How long a cluster may take to settle, on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(180);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
 const NODES: u32 = 3;
 /// How many rounds with kills `cargo test` does.
 const ROUNDS: u32 = 3;
@@ -192,7 +192,7 @@ async fn settle(server: &Server, round: &Round) -> Duration {
     let began = Instant::now();
     loop {
         let Err(reason) = settled::check(server, round).await else { return began.elapsed() };
-        assert!(began.elapsed() < PATIENCE, "round {} does not settle: {reason}", round.number);
+        assert!(began.elapsed() < WAIT_TIMEOUT, "round {} does not settle: {reason}", round.number);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

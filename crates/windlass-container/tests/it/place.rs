@@ -23,7 +23,7 @@ use windlass_node::tokens::{Token, TokenFor, Tokens};
 use windlass_node::volumes::{Content, File, Mounted, Volume};
 
 /// How long anything may take on a machine under load.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Gives every pod a token that names it.
 pub(crate) struct Issued;
@@ -133,7 +133,7 @@ impl Place {
     /// The next event.
     pub(crate) async fn event(&self) -> ContainerEvent {
         let mut events = self.events.lock().await;
-        tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap().event
+        tokio::time::timeout(WAIT_TIMEOUT, events.next()).await.unwrap().unwrap().event
     }
 
     /// Waits for the end of a container.
@@ -163,7 +163,7 @@ impl Place {
 
     pub(crate) async fn logs(&self, pod: &PodSandbox, options: LogOptions) -> String {
         let stream = self.runtime.logs(pod, "c", &options).finish().await.unwrap();
-        let pieces: Vec<bytes::Bytes> = tokio::time::timeout(PATIENCE, stream.collect()).await.unwrap();
+        let pieces: Vec<bytes::Bytes> = tokio::time::timeout(WAIT_TIMEOUT, stream.collect()).await.unwrap();
         String::from_utf8(pieces.concat()).unwrap()
     }
 
@@ -175,7 +175,7 @@ impl Place {
         let mut output = String::new();
         session.stdout.as_mut().unwrap().read_to_string(&mut output).await.unwrap();
         session.stderr.as_mut().unwrap().read_to_string(&mut output).await.unwrap();
-        (tokio::time::timeout(PATIENCE, session.exit).await.unwrap().unwrap(), output)
+        (tokio::time::timeout(WAIT_TIMEOUT, session.exit).await.unwrap().unwrap(), output)
     }
 }
 
