@@ -28,6 +28,9 @@ k8s_openapi::k8s_if_ge_1_37! {
     compile_error!("windlass-cluster and windlass-testing need the API types of Kubernetes 1.36: enable feature `v1_36`");
 }
 
+// Compiled there once, instead of here and in every test.
+use windlass_codecs as _;
+
 mod cluster;
 mod controllers;
 mod identities;

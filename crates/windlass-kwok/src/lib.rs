@@ -11,6 +11,9 @@
 //! A stage is a query ([`jq`]) that selects objects and a Go template ([`template`]) that becomes a patch; [`stage`] is both
 //! put together, as pure functions. [`player`] carries stages out, [`console`] answers for containers.
 
+// Compiled there once, instead of here and in every test.
+use windlass_codecs as _;
+
 pub mod console;
 pub mod crds;
 pub mod jq;

@@ -11,6 +11,9 @@
 //!
 //! Everything that decides is a pure function of the directory; the rest of the crate carries the decisions out.
 
+// Compiled there once, instead of here and in every test.
+use windlass_codecs as _;
+
 pub mod controller;
 pub mod services;
 

@@ -6,6 +6,9 @@
 //!
 //! A Node is simulated if it has the annotation [`SIMULATED`] or kwok's.
 
+// Compiled there once, instead of here and in every test.
+use windlass_codecs as _;
+
 pub mod access;
 pub mod probes;
 pub mod runtime;

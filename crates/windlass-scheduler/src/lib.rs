@@ -46,6 +46,9 @@ k8s_openapi::k8s_if_ge_1_37! {
     compile_error!("windlass-scheduler needs the API types of Kubernetes 1.36: enable feature `v1_36`");
 }
 
+// Compiled there once, instead of here and in every test.
+use windlass_codecs as _;
+
 pub mod labels;
 mod resources;
 

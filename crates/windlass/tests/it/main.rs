@@ -2,6 +2,9 @@
 
 #![allow(unreachable_pub)]
 
+// Compiled there once, instead of here.
+use windlass_codecs as _;
+
 mod bench;
 
 mod access;
