@@ -143,7 +143,7 @@ fn asked(stream: &Stream) -> Option<(u16, bool)> {
 
 /// One connection of a client.
 async fn forward(data: Stream, error: u32, port: u16, outlet: Outlet, ports: &Ports) {
-    let Stream { id, mut inbox, .. } = data;
+    let Stream { id, inbox, .. } = data;
     let connection = match ports.connect(port).await {
         Ok(connection) => connection,
         Err(why) => {
@@ -152,6 +152,24 @@ async fn forward(data: Stream, error: u32, port: u16, outlet: Outlet, ports: &Po
             return;
         }
     };
+    match pass_on(id, inbox, connection, &outlet).await {
+        Ok(()) => outlet.data(error, Bytes::new(), true).await,
+        Err(why) => {
+            let PodTarget { name, namespace, uid, .. } = &ports.pod;
+            let why = format!("error forwarding port {port} to pod {name}_{namespace}, uid {uid}: {why}");
+            outlet.data(error, why.into(), true).await;
+            outlet.send(Outgoing::Reset { id, status: CANCEL }).await
+        }
+    };
+}
+
+/// Both directions of a connection, until its end.
+async fn pass_on(
+    id: u32,
+    mut inbox: mpsc::Receiver<Bytes>,
+    connection: impl AsyncRead + AsyncWrite,
+    outlet: &Outlet,
+) -> io::Result<()> {
     let (mut reader, mut writer) = tokio::io::split(connection);
     let up = async {
         while let Some(bytes) = inbox.recv().await {
@@ -169,22 +187,14 @@ async fn forward(data: Stream, error: u32, port: u16, outlet: Outlet, ports: &Po
             }
         }
     };
-    // Either side may end first, and the other goes on: but what is read no more is not waited for.
+    // A client that has sent everything still gets the answer. Once the pod has ended, so has the connection: kubectl takes
+    // no more of it, and the older ones close it only when the error stream ends.
     let (up, down) = (std::pin::pin!(up), std::pin::pin!(down));
-    let result = match futures::future::select(up, down).await {
+    match futures::future::select(up, down).await {
         Either::Left((Err(error), _)) | Either::Right((Err(error), _)) => Err(error),
         Either::Left((Ok(()), down)) => down.await,
-        Either::Right((Ok(()), up)) => up.await.or(Ok(())),
-    };
-    match result {
-        Ok(()) => outlet.data(error, Bytes::new(), true).await,
-        Err(why) => {
-            let PodTarget { name, namespace, uid, .. } = &ports.pod;
-            let why = format!("error forwarding port {port} to pod {name}_{namespace}, uid {uid}: {why}");
-            outlet.data(error, why.into(), true).await;
-            outlet.send(Outgoing::Reset { id, status: CANCEL }).await
-        }
-    };
+        Either::Right((Ok(()), _)) => Ok(()),
+    }
 }
 
 /// Serves a client over the channels of a WebSocket, with one connection to each of these ports.
@@ -260,5 +270,63 @@ async fn forward_channel(port: u16, number: u8, mut inbox: mpsc::Receiver<Bytes>
         let PodTarget { name, namespace, uid, .. } = &ports.pod;
         let why = format!("error forwarding port {port} to pod {name}_{namespace}, uid {uid}: {why}");
         channels.send(number + 1, why.as_bytes()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection of a client that keeps its own side open: `inbox`, and what the client receives.
+    async fn connected(
+        pod: impl AsyncFnOnce(tokio::io::DuplexStream),
+        sends: &[&'static str],
+        ends: bool,
+    ) -> Vec<spdy::Event> {
+        let (ours, mut client) = tokio::io::duplex(PIECE);
+        let (reader, writer) = tokio::io::split(ours);
+        let spdy::Connection { mut writing, outlet, reading, .. } = spdy::Connection::new(reader, writer);
+        drop(reading);
+        let (sender, inbox) = mpsc::channel(8);
+        for bytes in sends {
+            sender.send(Bytes::from(*bytes)).await.expect("room");
+        }
+        let open = (!ends).then_some(sender);
+        let (near, far) = tokio::io::duplex(PIECE);
+        let passing = async {
+            pass_on(1, inbox, near, &outlet).await.expect("no error");
+            drop(outlet);
+        };
+        tokio::join!(passing, pod(far), async { writing.run().await.expect("a client") });
+        drop((writing, open));
+        let mut received = BytesMut::new();
+        while client.read_buf(&mut received).await.expect("bytes") > 0 {}
+        let mut decoder = spdy::Decoder::default();
+        std::iter::from_fn(|| decoder.next(&mut received).expect("frames")).collect()
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_when_the_pod_ends() {
+        let pod = async |mut port: tokio::io::DuplexStream| {
+            port.write_all(b"pong").await.unwrap();
+            port.shutdown().await.unwrap();
+            let mut rest = Vec::new();
+            port.read_to_end(&mut rest).await.unwrap();
+        };
+        let received = connected(pod, &[], false).await;
+        let data = |bytes: &'static str, fin| spdy::Event::Data { id: 1, bytes: bytes.into(), fin };
+        assert_eq!(received, [data("pong", false), data("", true)]);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_sent_all_is_answered() {
+        let pod = async |mut port: tokio::io::DuplexStream| {
+            let mut asked = String::new();
+            port.read_to_string(&mut asked).await.unwrap();
+            port.write_all(asked.to_uppercase().as_bytes()).await.unwrap();
+        };
+        let received = connected(pod, &["pi", "ng"], true).await;
+        let data = |bytes: &'static str, fin| spdy::Event::Data { id: 1, bytes: bytes.into(), fin };
+        assert_eq!(received, [data("PING", false), data("", true)]);
     }
 }
