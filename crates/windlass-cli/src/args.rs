@@ -153,6 +153,15 @@ pub(crate) struct Up {
     /// has one node, this machine
     #[arg(long, value_enum, default_value_t)]
     pub runtime: PodRuntime,
+    /// Where requests for Ingresses are taken, if containers have a network [default: 127.0.0.1:8080, or a free port]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub ingress: Option<SocketAddr>,
+    /// Where encrypted requests for Ingresses are taken [default: 127.0.0.1:8443, or a free port]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub ingress_tls: Option<SocketAddr>,
+    /// Whether containers may connect to addresses outside of the cluster, by TCP, and look up names there
+    #[arg(long, value_enum, default_value_t)]
+    pub egress: Switch,
     /// Write the kubeconfig to this file instead of adding the cluster to yours. In the foreground yours is left
     /// alone in any case
     #[arg(long, value_name = "FILE")]
@@ -180,6 +189,14 @@ pub(crate) enum PodRuntime {
     Container,
     Process,
     Auto,
+}
+
+/// Whether something is on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Switch {
+    #[default]
+    On,
+    Off,
 }
 
 /// Which admission plugins the API server runs.

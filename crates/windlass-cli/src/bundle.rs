@@ -31,6 +31,7 @@ pub(crate) fn run(args: &Bundle) -> Result<ExitCode> {
 fn install(args: &BundleRun) -> Result<ExitCode> {
     let manifests = documents::read(&[manifests(&args.directory)?], true)?;
     let mut plan = plan::Plan::new(manifests, args.namespace.as_deref(), &args.watch_namespace)?;
+    Target::start_with_pods(&args.target)?;
     against::block_on(async {
         let target = Target::connect(&args.target).await?;
         own_namespaces(&target, &mut plan).await?;

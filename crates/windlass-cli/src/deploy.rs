@@ -30,6 +30,7 @@ pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
         let parsed = args.image.as_deref().map(str::parse::<Reference>).transpose();
         reference = parsed.map_err(|error| output::Usage(format!("--image: {error}")))?;
     }
+    Target::start_with_pods(&args.target)?;
     let mut image = None;
     if !args.skip_build {
         // A build takes long; what is known to fail afterwards is said before.

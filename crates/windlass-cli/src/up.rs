@@ -2,6 +2,8 @@
 
 mod background;
 #[cfg(target_os = "linux")]
+mod network;
+#[cfg(target_os = "linux")]
 pub(crate) mod pods;
 #[cfg(not(target_os = "linux"))]
 #[path = "up/no_pods.rs"]
@@ -55,7 +57,10 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: A
     let mut signals = Signals::new()?;
     let mut starter = if args.watched { Starter::at_standard_input()? } else { Starter::none() };
     let builder = Cluster::builder().listen(args.listen.unwrap_or(ANYWHERE));
-    let pods = pods::of(args, home)?;
+    let mut pods = pods::of(args, home)?;
+    if let Some(pods) = &mut pods {
+        pods.start_network(args).await?;
+    }
     // This machine is the only node, if pods run on it.
     let simulated = if pods.is_some() { 0 } else { args.nodes };
     let mut builder = builder.controllers(controllers).nodes(simulated).kwok(args.kwok).admission_plugins(plugins);
@@ -75,6 +80,7 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: A
         () = starter.gone() => return Ok(()),
     };
     if let Some(pods) = &pods {
+        pods.set_api_server(cluster.address());
         pods.forget_others(cluster.client()).await?;
     }
     let credentials = cluster.credentials()?.context("the cluster has no address")?;
@@ -89,7 +95,8 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: A
     if let Some(recovery) = cluster.recovery().filter(|recovery| recovery.truncated_bytes > 0) {
         tracing::warn!(bytes = recovery.truncated_bytes, "an unfinished write was cut off the end of the log");
     }
-    output::line(format_args!("ready {} kubeconfig={}", credentials.server(), file.display()));
+    let ingress = pods.as_ref().and_then(pods::Pods::ingress).map(|url| format!("ingress={url} ")).unwrap_or_default();
+    output::line(format_args!("ready {} {ingress}kubeconfig={}", credentials.server(), file.display()));
     let settled = async {
         tokio::time::sleep(SETTLED).await;
         memory::let_go_of_the_start();

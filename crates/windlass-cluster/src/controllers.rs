@@ -66,7 +66,7 @@ use windlass_server::pki::Authority;
 use windlass_server::streams::PodStreams;
 
 use crate::identities::Identities;
-use crate::machine::Machine;
+use crate::machine::{Dials, Machine};
 use crate::streams::AgentStreams;
 use crate::usage;
 use inventory::Inventory;
@@ -594,6 +594,10 @@ fn assemble(controllers: &Controllers, setup: Setup, server: &Server) -> Result<
         let streams: Arc<dyn PodStreams> = Arc::new(AgentStreams(agent.access()));
         server.add_pod_streams(&streams);
         agent.add_to(&mut manager)?;
+        if let Some(network) = machine.network {
+            network.add_to(&mut manager)?;
+            server.set_dialer(Dials(network));
+        }
     }
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;

@@ -56,6 +56,8 @@ const ACCOUNTS: &[(&str, &str)] = &[
     ("ttl-after-finished-controller", "ttl-after-finished-controller"),
     ("validatingadmissionpolicy-status", "validatingadmissionpolicy-status-controller"),
 ];
+/// Controllers of the pods' network. In other clusters they are add-ons, with roles that their manifests bring along.
+const ADD_ONS: [&str; 3] = ["ingress", "network", "service-load-balancer"];
 /// Gives nodes their pod ranges upstream.
 const NODE_CONTROLLER: &str = "node-controller";
 
@@ -81,6 +83,9 @@ impl Identities {
 
     /// Makes the requests of one controller; `None` if they are the controller manager's.
     pub(crate) fn controller(&self, name: &str) -> Option<kube::Client> {
+        if ADD_ONS.contains(&name) {
+            return Some(self.server());
+        }
         let (_, account) = ACCOUNTS.iter().find(|(known, _)| *known == name)?;
         Some(self.client(account_user(account)))
     }

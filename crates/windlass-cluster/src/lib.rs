@@ -42,5 +42,5 @@ mod usage;
 pub use cluster::{Cluster, ClusterBuilder, ClusterError};
 pub use controllers::{BuiltIn, Controllers, UnknownController};
 pub use kubeconfig::Credentials;
-pub use machine::{Machine, MakeRuntime};
+pub use machine::{Machine, MachineNetwork, MakeRuntime};
 pub use windlass_server::{AdmissionPlugin, AdmissionPlugins};

@@ -2,14 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use windlass::Manager;
+use windlass::manager::ManagerError;
 use windlass_node::Runtime;
+use windlass_server::dialer::{Dialer, Dialing};
 
 /// Makes the runtime of a node, with the client that acts as the node.
 pub type MakeRuntime = Arc<dyn Fn(kube::Client) -> Arc<dyn Runtime> + Send + Sync>;
+
+/// The network that the pods of a machine are in, if it is not the machine's own.
+pub trait MachineNetwork: Dialer {
+    /// Adds what keeps the network current to the manager of the cluster's controllers.
+    fn add_to(&self, manager: &mut Manager) -> Result<(), ManagerError>;
+}
+
+/// Connects the API server to addresses of a machine's network.
+pub(crate) struct Dials(pub(crate) Arc<dyn MachineNetwork>);
+
+impl Dialer for Dials {
+    fn dial(&self, address: SocketAddr) -> Option<Dialing> {
+        self.0.dial(address)
+    }
+}
 
 /// How many pods the node takes.
 const PODS: u32 = 250;
@@ -19,6 +38,7 @@ const PODS: u32 = 250;
 pub struct Machine {
     pub(crate) name: String,
     pub(crate) runtime: MakeRuntime,
+    pub(crate) network: Option<Arc<dyn MachineNetwork>>,
 }
 
 impl fmt::Debug for Machine {
@@ -30,7 +50,14 @@ impl fmt::Debug for Machine {
 impl Machine {
     /// A node of this name, whose pods a runtime runs.
     pub fn new(name: impl Into<String>, runtime: MakeRuntime) -> Self {
-        Self { name: name.into(), runtime }
+        Self { name: name.into(), runtime, network: None }
+    }
+
+    /// Its pods are in this network: the API server reaches them there, and the cluster's controllers keep it current.
+    #[must_use]
+    pub fn network(mut self, network: Arc<dyn MachineNetwork>) -> Self {
+        self.network = Some(network);
+        self
     }
 
     /// The Node as it is created, with what this machine has.

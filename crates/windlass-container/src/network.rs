@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Pod, PodDNSConfig};
 use serde::{Deserialize, Serialize};
 use windlass_node::runtime::Shortcoming;
 
@@ -11,6 +12,16 @@ use windlass_node::runtime::Shortcoming;
 pub trait PodNetwork: Send + Sync + 'static {
     /// Gives a pod its network. Called again for a pod that has one already, it returns the same.
     fn attach(&self, pod: &NetworkedPod) -> BoxFuture<'static, Result<Attachment, NetworkError>>;
+
+    /// The network of a pod with `hostNetwork`: that of its node.
+    fn attach_to_host(&self, pod: &NetworkedPod) -> BoxFuture<'static, Result<Attachment, NetworkError>> {
+        HostNetwork.attach(pod)
+    }
+
+    /// Variables that tell the containers of a pod where things are.
+    fn environment(&self, _: &Pod) -> Vec<(String, String)> {
+        Vec::new()
+    }
 
     /// What pods with this network do not reach, for a condition of the node.
     fn shortcoming(&self) -> Option<Shortcoming> {
@@ -22,7 +33,7 @@ pub trait PodNetwork: Send + Sync + 'static {
 }
 
 /// The pod that gets a network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NetworkedPod {
     /// Its unique identity.
     pub uid: String,
@@ -36,6 +47,8 @@ pub struct NetworkedPod {
     pub ip: Option<IpAddr>,
     /// `spec.dnsPolicy`; empty for the default.
     pub dns_policy: String,
+    /// `spec.dnsConfig`.
+    pub dns_config: Option<PodDNSConfig>,
     /// Ports of the host that lead to ports of the pod: host port, container port, `TCP` or `UDP`.
     pub host_ports: Vec<(u16, u16, String)>,
 }
@@ -68,14 +81,21 @@ pub enum NetworkNamespace {
 pub struct NetworkError(pub String);
 
 /// Pods that reach themselves only.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LoopbackOnly;
+#[derive(Debug, Clone, Default)]
+pub struct LoopbackOnly {
+    /// Why there is nothing better.
+    pub why: String,
+}
 
 impl PodNetwork for LoopbackOnly {
     fn shortcoming(&self) -> Option<Shortcoming> {
-        let message = "pods reach nothing but themselves: no other pods, no Services, no names, no API server; \
-                       kubectl port-forward, exec and logs work, hostPort does not";
-        Some(Shortcoming { condition: "PodNetwork", reason: "LoopbackOnly", message: message.to_owned() })
+        let mut message = "pods reach nothing but themselves: no other pods, no Services, no names, no API server; \
+                           kubectl port-forward, exec and logs work, hostPort does not"
+            .to_owned();
+        if !self.why.is_empty() {
+            message = format!("{message}. {}", self.why);
+        }
+        Some(Shortcoming { condition: "PodNetwork", reason: "LoopbackOnly", message })
     }
 
     fn attach(&self, pod: &NetworkedPod) -> BoxFuture<'static, Result<Attachment, NetworkError>> {

@@ -10,7 +10,7 @@ mod pod;
 mod session;
 mod volumes;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -117,14 +117,19 @@ impl Containers {
         (!message.is_empty()).then_some(Shortcoming { condition: "ContainersIsolated", reason, message })
     }
 
-    /// Removes what is left of pods that the cluster does not have any more: `keep` says which are its.
-    pub fn clean(&self, keep: impl Fn(&str) -> bool) {
+    /// The uids of pods that there is something of: those that run, and those that have left something.
+    pub fn found(&self) -> BTreeSet<String> {
         let dirs = std::fs::read_dir(&self.inner.options.dir).into_iter().flatten().flatten();
         let dirs = dirs.filter_map(|entry| entry.file_name().into_string().ok());
-        for uid in dirs.chain(self.inner.cgroups.pods()) {
-            if !keep(&uid) && !self.inner.pods.lock().contains_key(&uid) {
-                let dir = PodDir(self.inner.options.dir.join(&uid));
-                pod::destroy(&dir, &self.inner.cgroups, &uid);
+        dirs.chain(self.inner.cgroups.pods()).collect()
+    }
+
+    /// Ends these pods, unless this runtime has them, and removes everything of them.
+    pub fn clean<'a>(&self, pods: impl IntoIterator<Item = &'a String>) {
+        for uid in pods {
+            if !self.inner.pods.lock().contains_key(uid) {
+                let dir = PodDir(self.inner.options.dir.join(uid));
+                pod::destroy(&dir, &self.inner.cgroups, uid);
             }
         }
     }
@@ -132,7 +137,7 @@ impl Containers {
     /// Ends all pods, and removes everything of them.
     pub fn remove_all(&self) {
         self.inner.pods.lock().clear();
-        self.clean(|_| false);
+        self.clean(&self.found());
         self.inner.cgroups.remove_all();
     }
 
@@ -192,6 +197,7 @@ impl Containers {
         let handle = Arc::new(PodHandle::new(&pod, dir.clone()));
         let found = if let Ok(found) = handle.connect(&self.inner).await {
             self.inner.pods.lock().insert(pod.uid().to_owned(), Arc::clone(&handle));
+            handle.rejoin_network(&self.inner).await;
             found
         } else {
             // Nobody is there: what ran is gone, or is killed now.

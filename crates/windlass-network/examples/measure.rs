@@ -116,7 +116,7 @@ mod linux {
             namespace: "default".to_owned(),
             name: format!("pod-{number}"),
             address: Some([10, 244, 0, number].into()),
-            dns_policy: String::new(),
+            ..Pod::default()
         })?;
         NetworkNamespace::open(&attachment.namespace)?.ok_or_else(|| anyhow::anyhow!("the namespace is not there"))
     }

@@ -39,7 +39,7 @@ pub const CLASS: &str = "windlass";
 /// What an IngressClass of ours has in `spec.controller`.
 pub const CONTROLLER: &str = "windlass.dev/ingress";
 /// The annotation that makes an IngressClass the default.
-const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
+pub(crate) const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 /// How long a client may take to agree on encryption.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections of one listener at the same time.
@@ -52,8 +52,8 @@ const ALL: &str = "all";
 pub struct IngressController {
     proxy: Proxy,
     certificates: Arc<Certificates>,
-    /// What Ingresses get as their address.
-    published: Option<Arc<str>>,
+    /// What Ingresses get as their address: a host and its ports.
+    published: Option<(Arc<str>, Arc<[u16]>)>,
 }
 
 impl IngressController {
@@ -64,10 +64,10 @@ impl IngressController {
         Self { proxy: Proxy::new(services, connect), certificates, published: None }
     }
 
-    /// Writes this host name or address into the status of Ingresses.
+    /// Writes this host name or address, and these ports, into the status of Ingresses.
     #[must_use]
-    pub fn publish(mut self, address: impl Into<Arc<str>>) -> Self {
-        self.published = Some(address.into());
+    pub fn publish(mut self, address: impl Into<Arc<str>>, ports: impl IntoIterator<Item = u16>) -> Self {
+        self.published = Some((address.into(), ports.into_iter().collect()));
         self
     }
 
@@ -192,9 +192,9 @@ impl ReconcileKey for Follow {
         for failure in failures {
             tracing::warn!(reason = %failure, "an Ingress is served without its certificate");
         }
-        if let Some(address) = &self.0.published {
+        if let Some((address, ports)) = &self.0.published {
             for ingress in served {
-                status::publish(&ctx, ingress, address).await?;
+                status::publish(&ctx, ingress, address, ports).await?;
             }
         }
         Ok(Outcome::Done)

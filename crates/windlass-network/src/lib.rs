@@ -6,6 +6,7 @@
 //! - [`dns`]: the cluster's names. [`ingress`]: HTTP from outside. [`policy`]: who may reach whom.
 //! - [`cluster`]: a network namespace for the cluster and one for each pod, connected, with packet filter [rules] that
 //!   forward Services to their endpoints. Linux only.
+//! - [`resolver`] and [`variables`]: what a pod's containers are told about names and Services.
 //! - [`exposure`] and [`forward`]: ports of the machine that lead into the cluster.
 //! - [`network`]: all of it put together.
 //!
@@ -20,6 +21,9 @@ pub mod services;
 pub mod dns;
 pub mod ingress;
 pub mod policy;
+
+pub mod resolver;
+pub mod variables;
 
 pub mod exposure;
 pub mod forward;

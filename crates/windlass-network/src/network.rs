@@ -5,7 +5,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use windlass::cache::Lister;
 use windlass::events::Recorder;
 use windlass::manager::ManagerError;
 use windlass::{CachedClient, Context, Controller, Manager, ObjectKey, Outcome, ReconcileKey};
@@ -28,19 +29,21 @@ use crate::dns::server::DnsServer;
 use crate::dns::zone::Zone;
 use crate::exposure::{Balancers, Exposed, exposed};
 use crate::forward::{Forwarder, Forwarders};
-use crate::ingress::{CLASS, CONTROLLER, IngressController};
+use crate::ingress::{CLASS, CONTROLLER, DEFAULT_CLASS, IngressController};
 use crate::namespace::Sockets;
 use crate::policy::{self, PodInfo, Policies};
 use crate::range::Range;
 use crate::rules::Layout;
 use crate::services::{Protocol, ServiceName};
+use crate::variables;
 
 /// What the network of a running cluster is like.
 #[derive(Debug, Clone)]
 pub struct NetworkOptions {
     /// Namespaces, addresses and names.
     pub cluster: Options,
-    /// Where the API server listens on the machine: pods reach it as `kubernetes.default`.
+    /// Where the API server listens on the machine: pods reach it as `kubernetes.default`. What is not known yet is
+    /// [said later](Network::set_api_server).
     pub api_server: Option<SocketAddr>,
     /// Name servers that are asked about names outside the cluster.
     pub name_servers: Vec<SocketAddr>,
@@ -103,6 +106,8 @@ pub struct Network {
     ingress: IngressController,
     listeners: Mutex<Option<Listeners>>,
     addresses: Addresses,
+    /// The Services of the first manager, for the variables of containers.
+    known_services: Mutex<Option<Lister<Service>>>,
 }
 
 /// Where the machine listens.
@@ -137,6 +142,7 @@ struct Shared {
     policies: Mutex<Policies>,
     local: BTreeMap<(Protocol, SocketAddrV4), SocketAddrV4>,
     egress: Option<SocketAddrV4>,
+    api_server: Arc<Mutex<Option<SocketAddr>>>,
     /// Changes when something other than Services has.
     changes: watch::Sender<u64>,
 }
@@ -176,14 +182,17 @@ impl Network {
             }
         }
         let mut forwarders = Vec::new();
-        if let Some(server) = options.api_server {
-            let listener = sockets.listen(inside).await.map_err(at(inside))?;
-            let forwarder = Forwarder::tcp(listener, move |_| connect(server)).map_err(at(inside))?;
-            if let (SocketAddr::V4(address), Some(first)) = (forwarder.address(), options.cluster.services.nth(1)) {
-                local.insert((Protocol::Tcp, SocketAddrV4::new(first, 443)), address);
-            }
-            forwarders.push(forwarder);
+        let api_server = Arc::new(Mutex::new(options.api_server));
+        let server = Arc::clone(&api_server);
+        let forwarder = Forwarder::tcp(sockets.listen(inside).await.map_err(at(inside))?, move |_| {
+            let server = *server.lock();
+            async move { connect(server.ok_or(io::ErrorKind::NotConnected)?).await }
+        });
+        let forwarder = forwarder.map_err(at(inside))?;
+        if let (SocketAddr::V4(address), Some(first)) = (forwarder.address(), options.cluster.services.nth(1)) {
+            local.insert((Protocol::Tcp, SocketAddrV4::new(first, 443)), address);
         }
+        forwarders.push(forwarder);
         let mut egress = None;
         if options.egress {
             let listener = sockets.listen(inside).await.map_err(at(inside))?;
@@ -205,7 +214,10 @@ impl Network {
         let sockets = cluster.sockets().clone();
         let ingress = IngressController::new(services.clone(), connect_inside(sockets), None);
         let ingress = match addresses.http.or(addresses.https) {
-            Some(address) if !address.ip().is_unspecified() => ingress.publish(address.ip().to_string()),
+            Some(address) if !address.ip().is_unspecified() => {
+                let ports = [addresses.http, addresses.https].into_iter().flatten().map(|address| address.port());
+                ingress.publish(address.ip().to_string(), ports)
+            }
             _ => ingress,
         };
         let shared = Shared {
@@ -219,10 +231,11 @@ impl Network {
             policies: Mutex::default(),
             local,
             egress,
+            api_server,
             changes: watch::Sender::new(0),
         };
         let listeners = Mutex::new(Some(Listeners { dns, http, https, forwarders }));
-        Ok(Self { shared: Arc::new(shared), ingress, listeners, addresses })
+        Ok(Self { shared: Arc::new(shared), ingress, listeners, addresses, known_services: Mutex::default() })
     }
 
     /// The kernel's part.
@@ -244,6 +257,7 @@ impl Network {
     /// are the first manager's.
     pub fn add_to(&self, manager: &mut Manager) -> Result<(), ManagerError> {
         let shared = &self.shared;
+        self.known_services.lock().get_or_insert_with(|| manager.lister());
         shared.services.add_to(manager)?;
         manager.add(Controller::<Node>::new("network-nodes").complete_keyed(Nodes(Arc::clone(shared))))?;
         let all = || Some(ObjectKey::cluster("all"));
@@ -262,7 +276,7 @@ impl Network {
         }
         let (shared, ingress) = (Arc::clone(shared), self.ingress.clone());
         let listeners = self.listeners.lock().take();
-        let client = manager.client().clone();
+        let client = manager.client_of("network");
         let recorder = manager.recorder("windlass-network");
         manager.add_task("network", move |shutdown| async move {
             let Some(Listeners { dns: (udp, tcp), http, https, forwarders }) = listeners else {
@@ -324,6 +338,43 @@ impl Network {
     /// The path of the namespace that pods with `hostNetwork` join.
     pub fn host_namespace(&self) -> PathBuf {
         self.shared.cluster.path()
+    }
+
+    /// Says where the API server listens on the machine, if that is another place than before.
+    pub fn set_api_server(&self, address: SocketAddr) {
+        let loopback = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port());
+        *self.shared.api_server.lock() = Some(if address.ip().is_unspecified() { loopback } else { address });
+    }
+
+    /// Whether an address is one of the cluster's: of a node, a pod or a Service.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let options = &self.shared.options.cluster;
+        options.services.contains(address)
+            || options.nodes.iter().any(|node| address == IpAddr::V4(*node))
+            || self.shared.nodes.lock().values().any(|range| range.contains(address))
+    }
+
+    /// The environment variables by which a pod's containers find the API server and, if `links` says so, the Services of the
+    /// pod's namespace.
+    pub fn variables(&self, namespace: &str, links: bool) -> Vec<(String, String)> {
+        let lister = self.known_services.lock().clone();
+        let mut found: Vec<Arc<Service>> = Vec::new();
+        if let (Some(lister), true) = (&lister, links) {
+            found = lister.in_namespace(namespace);
+            found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+        }
+        let own = ObjectKey::new("default", "kubernetes");
+        if namespace != "default" || !links {
+            found.extend(lister.and_then(|lister| lister.get(&own)));
+        }
+        let mut all = variables::variables(found.iter().map(|service| &**service));
+        if !all.iter().any(|(name, _)| name == "KUBERNETES_SERVICE_HOST") {
+            // The API server creates its Service a moment after it starts.
+            let first = self.shared.options.cluster.services.nth(1).unwrap_or(LOCAL_ADDRESS);
+            all.push(("KUBERNETES_SERVICE_HOST".to_owned(), first.to_string()));
+            all.push(("KUBERNETES_SERVICE_PORT".to_owned(), "443".to_owned()));
+        }
+        all
     }
 
     /// A connection to a pod or a Service, as from a node.
@@ -459,7 +510,7 @@ async fn ensure_objects(client: &CachedClient, options: &NetworkOptions) {
         "metadata": {"namespace": "kube-system", "name": "kube-dns", "labels": labels},
         "spec": {"clusterIP": options.cluster.dns.to_string(), "ports": ports},
     });
-    let class = json!({"metadata": {"name": CLASS}, "spec": {"controller": CONTROLLER}});
+    let class = json!({"metadata": {"name": CLASS, "annotations": {DEFAULT_CLASS: "true"}}, "spec": {"controller": CONTROLLER}});
     let ignore = |what: &str, result: Result<(), windlass::client::ClientError>| match result {
         Err(error) if !error.is_already_exists() => tracing::warn!(%error, what, "an object cannot be created"),
         _ => {}

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Start with [`Server`]: in a test as a tower service with no socket, in production with TLS. The API of this crate is
-//! [`Server`], [`AdmissionPlugins`], [`Computed`], [`streams`], [`authn`] and [`pki`]. Other modules are public for the other crates
+//! [`Server`], [`AdmissionPlugins`], [`Computed`], [`streams`], [`dialer`], [`authn`] and [`pki`]. Other modules are public for the other crates
 //! of this workspace only, are not in this documentation, and change without notice.
 
 mod computed;
@@ -15,6 +15,7 @@ pub use computed::Computed;
 pub use server::{Listener, Server, ServerBuilder, ServerError, Service};
 
 pub mod authn;
+pub mod dialer;
 pub mod pki;
 pub mod streams;
 

@@ -38,6 +38,7 @@ use crate::body::Body;
 use crate::catalog::Catalog;
 use crate::computed::{self, Computed};
 use crate::crd::controller::CrdController;
+use crate::dialer::Dialer;
 use crate::effort::Sidings;
 use crate::handler::{Peer, handle, payload};
 use crate::health::ReadyChecks;
@@ -162,8 +163,9 @@ impl ServerBuilder {
             Some(key) => key,
             None => Arc::new(TokenKey::generate()?),
         };
+        let reach = Reach::default();
         let api = Arc::new(Api {
-            webhook_clients: Clients::new(Arc::clone(&store)),
+            webhook_clients: Clients::new(Arc::clone(&store), reach.dial.clone()),
             plugins: self.plugins,
             webhooks: Webhooks::new(),
             policies: Policies::new(),
@@ -181,7 +183,7 @@ impl ServerBuilder {
             node_pods: NodePods::default(),
             metrics: Metrics::default(),
             crds: CrdController::progress(),
-            reach: Reach::default(),
+            reach,
             pipes: Pipes::default(),
             ready_checks: ReadyChecks::default(),
             clock: self.clock,
@@ -341,6 +343,12 @@ impl Server {
     /// `attach`, `port-forward`, and requests that are proxied to pods and services.
     pub fn add_pod_streams(&self, streams: &Arc<dyn PodStreams>) {
         self.api.reach.add(streams);
+    }
+
+    /// Connects to webhooks, and to pods and Services that requests are proxied to, through `dialer` from now on, for the
+    /// addresses that it knows.
+    pub fn set_dialer(&self, dialer: impl Dialer) {
+        self.api.reach.dial.set(Box::new(dialer));
     }
 
     /// The API as a tower service: no socket, no TLS, the caller is an administrator.

@@ -36,6 +36,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
+use crate::dialer::Dial;
+
 /// What reaches the containers of pods.
 ///
 /// A future that is dropped gives its operation up; so does dropping what it returned.
@@ -111,6 +113,8 @@ pub trait PodStreams: Send + Sync + 'static {
 #[derive(Default)]
 pub(crate) struct Reach {
     all: ArcSwap<Vec<Arc<dyn PodStreams>>>,
+    /// How addresses of pods and Services are connected to.
+    pub(crate) dial: Dial,
 }
 
 impl Reach {

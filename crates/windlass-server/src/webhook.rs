@@ -27,6 +27,7 @@ use tokio::time::{Instant as Deadline, timeout_at};
 use tokio_rustls::TlsConnector;
 use windlass_store::Store;
 
+use crate::dialer::Dial;
 use crate::field::quote;
 use crate::validation::access::Access;
 use redirect::Hop;
@@ -54,13 +55,14 @@ const MAX_CLIENTS: usize = 200;
 /// The clients in use, one per configuration, so that webhooks of the same server share connections.
 pub(crate) struct Clients {
     store: Arc<dyn Store>,
+    dial: Dial,
     made: Mutex<HashMap<String, Arc<Client>>>,
 }
 
 impl Clients {
     /// No clients yet; Services are looked up in `store`.
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, made: Mutex::default() }
+    pub(crate) fn new(store: Arc<dyn Store>, dial: Dial) -> Self {
+        Self { store, dial, made: Mutex::default() }
     }
 
     /// The client for a `clientConfig`; the error says why there can be none.
@@ -70,7 +72,7 @@ impl Clients {
         if let Some(client) = made.get(&key) {
             return Ok(Arc::clone(client));
         }
-        let client = Arc::new(Client::new(Arc::clone(&self.store), config)?);
+        let client = Arc::new(Client::new(Arc::clone(&self.store), self.dial.clone(), config)?);
         if made.len() >= MAX_CLIENTS {
             made.retain(|_, client| Arc::strong_count(client) > 1);
         }
@@ -82,6 +84,7 @@ impl Clients {
 /// Speaks to one webhook.
 pub(crate) struct Client {
     store: Arc<dyn Store>,
+    dial: Dial,
     /// `<host>[:<port>]`, as messages show it.
     authority: String,
     path: String,
@@ -102,7 +105,7 @@ struct Idle {
 }
 
 impl Client {
-    fn new(store: Arc<dyn Store>, config: &Value) -> Result<Self, String> {
+    fn new(store: Arc<dyn Store>, dial: Dial, config: &Value) -> Result<Self, String> {
         let (authority, path, destination) = match config.at("service") {
             Value::Null => {
                 let (authority, path) = address(config.text("url"))?;
@@ -116,7 +119,7 @@ impl Client {
         };
         let path = if path.starts_with('/') { path } else { format!("/{path}") };
         let tls = tls::connector(config.text("caBundle"))?;
-        Ok(Self { store, authority, path, destination, tls, idle: Mutex::default() })
+        Ok(Self { store, dial, authority, path, destination, tls, idle: Mutex::default() })
     }
 
     /// Posts a review and returns what was answered, decoded. `told` is the time limit that the webhook is
@@ -188,9 +191,9 @@ impl Client {
             Destination::Service(reference) => {
                 let (address, port) =
                     if self.is_own(hop) { service::resolve(&*self.store, reference).await? } else { (host, port) };
-                (dial::dial(&address, port).await?, reference.server_name())
+                (dial::dial(&self.dial, &address, port).await?, reference.server_name())
             }
-            Destination::Address => (dial::dial(&host, port).await?, host),
+            Destination::Address => (dial::dial(&self.dial, &host, port).await?, host),
         };
         let ends = dial::ends(&stream);
         if !hop.https {

@@ -89,8 +89,8 @@ pub(crate) async fn wait(client: &kube::Client, namespace: &str, name: &str, tim
 }
 
 /// Why nothing runs on simulated nodes, and what to do.
-pub(crate) const SIMULATED: &str =
-    "the nodes of this cluster only simulate pods. `windlass run` runs the operator on this machine";
+pub(crate) const SIMULATED: &str = "the nodes of this cluster only simulate pods. `windlass up --runtime container`, as root, starts a cluster whose pods \
+     run; `windlass run` runs the operator on this machine";
 /// How many nodes are read at once.
 const PAGE: u32 = 500;
 

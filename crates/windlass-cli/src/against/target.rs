@@ -11,7 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::args::Target as Args;
 use crate::home::Home;
-use crate::output;
+use crate::{output, up};
 
 /// How long a cluster may take to answer before something is built for it.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -34,6 +34,11 @@ impl Target {
         let target = Self::find(args).await?;
         output::note(format_args!("context {:?}, {}", target.context, target.server));
         Ok(target)
+    }
+
+    /// Starts the cluster of `--embedded`, if it does not run, with pods that run where this machine lets them.
+    pub(crate) fn start_with_pods(args: &Args) -> Result<()> {
+        args.embedded.as_ref().map_or(Ok(()), |name| start(&Home::of(name)?, up::pods::have_network()))
     }
 
     /// Fails if there is no such cluster, or if it does not answer.
@@ -114,18 +119,26 @@ fn is_loopback(host: &str) -> bool {
 /// The kubeconfig of a cluster of `windlass up`, which is started if it does not run.
 fn embedded(name: &str) -> Result<PathBuf> {
     let home = Home::of(name)?;
-    if home.running().is_none() {
-        output::note(format_args!("starting cluster {name:?}, which becomes the current context of your kubeconfig"));
-        let mut up = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
-        let started =
-            up.args(["up", "--name", name]).stdin(Stdio::null()).output().context("cannot run windlass up")?;
-        if !started.status.success() {
-            let _ = std::io::stderr().write_all(&started.stderr);
-            bail!("cluster {name:?} did not start");
-        }
-    }
+    start(&home, false)?;
     let run = home.running().with_context(|| format!("cluster {name:?} has stopped again"))?;
     Ok(run.kubeconfig.unwrap_or_else(|| home.kubeconfig()))
+}
+
+/// Starts a cluster that does not run, with pods in containers or simulated ones.
+fn start(home: &Home, with_pods: bool) -> Result<()> {
+    if home.running().is_some() {
+        return Ok(());
+    }
+    let name = &home.name;
+    output::note(format_args!("starting cluster {name:?}, which becomes the current context of your kubeconfig"));
+    let mut up = Command::new(std::env::current_exe().context("cannot find the windlass program")?);
+    up.args(["up", "--name", name]).args(with_pods.then_some("--runtime=container"));
+    let started = up.stdin(Stdio::null()).output().context("cannot run windlass up")?;
+    if !started.status.success() {
+        let _ = std::io::stderr().write_all(&started.stderr);
+        bail!("cluster {name:?} did not start");
+    }
+    Ok(())
 }
 
 /// A file, or those of the environment merged, or the one at home.

@@ -69,7 +69,7 @@ async fn start(args: &Up, home: &Home) -> Result<Started> {
             return Ok(Started::Interrupted(code));
         }
     };
-    let server = ready?;
+    let (server, ingress) = ready?;
     let published = publish(args, home, &server, process.pid);
     if let Some(code) = signals.pending().await {
         process.stop(&mut signals).await;
@@ -97,11 +97,15 @@ async fn start(args: &Up, home: &Home) -> Result<Started> {
     let document = || {
         json!({
             "name": home.name, "server": server, "context": home.context(), "kubeconfig": file, "pid": process.pid,
+            "ingress": ingress,
         })
     };
     if !output::document(args.output, document) {
         output::line(format_args!("cluster {:?} is ready at {server}", home.name));
         output::line(format_args!("context {:?} is now current in {}", home.context(), file.display()));
+        if let Some(url) = &ingress {
+            output::line(format_args!("Ingresses are served at {url}"));
+        }
         output::line("");
         output::line("  kubectl get namespaces");
         output::line(format_args!("  windlass down --name {}", home.name));
@@ -166,6 +170,14 @@ impl Process {
         if let Some(runtime) = args.runtime.to_possible_value() {
             command.arg(format!("--runtime={}", runtime.get_name()));
         }
+        if let Some(egress) = args.egress.to_possible_value() {
+            command.arg(format!("--egress={}", egress.get_name()));
+        }
+        for (flag, address) in [("--ingress", args.ingress), ("--ingress-tls", args.ingress_tls)] {
+            if let Some(address) = address {
+                command.arg(format!("{flag}={address}"));
+            }
+        }
         for name in &args.scheduler_names {
             command.arg(format!("--scheduler-name={name}"));
         }
@@ -184,12 +196,13 @@ impl Process {
         Ok(Self { child, pid, leash, said: BufReader::new(stdout) })
     }
 
-    /// Waits until it serves. Returns where.
-    async fn ready(&mut self, home: &Home) -> Result<String> {
+    /// Waits until it serves. Returns where, and where it serves Ingresses.
+    async fn ready(&mut self, home: &Home) -> Result<(String, Option<String>)> {
         let mut said = String::new();
         self.said.read_line(&mut said).await?;
         if let Some(server) = said.strip_prefix("ready ").and_then(|rest| rest.split_whitespace().next()) {
-            return Ok(server.to_owned());
+            let ingress = said.split_whitespace().find_map(|word| word.strip_prefix("ingress="));
+            return Ok((server.to_owned(), ingress.map(str::to_owned)));
         }
         self.said.read_to_string(&mut said).await?;
         let status = self.child.wait().await?;

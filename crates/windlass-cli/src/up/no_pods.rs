@@ -22,12 +22,28 @@ pub(crate) fn of(args: &Up, _: &Home) -> Result<Option<Pods>> {
     Ok(None)
 }
 
+pub(crate) fn have_network() -> bool {
+    false
+}
+
 pub(crate) fn clean_up(_: &Home) -> Result<()> {
     Ok(())
 }
 
 impl Pods {
     pub(crate) fn machine(&self) -> Machine {
+        match *self {}
+    }
+
+    pub(crate) async fn start_network(&mut self, _: &Up) -> Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn set_api_server(&self, _: Option<std::net::SocketAddr>) {
+        match *self {}
+    }
+
+    pub(crate) fn ingress(&self) -> Option<String> {
         match *self {}
     }
 

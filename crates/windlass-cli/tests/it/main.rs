@@ -3,6 +3,7 @@
 //! Tests that need kubectl say so and pass where there is none; `KUBECTL` names another one to use.
 #![allow(clippy::unwrap_used)]
 
+mod machine;
 mod process;
 mod windlass;
 
@@ -16,6 +17,7 @@ mod faults;
 mod foreground;
 mod generate;
 mod image;
+mod in_cluster;
 mod interrupted;
 mod kubectl;
 mod manifests;

@@ -1,47 +1,46 @@
 //! `windlass up --runtime container`: pods that run on this machine, as kubectl sees them.
 #![cfg(target_os = "linux")]
-#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
-use std::path::Path;
-use std::process::Command;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
+use crate::machine::Machine;
+use crate::process::eventually;
 use crate::windlass::Sandbox;
 
-const POD: &str = r#"
+const PODS: &str = r#"
 apiVersion: v1
 kind: Pod
-metadata: {name: web}
+metadata: {name: web, labels: {app: web}}
 spec:
+  terminationGracePeriodSeconds: 1
   containers:
   - name: main
     image: me/web:v1
-    command: [sh, -c, "echo hello from $HOSTNAME; exec sleep 1000"]
-    readinessProbe: {exec: {command: [sh, -c, exit 0]}, periodSeconds: 1}
+    command: [sh, -c, "echo hello from $HOSTNAME; exec httpd -f -p 8080 -h /www"]
+    ports: [{name: http, containerPort: 8080, hostPort: HOSTPORT}]
+    readinessProbe: {httpGet: {path: /index.html, port: http}, periodSeconds: 1}
+    securityContext: {runAsUser: 0}
 ---
 apiVersion: v1
-kind: Pod
-metadata: {name: refused}
-spec:
-  containers: [{name: main, image: me/web:v1, ports: [{containerPort: 80, hostPort: 8080}]}]
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: http}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web}
+spec: {rules: [{http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}}]}
 "#;
 
-/// Ends the cluster, also when the test fails.
-struct Stops<'a>(&'a Sandbox);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        let _ = self.0.command("down").output();
-    }
-}
-
-fn kubectl(sandbox: &Sandbox, args: &str) -> Option<(bool, String)> {
-    let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
-    let mut command = Command::new(program);
-    command.args(args.split_whitespace()).current_dir(sandbox.path("")).env("HOME", sandbox.path(""));
-    let output = command.env("KUBECONFIG", sandbox.user_kubeconfig()).output().ok()?;
-    let said = [output.stdout, output.stderr].concat();
-    Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
-}
+const CLIENT: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: client}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: "me/web:v1", command: [sleep, "1000"]}]
+"#;
 
 #[test]
 fn a_cluster_runs_pods_or_simulates_them() {
@@ -53,48 +52,82 @@ fn a_cluster_runs_pods_or_simulates_them() {
     assert!(sandbox.processes().is_empty());
 }
 
+/// A page from a port of this machine.
+fn get(address: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(b"GET /index.html HTTP/1.0\r\nhost: localhost\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// A port that is free at the moment.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 #[test]
-fn pods_of_a_built_image_run() {
-    let sandbox = Sandbox::new();
-    let busybox = Path::new("/usr/bin/busybox");
-    let is_static = std::fs::read(busybox).is_ok_and(|bytes| !bytes.windows(8).take(4096).any(|w| w == b"ld-linux"));
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_static || !is_root || kubectl(&sandbox, "version --client").is_none() {
-        eprintln!("SKIPPED: this needs root, kubectl, and a static busybox (Debian: busybox-static)");
-        return;
+fn pods_reach_each_other_and_are_reached() {
+    let Some(machine) = Machine::with_busybox() else { return };
+    let host_port = free_port();
+    machine.apply(&PODS.replace("HOSTPORT", &host_port.to_string()));
+    assert!(
+        machine.kubectl("wait --for=condition=Ready pod/web --timeout=60s").0,
+        "{}",
+        machine.run("describe pod web")
+    );
+    assert_eq!(machine.run("logs web"), "hello from web\n");
+    assert!(!machine.kubectl("exec web -- busybox false").0);
+    assert!(machine.run("exec web -- busybox id -u").contains('0'));
+    let conditions = machine.run("get node -o jsonpath={.items[0].status.conditions[*].reason}");
+    assert!(!conditions.contains("LoopbackOnly"), "{conditions}");
+
+    // A pod that starts after the Service knows it by variables, and by its name.
+    machine.apply(CLIENT);
+    machine.run("wait --for=condition=Ready pod/client --timeout=60s");
+    let address = machine.run("get pod web -o jsonpath={.status.podIP}");
+    assert!(address.starts_with("10.244."), "{address}");
+    machine.in_pod("client", &format!("fetch {address} 8080"), "i am web");
+    machine.in_pod("client", "fetch web 80", "i am web");
+    machine.in_pod("client", "fetch web.default.svc.cluster.local 80", "i am web");
+    let resolv_conf = machine.run("exec client -- cat /etc/resolv.conf");
+    let search = "search default.svc.cluster.local svc.cluster.local cluster.local\n";
+    assert!(resolv_conf.starts_with(search), "{resolv_conf}");
+    let variables = machine.run("exec client -- env");
+    for name in
+        ["WEB_SERVICE_HOST=10.", "WEB_SERVICE_PORT_HTTP=80", "KUBERNETES_SERVICE_HOST=10.96.0.1", "KUBERNETES_PORT="]
+    {
+        assert!(variables.contains(name), "no {name} in {variables}");
     }
-    std::fs::create_dir_all(sandbox.path("files/bin")).unwrap();
-    std::fs::copy(busybox, sandbox.path("files/bin/busybox")).unwrap();
-    for name in ["sh", "sleep"] {
-        std::os::unix::fs::symlink("busybox", sandbox.path("files/bin").join(name)).unwrap();
+    // The API server, which wants encryption.
+    machine.in_pod("client", "fetch kubernetes.default 443", "");
+
+    // From the machine: by a port of the host, by an Ingress, and through the API server.
+    let page = |address: &str| eventually(address, || get(address).filter(|text| text.contains("i am web")));
+    page(&format!("127.0.0.1:{host_port}"));
+    let ingress = machine.said.lines().find_map(|line| line.strip_prefix("Ingresses are served at http://")).unwrap();
+    page(ingress);
+    let status = "get ingress web -o jsonpath={.status.loadBalancer.ingress[0].ports[0].port}";
+    let port = eventually("the Ingress has an address", || Some(machine.run(status)).filter(|port| !port.is_empty()));
+    assert!(ingress.ends_with(&format!(":{port}")), "{ingress} {port}");
+    for path in ["services/web:http", "services/web:80", "pods/web:8080"] {
+        let said = machine.run(&format!("get --raw /api/v1/namespaces/default/{path}/proxy/index.html"));
+        assert_eq!(said, "i am web\n", "{path}");
     }
-    sandbox.succeeds("image build files --tag me/web:v1 --entrypoint /bin/busybox");
-    let stops = Stops(&sandbox);
-    let said = sandbox.windlass("up --runtime container");
-    if said.stderr.contains("containers cannot run here") {
-        eprintln!("SKIPPED: {}", said.stderr);
-        return;
-    }
-    assert!(said.status.success(), "{}", said.stderr);
-    std::fs::write(sandbox.path("pod.yaml"), POD).unwrap();
-    let run = |args: &str| kubectl(&sandbox, args).unwrap();
-    // The namespace gets its ServiceAccount after the cluster is ready.
-    while !run("get serviceaccount default").0 {}
-    assert!(run("apply -f pod.yaml").0);
-    assert!(run("wait --for=condition=Ready pod/web --timeout=60s").0, "{}", run("describe pod web").1);
-    assert_eq!(run("logs web").1, "hello from web\n");
-    assert!(!run("exec web -- busybox false").0);
-    let (code, said) = run("exec web -- busybox id -u");
-    assert!(code && said.contains("65532"), "{said}");
-    let conditions = run("get node -o jsonpath={.items[0].status.conditions[*].reason}").1;
-    assert!(conditions.contains("LoopbackOnly"), "{conditions}");
-    while !run("get events").1.contains("hostPort 8080 cannot be served") {
-        assert!(!run("get pod refused").1.contains("Running"));
-    }
-    drop(stops);
-    let left = sandbox.processes();
-    assert!(left.is_empty(), "{left:?}");
-    assert!(!sandbox.path("clusters/default/pods").exists());
-    let here = sandbox.path("").display().to_string();
-    assert!(!std::fs::read_to_string("/proc/mounts").unwrap().contains(&here));
+
+    // After a crash everything is as before: the same processes, and the ways to them.
+    let started = "get pod web -o jsonpath={.status.containerStatuses[0].containerID}";
+    let before = machine.run(started);
+    machine.crash_and_restart();
+    machine.in_pod("client", "fetch web 80", "i am web");
+    page(&format!("127.0.0.1:{host_port}"));
+    assert_eq!(machine.run(started), before);
+
+    machine.run("delete pod web");
+    let gone = eventually("the Service has no endpoint", || {
+        let (success, said) = machine.kubectl("exec client -- fetch web 80");
+        (!success).then_some(said)
+    });
+    assert!(gone.contains("refused"), "{gone}");
+    machine.leaves_nothing();
 }

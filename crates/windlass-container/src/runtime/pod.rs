@@ -28,7 +28,7 @@ use super::session::{Stream, pipe, terminal};
 use super::volumes::TokenFiles;
 use super::{Inner, exit_of, logs, plan, timestamp};
 use crate::cgroup::Cgroups;
-use crate::network::{NetworkNamespace, NetworkedPod};
+use crate::network::{Attachment, HostNetwork, NetworkError, NetworkNamespace, NetworkedPod, PodNetwork as _};
 use crate::spec::{
     ContainerConfig, ContainerState, Isolation, PARENT, PodConfig, PodDir, ProcessConfig, Reply, Request, RootConfig,
 };
@@ -159,25 +159,8 @@ impl PodHandle {
             return Err(sandbox(why));
         }
         let hostname = plan::hostname(&self.pod.lock());
-        let wanted = NetworkedPod {
-            uid: self.uid(),
-            namespace: self.text(|pod| pod.metadata.namespace.clone()),
-            name: self.text(|pod| pod.metadata.name.clone()),
-            node: self.node.to_string(),
-            ip: *self.ip.lock(),
-            dns_policy: spec.dns_policy.clone().unwrap_or_default(),
-            host_ports: host_ports(&spec),
-        };
-        let is_host = spec.host_network == Some(true) || inner.options.isolation == Isolation::None;
-        let (network, resolv_conf) = if is_host {
-            (NetworkNamespace::Host, fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
-        } else {
-            let attached = inner.options.network.attach(&wanted).await.map_err(sandbox)?;
-            if attached.ip.is_some() {
-                *self.ip.lock() = attached.ip;
-            }
-            (attached.namespace, attached.resolv_conf)
-        };
+        let attached = self.join_network(inner).await.map_err(sandbox)?;
+        let (network, resolv_conf) = (attached.namespace, attached.resolv_conf);
         let config = PodConfig {
             hostname: hostname.clone(),
             isolation: inner.options.isolation,
@@ -208,6 +191,39 @@ impl PodHandle {
         let tokens = self.write_volumes(inner, &client, &volumes).await?;
         self.renew(inner, tokens);
         Ok(client)
+    }
+
+    /// Gives the pod its network, or the one that it has already.
+    async fn join_network(&self, inner: &Inner) -> Result<Attachment, NetworkError> {
+        let spec = self.spec();
+        let wanted = NetworkedPod {
+            uid: self.uid(),
+            namespace: self.text(|pod| pod.metadata.namespace.clone()),
+            name: self.text(|pod| pod.metadata.name.clone()),
+            node: self.node.to_string(),
+            ip: *self.ip.lock(),
+            dns_policy: spec.dns_policy.clone().unwrap_or_default(),
+            dns_config: spec.dns_config.clone(),
+            host_ports: host_ports(&spec),
+        };
+        if inner.options.isolation == Isolation::None {
+            return HostNetwork.attach(&wanted).await;
+        }
+        if spec.host_network == Some(true) {
+            return inner.options.network.attach_to_host(&wanted).await;
+        }
+        let attached = inner.options.network.attach(&wanted).await?;
+        if attached.ip.is_some() {
+            *self.ip.lock() = attached.ip;
+        }
+        Ok(attached)
+    }
+
+    /// Says to the network again what a pod that runs already has of it.
+    pub(super) async fn rejoin_network(&self, inner: &Inner) {
+        if let Err(error) = self.join_network(inner).await {
+            tracing::warn!(pod = %self.uid(), %error, "a pod has lost its network");
+        }
     }
 
     /// Writes what the parent needs into the pod's directory.
@@ -479,9 +495,10 @@ impl PodHandle {
         let spec = self.spec();
         let container = &start.spec;
         let hostname = plan::hostname(&pod.pod);
-        let mut process =
-            plan::process(&spec, container, &image, &start.environment, &inner.options.environment, &hostname)
-                .map_err(RuntimeError::Config)?;
+        let mut shared = inner.options.environment.clone();
+        shared.extend(inner.options.network.environment(&pod.pod));
+        let mut process = plan::process(&spec, container, &image, &start.environment, &shared, &hostname)
+            .map_err(RuntimeError::Config)?;
         let mounts = plan::mounts(&self.dir, &spec, container, start.attempt, &process.environment)
             .map_err(RuntimeError::Config)?;
         let dir = self.dir.container(&container.name, start.attempt);

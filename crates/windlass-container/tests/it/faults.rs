@@ -84,7 +84,7 @@ async fn nothing_is_left_behind() {
     place.remove(&pods[0]).await;
     assert!(parents(&place.pod_dir(&pods[0])).is_empty());
     // As `windlass down` does it, without knowing what runs.
-    place.runtime.clean(|_| false);
+    place.runtime.clean(&place.runtime.found());
     assert_eq!(parents(&place.pod_dir(&pods[1])).len(), 1, "pods that are known stay");
     place.runtime.remove_all();
     for pod in &pods {

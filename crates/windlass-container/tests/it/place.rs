@@ -189,7 +189,7 @@ fn runtime(dir: &Path, name: &str, isolation: Isolation) -> Containers {
         name: name.to_owned(),
         program: env!("CARGO_BIN_EXE_windlass-pod").into(),
         store: Store::open(&dir.join("images")).unwrap(),
-        network: Arc::new(LoopbackOnly),
+        network: Arc::new(LoopbackOnly::default()),
         tokens: Arc::new(Issued),
         isolation,
         environment: vec![("KUBERNETES_SERVICE_HOST".into(), "10.96.0.1".into())],

@@ -1,6 +1,6 @@
 //! Pods in the network of a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,12 +11,16 @@ use crate::exposure::hash;
 use crate::namespace::NetworkNamespace;
 use crate::netlink::route::{Route, Routes, Via};
 use crate::range::Range;
+use crate::resolver::{self, PodDns};
 
 /// All traffic stays on this machine, so packets are as large as links allow.
 const MTU: u32 = 65_535;
 
+/// Where the machine says how it resolves names.
+const MACHINE_RESOLV_CONF: &str = "/etc/resolv.conf";
+
 /// A pod that is to have a network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pod {
     /// Its unique identity.
     pub uid: String,
@@ -26,8 +30,8 @@ pub struct Pod {
     pub name: String,
     /// Its address.
     pub address: Option<IpAddr>,
-    /// `spec.dnsPolicy`; empty for the default.
-    pub dns_policy: String,
+    /// What it says about names.
+    pub dns: PodDns,
 }
 
 /// The network of a pod.
@@ -69,7 +73,7 @@ impl ClusterNetwork {
                 return Err(error);
             }
         }
-        Ok(Attachment { namespace: path, address, resolv_conf: self.resolv_conf(&pod.namespace, &pod.dns_policy) })
+        Ok(Attachment { namespace: path, address, resolv_conf: self.resolv_conf(&pod.namespace, &pod.dns) })
     }
 
     /// Connects a namespace with the cluster's. The number of the link in the cluster's.
@@ -109,24 +113,26 @@ impl ClusterNetwork {
         Ok(links.iter().filter_map(|link| parse_alias(&link.alias)).collect())
     }
 
-    /// Detaches all pods but these: what pods left behind that ended while no process was there to see it.
-    pub fn retain(&self, keep: impl Fn(&str) -> bool) -> Result<(), NetworkError> {
+    /// The uids of all pods that have something here, also of those whose network was not finished.
+    pub fn uids(&self) -> Result<Vec<String>, NetworkError> {
         let path = self.paths.pods();
         let kept = kept(&self.paths).map_err(|source| NetworkError::Namespace { path, source })?;
-        for uid in kept.into_iter().chain(self.pods()?.into_keys()).filter(|uid| !keep(uid)) {
-            self.detach(&uid)?;
+        let all: BTreeSet<String> = kept.into_iter().chain(self.pods()?.into_keys()).collect();
+        Ok(all.into_iter().collect())
+    }
+
+    /// Detaches all pods but these: what pods left behind that ended while no process was there to see it.
+    pub fn retain(&self, keep: impl Fn(&str) -> bool) -> Result<(), NetworkError> {
+        for uid in self.uids()?.iter().filter(|uid| !keep(uid)) {
+            self.detach(uid)?;
         }
         Ok(())
     }
 
-    /// What a pod's `/etc/resolv.conf` says. Mirrors upstream's `pkg/kubelet/network/dns/dns.go`.
-    pub fn resolv_conf(&self, namespace: &str, policy: &str) -> String {
-        let (domain, dns) = (&self.options.domain, self.options.dns);
-        match policy {
-            "None" => String::new(),
-            "Default" => fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
-            _ => format!("search {namespace}.svc.{domain} svc.{domain} {domain}\nnameserver {dns}\noptions ndots:5\n"),
-        }
+    /// What a pod's `/etc/resolv.conf` says.
+    pub fn resolv_conf(&self, namespace: &str, pod: &PodDns) -> String {
+        let machine = fs::read_to_string(MACHINE_RESOLV_CONF).unwrap_or_default();
+        resolver::resolv_conf(pod, namespace, &self.options.domain, self.options.dns, &machine)
     }
 }
 

@@ -105,7 +105,7 @@ async fn pods_services_names_and_ingresses_work_together() -> anyhow::Result<()>
         namespace: "default".to_owned(),
         name: format!("web-{number}"),
         address: Some([10, 244, 0, number].into()),
-        dns_policy: String::new(),
+        ..cluster::Pod::default()
     };
     let host_port = HostPort { protocol: Protocol::Tcp, port: 8088, pod_port: 8080 };
     let web = network.attach(pod(2), vec![host_port]).await?;

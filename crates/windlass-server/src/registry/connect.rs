@@ -27,7 +27,9 @@ use crate::streams::command::Command;
 use crate::streams::forward::{self, Ports};
 use crate::streams::proxy::{self, Proxied};
 use crate::streams::upgrade::{self, Asked};
-use crate::streams::{Access, AttachOptions, ExecOptions, LogOptions, PodStreams, PodTarget, StreamError, command};
+use crate::streams::{
+    Access, AttachOptions, Connection, ExecOptions, LogOptions, PodStreams, PodTarget, StreamError, command,
+};
 use crate::validation::access::Access as _;
 use crate::validation::net::parse_ip;
 
@@ -315,7 +317,11 @@ async fn pass_on(context: &Context, scheme: &str, pod: &Value, address: &str, po
     }
     let failed =
         |why: &dyn std::fmt::Display| unavailable(format!("error trying to reach service: dial tcp {address}: {why}"));
-    let connection = streams.port(&target(pod, node, ""), port).await.map_err(|error| failed(&error))?;
+    let inside = address.parse().ok().and_then(|address| context.api.reach.dial.inside(address));
+    let connection: Box<dyn Connection> = match inside {
+        Some(dialing) => Box::new(dialing.await.map_err(|error| failed(&format_args!("connect: {error}")))?),
+        None => streams.port(&target(pod, node, ""), port).await.map_err(|error| failed(&error))?,
+    };
     let query = context.connection.uri.query().map_or_else(String::new, |query| format!("?{query}"));
     let request = Proxied {
         method: context.connection.method.clone(),

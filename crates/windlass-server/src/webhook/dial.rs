@@ -10,8 +10,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::dialer::Dial;
+
 /// Connects to the first address that answers. If none does, the first one's failure counts.
-pub(super) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
+pub(super) async fn dial(dial: &Dial, host: &str, port: u16) -> Result<TcpStream, String> {
     let unknown = || format!("dial tcp: lookup {host}: no such host");
     let addresses = tokio::net::lookup_host((host, port)).await.map_err(|_| unknown())?;
     let mut addresses: Vec<SocketAddr> = addresses.collect();
@@ -19,12 +21,8 @@ pub(super) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     addresses.sort_by_key(SocketAddr::is_ipv6);
     let mut failure = None;
     for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                // Reviews are small and wait for their answer.
-                let _ = stream.set_nodelay(true);
-                return Ok(stream);
-            }
+        match dial.connect(address).await {
+            Ok(stream) => return Ok(stream),
             Err(error) => {
                 failure.get_or_insert_with(|| format!("dial tcp {address}: connect: {}", system(&error)));
             }

@@ -1,6 +1,6 @@
 //! From a Service to an address that can be dialled.
 //!
-//! There is no kube-proxy to make cluster IPs work, so a Service stands for one of its ready endpoints,
+//! Cluster IPs need not work where this server runs, so a Service stands for one of its ready endpoints,
 //! as with upstream's `--enable-aggregator-routing`. Endpoints come from the EndpointSlices of the
 //! Service, or from its Endpoints object where nobody has made slices of it.
 

@@ -1,0 +1,143 @@
+//! A cluster of `windlass up --runtime container`, and kubectl for it. Needs root.
+#![cfg(target_os = "linux")]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::process::eventually;
+use crate::windlass::Sandbox;
+
+/// Nothing leads out of the cluster, and nothing is listened on where another test may.
+const UP: &str = "up --runtime container --egress off --ingress 127.0.0.1:0 --ingress-tls 127.0.0.1:0";
+
+/// A static busybox's wget crashes when it looks for the C library's name services.
+const FETCH: &str = "#!/bin/sh\nprintf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 $1 $2\n";
+
+/// The cluster. It ends with this, also when a test fails.
+pub(crate) struct Machine {
+    pub(crate) sandbox: Sandbox,
+    /// What `windlass up` printed.
+    pub(crate) said: String,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.sandbox.command("down").output();
+    }
+}
+
+/// A static busybox, which images are made of.
+fn busybox() -> Option<&'static Path> {
+    let path = Path::new("/usr/bin/busybox");
+    let is_static = std::fs::read(path).is_ok_and(|bytes| !bytes.windows(8).take(4096).any(|w| w == b"ld-linux"));
+    is_static.then_some(path)
+}
+
+impl Machine {
+    /// A cluster in a sandbox in which images were made; `None`, loudly, where there can be none.
+    pub(crate) fn start(prepare: impl FnOnce(&Sandbox)) -> Option<Self> {
+        let mut this = Self { sandbox: Sandbox::new(), said: String::new() };
+        if !rustix::process::geteuid().is_root() || this.try_kubectl("version --client").is_none() {
+            eprintln!("SKIPPED: this needs root and kubectl");
+            return None;
+        }
+        prepare(&this.sandbox);
+        let said = this.sandbox.windlass(UP);
+        if said.stderr.contains("containers cannot run here") {
+            eprintln!("SKIPPED: {}", said.stderr);
+            return None;
+        }
+        assert!(said.status.success(), "{}", said.stderr);
+        this.said = said.stdout;
+        // The namespace gets its ServiceAccount after the cluster is ready.
+        eventually("the account is there", || this.kubectl("get serviceaccount default").0.then_some(()));
+        Some(this)
+    }
+
+    /// The same with the image `me/web:v1`, which has a shell and some programs: `httpd -h /www` serves a page, and `fetch
+    /// HOST PORT` gets it.
+    pub(crate) fn with_busybox() -> Option<Self> {
+        let Some(busybox) = busybox() else {
+            eprintln!("SKIPPED: this needs a static busybox (Debian: busybox-static)");
+            return None;
+        };
+        Self::start(|sandbox| {
+            std::fs::create_dir_all(sandbox.path("files/bin")).unwrap();
+            std::fs::copy(busybox, sandbox.path("files/bin/busybox")).unwrap();
+            for name in ["sh", "sleep", "env", "cat", "httpd", "nc", "printf"] {
+                std::os::unix::fs::symlink("busybox", sandbox.path("files/bin").join(name)).unwrap();
+            }
+            let fetch = sandbox.path("files/bin/fetch");
+            std::fs::write(&fetch, FETCH).unwrap();
+            std::fs::set_permissions(fetch, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            std::fs::create_dir_all(sandbox.path("files/www")).unwrap();
+            std::fs::write(sandbox.path("files/www/index.html"), "i am web\n").unwrap();
+            sandbox.succeeds("image build files --tag me/web:v1 --entrypoint /bin/busybox");
+        })
+    }
+
+    /// Ends the control plane as a crash does, and starts it again.
+    pub(crate) fn crash_and_restart(&self) {
+        let status: serde_json::Value = serde_json::from_str(&self.sandbox.succeeds("status -o json")).unwrap();
+        let pid = rustix::process::Pid::from_raw(status["pid"].as_i64().unwrap().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        self.sandbox.succeeds(UP);
+    }
+
+    fn try_kubectl(&self, args: &str) -> Option<(bool, String)> {
+        let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
+        let mut command = Command::new(program);
+        command.args(args.split_whitespace()).current_dir(self.sandbox.path("")).env("HOME", self.sandbox.path(""));
+        let output = command.env("KUBECONFIG", self.sandbox.user_kubeconfig()).output().ok()?;
+        let said = [output.stdout, output.stderr].concat();
+        Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+    }
+
+    /// Whether kubectl succeeds, and what it prints.
+    pub(crate) fn kubectl(&self, args: &str) -> (bool, String) {
+        self.try_kubectl(args).unwrap()
+    }
+
+    /// What kubectl prints, which must succeed.
+    #[track_caller]
+    pub(crate) fn run(&self, args: &str) -> String {
+        let (success, said) = self.kubectl(args);
+        assert!(success, "kubectl {args}: {said}");
+        said
+    }
+
+    pub(crate) fn apply(&self, objects: &str) {
+        std::fs::write(self.sandbox.path("objects.yaml"), objects).unwrap();
+        self.run("apply -f objects.yaml");
+    }
+
+    /// Runs a command in a pod until it succeeds and prints what is wanted.
+    #[track_caller]
+    pub(crate) fn in_pod(&self, pod: &str, command: &str, wanted: &str) -> String {
+        eventually(&format!("{command} in {pod}: {wanted}"), || {
+            let (success, said) = self.kubectl(&format!("exec {pod} -- {command}"));
+            (success && said.contains(wanted)).then_some(said)
+        })
+    }
+
+    /// Stops the cluster, and sees that nothing is left of it.
+    pub(crate) fn leaves_nothing(self) {
+        self.sandbox.succeeds("down");
+        let left = self.sandbox.processes();
+        assert!(left.is_empty(), "{left:?}");
+        assert!(!self.sandbox.path("clusters/default/pods").exists());
+        let here = self.sandbox.path("").display().to_string();
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        assert!(!mounts.contains(&here), "{mounts}");
+        let name = self.network_name();
+        assert!(!Path::new("/run/windlass/network").join(&name).exists() && !mounts.contains(&name), "{mounts}");
+    }
+
+    /// As the command names the network: by the cluster, and the directory of its pods.
+    fn network_name(&self) -> String {
+        let dir = self.sandbox.path("clusters/default/pods");
+        let digest = windlass_image::digest::of(dir.as_os_str().as_encoded_bytes());
+        format!("default-{}", &digest.trim_start_matches("sha256:")[..8])
+    }
+}
