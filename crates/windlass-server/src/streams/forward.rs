@@ -308,10 +308,10 @@ mod tests {
     #[tokio::test]
     async fn a_connection_ends_when_the_pod_ends() {
         let pod = async |mut port: tokio::io::DuplexStream| {
-            port.write_all(b"pong").await.unwrap();
-            port.shutdown().await.unwrap();
+            port.write_all(b"pong").await.expect("an open pipe");
+            port.shutdown().await.expect("an open pipe");
             let mut rest = Vec::new();
-            port.read_to_end(&mut rest).await.unwrap();
+            port.read_to_end(&mut rest).await.expect("an open pipe");
         };
         let received = connected(pod, &[], false).await;
         let data = |bytes: &'static str, fin| spdy::Event::Data { id: 1, bytes: bytes.into(), fin };
@@ -322,8 +322,8 @@ mod tests {
     async fn a_client_that_has_sent_all_is_answered() {
         let pod = async |mut port: tokio::io::DuplexStream| {
             let mut asked = String::new();
-            port.read_to_string(&mut asked).await.unwrap();
-            port.write_all(asked.to_uppercase().as_bytes()).await.unwrap();
+            port.read_to_string(&mut asked).await.expect("an open pipe");
+            port.write_all(asked.to_uppercase().as_bytes()).await.expect("an open pipe");
         };
         let received = connected(pod, &["pi", "ng"], true).await;
         let data = |bytes: &'static str, fin| spdy::Event::Data { id: 1, bytes: bytes.into(), fin };
