@@ -49,25 +49,39 @@ impl Remaining {
     }
 }
 
-/// Deletes every object below a prefix; returns those that have to wait for finalizers.
+/// Deletes every object below a prefix; returns those that have to wait for finalizers. These are marked before the first
+/// of the others is deleted, so that a client that sees one gone finds the others marked.
 pub async fn delete_all(api: &Api, prefix: &str) -> Result<Remaining, StoreError> {
     let now = object::time(jiff::Timestamp::now());
     let snapshot = api.store.range(Range::prefix(prefix.to_owned()), None, 0).await?;
+    let mut remaining = Remaining { keys: BTreeSet::new(), seen: snapshot.revision };
+    let (held, free): (Vec<Entry>, Vec<Entry>) =
+        snapshot.entries.into_iter().partition(|entry| has_finalizers(&entry.value));
+    for entries in [held, free] {
+        delete_entries(api, entries, &now, &mut remaining).await?;
+    }
+    Ok(remaining)
+}
+
+/// Deletes or marks objects, many at the same time, so that they share trips to the disk.
+async fn delete_entries(
+    api: &Api,
+    entries: Vec<Entry>,
+    now: &str,
+    remaining: &mut Remaining,
+) -> Result<(), StoreError> {
     // Of large objects one at a time is worked on, which leaves the other cores to requests.
-    let large = Semaphore::new(1);
-    // Together, so that they share trips to the disk.
-    let deleting = snapshot.entries.into_iter().map(|entry| {
-        let (now, large) = (&now, &large);
-        async move { Ok::<_, StoreError>((!delete_entry(api, &entry, now, large).await?).then_some(entry.key)) }
+    let large = &Semaphore::new(1);
+    let deleting = entries.into_iter().map(|entry| async move {
+        Ok::<_, StoreError>((!delete_entry(api, &entry, now, large).await?).then_some(entry.key))
     });
     let mut deleting = futures::stream::iter(deleting).buffer_unordered(DELETED_TOGETHER);
-    let mut remaining = Remaining { keys: BTreeSet::new(), seen: snapshot.revision };
     while let Some(waiting) = deleting.try_next().await? {
         remaining.keys.extend(waiting);
         // There may be very many, and where nothing waits for a disk nobody else would have a turn.
         tokio::task::yield_now().await;
     }
-    Ok(remaining)
+    Ok(())
 }
 
 /// Deletes an object, or marks it if it has finalizers. Whether it is gone.
@@ -130,6 +144,10 @@ impl Change {
 /// Whether an object waits for its finalizers already. There may be very many of these, so they are not decoded.
 fn is_marked(object: &[u8]) -> bool {
     let Some(metadata) = peek::metadata(object) else { return false };
-    let deleting = metadata.field("deletionTimestamp").is_some_and(|time| !time.is_null());
-    deleting && metadata.field("finalizers").is_some_and(|finalizers| finalizers.items().next().is_some())
+    metadata.field("deletionTimestamp").is_some_and(|time| !time.is_null()) && has_finalizers(object)
+}
+
+fn has_finalizers(object: &[u8]) -> bool {
+    let finalizers = peek::metadata(object).and_then(|metadata| metadata.field("finalizers"));
+    finalizers.is_some_and(|finalizers| finalizers.items().next().is_some())
 }

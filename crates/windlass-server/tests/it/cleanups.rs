@@ -173,3 +173,22 @@ async fn a_cleanup_ends_with_its_definition() {
     until(&server, DEFINITION, |code, _| code == 404).await;
     server.stop().await.unwrap();
 }
+
+/// A client that sees a plain object gone may rely on the others being marked, as with upstream.
+#[tokio::test]
+async fn objects_with_finalizers_are_marked_before_others_go() {
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let server = Server::builder().store(Arc::clone(&store)).start().await.unwrap();
+    define(&server).await;
+    for i in 0..70 {
+        make(&server, &format!("a{i}"), &[]).await;
+    }
+    make(&server, "z", &["example.com/f"]).await;
+    let before = *store.revision().borrow();
+    delete(&server).await;
+    until(&server, &format!("{LAMPS}/a0"), |code, _| code == 404).await;
+    let events = store.events(before, 1000).await.unwrap();
+    let of_lamps = events.iter().find(|event| event.key.starts_with(b"/registry/example.com/lamps/")).unwrap();
+    assert_eq!((&of_lamps.key[..], of_lamps.deleted), (&b"/registry/example.com/lamps/default/z"[..], false));
+    server.stop().await.unwrap();
+}
