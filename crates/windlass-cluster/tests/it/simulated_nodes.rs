@@ -112,3 +112,29 @@ async fn nodes_write_as_kubelets_and_survive_a_restart() {
     await_condition(pods, "web", conditions::is_deleted(&uid)).await.unwrap();
     cluster.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn registration_makes_no_request_that_is_refused() {
+    const NODES: usize = 40;
+    let cluster = Cluster::builder().nodes(NODES as u32).start().await.unwrap();
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let mut revision = cluster.server().api().store.revision();
+    loop {
+        let nodes = nodes.list(&ListParams::default()).await.unwrap().items;
+        let is_ready = |node: &Node| {
+            let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        };
+        if nodes.iter().filter(|node| is_ready(node)).count() == NODES {
+            break;
+        }
+        revision.changed().await.unwrap();
+    }
+    let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+    let metrics = cluster.client().request_text(request).await.unwrap();
+    let refused = metrics.lines().find(|line| {
+        line.starts_with("apiserver_request_total{") && line.contains("code=\"422\"") && line.contains("\"nodes\"")
+    });
+    assert_eq!(refused, None);
+    cluster.stop().await.unwrap();
+}

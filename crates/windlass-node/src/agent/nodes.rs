@@ -53,6 +53,17 @@ pub(super) struct Nodes<R> {
     shared: Arc<Shared<R>>,
     /// When what is due for each node.
     due: Mutex<HashMap<ObjectKey, Due>>,
+    /// The versions of nodes that have what was missing. Until the watch shows them, these nodes wait: a range that is
+    /// written a second time is refused.
+    completed: Mutex<HashMap<ObjectKey, u64>>,
+}
+
+/// What came of the adoption of a node.
+enum Adoption {
+    /// The agent has it.
+    Adopted(Arc<NodeEntry>),
+    /// Something was written to it first, which made it this version; 0 if it is gone or was changed by another.
+    Completed(u64),
 }
 
 /// When a node's lease and status are written next.
@@ -65,7 +76,7 @@ struct Due {
 
 impl<R> Nodes<R> {
     pub(super) fn new(shared: Arc<Shared<R>>) -> Self {
-        Self { shared, due: Mutex::default() }
+        Self { shared, due: Mutex::default(), completed: Mutex::default() }
     }
 }
 
@@ -86,10 +97,14 @@ impl<R: Runtime> Reconcile<Node> for Nodes<R> {
                 entry.state.lock().update(&node);
                 entry
             }
+            // The watch is behind, and wakes this node when it is not.
+            None if self.is_behind(&key, &node) => return Ok(Outcome::Done),
             None => match self.shared.adopt(&node, &ctx).await? {
-                Some(entry) => entry,
-                // What is missing was written, and the watch shows it.
-                None => return Ok(Outcome::Done),
+                Adoption::Adopted(entry) => entry,
+                Adoption::Completed(version) => {
+                    self.completed.lock().insert(key, version);
+                    return Ok(Outcome::Done);
+                }
             },
         };
         let now = Instant::now();
@@ -121,9 +136,21 @@ impl<R: Runtime> Nodes<R> {
         self.due.lock().get(key).is_none_or(|due| !due.has_lease)
     }
 
+    /// Whether this is a node as it was before what it lacked was written to it.
+    fn is_behind(&self, key: &ObjectKey, node: &Node) -> bool {
+        let shown: Option<u64> = node.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+        let mut completed = self.completed.lock();
+        let is_behind = completed.get(key).zip(shown).is_some_and(|(written, shown)| shown < *written);
+        if !is_behind {
+            completed.remove(key);
+        }
+        is_behind
+    }
+
     /// Lets go of a node. Its pods are forgotten when they are worked on next.
     fn abandon(&self, key: &ObjectKey) {
         self.due.lock().remove(key);
+        self.completed.lock().remove(key);
         let entry = self.shared.nodes.write().remove(key.name());
         if let Some(ordinal) = entry.and_then(|entry| entry.ordinal)
             && let Some(ordinals) = self.shared.ordinals.lock().as_mut()
@@ -221,12 +248,12 @@ fn zone(ordinal: u32) -> String {
 const REGION: &str = "region-1";
 
 impl<R: Runtime> Shared<R> {
-    /// Adopts a node; `None` if something had to be written to it first.
-    async fn adopt(&self, node: &Arc<Node>, ctx: &Context) -> Result<Option<Arc<NodeEntry>>, kube::Error> {
+    /// Adopts a node, or writes what it lacks.
+    async fn adopt(&self, node: &Arc<Node>, ctx: &Context) -> Result<Adoption, kube::Error> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let (patch, ordinal) = self.missing(node, &ctx.client().lister::<Node>());
         if let Some(patch) = patch {
-            let Some(path) = node_path(name) else { return Ok(None) };
+            let Some(path) = node_path(name) else { return Ok(Adoption::Completed(0)) };
             // Ranges are given out by a controller of the cluster, not by the node.
             let written = self.api.patch(None, &path, Merge::Json, &patch).await;
             if written.is_err()
@@ -236,10 +263,11 @@ impl<R: Runtime> Shared<R> {
                 ordinals.release(taken);
             }
             return match written {
-                // It has a range already, which the watch has not shown yet.
-                Err(error) if is_invalid(&error) && patch.get("spec").is_some() => Ok(None),
-                Err(error) if !is_gone(&error) => Err(error),
-                _ => Ok(None),
+                Ok(version) => Ok(Adoption::Completed(version)),
+                // Another client has given it a range, which the watch has not shown yet.
+                Err(error) if is_invalid(&error) && patch.get("spec").is_some() => Ok(Adoption::Completed(0)),
+                Err(error) if is_gone(&error) => Ok(Adoption::Completed(0)),
+                Err(error) => Err(error),
             };
         }
         let known = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
@@ -265,7 +293,7 @@ impl<R: Runtime> Shared<R> {
         for pod in pods {
             self.wake_pod.enqueue(ObjectKey::of(&pod));
         }
-        Ok(Some(entry))
+        Ok(Adoption::Adopted(entry))
     }
 
     /// What a node lacks, as a patch, and its number.
