@@ -384,10 +384,11 @@ impl Running {
             return Ok(Self { shutdown: CancellationToken::new(), task: None, _metrics: Arc::default() });
         }
         // What simulated pods use is made up; of others it is not known.
-        let has_nodes = setup.nodes > 0;
+        let (has_nodes, has_kwok) = (setup.nodes > 0, setup.kwok);
         let manager = assemble(controllers, setup, server)?;
         if has_nodes {
-            usage::serve(server, manager.lister(), manager.lister());
+            let usages = has_kwok.then(|| windlass_kwok::usage::Usages::new(&manager));
+            usage::serve(server, manager.lister(), manager.lister(), usages);
         }
         Ok(Self::run(manager, server))
     }
@@ -573,9 +574,10 @@ fn assemble(controllers: &Controllers, setup: Setup, server: &Server) -> Result<
         let agent = if setup.kwok {
             let console = Arc::new(windlass_kwok::console::Objects::new(&manager));
             let stages = windlass_kwok::player::Stages::new(&manager);
-            let leads = stages.clone();
+            let (of_pods, of_nodes) = (stages.clone(), stages.clone());
             let agent = Agent::new(Simulation::with_console(console), identities.nodes(), windlass_node::is_simulated)
-                .leave(move |pod| leads.lead(pod));
+                .leave(move |pod| of_pods.lead(pod))
+                .leave_conditions(move |node| of_nodes.lead_node(node));
             windlass_kwok::player::add(&mut manager, identities.server(), &stages, agent.access())?;
             agent
         } else {

@@ -1,7 +1,7 @@
 //! `metrics.k8s.io/v1beta1`: what pods and nodes use, as `kubectl top` and autoscalers read it.
 //!
-//! Simulated containers use what an annotation of their pod says, and little without one. A pod has metrics while its
-//! containers run, as with metrics-server.
+//! Simulated containers use what kwok's ResourceUsage and ClusterResourceUsage say, else what an annotation of their pod says,
+//! and little without one. A pod has metrics while its containers run, as with metrics-server.
 
 use std::collections::HashMap;
 
@@ -10,6 +10,7 @@ use k8s_openapi::jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 use windlass::ObjectKey;
 use windlass::cache::Lister;
+use windlass_kwok::usage::Usages;
 use windlass_server::validation::quantity::Quantity;
 use windlass_server::{Computed, Server};
 
@@ -24,13 +25,14 @@ const LITTLE_MEMORY: &str = "1Mi";
 const WINDOW: &str = "30s";
 
 /// Serves the metrics of the pods and nodes in these caches.
-pub(crate) fn serve(server: &Server, pods: Lister<Pod>, nodes: Lister<Node>) {
+pub(crate) fn serve(server: &Server, pods: Lister<Pod>, nodes: Lister<Node>, usages: Option<Usages>) {
     let usage = json!({"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}});
     let container = json!({"type": "object", "properties": {"name": {"type": "string"}, "usage": usage}});
     let of_pods = json!({"containers": {"type": "array", "items": container}});
     let of_nodes = json!({"usage": usage});
-    server.add_computed(&definition("nodes", "NodeMetrics", "Cluster", of_nodes), Nodes { pods: pods.clone(), nodes });
-    server.add_computed(&definition("pods", "PodMetrics", "Namespaced", of_pods), Pods(pods));
+    let observed = Observed { pods, nodes, usages };
+    server.add_computed(&definition("nodes", "NodeMetrics", "Cluster", of_nodes), Nodes(observed.clone()));
+    server.add_computed(&definition("pods", "PodMetrics", "Namespaced", of_pods), Pods(observed));
 }
 
 fn definition(plural: &str, kind: &str, scope: &str, mut properties: Value) -> Value {
@@ -49,47 +51,78 @@ fn definition(plural: &str, kind: &str, scope: &str, mut properties: Value) -> V
     })
 }
 
-struct Pods(Lister<Pod>);
+/// What metrics are made of.
+#[derive(Clone)]
+struct Observed {
+    pods: Lister<Pod>,
+    nodes: Lister<Node>,
+    /// What kwok's objects say.
+    usages: Option<Usages>,
+}
+
+impl Observed {
+    /// What each running container of a pod uses, by name.
+    fn containers<'p>(&self, pod: &'p Pod) -> Vec<(&'p str, Usage)> {
+        let otherwise = usage_per_container(pod);
+        let said = self.usages.as_ref().filter(|usages| !usages.is_empty()).map(|usages| {
+            let node = node_of(pod).and_then(|name| self.nodes.get(&ObjectKey::cluster(name)));
+            usages.of(pod, node.as_deref())
+        });
+        let usage = |name: &str| {
+            let said = said.as_ref().and_then(|said| said.get(name));
+            said.and_then(|used| Usage::new(used.cpu, used.memory)).unwrap_or(otherwise)
+        };
+        running(pod).into_iter().map(|name| (name, usage(name))).collect()
+    }
+
+    fn of_pod(&self, pod: &Pod) -> Usage {
+        let mut all = Usage::default();
+        for (_, each) in self.containers(pod) {
+            all.add(&each);
+        }
+        all
+    }
+}
+
+struct Pods(Observed);
 
 impl Computed for Pods {
     fn list(&self, namespace: Option<&str>) -> Vec<Value> {
         let mut pods = match namespace {
-            Some(namespace) => self.0.in_namespace(namespace),
-            None => self.0.list(),
+            Some(namespace) => self.0.pods.in_namespace(namespace),
+            None => self.0.pods.list(),
         };
         pods.sort_by_cached_key(|pod| ObjectKey::of(&**pod));
         let now = Timestamp::now();
-        pods.iter().filter_map(|pod| pod_metrics(pod, now)).collect()
+        pods.iter().filter_map(|pod| pod_metrics(pod, &self.0.containers(pod), now)).collect()
     }
 
     fn get(&self, namespace: &str, name: &str) -> Option<Value> {
-        pod_metrics(&*self.0.get(&ObjectKey::new(namespace, name))?, Timestamp::now())
+        let pod = self.0.pods.get(&ObjectKey::new(namespace, name))?;
+        pod_metrics(&pod, &self.0.containers(&pod), Timestamp::now())
     }
 }
 
-struct Nodes {
-    pods: Lister<Pod>,
-    nodes: Lister<Node>,
-}
+struct Nodes(Observed);
 
 impl Computed for Nodes {
     fn list(&self, _namespace: Option<&str>) -> Vec<Value> {
         let mut used: HashMap<String, Usage> = HashMap::new();
-        for pod in self.pods.list() {
+        for pod in self.0.pods.list() {
             let Some(node) = node_of(&pod) else { continue };
-            used.entry(node.to_owned()).or_default().add(&usage_of(&pod));
+            used.entry(node.to_owned()).or_default().add(&self.0.of_pod(&pod));
         }
-        let mut nodes = self.nodes.list();
+        let mut nodes = self.0.nodes.list();
         nodes.sort_by_cached_key(|node| node.metadata.name.clone());
         let now = Timestamp::now();
         nodes.iter().map(|node| node_metrics(node, &used.remove(name_of(node)).unwrap_or_default(), now)).collect()
     }
 
     fn get(&self, _namespace: &str, name: &str) -> Option<Value> {
-        let node = self.nodes.get(&ObjectKey::cluster(name))?;
+        let node = self.0.nodes.get(&ObjectKey::cluster(name))?;
         let mut used = Usage::default();
-        for pod in self.pods.list().iter().filter(|pod| node_of(pod) == Some(name)) {
-            used.add(&usage_of(pod));
+        for pod in self.0.pods.list().iter().filter(|pod| node_of(pod) == Some(name)) {
+            used.add(&self.0.of_pod(pod));
         }
         Some(node_metrics(&node, &used, Timestamp::now()))
     }
@@ -117,6 +150,12 @@ impl Default for Usage {
 }
 
 impl Usage {
+    /// From cores and bytes.
+    fn new(cpu: f64, memory: f64) -> Option<Self> {
+        let quantity = |number: f64, suffix: &str| Quantity::parse(&format!("{number:.0}{suffix}"));
+        Some(Self { cpu: quantity(cpu * 1e9, "n")?, memory: quantity(memory / 1024.0, "Ki")? })
+    }
+
     fn add(&mut self, other: &Self) {
         *self = Self { cpu: self.cpu.plus(&other.cpu), memory: self.memory.plus(&other.memory) };
     }
@@ -144,18 +183,9 @@ fn running(pod: &Pod) -> Vec<&str> {
     running.map(|status| status.name.as_str()).collect()
 }
 
-fn usage_of(pod: &Pod) -> Usage {
-    let (each, mut all) = (usage_per_container(pod), Usage::default());
-    for _ in running(pod) {
-        all.add(&each);
-    }
-    all
-}
-
-fn pod_metrics(pod: &Pod, now: Timestamp) -> Option<Value> {
-    let usage = usage_per_container(pod);
+fn pod_metrics(pod: &Pod, containers: &[(&str, Usage)], now: Timestamp) -> Option<Value> {
     let containers: Vec<Value> =
-        running(pod).iter().map(|name| json!({"name": name, "usage": usage.to_value()})).collect();
+        containers.iter().map(|(name, usage)| json!({"name": name, "usage": usage.to_value()})).collect();
     if containers.is_empty() {
         return None;
     }
@@ -185,7 +215,18 @@ fn object(kind: &str, mut metadata: Value, field: &str, content: &Value, now: Ti
 
 #[cfg(test)]
 mod tests {
+    use windlass::cache::Caches;
+
     use super::*;
+
+    /// Of a cluster with nothing in it.
+    fn observed() -> Observed {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("there is no server"))
+        });
+        let caches = Caches::new(kube::Client::new(service, "default"), windlass::cache::CacheOptions::default());
+        Observed { pods: caches.lister(), nodes: caches.lister(), usages: None }
+    }
 
     fn pod(annotations: &Value, phase: &Value) -> Pod {
         let statuses: Vec<Value> = ["web", "log"]
@@ -199,18 +240,24 @@ mod tests {
         .expect("a pod")
     }
 
-    #[test]
-    fn running_containers_use_what_annotations_say() {
+    #[tokio::test]
+    async fn running_containers_use_what_annotations_say() {
         let running = json!({"running": {}});
         let pod = pod(&json!({CPU: "0.25", MEMORY: "64Mi"}), &running);
-        let metrics = pod_metrics(&pod, Timestamp::UNIX_EPOCH).expect("metrics");
+        let metrics = pod_metrics(&pod, &observed().containers(&pod), Timestamp::UNIX_EPOCH).expect("metrics");
         let usage = json!({"cpu": "250m", "memory": "64Mi"});
         assert_eq!(metrics["containers"], json!([{"name": "web", "usage": usage}, {"name": "log", "usage": usage}]));
         assert_eq!(
             (&metrics["timestamp"], &metrics["metadata"]["labels"]["app"]),
             (&json!("1970-01-01T00:00:00Z"), &json!("web"))
         );
-        assert_eq!(usage_of(&pod).to_value(), json!({"cpu": "500m", "memory": "128Mi"}));
+        assert_eq!(observed().of_pod(&pod).to_value(), json!({"cpu": "500m", "memory": "128Mi"}));
+    }
+
+    #[test]
+    fn amounts_of_kwok_are_cores_and_bytes() {
+        let usage = Usage::new(0.251, 1_048_576.0).expect("amounts");
+        assert_eq!(usage.to_value(), json!({"cpu": "251m", "memory": "1Mi"}));
     }
 
     #[test]
@@ -219,10 +266,10 @@ mod tests {
         assert_eq!(usage_per_container(&pod).to_value(), json!({"cpu": "1m", "memory": "1Mi"}));
     }
 
-    #[test]
-    fn pods_that_do_not_run_have_no_metrics() {
+    #[tokio::test]
+    async fn pods_that_do_not_run_have_no_metrics() {
         let pod = pod(&json!({}), &json!({"waiting": {"reason": "ContainerCreating"}}));
-        assert_eq!(pod_metrics(&pod, Timestamp::UNIX_EPOCH), None);
-        assert_eq!(usage_of(&pod), Usage::default());
+        assert_eq!(pod_metrics(&pod, &observed().containers(&pod), Timestamp::UNIX_EPOCH), None);
+        assert_eq!(observed().of_pod(&pod), Usage::default());
     }
 }

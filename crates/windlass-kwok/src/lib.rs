@@ -2,18 +2,21 @@
 //!
 //! | kind | what it does |
 //! |---|---|
-//! | `Stage` | says what becomes of pods, instead of the built-in simulation or on top of it |
+//! | `Stage` | says what becomes of pods, nodes and objects of any other kind |
 //! | `Logs`, `ClusterLogs` | what `kubectl logs` shows, from a file |
 //! | `Exec`, `ClusterExec` | runs commands of `kubectl exec` on the host |
 //! | `Attach`, `ClusterAttach` | what `kubectl attach` shows, from a file |
 //! | `PortForward`, `ClusterPortForward` | where `kubectl port-forward` leads to |
+//! | `ResourceUsage`, `ClusterResourceUsage` | what pods use, as `kubectl top` and autoscalers see it |
 //!
-//! A stage is a query ([`jq`]) that selects objects and a Go template ([`template`]) that becomes a patch; [`stage`] is both
-//! put together, as pure functions. [`player`] carries stages out, [`console`] answers for containers.
+//! A stage is a query ([`jq`]) or an expression ([`cel`]) that selects objects and a Go template ([`template`]) that becomes a
+//! patch; [`stage`] is all put together, as pure functions. [`player`] carries stages out, [`console`] answers for containers,
+//! [`usage`] says what they use.
 
 // Compiled there once, instead of here and in every test.
 use windlass_codecs as _;
 
+pub mod cel;
 pub mod console;
 pub mod crds;
 pub mod jq;
@@ -21,3 +24,4 @@ pub mod objects;
 pub mod player;
 pub mod stage;
 pub mod template;
+pub mod usage;

@@ -54,8 +54,8 @@ pub struct StageSelector {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MatchExpression {
-    /// In CEL, which is not supported.
-    pub cel: Option<serde_json::Value>,
+    /// In CEL: a boolean about `self`.
+    pub cel: Option<ExpressionCel>,
     /// In jq.
     pub jq: Option<SelectorJq>,
     /// The query, in the older form.
@@ -82,8 +82,8 @@ pub struct SelectorJq {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExpressionFrom {
-    /// In CEL, which is not supported.
-    pub cel: Option<serde_json::Value>,
+    /// In CEL, about `self`.
+    pub cel: Option<ExpressionCel>,
     /// In jq.
     pub jq: Option<ExpressionJq>,
     /// In jq, in the older form.
@@ -95,6 +95,14 @@ pub struct ExpressionFrom {
 #[serde(default)]
 pub struct ExpressionJq {
     /// The query.
+    pub expression: String,
+}
+
+/// An expression in CEL.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ExpressionCel {
+    /// The expression.
     pub expression: String,
 }
 
@@ -144,6 +152,8 @@ pub struct StageStep {
     pub delete: bool,
     /// Patches it.
     pub patch: Option<StagePatch>,
+    /// Creates or patches another object.
+    pub apply: Option<StageApply>,
 }
 
 /// An event about an object.
@@ -190,6 +200,21 @@ pub struct StagePatch {
     /// The template.
     pub template: String,
     /// `json`, `merge` or `strategic`.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// As whom.
+    pub impersonation: Option<Impersonation>,
+}
+
+/// Another object that is made of a template.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StageApply {
+    /// What of it is patched; the object itself if it is empty.
+    pub subresource: String,
+    /// The template.
+    pub template: String,
+    /// `apply`, `merge` or `strategic`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
     /// As whom.
@@ -251,6 +276,27 @@ kinds! {
     "How commands are run." ExecSpec "Exec" "execs", ClusterExecSpec "ClusterExec" "clusterexecs", execs: ExecTarget;
     "What attaching shows." AttachSpec "Attach" "attaches", ClusterAttachSpec "ClusterAttach" "clusterattaches", attaches: AttachConfig;
     "Where ports lead to." PortForwardSpec "PortForward" "portforwards", ClusterPortForwardSpec "ClusterPortForward" "clusterportforwards", forwards: Forward;
+    "What containers use." ResourceUsageSpec "ResourceUsage" "resourceusages", ClusterResourceUsageSpec "ClusterResourceUsage" "clusterresourceusages", usages: ResourceUsageContainer;
+}
+
+/// What some containers use.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ResourceUsageContainer {
+    /// Which; all others if there are none.
+    pub containers: Vec<String>,
+    /// How much, by the names of resources.
+    pub usage: BTreeMap<String, ResourceUsageValue>,
+}
+
+/// How much is used of a resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ResourceUsageValue {
+    /// A quantity.
+    pub value: Option<serde_json::Value>,
+    /// In CEL, about `node`, `pod` and `container`.
+    pub expression: Option<String>,
 }
 
 /// What some containers write.

@@ -44,6 +44,8 @@ const NODE_INDEX: &str = "windlass-node/node";
 
 /// Decides which pods of its nodes an agent leaves to somebody else.
 type Leaves = Box<dyn Fn(&Pod) -> bool + Send + Sync>;
+/// Decides of which nodes an agent leaves the conditions to somebody else.
+type LeavesConditions = Box<dyn Fn(&Node) -> bool + Send + Sync>;
 /// Decides which Nodes are an agent's.
 type Adopts = Box<dyn Fn(&Node) -> bool + Send + Sync>;
 
@@ -71,6 +73,7 @@ pub struct Agent<R> {
     node: Option<Node>,
     access: PodAccess,
     leaves: Option<Leaves>,
+    leaves_conditions: Option<LeavesConditions>,
 }
 
 impl<R> std::fmt::Debug for Agent<R> {
@@ -85,6 +88,7 @@ struct Shared<R> {
     api: Api,
     adopts: Adopts,
     leaves: Option<Leaves>,
+    leaves_conditions: Option<LeavesConditions>,
     /// Addresses of pods that were left to somebody else.
     lent: Mutex<HashMap<String, (Arc<NodeEntry>, IpAddr)>>,
     nodes: RwLock<HashMap<Arc<str>, Arc<NodeEntry>>>,
@@ -143,6 +147,7 @@ impl<R: Runtime> Agent<R> {
             node: None,
             access: PodAccess::default(),
             leaves: None,
+            leaves_conditions: None,
         }
     }
 
@@ -161,6 +166,13 @@ impl<R: Runtime> Agent<R> {
     /// Leaves pods that a function accepts to somebody else, who writes their status and ends them.
     pub fn leave(mut self, leaves: impl Fn(&Pod) -> bool + Send + Sync + 'static) -> Self {
         self.leaves = Some(Box::new(leaves));
+        self
+    }
+
+    /// Leaves the conditions of nodes that a function accepts to somebody else, from when they have been Ready once. Leases
+    /// are renewed nevertheless.
+    pub fn leave_conditions(mut self, leaves: impl Fn(&Node) -> bool + Send + Sync + 'static) -> Self {
+        self.leaves_conditions = Some(Box::new(leaves));
         self
     }
 
@@ -184,6 +196,7 @@ impl<R: Runtime> Agent<R> {
             api: Api::new(self.client),
             adopts: self.adopts,
             leaves: self.leaves,
+            leaves_conditions: self.leaves_conditions,
             lent: Mutex::default(),
             nodes: RwLock::default(),
             ordinals: Mutex::default(),

@@ -8,6 +8,7 @@ mod events;
 mod garbage;
 mod identities;
 mod jobs;
+mod kwok;
 mod namespaces;
 mod nodes;
 mod objects;

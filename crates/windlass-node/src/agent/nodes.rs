@@ -369,8 +369,13 @@ impl<R: Runtime> Shared<R> {
 
     /// Writes a node's status if it has changed, or if it is due. True if it was written.
     async fn write_node_status(&self, node: &Node, entry: &NodeEntry, is_due: bool) -> Result<bool, kube::Error> {
-        let new = self.status(node, entry);
+        let mut new = self.status(node, entry);
         let old = node.status.clone().unwrap_or_default();
+        let is_left = self.leaves_conditions.as_ref().is_some_and(|leaves| leaves(node))
+            && old.conditions.iter().flatten().any(|condition| condition.type_ == "Ready");
+        if is_left {
+            new.conditions.clone_from(&old.conditions);
+        }
         let without_times = |conditions: &Option<Vec<NodeCondition>>| -> Vec<NodeCondition> {
             let plain = |condition: &NodeCondition| NodeCondition { last_heartbeat_time: None, ..condition.clone() };
             conditions.iter().flatten().map(plain).collect()
@@ -382,8 +387,9 @@ impl<R: Runtime> Shared<R> {
         let same = same_conditions
             && (&old.capacity, &old.allocatable, &old.addresses, &old.node_info, &old.daemon_endpoints)
                 == (&new.capacity, &new.allocatable, &new.addresses, &new.node_info, &new.daemon_endpoints);
-        if same && !is_due {
-            return Ok(false);
+        if same && (is_left || !is_due) {
+            // What is left to somebody else counts as reported until it is due again.
+            return Ok(is_due);
         }
         let Some(path) = node_path(&entry.name) else { return Ok(false) };
         let mut patch = json!({ "status": { "conditions": new.conditions } });
