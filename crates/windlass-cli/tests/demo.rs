@@ -206,7 +206,7 @@ async fn a_kept_demo_serves_until_it_is_interrupted() {
     let file = Kubeconfig::read_from(path).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
     let client = kube::Client::try_from(config).unwrap();
-    let pets: kube::Api<windlass_petstore::api::v1alpha1::Pet> = kube::Api::default_namespaced(client);
+    let pets: kube::Api<petstore_api::v1beta1::Pet> = kube::Api::default_namespaced(client);
     let names: Vec<String> =
         pets.list(&kube::api::ListParams::default()).await.unwrap().into_iter().map(|pet| pet.spec.name).collect();
     assert_eq!(names, ["Thorbert", "Tron"]);

@@ -1,13 +1,20 @@
-//! A pet store, and the operator that keeps Pet resources in it.
-//!
-//! The store is a gRPC server that knows nothing of Kubernetes ([`server`], [`store`]). The operator
-//! watches Pets ([`api`]) and keeps one entry of the store for each of them
-//! ([`operator`], [`client`]).
+// SPDX-License-Identifier: Apache-2.0
 
-pub mod api;
-pub mod client;
-pub mod operator;
-pub mod proto;
-pub mod sampler;
-pub mod server;
-pub mod store;
+//! The petstore operator: keeps one entry of the pet store for every Pet.
+
+pub mod controller;
+pub mod service;
+pub mod webhook;
+
+use windlass::Manager;
+use windlass::manager::{ManagerBuilder, ManagerError};
+
+use controller::pet::Timing;
+use service::client::StoreClient;
+
+/// A manager with everything that the operator does.
+pub fn operator(builder: ManagerBuilder, store: StoreClient, timing: Timing) -> Result<Manager, ManagerError> {
+    let mut manager = builder.build()?;
+    controller::add_to(&mut manager, store, timing)?;
+    Ok(manager)
+}

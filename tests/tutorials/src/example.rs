@@ -19,6 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cluster::{Cluster, Process};
 use crate::commands::Commands;
+use crate::service::Service;
 use operators::Operator;
 
 /// Checks the named examples, or all of them.
@@ -52,15 +53,25 @@ async fn run(commands: &Commands, project: &Path, operator: &Operator, rounds: u
     let cluster = Cluster::start(commands, &place).await?;
     let config = format!("--kubeconfig {}", cluster.kubeconfig.display());
     commands.succeeds(project, &format!("install --program {} {config}", program.display()))?;
+    let mut service = operator.has_service.then(|| Service::start(&place)).transpose()?;
+    let address = service.as_ref().map(|service| service.address.clone());
     let start = || {
         let mut command = Command::new(&program);
+        command.envs(address.iter().map(|address| ("PETSTORE_ADDR", address)));
         command.args(["--health-probe-bind-address", "0"]).env("KUBECONFIG", &cluster.kubeconfig);
         command.env("RUST_LOG", "error").stdin(Stdio::null());
         Process::spawn("operator", &mut command)
     };
     let running = start()?;
+    if let Some(definition) = operator.converts {
+        // What is written in another version before would be stored as it is.
+        let kind = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        let is_converted =
+            |definition: &kube::api::DynamicObject| definition.data["spec"]["conversion"]["strategy"] == "Webhook";
+        cluster.wait_for(kind, (None, definition), "its versions are converted", is_converted).await?;
+    }
     samples(&cluster, project, operator).await?;
-    storm::survive(&cluster, operator, running, &start, rounds).await?;
+    storm::survive(&cluster, operator, running, &start, service.as_mut(), rounds).await?;
     cluster.stop()
 }
 

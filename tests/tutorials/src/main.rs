@@ -9,6 +9,7 @@ mod cluster;
 mod combinations;
 mod commands;
 mod example;
+mod service;
 mod tutorial;
 mod workspace;
 
@@ -52,6 +53,13 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(examples) = &args.examples {
         return runtime.block_on(example::check(&commands, examples, &args.names, args.rounds));
+    }
+    for page in tutorial::PAGES {
+        if args.names.is_empty() || args.names.iter().any(|name| name == page) {
+            let started = Instant::now();
+            tutorial::walk(&commands, page).with_context(|| format!("the tutorial {page:?} fails"))?;
+            println!("tutorial {page}: {} s", started.elapsed().as_secs());
+        }
     }
     for tutorial in tutorial::ALL {
         if args.names.is_empty() || args.names.iter().any(|name| name == tutorial.name) {

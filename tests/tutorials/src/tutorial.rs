@@ -1,7 +1,7 @@
 //! The tutorials of the book: what they say is typed, and what they say is seen.
 
 mod page;
-mod walk;
+mod reader;
 
 use std::path::Path;
 
@@ -11,84 +11,84 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, Process};
 use crate::commands::Commands;
-use walk::Reader;
+use crate::service::Service;
+use reader::Reader;
 
 /// From an empty directory to an operator that reconciles the sample.
 pub(crate) struct Tutorial {
     /// The project.
     pub name: &'static str,
-    script: Script,
+    /// The page in `docs/tutorial` that says how it is made.
+    page: &'static str,
     api_version: &'static str,
     kind: &'static str,
     /// Where the sample is.
     namespace: Option<&'static str>,
     webhooks: bool,
-}
-
-enum Script {
-    /// What this page in `docs/tutorial` says.
-    Page(&'static str),
-    /// Nothing but commands that make a project.
-    Commands(&'static [&'static str]),
+    /// Whether the operator manages the pet store.
+    has_service: bool,
 }
 
 pub(crate) const ALL: [Tutorial; 5] = [
     Tutorial {
         name: "myk8soperator",
-        script: Script::Page("home"),
+        page: "home",
         api_version: "ajd.my.domain/v1",
         kind: "Home",
         namespace: Some("default"),
         webhooks: true,
+        has_service: false,
     },
     Tutorial {
         name: "app-controller-demo",
-        script: Script::Page("app-service"),
+        page: "app-service",
         api_version: "appcontroller.example.com/v1alpha1",
         kind: "AppService",
         namespace: Some("default"),
         webhooks: false,
+        has_service: false,
     },
     Tutorial {
         name: "guestbook",
-        script: Script::Page("guestbook"),
+        page: "guestbook",
         api_version: "webapp.my.domain/v1",
         kind: "Guestbook",
         namespace: Some("default"),
         webhooks: true,
+        has_service: false,
     },
     Tutorial {
         name: "tsi-controller",
-        script: Script::Page("ip-pool"),
+        page: "ip-pool",
         api_version: "tsi.tiduyun.com/v1alpha1",
         kind: "IPPool",
         namespace: None,
         webhooks: false,
+        has_service: false,
     },
     Tutorial {
         name: "petstore-operator",
-        script: Script::Commands(&[
-            "init --domain example.com --repo github.com/Go-for-DevOps/chapter/14/petstore-operator",
-            "create api --group petstore --version v1alpha1 --kind Pet --resource --controller",
-            "manifests --write",
-        ]),
+        page: "pet-store",
         api_version: "petstore.example.com/v1alpha1",
         kind: "Pet",
         namespace: Some("default"),
         webhooks: false,
+        has_service: true,
     },
 ];
+
+/// Pages that make no operator.
+pub(crate) const PAGES: [&str; 2] = ["getting-started", "pod-crud"];
+
+/// Does what a page says.
+pub(crate) fn walk(commands: &Commands, page: &str) -> Result<()> {
+    Reader::new(commands)?.walk(page)
+}
 
 impl Tutorial {
     /// Makes the project, and then does what a page does not: with the operator's own permissions, and in the cluster.
     pub(crate) async fn walk(&self, commands: &Commands) -> Result<()> {
-        match self.script {
-            Script::Page(page) => Reader::new(commands)?.walk(page)?,
-            Script::Commands(lines) => {
-                let project = commands.empty(self.name)?;
-                lines.iter().try_for_each(|line| commands.succeeds(&project, line).map(drop))?;
-            }
-        }
+        walk(commands, self.page)?;
         let project = commands.directory.join(self.name);
         commands.succeeds(&project, "manifests --check")?;
 
@@ -97,7 +97,8 @@ impl Tutorial {
         let installed = commands.succeeds(&project, &format!("install {config}"))?;
         ensure!(installed.contains(" created"), "the kind is new: {installed}");
 
-        let operator = self.run(commands, &project, &config)?;
+        let service = self.has_service.then(|| Service::start(&project)).transpose()?;
+        let operator = self.run(commands, &project, &config, service.as_ref())?;
         if self.webhooks {
             self.wait_for_webhooks(&cluster).await?;
         }
@@ -143,13 +144,15 @@ impl Tutorial {
     }
 
     /// Runs the operator as it is deployed: with its own permissions only, electing a leader and serving metrics.
-    fn run(&self, commands: &Commands, project: &Path, config: &str) -> Result<Process> {
+    fn run(&self, commands: &Commands, project: &Path, config: &str, service: Option<&Service>) -> Result<Process> {
         let args = format!(
             "run --as-service-account --namespace {}-system {config} -- --leader-elect \
              --metrics-bind-address=127.0.0.1:0 --health-probe-bind-address=127.0.0.1:0",
             self.name
         );
-        Process::spawn("operator", &mut commands.windlass(project, &args))
+        let mut command = commands.windlass(project, &args);
+        command.envs(service.map(|service| ("PETSTORE_ADDR", &service.address)));
+        Process::spawn("operator", &mut command)
     }
 
     /// Waits until the API server calls the operator.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
+use petstore_api::v1beta1::{Pet, Species};
 use serde_json::{Value, json};
 use windlass::informer::Change;
-use windlass_petstore::api::v1alpha1::{Pet, PetType};
 
 use super::display::Board;
 use super::table::{self, Look};
@@ -120,11 +120,11 @@ impl Row {
                 _ => name,
             },
             pet_name: pet.spec.name.clone(),
-            pet_type: match pet.spec.pet_type {
-                PetType::Dog => "dog",
-                PetType::Cat => "cat",
-                PetType::Bird => "bird",
-                PetType::Reptile => "reptile",
+            pet_type: match pet.spec.species {
+                Species::Dog => "dog",
+                Species::Cat => "cat",
+                Species::Bird => "bird",
+                Species::Reptile => "reptile",
             },
             id: pet.entry_id().map(str::to_owned),
             phase,
@@ -142,9 +142,9 @@ mod tests {
 
     fn pet(generation: i64, metadata: &Value, status: &Value) -> Arc<Pet> {
         let mut pet = json!({
-            "apiVersion": "petstore.example.com/v1alpha1", "kind": "Pet",
+            "apiVersion": "petstore.example.com/v1beta1", "kind": "Pet",
             "metadata": { "name": "thor", "namespace": "default", "generation": generation },
-            "spec": { "name": "Thor", "type": "dog", "birthday": "2021-04-01T00:00:00Z" },
+            "spec": { "name": "Thor", "species": "dog", "birthday": "2021-04-01" },
             "status": status,
         });
         for (key, value) in metadata.as_object().into_iter().flatten() {

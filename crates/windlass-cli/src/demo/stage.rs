@@ -12,6 +12,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use petstore::controller::pet::Timing;
+use petstore::service::client::StoreClient;
+use petstore::service::server::{PetStore, PetStoreServer};
+use petstore_api::v1beta1::Pet;
 use tempfile::NamedTempFile;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -20,12 +24,9 @@ use windlass::Manager;
 use windlass::informer::Subscription;
 use windlass::manager::ManagerBuilder;
 use windlass_cluster::{Cluster, Credentials};
-use windlass_petstore::api::v1alpha1::Pet;
-use windlass_petstore::client::StoreClient;
-use windlass_petstore::operator::{self, Timing};
-use windlass_petstore::server::{PetStore, PetStoreServer};
 
 use super::pets::Pets;
+use super::tale::local;
 use crate::kubeconfig;
 
 /// The context in the kubeconfig, and the name under which the demo owns what it writes.
@@ -93,7 +94,7 @@ impl Stage {
 
     /// Starts the pet store.
     pub(crate) async fn start_store(&mut self) -> Result<(SocketAddr, PetStore)> {
-        let bound = PetStoreServer::bind(ANY_PORT).await;
+        let bound = PetStoreServer::bind(ANY_PORT, PetStore::in_memory()).await;
         let server = bound.context("cannot listen for the pet store; it needs a free port on 127.0.0.1")?;
         let (address, store) = (server.local_addr(), server.store().clone());
         let running = self.spawn("pet store", |shutdown| async move { Ok(server.serve(shutdown).await?) });
@@ -104,9 +105,8 @@ impl Stage {
     /// Starts the operator; when this returns it knows all Pets and waits for more.
     pub(crate) async fn start_operator(&mut self, store: SocketAddr) -> Result<()> {
         let store = StoreClient::connect_lazy(&store.to_string())?;
-        let mut manager = self.manager("petstore-operator").await?.build()?;
-        manager.add(operator::controller(store, Timing::default()))?;
-        self.run(manager).await
+        let builder = self.manager("petstore").await?.webhooks(local(petstore::webhook::webhooks()));
+        self.run(petstore::operator(builder, store, Timing::default())?).await
     }
 
     /// What a manager of the demo is made with.

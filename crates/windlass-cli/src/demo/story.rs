@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use futures::TryStreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PostParams, WatchEvent, WatchParams};
-use kube::{Api, CustomResourceExt as _, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
+use petstore::service::server::PetStore;
+use petstore_api::v1beta1::{DeletionPolicy, Pet, PetSpec, Species};
 use serde_json::json;
 use tokio::sync::watch;
 use windlass::ObjectKey;
-use windlass_petstore::api::{samples, v1alpha1::Pet};
-use windlass_petstore::server::PetStore;
 
 use super::display::{Board, Display};
 use super::pets::{Pets, Phase};
@@ -35,8 +35,11 @@ pub(crate) async fn tell(
     })
     .await?;
     step(display, "installing the Pet kind", "Pet kind served", async {
-        let name = install_crd(stage.connect().await?, &Pet::crd()).await?;
-        Ok(((), name))
+        let mut names = Vec::new();
+        for definition in petstore_api::definitions()? {
+            names.push(install_crd(stage.connect().await?, &definition).await?);
+        }
+        Ok(((), names.join(", ")))
     })
     .await?;
     let (address, store) = step(display, "opening the pet store", "pet store open", async {
@@ -134,15 +137,20 @@ struct Cast<'a> {
 }
 
 impl Cast<'_> {
-    /// Applies the samples. Returns their names.
+    /// Applies two Pets. Returns their names.
     async fn apply(&self) -> Result<(Vec<String>, String)> {
         let mut resources = Vec::new();
-        for mut pet in samples()? {
+        for (resource, name, species, birthday) in
+            [("thor", "Thor", Species::Dog, "2021-04-01"), ("tron", "Tron", Species::Cat, "2020-06-25")]
+        {
+            let (name, birthday) = (name.to_owned(), birthday.to_owned());
+            let mut pet =
+                Pet::new(resource, PetSpec { name, species, birthday, deletion_policy: DeletionPolicy::Delete });
             pet.metadata.namespace = Some("default".to_owned());
             self.client.apply(&pet).await?;
             resources.push(pet.name_any());
         }
-        Ok((resources, "server-side apply of config/samples".to_owned()))
+        Ok((resources, "two Pets, with server-side apply".to_owned()))
     }
 
     /// Waits until the operator has given every Pet an entry.

@@ -1,25 +1,30 @@
-//! Serves an empty pet store over gRPC until it is told to stop.
+// SPDX-License-Identifier: Apache-2.0
 
-use std::io::{self, IsTerminal};
+//! Serves a pet store over gRPC until it is told to stop.
 
-use anyhow::Context;
+use std::error::Error;
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
 use clap::Parser;
+use petstore::service::sampler::Sampler;
+use petstore::service::server::{PetStore, PetStoreServer};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use tracing_subscriber::EnvFilter;
-use windlass_petstore::{
-    sampler::Sampler,
-    server::{PetStore, PetStoreServer},
-};
 
-/// A gRPC pet store that keeps its pets in memory.
+/// A gRPC pet store.
 #[derive(Parser)]
 #[command(version)]
-struct Args {
+struct Options {
     /// Where to listen.
     #[arg(long, default_value = "0.0.0.0:6742", value_name = "HOST:PORT")]
     addr: String,
+
+    /// Where pets are kept. Without it, they are gone when the store stops.
+    #[arg(long, value_name = "DIRECTORY")]
+    data_dir: Option<PathBuf>,
 
     /// Which requests to trace at first: never, always, or a fraction such as 0.25.
     #[arg(long, default_value = "never", value_name = "SAMPLER")]
@@ -27,8 +32,8 @@ struct Args {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
+async fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -36,17 +41,19 @@ async fn main() -> anyhow::Result<()> {
         .with_ansi(io::stderr().is_terminal())
         .init();
 
-    let store = PetStore::new();
-    store.set_sampler(args.trace_sampling);
-    let server = PetStoreServer::bind_store(&args.addr, store)
-        .await
-        .with_context(|| format!("cannot listen on {}", args.addr))?;
-    info!(addr = %server.local_addr(), "pet store ready");
+    let store = match &options.data_dir {
+        Some(directory) => PetStore::open(directory).await?,
+        None => PetStore::in_memory(),
+    };
+    store.set_sampler(options.trace_sampling);
+    let pets = store.with_inventory(|inventory| inventory.len());
+    let server = PetStoreServer::bind(&options.addr, store).await?;
+    info!(pets, addr = %server.local_addr(), "pet store ready");
 
     let shutdown = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let stopped = async {
+    let told_to_stop = async {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -57,7 +64,7 @@ async fn main() -> anyhow::Result<()> {
     };
     tokio::select! {
         served = server.serve(shutdown.clone()) => served?,
-        () = stopped => {}
+        () = told_to_stop => {}
     }
     Ok(())
 }

@@ -7,8 +7,17 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 /// All examples, in the order in which they are checked.
-pub(crate) const NAMES: [&str; 8] =
-    ["at", "sample-controller", "app-service", "guestbook", "ippool", "home", "pod-crud", "opentelemetry-collector"];
+pub(crate) const NAMES: [&str; 9] = [
+    "at",
+    "sample-controller",
+    "app-service",
+    "guestbook",
+    "ippool",
+    "home",
+    "pod-crud",
+    "opentelemetry-collector",
+    "petstore",
+];
 
 /// An example with an operator.
 pub(crate) struct Operator {
@@ -19,7 +28,11 @@ pub(crate) struct Operator {
     pub namespaced: bool,
     /// Objects of the kind that the samples have.
     pub samples: &'static [&'static str],
-    /// Kinds whose objects are looked at in the end.
+    /// The definition whose versions the operator converts, if it has several.
+    pub converts: Option<&'static str>,
+    /// Whether the operator manages a service outside of the cluster, which is killed as well.
+    pub has_service: bool,
+    /// Kinds whose objects are looked at in the end, besides what the service has.
     pub children: &'static [(&'static str, &'static str)],
     /// What there is before the storm.
     pub setup: fn() -> Vec<Value>,
@@ -42,13 +55,15 @@ pub(crate) fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }
 
-const ALL: [Operator; 7] = [
+const ALL: [Operator; 8] = [
     Operator {
         name: "at",
         api_version: "cnat.programming-kubernetes.info/v1alpha1",
         kind: "At",
         namespaced: true,
         samples: &["example-at", "example-later"],
+        converts: None,
+        has_service: false,
         children: &[("v1", "Pod")],
         setup: Vec::new,
         object: |random| {
@@ -73,6 +88,8 @@ const ALL: [Operator; 7] = [
         kind: "Foo",
         namespaced: true,
         samples: &["example-foo"],
+        converts: None,
+        has_service: false,
         children: &[("apps/v1", "Deployment")],
         setup: Vec::new,
         object: |random| {
@@ -90,6 +107,8 @@ const ALL: [Operator; 7] = [
         kind: "AppService",
         namespaced: true,
         samples: &["example-app"],
+        converts: None,
+        has_service: false,
         children: &[("apps/v1", "Deployment")],
         setup: Vec::new,
         object: |random| {
@@ -112,6 +131,8 @@ const ALL: [Operator; 7] = [
         kind: "Guestbook",
         namespaced: true,
         samples: &["guestbook-sample"],
+        converts: None,
+        has_service: false,
         children: &[("apps/v1", "Deployment"), ("v1", "Service")],
         setup: Vec::new,
         object: |random| json!({ "spec": { "frontends": random.i32(1..3), "followers": random.i32(0..2) } }),
@@ -129,6 +150,8 @@ const ALL: [Operator; 7] = [
         kind: "IPClaim",
         namespaced: true,
         samples: &["ipclaim-sample", "ipclaim-with-address"],
+        converts: None,
+        has_service: false,
         children: &[("tsi.tiduyun.com/v1alpha1", "IPAllocation")],
         // Fewer addresses than claims, from two pools that overlap.
         setup: || {
@@ -158,6 +181,8 @@ const ALL: [Operator; 7] = [
         kind: "Home",
         namespaced: true,
         samples: &["home-sample"],
+        converts: None,
+        has_service: false,
         children: &[("v1", "ConfigMap")],
         setup: Vec::new,
         object: |random| json!({ "spec": { "address": "1 Main St", "rooms": [{ "name": "kitchen", "celsius": random.i32(15..25) }] } }),
@@ -187,6 +212,8 @@ const ALL: [Operator; 7] = [
         kind: "OpenTelemetryCollector",
         namespaced: true,
         samples: &["simplest"],
+        converts: None,
+        has_service: false,
         children: &[("apps/v1", "Deployment"), ("v1", "Service"), ("v1", "ConfigMap")],
         setup: Vec::new,
         object: |random| json!({ "spec": { "config": collector_config(random), "replicas": random.i32(1..3) } }),
@@ -197,7 +224,52 @@ const ALL: [Operator; 7] = [
             children_of(collectors, &children, |_| 3)
         },
     },
+    Operator {
+        name: "petstore",
+        api_version: "petstore.example.com/v1beta1",
+        kind: "Pet",
+        namespaced: true,
+        samples: &["thor", "tron", "kaa"],
+        converts: Some("pets.petstore.example.com"),
+        has_service: true,
+        children: &[],
+        setup: Vec::new,
+        // Many have the same name: an entry must not be taken for that of another Pet.
+        object: |random| {
+            let name = format!("Pet {}", random.u32(..5));
+            json!({ "spec": { "name": name, "species": species(random), "birthday": "2021-04-01" } })
+        },
+        edit: |random| {
+            Some(if random.bool() {
+                json!({ "spec": { "name": format!("Pet {}", random.u32(..5)) } })
+            } else {
+                json!({ "spec": { "species": species(random) } })
+            })
+        },
+        is_settled: is_ready,
+        verify: entries,
+    },
 ];
+
+fn species(random: &mut fastrand::Rng) -> &'static str {
+    ["dog", "cat", "bird", "reptile"][random.usize(..4)]
+}
+
+/// The pet store has one entry for each Pet, as the Pet says, and no other: no orphan.
+fn entries(pets: &[Value], entries: &[Value]) -> Result<()> {
+    let mut left: BTreeMap<&str, &Value> =
+        entries.iter().map(|entry| (entry["id"].as_str().unwrap_or_default(), entry)).collect();
+    ensure!(left.len() == entries.len(), "two entries have one id: {entries:?}");
+    for pet in pets {
+        let id = pet["status"]["id"].as_str().unwrap_or_default();
+        let entry = left.remove(id).with_context(|| format!("no entry of its own: {pet}"))?;
+        for field in ["name", "species", "birthday"] {
+            ensure!(entry[field] == pet["spec"][field], "{field} of {entry} is not that of {pet}");
+        }
+    }
+    ensure!(left.is_empty(), "entries without a Pet: {left:?}");
+    Ok(())
+}
 
 fn soon(random: &mut fastrand::Rng) -> String {
     let now = k8s_openapi::jiff::Timestamp::now();

@@ -1,5 +1,5 @@
-//! Kills an operator with SIGKILL and starts it again, many times, while objects are created, edited and deleted. Then
-//! everything must be as it should be.
+//! Kills an operator with SIGKILL and starts it again, many times, while objects are created, edited and deleted. So it
+//! goes for the service that the operator manages, if there is one. Then everything must be as it should be.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::operators::Operator;
 use crate::cluster::{Cluster, Process};
+use crate::service::Service;
 
 /// How many objects there are at most at a time.
 const OBJECTS: usize = 24;
@@ -22,6 +23,7 @@ pub(crate) async fn survive(
     operator: &Operator,
     first: Process,
     start: &dyn Fn() -> Result<Process>,
+    mut service: Option<&mut Service>,
     rounds: u32,
 ) -> Result<()> {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
@@ -36,6 +38,13 @@ pub(crate) async fn survive(
         let end = tokio::time::Instant::now() + Duration::from_millis(random.u64(..LONGEST_LIFE));
         while tokio::time::Instant::now() < end {
             act(cluster, operator, &mut random).await?;
+            if let Some(service) = &mut service
+                && random.u8(..20) == 0
+            {
+                service.kill()?;
+                act(cluster, operator, &mut random).await?;
+                service.start_again()?;
+            }
             tokio::time::sleep(Duration::from_millis(random.u64(..60))).await;
         }
         drop(running); // SIGKILL
@@ -43,7 +52,7 @@ pub(crate) async fn survive(
         act(cluster, operator, &mut random).await?;
         running = start().with_context(|| format!("round {round}"))?;
     }
-    settle(cluster, operator).await?;
+    settle(cluster, operator, service.as_deref()).await?;
     // It may have started just now, before it could be asked to stop.
     drop(running);
     Ok(())
@@ -75,13 +84,16 @@ async fn act(cluster: &Cluster, operator: &Operator, random: &mut fastrand::Rng)
 }
 
 /// Waits until all objects are as their specs ask and nothing is left of those that are gone.
-async fn settle(cluster: &Cluster, operator: &Operator) -> Result<()> {
+async fn settle(cluster: &Cluster, operator: &Operator, service: Option<&Service>) -> Result<()> {
     let started = tokio::time::Instant::now();
     loop {
         let objects = cluster.list(operator.api_version, operator.kind).await?;
         let mut children = Vec::new();
         for (api_version, kind) in operator.children {
             children.extend(cluster.list(api_version, kind).await?);
+        }
+        if let Some(service) = service {
+            children.extend(service.list()?);
         }
         let unsettled = objects
             .iter()

@@ -7,6 +7,8 @@
 //! | <code>```rust file=PATH</code> | a whole file that the reader writes |
 //! | <code>```toml append=PATH</code> | lines that the reader adds to the end of a file |
 //!
+//! `<!-- stop NAME -->` is Ctrl-C in that terminal, where the text says so.
+//!
 //! Other blocks are only read.
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,6 +19,7 @@ pub(super) enum Step {
     Command { command: String, output: Vec<String> },
     Terminal { name: String, command: String, until: String },
     Write { path: String, text: String, append: bool },
+    Stop { name: String },
 }
 
 /// All steps of a page, in order.
@@ -24,6 +27,9 @@ pub(super) fn steps(page: &str) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
+        if let Some(name) = line.strip_prefix("<!-- stop ").and_then(|rest| rest.strip_suffix(" -->")) {
+            steps.push(Step::Stop { name: name.to_owned() });
+        }
         let Some(info) = line.strip_prefix("```") else { continue };
         let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
         let setting = |name: &str| {
@@ -63,7 +69,7 @@ fn commands(block: &[&str]) -> Result<Vec<(String, Vec<String>)>> {
             command.push_str(next);
             anyhow::Ok(*next)
         };
-        if first.ends_with("<<EOF") {
+        if first.contains("<<EOF") {
             while goes_on(&mut command)? != "EOF" {}
         } else {
             while command.ends_with('\\') {
@@ -143,7 +149,7 @@ mod tests {
     fn a_page_is_read_as_steps() {
         let page = "# A page\n\n```console\n$ one\nsaid\n$ two <<EOF\nx: $ 1\nEOF\n```\n\n```rust\nread_only();\n```\n\n\
                     ```rust file=src/a.rs\nfn a() {}\n```\n\n```toml append=Cargo.toml\na = 1\n```\n\n\
-                    ```console terminal=operator until=started\n$ run\nsome log\n```\n";
+                    ```console terminal=operator until=started\n$ run\nsome log\n```\n\n<!-- stop operator -->\n";
         let command = |command: &str, output: &str| Step::Command { command: command.into(), output: lines(output) };
         let write = |path: &str, text: &str, append| Step::Write { path: path.into(), text: text.into(), append };
         let expected = [
@@ -152,6 +158,7 @@ mod tests {
             write("src/a.rs", "fn a() {}\n", false),
             write("Cargo.toml", "a = 1\n", true),
             Step::Terminal { name: "operator".into(), command: "run".into(), until: "started".into() },
+            Step::Stop { name: "operator".into() },
         ];
         assert_eq!(steps(page).expect("a page"), expected);
         assert!(steps("```console\noutput only\n```").is_err());

@@ -1,12 +1,11 @@
 //! The example operator as its README shows it: kubectl writes Pets, the operator and the pet store do the rest.
 
-use std::time::Duration;
-
+use petstore::controller::pet::Timing;
+use petstore::service::client::StoreClient;
+use petstore::service::server::{PetStore, PetStoreServer};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use windlass::Manager;
-use windlass_petstore::client::StoreClient;
-use windlass_petstore::operator::{Timing, controller};
-use windlass_petstore::server::{PetStore, PetStoreServer};
+use windlass::webhook::{Certificates, SelfManaged};
 
 use super::{Kubectl, cells, has};
 use crate::foreground::client;
@@ -15,23 +14,26 @@ use crate::windlass::{Cluster, Sandbox};
 
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/petstore/config");
 
-/// Starts a pet store and the operator; both stop when the guard goes.
+/// Starts a pet store and the operator, which converts Pets when this returns; both stop when the guard goes.
 async fn operate(cluster: &Cluster) -> (PetStore, DropGuard) {
     let stop = CancellationToken::new();
-    let server = PetStoreServer::bind("127.0.0.1:0").await.unwrap();
+    let server = PetStoreServer::bind("127.0.0.1:0", PetStore::in_memory()).await.unwrap();
     let store = server.store().clone();
     let petstore = StoreClient::connect_lazy(&server.local_addr().to_string()).unwrap();
     tokio::spawn(server.serve(stop.clone()));
-    let timing = Timing { resync: Duration::from_secs(300), ..Timing::default() };
-    let builder = Manager::builder(client(cluster).await).name("petstore-operator").probes("0").metrics("0");
-    let mut manager = builder.build().unwrap();
-    manager.add(controller(petstore, timing)).unwrap();
+    let certificates = SelfManaged::new("default").register("petstore").directly();
+    let webhooks =
+        petstore::webhook::webhooks().listen("127.0.0.1:0").certificates(Certificates::self_managed(certificates));
+    let builder = Manager::builder(client(cluster).await).name("petstore").webhooks(webhooks).probes("0").metrics("0");
+    let manager = petstore::operator(builder, petstore, Timing::default()).unwrap();
+    let ready = manager.ready();
     tokio::spawn(manager.run_until(stop.clone()));
+    assert!(ready.await);
     (store, stop.drop_guard())
 }
 
 fn define(k: &Kubectl) {
-    k.run(&format!("apply -f {CONFIG}/crd"));
+    k.run(&format!("apply -f {CONFIG}/crd/bases"));
     k.run("wait --for=condition=Established crd/pets.petstore.example.com --timeout=60s");
 }
 
@@ -48,14 +50,14 @@ async fn pets_go_into_the_store_and_out_of_it() {
     define(&k);
     let (store, _stop) = operate(&cluster).await;
     let watch = k.spawn("get pets --watch --output-watch-events --no-headers");
-    let said = k.run(&format!("apply -f {CONFIG}/samples"));
+    let said = k.run(&format!("apply -k {CONFIG}/samples"));
     has(&said, &["pet.petstore.example.com/thor created", "pet.petstore.example.com/tron created"]);
     watch.line_with("thor");
     let (thor, tron) = (id(&k, "thor"), id(&k, "tron"));
     assert_ne!(thor, tron);
     let table = k.run("get pets");
-    assert_eq!(cells(&table)[1][..4], ["thor", "Thor", "dog", &thor]);
-    assert_eq!(cells(&table)[2][..4], ["tron", "Tron", "cat", &tron]);
+    assert_eq!(cells(&table)[2][..4], ["thor", "Thor", "dog", &thor]);
+    assert_eq!(cells(&table)[3][..4], ["tron", "Tron", "cat", &tron]);
     has(&k.run("get pet thor -o yaml"), &["  - pet.petstore.example.com\n", &format!("  id: {thor}\n")]);
 
     // Renamed in an editor, it is the same entry with another name.
@@ -68,7 +70,7 @@ async fn pets_go_into_the_store_and_out_of_it() {
         (k.field("pet/thor", ".status.observedGeneration") == generation).then_some(())
     });
     assert_eq!(k.field("pet/thor", ".status.id"), thor);
-    assert_eq!(store.with_inventory(|inventory| inventory.len()), 2);
+    assert_eq!(store.with_inventory(|inventory| inventory.len()), 3);
 
     k.run("delete pets --all --timeout=60s");
     watch.line_with("DELETED");
@@ -83,7 +85,7 @@ async fn pets_survive_kill_9_of_the_server() {
     let Some(k) = Kubectl::of(&cluster) else { return };
     define(&k);
     let (_store, stop) = operate(&cluster).await;
-    k.run(&format!("apply -f {CONFIG}/samples"));
+    k.run(&format!("apply -k {CONFIG}/samples"));
     let ids = [id(&k, "thor"), id(&k, "tron")];
     drop(stop);
     let before = k.run("get pets -o json");
@@ -94,5 +96,4 @@ async fn pets_survive_kill_9_of_the_server() {
     let after = k.run("get pets -o json");
     assert_eq!(after, before);
     assert_eq!([id(&k, "thor"), id(&k, "tron")], ids);
-    k.run("label pet thor tier=front");
 }
