@@ -1,4 +1,5 @@
-//! The book in `docs/` holds together: every page is in `SUMMARY.md`, links resolve, diagrams are readable on dark
+//! The book in `docs/` holds together, which is what `mdbook build` would say, and more: every page is in `SUMMARY.md` and
+//! has something to say, links resolve, commands have the options that pages name, diagrams are readable on dark
 //! backgrounds, and each translation is made from its English page as it is now.
 //!
 //! Nothing is compiled or run here. Examples in pages are compiled as doctests of the crates that include them, and
@@ -159,6 +160,91 @@ fn diagrams_follow_the_color_scheme_and_are_used() {
         assert!(read(&diagram).contains("prefers-color-scheme: dark"), "{name} is not readable on dark backgrounds");
         assert!(text.contains(name), "no page shows {name}");
     }
+}
+
+#[test]
+fn no_page_is_a_stub() {
+    for page in files(&root().join("docs"), "md") {
+        let text = read(&page);
+        let name = relative(&page);
+        assert!(text.lines().any(|line| line.starts_with("# ")), "{name} has no heading");
+        let words = text.split_whitespace().count();
+        // A Chinese sentence is one word here.
+        assert!(words > 80, "{name} has {words} words");
+        for mark in ["TODO", "TBD", "FIXME", "coming soon"] {
+            assert!(!prose(&text).any(|line| line.contains(mark)), "{name} says {mark}");
+        }
+    }
+}
+
+/// What `windlass COMMAND --help` says, by the words of the command, from the page that the command itself writes.
+fn reference() -> BTreeMap<String, String> {
+    let page = read(&root().join("docs/reference/cli.md"));
+    let sections = page.split("\n## `windlass ").skip(1);
+    sections
+        .filter_map(|section| section.split_once('`'))
+        .map(|(name, rest)| (name.to_owned(), rest.to_owned()))
+        .collect()
+}
+
+/// The command lines of `windlass` in the shell blocks of a page.
+fn typed(page: &str) -> Vec<Vec<String>> {
+    let shell = |block: &&String| ["```sh", "```console"].iter().any(|info| block.starts_with(info));
+    let mut found = Vec::new();
+    for block in code(page).iter().filter(shell) {
+        let joined = block.replace("\\\n", " ");
+        for line in joined.lines() {
+            let line = line.strip_prefix("$ ").unwrap_or(line);
+            let line = line.split(" #").next().unwrap_or_default();
+            // Of a pipeline or a substitution, what `windlass` itself is given.
+            let Some(at) = line.match_indices("windlass ").map(|(at, _)| at).find(|at| {
+                let before = line[..*at].chars().next_back();
+                before.is_none_or(|letter| letter.is_whitespace() || "(;".contains(letter))
+                    && line[..*at].chars().all(|letter| !"\"'".contains(letter))
+            }) else {
+                continue;
+            };
+            let rest = &line[at + "windlass ".len()..];
+            let end = rest.find(['|', ';', ')', '>', '&']).unwrap_or(rest.len());
+            found.push(rest[..end].split_whitespace().take_while(|word| *word != "--").map(str::to_owned).collect());
+        }
+    }
+    found
+}
+
+/// Options that `--help` does not list: kubebuilder's names for others. The tutorials type them.
+const KUBEBUILDER_NAMES: [&str; 2] = ["--programmatic-validation", "--repo"];
+
+#[test]
+fn commands_of_the_book_have_the_options_that_it_names() {
+    let reference = reference();
+    let mut pages = pages();
+    pages.extend(files(&root().join("examples"), "md"));
+    let mut wrong = Vec::new();
+    let mut checked = 0;
+    for page in pages {
+        for words in typed(&read(&page)) {
+            let plain: Vec<&str> = words.iter().map(String::as_str).take_while(|word| !word.starts_with('-')).collect();
+            let candidates = (1..=plain.len().min(2)).rev().map(|count| plain[..count].join(" "));
+            let Some(help) = candidates.into_iter().find_map(|command| reference.get(&command)) else {
+                // Output of a command begins like one now and then; a lone word in capitals stands for a command.
+                if plain.first().is_some_and(|word| word.chars().all(|letter| letter.is_ascii_lowercase())) {
+                    wrong.push(format!("{}: windlass {}: no such command", relative(&page), words.join(" ")));
+                }
+                continue;
+            };
+            checked += 1;
+            for option in words.iter().filter(|word| word.starts_with("--")) {
+                let option = option.split('=').next().unwrap_or_default();
+                let is_there = |line: &str| line.split([' ', ',', '=', '[']).any(|word| word == option);
+                if !help.lines().any(is_there) && !KUBEBUILDER_NAMES.contains(&option) {
+                    wrong.push(format!("{}: windlass {}: no option {option}", relative(&page), words.join(" ")));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(checked > 100, "only {checked} commands were found");
 }
 
 /// The names of metrics between two quotation marks of a sort.
