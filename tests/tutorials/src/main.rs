@@ -54,11 +54,11 @@ fn main() -> Result<()> {
     if let Some(examples) = &args.examples {
         return runtime.block_on(example::check(&commands, examples, &args.names, args.rounds));
     }
-    for page in tutorial::PAGES {
-        if args.names.is_empty() || args.names.iter().any(|name| name == page) {
+    for page in tutorial::CONCEPTS.into_iter().chain(tutorial::PAGES) {
+        if args.names.is_empty() || args.names.iter().any(|name| page.ends_with(name.as_str())) {
             let started = Instant::now();
-            tutorial::walk(&commands, page).with_context(|| format!("the tutorial {page:?} fails"))?;
-            println!("tutorial {page}: {} s", started.elapsed().as_secs());
+            tutorial::walk(&commands, page).with_context(|| format!("the page {page:?} fails"))?;
+            println!("page {page}: {} s", started.elapsed().as_secs());
         }
     }
     for tutorial in tutorial::ALL {

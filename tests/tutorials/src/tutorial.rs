@@ -18,7 +18,7 @@ use reader::Reader;
 pub(crate) struct Tutorial {
     /// The project.
     pub name: &'static str,
-    /// The page in `docs/tutorial` that says how it is made.
+    /// The page in `docs` that says how it is made.
     page: &'static str,
     api_version: &'static str,
     kind: &'static str,
@@ -32,7 +32,7 @@ pub(crate) struct Tutorial {
 pub(crate) const ALL: [Tutorial; 5] = [
     Tutorial {
         name: "myk8soperator",
-        page: "home",
+        page: "tutorial/home",
         api_version: "ajd.my.domain/v1",
         kind: "Home",
         namespace: Some("default"),
@@ -41,7 +41,7 @@ pub(crate) const ALL: [Tutorial; 5] = [
     },
     Tutorial {
         name: "app-controller-demo",
-        page: "app-service",
+        page: "tutorial/app-service",
         api_version: "appcontroller.example.com/v1alpha1",
         kind: "AppService",
         namespace: Some("default"),
@@ -50,7 +50,7 @@ pub(crate) const ALL: [Tutorial; 5] = [
     },
     Tutorial {
         name: "guestbook",
-        page: "guestbook",
+        page: "tutorial/guestbook",
         api_version: "webapp.my.domain/v1",
         kind: "Guestbook",
         namespace: Some("default"),
@@ -59,7 +59,7 @@ pub(crate) const ALL: [Tutorial; 5] = [
     },
     Tutorial {
         name: "tsi-controller",
-        page: "ip-pool",
+        page: "tutorial/ip-pool",
         api_version: "tsi.tiduyun.com/v1alpha1",
         kind: "IPPool",
         namespace: None,
@@ -68,7 +68,7 @@ pub(crate) const ALL: [Tutorial; 5] = [
     },
     Tutorial {
         name: "petstore-operator",
-        page: "pet-store",
+        page: "tutorial/pet-store",
         api_version: "petstore.example.com/v1alpha1",
         kind: "Pet",
         namespace: Some("default"),
@@ -78,11 +78,21 @@ pub(crate) const ALL: [Tutorial; 5] = [
 ];
 
 /// Pages that make no operator.
-pub(crate) const PAGES: [&str; 2] = ["getting-started", "pod-crud"];
+pub(crate) const PAGES: [&str; 2] = ["tutorial/getting-started", "tutorial/pod-crud"];
+
+/// Pages about a cluster that runs already.
+pub(crate) const CONCEPTS: [&str; 5] = [
+    "concepts/objects",
+    "concepts/controllers",
+    "concepts/finalizers",
+    "concepts/versions",
+    "concepts/leader-election",
+];
 
 /// Does what a page says.
 pub(crate) fn walk(commands: &Commands, page: &str) -> Result<()> {
-    Reader::new(commands)?.walk(page)
+    let reader = Reader::new(commands)?;
+    if CONCEPTS.contains(&page) { reader.read(page) } else { reader.walk(page) }
 }
 
 impl Tutorial {

@@ -8,6 +8,7 @@ use futures::TryStreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
+use petstore::service::inventory::Inventory;
 use petstore::service::server::PetStore;
 use petstore_api::v1beta1::{DeletionPolicy, Pet, PetSpec, Species};
 use serde_json::json;
@@ -189,7 +190,7 @@ impl Cast<'_> {
         }
         let mut pets = self.pets.subscribe();
         pets.wait_for(|pets| pets.all(resources, Phase::Gone)).await?;
-        let left = self.store.with_inventory(|inventory| inventory.len());
+        let left = self.store.with_inventory(Inventory::len);
         ensure!(left == 0, "the Pets are gone, but the store still has {left} entries");
         Ok(((), "first from the store, then the cluster".to_owned()))
     }

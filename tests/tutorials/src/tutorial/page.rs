@@ -7,7 +7,8 @@
 //! | <code>```rust file=PATH</code> | a whole file that the reader writes |
 //! | <code>```toml append=PATH</code> | lines that the reader adds to the end of a file |
 //!
-//! `<!-- stop NAME -->` is Ctrl-C in that terminal, where the text says so.
+//! `<!-- stop NAME -->` is Ctrl-C in that terminal, where the text says so. The lines between `<!-- setup` and `-->` are
+//! commands that make what a page takes for granted; readers do not see them.
 //!
 //! Other blocks are only read.
 
@@ -20,6 +21,7 @@ pub(super) enum Step {
     Terminal { name: String, command: String, until: String },
     Write { path: String, text: String, append: bool },
     Stop { name: String },
+    Setup { script: String },
 }
 
 /// All steps of a page, in order.
@@ -29,6 +31,10 @@ pub(super) fn steps(page: &str) -> Result<Vec<Step>> {
     while let Some(line) = lines.next() {
         if let Some(name) = line.strip_prefix("<!-- stop ").and_then(|rest| rest.strip_suffix(" -->")) {
             steps.push(Step::Stop { name: name.to_owned() });
+        }
+        if line == "<!-- setup" {
+            let script: Vec<&str> = lines.by_ref().take_while(|line| *line != "-->").collect();
+            steps.push(Step::Setup { script: script.join("\n") });
         }
         let Some(info) = line.strip_prefix("```") else { continue };
         let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
@@ -118,14 +124,10 @@ fn plain_word(word: &str) -> String {
     if is_age {
         return "AGE".to_owned();
     }
-    let is_id = |part: &str| {
-        part.len() == 36
-            && part.matches('-').count() == 4
-            && part.chars().all(|letter| letter.is_ascii_hexdigit() || letter == '-')
-    };
-    if is_id(word.trim_matches('"')) {
-        return "ID".to_owned();
+    if is_pod(word.trim_matches('"')) {
+        return "POD".to_owned();
     }
+    let word = without_ids(word);
     let mut plain = String::new();
     for letter in word.chars() {
         match letter {
@@ -135,6 +137,28 @@ fn plain_word(word: &str) -> String {
         }
     }
     plain
+}
+
+/// Whether this is the name of a Pod of a Deployment: with a hash and five letters, of those that Kubernetes uses.
+fn is_pod(word: &str) -> bool {
+    let is_random = |part: &str| part.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter));
+    let mut parts = word.rsplit('-');
+    let (Some(end), Some(hash), Some(_)) = (parts.next(), parts.next(), parts.next()) else { return false };
+    end.len() == 5 && (8..=10).contains(&hash.len()) && is_random(end) && is_random(hash)
+}
+
+/// A word with `ID` in place of each uid.
+fn without_ids(word: &str) -> String {
+    const LENGTH: usize = 36;
+    let is_id = |part: &str| {
+        part.match_indices('-').map(|(at, _)| at).eq([8, 13, 18, 23])
+            && part.chars().all(|letter| letter.is_ascii_hexdigit() || letter == '-')
+    };
+    let id = (0..word.len()).find_map(|at| word.get(at..at + LENGTH).filter(|part| is_id(part)).map(|_| at));
+    match id {
+        Some(at) => format!("{}ID{}", &word[..at], without_ids(&word[at + LENGTH..])),
+        None => word.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -149,7 +173,8 @@ mod tests {
     fn a_page_is_read_as_steps() {
         let page = "# A page\n\n```console\n$ one\nsaid\n$ two <<EOF\nx: $ 1\nEOF\n```\n\n```rust\nread_only();\n```\n\n\
                     ```rust file=src/a.rs\nfn a() {}\n```\n\n```toml append=Cargo.toml\na = 1\n```\n\n\
-                    ```console terminal=operator until=started\n$ run\nsome log\n```\n\n<!-- stop operator -->\n";
+                    ```console terminal=operator until=started\n$ run\nsome log\n```\n\n<!-- stop operator -->\n\n\
+                    <!-- setup\nmake it\n-->\n";
         let command = |command: &str, output: &str| Step::Command { command: command.into(), output: lines(output) };
         let write = |path: &str, text: &str, append| Step::Write { path: path.into(), text: text.into(), append };
         let expected = [
@@ -159,6 +184,7 @@ mod tests {
             write("Cargo.toml", "a = 1\n", true),
             Step::Terminal { name: "operator".into(), command: "run".into(), until: "started".into() },
             Step::Stop { name: "operator".into() },
+            Step::Setup { script: "make it".into() },
         ];
         assert_eq!(steps(page).expect("a page"), expected);
         assert!(steps("```console\noutput only\n```").is_err());
@@ -170,6 +196,10 @@ mod tests {
             "   Compiling a v0.1.0\nNAME   ID  AGE\nthor   cdd8fe1e-e2f1-4aa8-b80b-3b443daeac1e   1m2s\nport 4711\n";
         let page = "NAME ID AGE\nthor  b5eb4aa2-3baa-4738-9337-c12fe8a73ad3  0s\nport 38661";
         check_output(&lines(page), printed).expect("the same");
+        let owner = |uid: &str, pod: &str| format!("[{{\"uid\":\"{uid}\"}}] {pod}");
+        let ours = owner("40d523ab-2da6-4aac-9d5d-796f6a447104", "\"web-7957885594-dxf9n\"");
+        let theirs = owner("cdd8fe1e-e2f1-4aa8-b80b-3b443daeac1e", "\"web-6b7b4d94c9-2m7xk\"");
+        check_output(&lines(&ours), &theirs).expect("the same");
         check_output(&lines("NAME ID AGE\n..."), printed).expect("the rest is not compared");
         check_output(&lines("...\nport 1"), printed).expect("the beginning is not compared");
         for other in ["", "NAME ID AGE", "...\nport four", "NAME ID\n..."] {

@@ -16,6 +16,9 @@ use crate::commands::Commands;
 /// How long a command in a terminal may take until it works, most of which is for the compiler.
 const START_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// How long a page's `kubectl get` is repeated until it prints what the page shows.
+const SHOWN_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A reader: where they are, and their terminals.
 pub(super) struct Reader<'a> {
     commands: &'a Commands,
@@ -34,9 +37,21 @@ impl<'a> Reader<'a> {
         Ok(Self { commands, directory: commands.directory.clone(), terminals: BTreeMap::new() })
     }
 
+    /// Walks a page that is about a cluster that runs.
+    pub(super) fn read(mut self, page: &str) -> Result<()> {
+        let name = page.replace('/', "-");
+        self.run(&format!("windlass up --name {name}"))?;
+        let down = format!("windlass down --name {name} --purge");
+        let commands = self.commands;
+        let walked = self.walk(page);
+        Self::new(commands)?.run(&down)?;
+        walked
+    }
+
     /// Walks a page, whose cluster has the name of the page. What is started is stopped, also after a failure.
     pub(super) fn walk(mut self, name: &str) -> Result<()> {
-        let page = root().join("docs/tutorial").join(name).with_extension("md");
+        let page = root().join("docs").join(name).with_extension("md");
+        let name = name.rsplit('/').next().unwrap_or(name);
         let text = std::fs::read_to_string(&page).with_context(|| format!("no page {}", page.display()))?;
         let _versions = ExampleLock::new(&self.commands.lock)?;
         let walked = steps(&text).and_then(|steps| steps.into_iter().try_for_each(|step| self.step(step)));
@@ -61,8 +76,21 @@ impl<'a> Reader<'a> {
                 Ok(file.write_all(text.as_bytes())?)
             }
             Step::Command { command, output } => {
-                let printed = self.run(&command)?;
-                check_output(&output, &printed).with_context(|| format!("$ {command}"))
+                // The cluster may need a moment until it is as the page shows it.
+                let deadline = Instant::now() + SHOWN_TIMEOUT;
+                loop {
+                    let checked = check_output(&output, &self.run(&command)?);
+                    if checked.is_ok() || !command.starts_with("kubectl get ") || Instant::now() > deadline {
+                        return checked.with_context(|| format!("$ {command}"));
+                    }
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            }
+            Step::Setup { script } => {
+                let output = self.shell(&format!("exec 2>&1\nset -e\n{script}"))?.output()?;
+                let printed = String::from_utf8_lossy(&output.stdout);
+                ensure!(output.status.success(), "the setup fails:\n{printed}");
+                Ok(())
             }
             Step::Terminal { name, command, until } => {
                 if let Some(earlier) = self.terminals.remove(&name) {

@@ -2,6 +2,7 @@
 
 use petstore::controller::pet::Timing;
 use petstore::service::client::StoreClient;
+use petstore::service::inventory::Inventory;
 use petstore::service::server::{PetStore, PetStoreServer};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use windlass::Manager;
@@ -70,12 +71,12 @@ async fn pets_go_into_the_store_and_out_of_it() {
         (k.field("pet/thor", ".status.observedGeneration") == generation).then_some(())
     });
     assert_eq!(k.field("pet/thor", ".status.id"), thor);
-    assert_eq!(store.with_inventory(|inventory| inventory.len()), 3);
+    assert_eq!(store.with_inventory(Inventory::len), 3);
 
     k.run("delete pets --all --timeout=60s");
     watch.line_with("DELETED");
     assert_eq!(k.run("get pets -o name"), "");
-    assert_eq!(store.with_inventory(|inventory| inventory.len()), 0);
+    assert_eq!(store.with_inventory(Inventory::len), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
