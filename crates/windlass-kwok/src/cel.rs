@@ -213,7 +213,7 @@ impl<'a> Evaluation<'a> {
 
     /// A value that a list, a map or a function can have.
     fn json(&self, expression: &'a Expr, local: Option<&Local<'a, '_>>) -> Result<Value, String> {
-        self.value(expression, local)?.into_json()
+        Ok(self.value(expression, local)?.into_json())
     }
 
     fn variable(&self, name: &str, local: Option<&Local<'a, '_>>) -> Found<'a> {
@@ -236,7 +236,7 @@ impl<'a> Evaluation<'a> {
         let found = match of {
             Val::Json(Cow::Borrowed(value)) => value.get(name).map(Cow::Borrowed),
             Val::Json(Cow::Owned(mut value)) => value.get_mut(name).map(|value| Cow::Owned(value.take())),
-            Val::Resources(resources) => return self.amount(&resources, name),
+            Val::Resources(resources) => return amount(&resources, name),
             _ => return Err(format!("no such overload: .{name}")),
         };
         match found {
@@ -249,7 +249,7 @@ impl<'a> Evaluation<'a> {
     fn index(&self, of: Val<'a>, index: &Value) -> Found<'a> {
         match index {
             Value::String(name) => match of {
-                Val::Resources(resources) => self.amount(&resources, name),
+                Val::Resources(resources) => amount(&resources, name),
                 of => self.field(of, name),
             },
             Value::Number(number) => {
@@ -264,18 +264,6 @@ impl<'a> Evaluation<'a> {
                 item.map(Val::Json).ok_or_else(out)
             }
             _ => Err("no such overload: []".to_owned()),
-        }
-    }
-
-    /// An amount; none is 0, as in kwok.
-    fn amount(&self, resources: &Value, name: &str) -> Found<'a> {
-        match &resources[name] {
-            Value::Null => Ok(Val::Quantity(0.0)),
-            Value::String(text) => {
-                parse_quantity(text).map(Val::Quantity).ok_or_else(|| format!("{text} is no quantity"))
-            }
-            Value::Number(number) => Ok(Val::Quantity(number.as_f64().unwrap_or(0.0))),
-            other => Err(format!("{other} is no quantity")),
         }
     }
 
@@ -304,7 +292,7 @@ impl<'a> Evaluation<'a> {
         body: &'a Expr,
         outer: Option<&Local<'a, '_>>,
     ) -> Found<'a> {
-        let items = match self.value(of, outer)?.into_json()? {
+        let items = match self.value(of, outer)?.into_json() {
             Value::Array(items) => items,
             Value::Object(map) => map.into_iter().map(|(key, _)| Value::String(key)).collect(),
             Value::Null if self.scope.is_typed() => Vec::new(),
@@ -315,14 +303,14 @@ impl<'a> Evaluation<'a> {
             let local = Local { name, value: Val::from(item), outer };
             let found = self.value(body, Some(&local));
             if kind == Comprehension::Map {
-                kept.push(found?.into_json()?);
+                kept.push(found?.into_json());
                 continue;
             }
             let holds = found.and_then(|value| value.as_bool().ok_or_else(|| "a boolean is needed".to_owned()));
             match (kind, holds) {
                 (Comprehension::All, Ok(false)) => return Ok(Val::from(Value::Bool(false))),
                 (Comprehension::Exists, Ok(true)) => return Ok(Val::from(Value::Bool(true))),
-                (Comprehension::Filter, Ok(true)) => kept.push(local.value.into_json()?),
+                (Comprehension::Filter, Ok(true)) => kept.push(local.value.into_json()),
                 (Comprehension::ExistsOne, Ok(true)) => count += 1,
                 (_, Ok(_)) => {}
                 (Comprehension::Filter | Comprehension::ExistsOne, Err(why)) => return Err(why),
@@ -353,8 +341,7 @@ impl<'a> Evaluation<'a> {
         }
         let is_plain = values.iter().all(|value| matches!(value, Val::Json(_)));
         if is_plain && let None | Some(Val::Json(_)) = &of {
-            let arguments: Vec<Value> =
-                values.iter().map(|value| value.clone().into_json()).collect::<Result<_, _>>()?;
+            let arguments: Vec<Value> = values.iter().map(|value| value.clone().into_json()).collect();
             let receiver = of.as_ref().and_then(Val::as_json);
             if let Some(result) = self.scope.call(name, receiver, &arguments) {
                 return result.map(|number| Val::from(Value::from(number)));
@@ -377,7 +364,17 @@ impl From<Value> for Val<'_> {
     }
 }
 
-impl<'a> Val<'a> {
+/// An amount; none is 0, as in kwok.
+fn amount(resources: &Value, name: &str) -> Found<'static> {
+    match &resources[name] {
+        Value::Null => Ok(Val::Quantity(0.0)),
+        Value::String(text) => parse_quantity(text).map(Val::Quantity).ok_or_else(|| format!("{text} is no quantity")),
+        Value::Number(number) => Ok(Val::Quantity(number.as_f64().unwrap_or(0.0))),
+        other => Err(format!("{other} is no quantity")),
+    }
+}
+
+impl Val<'_> {
     fn as_json(&self) -> Option<&Value> {
         match self {
             Self::Json(value) => Some(value),
@@ -423,12 +420,12 @@ impl<'a> Val<'a> {
         self.as_json().and_then(Value::as_str)
     }
 
-    fn into_json(self) -> Result<Value, String> {
+    fn into_json(self) -> Value {
         match self {
-            Self::Json(value) | Self::Resources(value) => Ok(value.into_owned()),
-            Self::Quantity(amount) => Ok(amount.into()),
-            Self::Time(time) => Ok(time.to_string().into()),
-            Self::Duration(duration) => Ok(format!("{}s", duration.as_secs_f64()).into()),
+            Self::Json(value) | Self::Resources(value) => value.into_owned(),
+            Self::Quantity(amount) => amount.into(),
+            Self::Time(time) => time.to_string().into(),
+            Self::Duration(duration) => format!("{}s", duration.as_secs_f64()).into(),
         }
     }
 

@@ -219,8 +219,8 @@ fn unary<'a>(scope: &dyn Scope, name: &str, of: Val<'a>) -> Option<Found<'a>> {
             None => Ok(Val::from(Value::Bool(of.as_bool()?))),
         },
         "string" => {
-            let json = of.into_json();
-            json.map(|value| Val::from(Value::from(value.as_str().map_or_else(|| value.to_string(), str::to_owned))))
+            let value = of.into_json();
+            Ok(Val::from(Value::from(value.as_str().map_or_else(|| value.to_string(), str::to_owned))))
         }
         "duration" => match &of {
             Val::Duration(span) => Ok(Val::Duration(*span)),
