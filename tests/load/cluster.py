@@ -315,4 +315,5 @@ def idle(args):
               f"memory {memory:.1f} MB, then {cluster.memory('VmRSS'):.1f} MB")
 
 
-main()
+if __name__ == "__main__":
+    main()
