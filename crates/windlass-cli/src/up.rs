@@ -73,11 +73,18 @@ async fn foreground(args: &Up, home: &Home, controllers: Controllers, plugins: A
     if !args.ephemeral {
         builder = builder.data_dir(args.data_dir.clone().unwrap_or_else(|| home.data()));
     }
-    let cluster = tokio::select! {
-        cluster = builder.start() => cluster?,
+    let started = tokio::select! {
+        cluster = builder.start() => cluster.map(Some),
         // Nobody has been told of it, and what it has written so far is as good as after a crash.
-        _ = signals.recv() => return Ok(()),
-        () = starter.gone() => return Ok(()),
+        _ = signals.recv() => Ok(None),
+        () = starter.gone() => Ok(None),
+    };
+    let Ok(Some(cluster)) = started else {
+        if let Some(pods) = &pods {
+            pods.give_up();
+        }
+        started?;
+        return Ok(());
     };
     if let Some(pods) = &pods {
         pods.set_api_server(cluster.address());

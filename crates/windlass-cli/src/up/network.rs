@@ -50,9 +50,14 @@ pub(super) async fn start(args: &Up, name: &str) -> Result<PodsNetwork> {
     Ok(PodsNetwork(Arc::new(Network::start(options).await?)))
 }
 
+/// Whether there is a network of the cluster with this name.
+pub(super) fn exists(name: &str) -> bool {
+    Path::new(DIRECTORY).join(name).exists()
+}
+
 /// Removes what is left of the network of a cluster that has stopped.
 pub(super) fn remove(name: &str) {
-    if Path::new(DIRECTORY).join(name).exists()
+    if exists(name)
         && let Err(error) = cluster::remove(Path::new(DIRECTORY), name)
     {
         tracing::warn!(%error, "the network of the cluster cannot be removed");

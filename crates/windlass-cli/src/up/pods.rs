@@ -31,6 +31,8 @@ pub(crate) struct Pods {
     program: PathBuf,
     store: Store,
     network: Option<PodsNetwork>,
+    /// Whether the network was made by this process.
+    is_new_network: bool,
     /// Why there is no network.
     why_isolated: String,
 }
@@ -74,13 +76,14 @@ fn pods_dir(home: &Home) -> PathBuf {
 
 /// Ends what is left of pods of a cluster that has stopped.
 pub(crate) fn clean_up(home: &Home) -> Result<()> {
-    let dir = pods_dir(home);
-    if !dir.is_dir() {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let pods = Pods::new(home, Isolation::Namespaces, program)?;
+    if !pods.dir.is_dir() {
+        network::remove(&pods.network_name());
         return Ok(());
     }
     for isolation in [Isolation::Namespaces, Isolation::None] {
-        let program = std::env::current_exe().context("cannot find this program")?;
-        Pods::new(home, isolation, program)?.end();
+        Pods { isolation, ..pods.clone() }.end();
     }
     Ok(())
 }
@@ -94,6 +97,7 @@ impl Pods {
             program,
             store: Store::of_user()?,
             network: None,
+            is_new_network: false,
             why_isolated: String::new(),
         })
     }
@@ -104,7 +108,9 @@ impl Pods {
         if self.isolation == Isolation::None {
             return Ok(());
         }
-        match network::start(args, &self.network_name()).await {
+        let name = self.network_name();
+        self.is_new_network = !network::exists(&name);
+        match network::start(args, &name).await {
             Ok(network) => self.network = Some(network),
             Err(error) if args.ingress.is_some() || args.ingress_tls.is_some() => return Err(error),
             Err(error) => {
@@ -197,6 +203,13 @@ impl Pods {
             network.remove(&gone);
         }
         Ok(())
+    }
+
+    /// The cluster does not start. What a cluster before has left stays: it may be about to be started again, or run.
+    pub(crate) fn give_up(&self) {
+        if self.is_new_network {
+            network::remove(&self.network_name());
+        }
     }
 
     /// Ends all pods, and removes what they left.

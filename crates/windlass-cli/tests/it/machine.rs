@@ -9,7 +9,7 @@ use crate::process::eventually;
 use crate::windlass::Sandbox;
 
 /// Nothing leads out of the cluster, and nothing is listened on where another test may.
-const UP: &str = "up --runtime container --egress off --ingress 127.0.0.1:0 --ingress-tls 127.0.0.1:0";
+pub(crate) const UP: &str = "up --runtime container --egress off --ingress 127.0.0.1:0 --ingress-tls 127.0.0.1:0";
 
 /// A static busybox's wget crashes when it looks for the C library's name services.
 const FETCH: &str = "#!/bin/sh\nprintf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 $1 $2\n";
@@ -130,14 +130,15 @@ impl Machine {
         let here = self.sandbox.path("").display().to_string();
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
         assert!(!mounts.contains(&here), "{mounts}");
-        let name = self.network_name();
-        assert!(!Path::new("/run/windlass/network").join(&name).exists() && !mounts.contains(&name), "{mounts}");
+        assert!(!has_network(&self.sandbox));
     }
+}
 
-    /// As the command names the network: by the cluster, and the directory of its pods.
-    fn network_name(&self) -> String {
-        let dir = self.sandbox.path("clusters/default/pods");
-        let digest = windlass_image::digest::of(dir.as_os_str().as_encoded_bytes());
-        format!("default-{}", &digest.trim_start_matches("sha256:")[..8])
-    }
+/// Whether there is a network of the sandbox's cluster. The command names it by the cluster, and the directory of its pods.
+pub(crate) fn has_network(sandbox: &Sandbox) -> bool {
+    let dir = sandbox.path("clusters/default/pods");
+    let digest = windlass_image::digest::of(dir.as_os_str().as_encoded_bytes());
+    let name = format!("default-{}", &digest.trim_start_matches("sha256:")[..8]);
+    let is_mounted = std::fs::read_to_string("/proc/mounts").unwrap().contains(&name);
+    is_mounted || Path::new("/run/windlass/network").join(name).exists()
 }

@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, UP, has_network};
 use crate::process::eventually;
 use crate::windlass::Sandbox;
 
@@ -50,6 +50,16 @@ fn a_cluster_runs_pods_or_simulates_them() {
     let said = sandbox.fails("up --runtime process --kwok");
     assert!(said.contains("--kwok is for simulated pods"), "{said}");
     assert!(sandbox.processes().is_empty());
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_network() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("taken"), "a file").unwrap();
+    // Without root there are no containers either, and it fails for that.
+    let said = sandbox.fails(&format!("{UP} --data-dir taken"));
+    assert!(said.contains("the cluster did not start"), "{said}");
+    assert!(!has_network(&sandbox));
 }
 
 /// A page from a port of this machine.
