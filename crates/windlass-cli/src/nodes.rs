@@ -34,6 +34,14 @@ async fn add(args: &NodesAdd) -> Result<ExitCode> {
     let capacity = capacity(args)?;
     let target = Target::connect(&args.target).await?;
     let nodes: Api<Node> = Api::all(target.client.clone());
+    if let Some(machine) = nodes.list(&ListParams::default()).await?.iter().find(|node| is_machine(node)) {
+        let name = machine.metadata.name.as_deref().unwrap_or_default();
+        bail!(
+            "the pods of this cluster really run, on the node {name}, which is this machine: nothing simulates nodes beside it; \
+             `windlass up --name sim --nodes {}` starts another cluster, with simulated nodes",
+            args.count
+        );
+    }
     let made = |number: u32| {
         let mut node = windlass_node::simulated(&format!("{}{number}", args.prefix), number);
         node.metadata.labels.get_or_insert_default().extend(args.labels.clone());
@@ -101,6 +109,12 @@ fn capacity(args: &NodesAdd) -> Result<BTreeMap<String, Quantity>> {
 async fn names(nodes: &Api<Node>) -> Result<HashSet<String>> {
     let listed = nodes.list_metadata(&ListParams::default()).await?;
     Ok(listed.items.into_iter().filter_map(|node| node.metadata.name).collect())
+}
+
+/// Whether a node is a machine of `windlass up --runtime`.
+fn is_machine(node: &Node) -> bool {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    !windlass_node::is_simulated(node) && info.is_some_and(|info| info.container_runtime_version.starts_with("windlass://"))
 }
 
 fn is_ready(node: &Node) -> bool {

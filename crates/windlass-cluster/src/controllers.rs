@@ -58,6 +58,7 @@ use windlass::events::EventApi;
 use windlass::manager::ManagerError;
 use windlass::metrics::Registry;
 use windlass::{CachedClient, Manager};
+use windlass_node::access::PodAccess;
 use windlass_node::{Agent, Simulation};
 use windlass_scheduler::Scheduler;
 use windlass_server::Server;
@@ -383,12 +384,11 @@ impl Running {
         if controllers.enabled.is_empty() && setup.nodes == 0 && setup.machine.is_none() {
             return Ok(Self { shutdown: CancellationToken::new(), task: None, _metrics: Arc::default() });
         }
-        // What simulated pods use is made up; of others it is not known.
-        let (has_nodes, has_kwok) = (setup.nodes > 0, setup.kwok);
-        let manager = assemble(controllers, setup, server)?;
+        let (has_nodes, has_kwok) = (setup.nodes > 0 || setup.machine.is_some(), setup.kwok);
+        let (manager, access) = assemble(controllers, setup, server)?;
         if has_nodes {
             let usages = has_kwok.then(|| windlass_kwok::usage::Usages::new(&manager));
-            usage::serve(server, manager.lister(), manager.lister(), usages);
+            usage::serve(server, manager.lister(), manager.lister(), usages, access);
         }
         Ok(Self::run(manager, server))
     }
@@ -435,7 +435,12 @@ impl Drop for Running {
     }
 }
 
-fn assemble(controllers: &Controllers, setup: Setup, server: &Server) -> Result<Manager, ManagerError> {
+/// The controllers, and how pods that really run are reached.
+fn assemble(
+    controllers: &Controllers,
+    setup: Setup,
+    server: &Server,
+) -> Result<(Manager, Option<PodAccess>), ManagerError> {
     let identities = setup.identities;
     let accounts = identities.clone();
     let mut manager = Manager::builder(identities.controller_manager())
@@ -532,14 +537,15 @@ fn assemble(controllers: &Controllers, setup: Setup, server: &Server) -> Result<
     if controllers.contains(BuiltIn::PodGarbageCollector) {
         pod_garbage::add(&mut manager)?;
     }
+    let volumes_dir = setup.machine.as_ref().and_then(|machine| machine.volumes.clone());
     if controllers.contains(BuiltIn::ClaimBinder) {
         volumes::add_claims(&mut manager)?;
     }
     if controllers.contains(BuiltIn::VolumeReclaim) {
-        volumes::add_volumes(&mut manager)?;
+        volumes::add_volumes(&mut manager, volumes_dir.clone())?;
     }
     if controllers.contains(BuiltIn::VolumeProvisioner) {
-        volumes::add_provisioner(&mut manager)?;
+        volumes::add_provisioner(&mut manager, volumes_dir)?;
         if setup.default_storage_class {
             let client = CachedClient::new(identities.server(), manager.client().caches().clone(), FIELD_MANAGER);
             manager.add_task("default-storage-class", |shutdown| async move {
@@ -587,12 +593,15 @@ fn assemble(controllers: &Controllers, setup: Setup, server: &Server) -> Result<
         server.add_pod_streams(&streams);
         agent.register(setup.nodes).add_to(&mut manager)?;
     }
+    // What simulated pods use is made up; of others it is known.
+    let mut access = None;
     if let Some(machine) = setup.machine {
         let client = identities.nodes();
         let runtime = (machine.runtime)(client.clone());
         let name = machine.name.clone();
         let adopts = move |node: &Node| node.metadata.name.as_deref() == Some(&*name);
         let agent = Agent::new(runtime, client, adopts).node(machine.node());
+        access = Some(agent.access());
         let streams: Arc<dyn PodStreams> = Arc::new(AgentStreams(agent.access()));
         server.add_pod_streams(&streams);
         agent.add_to(&mut manager)?;
@@ -604,5 +613,5 @@ fn assemble(controllers: &Controllers, setup: Setup, server: &Server) -> Result<
     if inventory.is_needed() {
         manager.add_task("inventory", |shutdown| inventory.run(setup.kinds, shutdown))?;
     }
-    Ok(manager)
+    Ok((manager, access))
 }

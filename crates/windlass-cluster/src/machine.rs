@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
@@ -39,6 +40,7 @@ pub struct Machine {
     pub(crate) name: String,
     pub(crate) runtime: MakeRuntime,
     pub(crate) network: Option<Arc<dyn MachineNetwork>>,
+    pub(crate) volumes: Option<PathBuf>,
 }
 
 impl fmt::Debug for Machine {
@@ -50,7 +52,14 @@ impl fmt::Debug for Machine {
 impl Machine {
     /// A node of this name, whose pods a runtime runs.
     pub fn new(name: impl Into<String>, runtime: MakeRuntime) -> Self {
-        Self { name: name.into(), runtime, network: None }
+        Self { name: name.into(), runtime, network: None, volumes: None }
+    }
+
+    /// Has the volumes that are made for claims in this directory, each in one of its own, which is deleted with it.
+    #[must_use]
+    pub fn volumes(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.volumes = Some(dir.into());
+        self
     }
 
     /// Its pods are in this network: the API server reaches them there, and the cluster's controllers keep it current.

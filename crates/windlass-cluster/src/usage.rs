@@ -1,9 +1,10 @@
 //! `metrics.k8s.io/v1beta1`: what pods and nodes use, as `kubectl top` and autoscalers read it.
 //!
 //! Simulated containers use what kwok's ResourceUsage and ClusterResourceUsage say, else what an annotation of their pod says,
-//! and little without one. A pod has metrics while its containers run, as with metrics-server.
+//! and little without one. Of containers that run, their node knows what they use. A pod has metrics while its containers run, as with metrics-server.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::{Timestamp, Unit};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use windlass::ObjectKey;
 use windlass::cache::Lister;
 use windlass_kwok::usage::Usages;
+use windlass_node::access::PodAccess;
 use windlass_server::validation::quantity::Quantity;
 use windlass_server::{Computed, Server};
 
@@ -24,13 +26,19 @@ const LITTLE_MEMORY: &str = "1Mi";
 /// Over how long usage is averaged, as metrics-server reports it.
 const WINDOW: &str = "30s";
 
-/// Serves the metrics of the pods and nodes in these caches.
-pub(crate) fn serve(server: &Server, pods: Lister<Pod>, nodes: Lister<Node>, usages: Option<Usages>) {
+/// Serves the metrics of the pods and nodes in these caches. Pods that really run are reached through `access`.
+pub(crate) fn serve(
+    server: &Server,
+    pods: Lister<Pod>,
+    nodes: Lister<Node>,
+    usages: Option<Usages>,
+    access: Option<PodAccess>,
+) {
     let usage = json!({"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}});
     let container = json!({"type": "object", "properties": {"name": {"type": "string"}, "usage": usage}});
     let of_pods = json!({"containers": {"type": "array", "items": container}});
     let of_nodes = json!({"usage": usage});
-    let observed = Observed { pods, nodes, usages };
+    let observed = Observed { pods, nodes, usages, access };
     server.add_computed(&definition("nodes", "NodeMetrics", "Cluster", of_nodes), Nodes(observed.clone()));
     server.add_computed(&definition("pods", "PodMetrics", "Namespaced", of_pods), Pods(observed));
 }
@@ -58,11 +66,16 @@ struct Observed {
     nodes: Lister<Node>,
     /// What kwok's objects say.
     usages: Option<Usages>,
+    access: Option<PodAccess>,
 }
 
 impl Observed {
     /// What each running container of a pod uses, by name.
     fn containers<'p>(&self, pod: &'p Pod) -> Vec<(&'p str, Usage)> {
+        let node = node_of(pod).unwrap_or_default();
+        if let Some(access) = self.access.as_ref().filter(|access| access.has_node(node)) {
+            return measured(pod, &access.usage(Arc::new(pod.clone())).unwrap_or_default());
+        }
         let otherwise = usage_per_container(pod);
         let said = self.usages.as_ref().filter(|usages| !usages.is_empty()).map(|usages| {
             let node = node_of(pod).and_then(|name| self.nodes.get(&ObjectKey::cluster(name)));
@@ -183,6 +196,16 @@ fn running(pod: &Pod) -> Vec<&str> {
     running.map(|status| status.name.as_str()).collect()
 }
 
+/// What the kernel has counted for the containers that run.
+fn measured<'p>(pod: &'p Pod, counted: &[windlass_node::runtime::Usage]) -> Vec<(&'p str, Usage)> {
+    let of = |name: &str| {
+        let one = counted.iter().find(|one| one.container == name)?;
+        let cpu = Quantity::parse(&format!("{}n", one.cpu_nanocores))?;
+        Some(Usage { cpu, memory: Quantity::parse(&format!("{}Ki", one.memory_bytes / 1024))? })
+    };
+    running(pod).into_iter().filter_map(|name| Some((name, of(name)?))).collect()
+}
+
 fn pod_metrics(pod: &Pod, containers: &[(&str, Usage)], now: Timestamp) -> Option<Value> {
     let containers: Vec<Value> =
         containers.iter().map(|(name, usage)| json!({"name": name, "usage": usage.to_value()})).collect();
@@ -225,7 +248,7 @@ mod tests {
             Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("there is no server"))
         });
         let caches = Caches::new(kube::Client::new(service, "default"), windlass::cache::CacheOptions::default());
-        Observed { pods: caches.lister(), nodes: caches.lister(), usages: None }
+        Observed { pods: caches.lister(), nodes: caches.lister(), usages: None, access: None }
     }
 
     fn pod(annotations: &Value, phase: &Value) -> Pod {
@@ -258,6 +281,19 @@ mod tests {
     fn amounts_of_kwok_are_cores_and_bytes() {
         let usage = Usage::new(0.251, 1_048_576.0).expect("amounts");
         assert_eq!(usage.to_value(), json!({"cpu": "251m", "memory": "1Mi"}));
+    }
+
+    #[test]
+    fn containers_that_run_use_what_was_counted() {
+        let pod = pod(&json!({}), &json!({"running": {}}));
+        let counted = [windlass_node::runtime::Usage {
+            container: "log".to_owned(),
+            cpu_nanocores: 5_000_000,
+            memory_bytes: 3 << 20,
+        }];
+        let found = measured(&pod, &counted);
+        assert_eq!((found.len(), found[0].0), (1, "log"));
+        assert_eq!(found[0].1.to_value(), json!({"cpu": "5m", "memory": "3Mi"}));
     }
 
     #[test]

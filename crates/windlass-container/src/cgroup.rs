@@ -43,11 +43,26 @@ enum Kind {
 enum Controller {
     Memory,
     Cpu,
+    /// Counts what is used of the CPU; often the same hierarchy as the one that limits it.
+    CpuAccounts,
     Pids,
 }
 
-const V1: [(Controller, &str); 3] =
-    [(Controller::Memory, "memory"), (Controller::Cpu, "cpu"), (Controller::Pids, "pids")];
+const V1: [(Controller, &str); 4] = [
+    (Controller::Memory, "memory"),
+    (Controller::Cpu, "cpu"),
+    (Controller::CpuAccounts, "cpuacct"),
+    (Controller::Pids, "pids"),
+];
+
+/// What the kernel has counted for a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// Time on CPUs.
+    pub(crate) cpu_nanoseconds: u64,
+    /// Memory without what the kernel can take away at once: the working set.
+    pub(crate) memory_bytes: u64,
+}
 
 impl Cgroups {
     /// The groups of the pods of one cluster, which `name` tells from others.
@@ -121,6 +136,25 @@ impl Cgroups {
         })
     }
 
+    /// What a container uses; `None` where that is not counted.
+    pub(crate) fn counters(&self, pod: &str, container: &str) -> Option<Counters> {
+        let dirs = self.dirs(pod, container);
+        let of = |wanted: Controller| {
+            dirs.iter().find(|(kind, _)| kind.is_none_or(|kind| kind == wanted)).map(|(kind, dir)| (kind.is_none(), dir))
+        };
+        let (is_v2, cpu) = of(Controller::CpuAccounts)?;
+        let cpu_nanoseconds = if is_v2 {
+            field(&cpu.join("cpu.stat"), "usage_usec")? * 1000
+        } else {
+            number(&cpu.join("cpuacct.usage"))?
+        };
+        let (is_v2, memory) = of(Controller::Memory)?;
+        let (used, cached) =
+            if is_v2 { ("memory.current", "inactive_file") } else { ("memory.usage_in_bytes", "total_inactive_file") };
+        let cached = field(&memory.join("memory.stat"), cached).unwrap_or(0);
+        Some(Counters { cpu_nanoseconds, memory_bytes: number(&memory.join(used))?.saturating_sub(cached) })
+    }
+
     /// Kills all processes of a container.
     pub fn kill(&self, pod: &str, container: &str) {
         for (_, dir) in self.dirs(pod, container) {
@@ -173,9 +207,18 @@ impl Cgroups {
 
 /// How often the kernel killed something for want of memory.
 pub(crate) fn oom_kills(file: &Path) -> u64 {
-    let text = fs::read_to_string(file).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    field(file, "oom_kill").unwrap_or(0)
+}
+
+/// A number in a file of lines with names.
+fn field(file: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// The number in a file.
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 /// Lets groups below a directory be limited.
@@ -286,6 +329,29 @@ mod tests {
         }
         assert_eq!(read("memory.limit_in_bytes"), "1048576");
         assert_eq!((read("cpu.cfs_quota_us"), read("cpu.shares")), ("50000".into(), "256".into()));
+    }
+
+    #[test]
+    fn use_is_counted_as_each_version_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let expected = Some(Counters { cpu_nanoseconds: 7000, memory_bytes: 30 });
+        write("v2/p/c/cpu.stat", "usage_usec 7\nuser_usec 3\n");
+        write("v2/p/c/memory.current", "40\n");
+        write("v2/p/c/memory.stat", "anon 1\ninactive_file 10\n");
+        let v2 = Cgroups { kind: Kind::V2(dir.path().join("v2")) };
+        assert_eq!(v2.counters("p", "c"), expected);
+        assert_eq!(v2.counters("p", "other"), None);
+        write("memory/p/c/memory.usage_in_bytes", "40\n");
+        write("memory/p/c/memory.stat", "inactive_file 1\ntotal_inactive_file 10\n");
+        write("cpuacct/p/c/cpuacct.usage", "7000\n");
+        let v1 = [(Controller::Memory, "memory"), (Controller::CpuAccounts, "cpuacct")];
+        let v1 = Cgroups { kind: Kind::V1(v1.iter().map(|(kind, name)| (*kind, dir.path().join(name))).collect()) };
+        assert_eq!(v1.counters("p", "c"), expected);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 use rustix::process::Signal;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use crate::parent::{EXEC_FAILED, READY, unshare};
+use crate::parent::{EXEC_FAILED, MISCONFIGURED, READY, unshare};
 use crate::spec::{InitConfig, Isolation, ProcessConfig, below};
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
@@ -34,6 +34,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let message = match result {
         Ok(never) => match never {},
         Err(Failure::Setup(message)) => message,
+        Err(Failure::Config(message)) => format!("{MISCONFIGURED}{message}"),
         Err(Failure::Exec(message)) => format!("{EXEC_FAILED}{message}"),
     };
     let _ = report.write_all(message.as_bytes());
@@ -43,6 +44,8 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
 /// Why a container's program does not run.
 enum Failure {
     Setup(String),
+    /// The pod asks for what cannot be.
+    Config(String),
     Exec(String),
 }
 

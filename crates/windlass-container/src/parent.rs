@@ -26,7 +26,7 @@ use crate::wire;
 use containers::{Child, Container, Exec};
 use setup::Namespaces;
 
-pub(crate) use containers::{EXEC_FAILED, READY};
+pub(crate) use containers::{EXEC_FAILED, MISCONFIGURED, READY};
 pub(crate) use logs::rotated;
 pub(crate) use setup::unshare;
 
@@ -208,7 +208,7 @@ impl Parent {
             Request::Files { volume, keep } => {
                 let written = file()
                     .and_then(wire::read_content::<Vec<FileContent>>)
-                    .and_then(|content| files::write(&self.dir.memory_volume(&volume), content, keep));
+                    .and_then(|content| files::write(&self.dir.memory_volume(&volume), content, &keep));
                 written.map_or_else(|error| failed(Stage::Create, error), |()| Some(Reply::Done))
             }
             Request::Start => match file().and_then(wire::read_content::<ContainerConfig>) {
@@ -291,7 +291,15 @@ impl Parent {
         if self.containers.iter().any(|one| one.name == config.name && one.child.is_some()) {
             return Err(io::Error::other("the container runs already"));
         }
-        let container = Container::start(&mut self.namespaces, config, (client, number))?;
+        let beside = match &config.beside {
+            None => None,
+            Some(target) => {
+                let found = self.containers.iter().find(|one| one.name == *target).and_then(|one| one.child.as_ref());
+                let missing = || io::Error::other(format!("unable to find target container {target:?}"));
+                Some(found.ok_or_else(missing)?.pid)
+            }
+        };
+        let container = Container::start(&mut self.namespaces, config, beside, (client, number))?;
         match self.containers.iter_mut().find(|one| one.name == container.name) {
             Some(place) => {
                 let before = std::mem::replace(place, container);

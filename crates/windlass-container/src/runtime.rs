@@ -7,7 +7,9 @@ mod hooks;
 mod logs;
 mod plan;
 mod pod;
+mod pull;
 mod session;
+mod usage;
 mod volumes;
 
 use std::collections::{BTreeSet, HashMap};
@@ -22,10 +24,10 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use windlass_image::{Name, Origin, Store, manifest, registry};
+use windlass_image::{Name, Store};
 use windlass_node::runtime::{
-    Connection, ContainerRef, ExecOptions, Exit, Image, LogOptions, Operation, PodSandbox, Pulled, Recovered, Runtime,
-    RuntimeError, RuntimeEvent, Session, Shortcoming, Started,
+    Connection, ContainerRef, ExecOptions, Exit, Image, LogOptions, Operation, PodSandbox, Recovered, Runtime,
+    RuntimeError, RuntimeEvent, Session, Shortcoming, Started, Usage,
 };
 use windlass_node::volumes::Mounted;
 
@@ -160,35 +162,6 @@ impl Containers {
         handle.ensure(&self.inner).await
     }
 
-    async fn pull_image(self, image: String, policy: String, has_secrets: bool) -> Result<Image, RuntimeError> {
-        let name: Name = image.parse().map_err(|error| {
-            RuntimeError::ImageName(format!("Failed to apply default image tag {image:?}: {error}"))
-        })?;
-        let store = &self.inner.options.store;
-        let failed = |error: &dyn std::fmt::Display| RuntimeError::Pull(error.to_string());
-        let present = store.find(&name).map_err(|error| failed(&error))?;
-        let is_local = present.as_ref().is_some_and(|image| image.origin == Origin::Local);
-        match (&present, policy.as_str()) {
-            (Some(stored), policy) if is_local || policy != "Always" => {
-                return Ok(Image { id: image_id(&name, &stored.digest), pulled: None });
-            }
-            (None, "Never") => {
-                let message = format!("Container image {image:?} is not present with pull policy of Never");
-                return Err(RuntimeError::NeverPull(message));
-            }
-            _ => {}
-        }
-        let began = std::time::Instant::now();
-        let architecture = manifest::host_architecture();
-        let pulled = registry::pull(store, &name, architecture, None, &|_, _| {}).await;
-        let pulled = pulled.map_err(|error| {
-            let unused = if has_secrets { "; imagePullSecrets are not used by this node yet" } else { "" };
-            RuntimeError::Pull(format!("failed to pull and unpack image {:?}: {error}{unused}", name.to_string()))
-        })?;
-        let size = pulled.stored.size;
-        Ok(Image { id: image_id(&name, &pulled.stored.digest), pulled: Some(Pulled { took: began.elapsed(), size }) })
-    }
-
     async fn recover_pod(self, pod: PodSandbox) -> Result<Vec<Recovered>, RuntimeError> {
         let dir = self.dir(pod.uid());
         if !dir.0.is_dir() {
@@ -253,14 +226,7 @@ impl Runtime for Containers {
     fn shortcomings(&self) -> Vec<Shortcoming> {
         let has_network = self.inner.options.isolation == Isolation::None;
         let network = if has_network { None } else { self.inner.options.network.shortcoming() };
-        let unsupported = Shortcoming {
-            condition: "PodFeatures",
-            reason: "NotSupported",
-            message: "not there yet: ephemeral containers (kubectl debug), PersistentVolumeClaims, imagePullSecrets, \
-                      updates of mounted ConfigMaps and Secrets while a pod runs, resizing in place, kubectl top"
-                .to_owned(),
-        };
-        self.not_isolated().into_iter().chain(network).chain([unsupported]).collect()
+        self.not_isolated().into_iter().chain(network).collect()
     }
 
     fn recover(&self, pod: &PodSandbox) -> Operation<Vec<Recovered>> {
@@ -271,19 +237,32 @@ impl Runtime for Containers {
         pending(self.clone().create_pod(pod.clone(), Arc::clone(volumes)))
     }
 
-    fn pull(&self, pod: &PodSandbox, container: &ContainerRef<'_>) -> Operation<Image> {
-        let image = container.spec.image.clone().unwrap_or_default();
-        let policy = container.spec.image_pull_policy.clone().unwrap_or_default();
+    fn pull(&self, _: &PodSandbox, container: &ContainerRef<'_>) -> Operation<Image> {
+        let wanted = pull::Wanted::of(container);
         // What is here already is no matter of waiting.
-        if let Ok(name) = image.parse::<Name>()
-            && let Ok(Some(stored)) = self.inner.options.store.find(&name)
-            && (stored.origin == Origin::Local || policy != "Always")
-        {
-            return Operation::ok(Image { id: image_id(&name, &stored.digest), pulled: None });
+        if let Some(image) = wanted.present(&self.inner.options.store) {
+            return Operation::ok(image);
         }
-        let secrets = pod.pod.spec.as_ref().and_then(|spec| spec.image_pull_secrets.as_ref());
-        let has_secrets = secrets.is_some_and(|secrets| !secrets.is_empty());
-        pending(self.clone().pull_image(image, policy, has_secrets))
+        let this = self.clone();
+        pending(async move { wanted.pull(&this.inner.options.store).await })
+    }
+
+    fn runs_containers(&self) -> bool {
+        true
+    }
+
+    fn update(&self, pod: &PodSandbox, volumes: &Arc<Mounted>) -> Operation<()> {
+        let handle = match self.handle(pod) {
+            Ok(handle) => handle,
+            Err(error) => return Operation::Done(Err(error)),
+        };
+        handle.update(pod);
+        handle.set_volumes(Arc::clone(volumes));
+        pending(async move { handle.update_files().await })
+    }
+
+    fn usage(&self, pod: &PodSandbox) -> Option<Vec<Usage>> {
+        self.handle(pod).ok()?.usage(&self.inner.cgroups)
     }
 
     fn start(&self, pod: &PodSandbox, container: &ContainerRef<'_>) -> Operation<Started> {

@@ -43,6 +43,8 @@ pub(crate) struct PodConfig {
     pub(crate) share_pid: bool,
     /// Volumes in memory, with what they may hold.
     pub(crate) memory: BTreeMap<String, Option<u64>>,
+    /// Parameters of the kernel that the pod's namespaces have their own of.
+    pub(crate) sysctls: Vec<(String, String)>,
 }
 
 /// The files of a pod's directory.
@@ -116,6 +118,8 @@ pub(crate) struct User {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) groups: Vec<u32>,
+    /// Whether the groups that the image puts the user into do not count.
+    pub(crate) only_groups: bool,
     /// Whether root is refused.
     pub(crate) non_root: bool,
 }
@@ -157,6 +161,10 @@ pub(crate) struct ContainerConfig {
     pub(crate) root: RootConfig,
     pub(crate) process: ProcessConfig,
     pub(crate) stdin: bool,
+    /// Whether what it reads ends with the first client that was attached.
+    pub(crate) stdin_once: bool,
+    /// The container whose processes it sees.
+    pub(crate) beside: Option<String>,
     pub(crate) log: PathBuf,
     pub(crate) log_limit: u64,
     pub(crate) log_files: u32,
@@ -190,14 +198,32 @@ pub(crate) struct FileContent {
     pub(crate) gid: Option<u32>,
 }
 
+/// Which files of a volume stay, besides those that are written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Keep {
+    Nothing,
+    Everything,
+    /// Those with these paths.
+    These(Vec<String>),
+}
+
+impl Keep {
+    pub(crate) fn keeps(&self, path: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Everything => true,
+            Self::These(paths) => paths.iter().any(|kept| kept == path),
+        }
+    }
+}
+
 /// Something that a parent is asked for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// What runs.
     State,
     /// Writes the files of a volume, all at once: with a file that has a `Vec<FileContent>`.
-    /// Those that it has stay if `keep` is set.
-    Files { volume: String, keep: bool },
+    Files { volume: String, keep: Keep },
     /// Starts a container: with a file that has its `ContainerConfig`.
     Start,
     /// Starts a process in a container: with a file that has its `ProcessConfig`, and its standard streams (one for a
@@ -225,6 +251,7 @@ pub(crate) enum Reply {
 /// How far a container came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Stage {
+    Config,
     Create,
     Start,
     NotFound,

@@ -5,6 +5,8 @@
 //! containers have their own. Names that begin with `.wh.` take files of lower layers away, as the OCI's image
 //! specification says. [`Limits`] bound what is written.
 
+mod zstd;
+
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,6 +21,7 @@ use rustix::io::Errno;
 
 use crate::digest::Hasher;
 use crate::tar::{Entry, EntryKind, Reader};
+use zstd::Zstd;
 
 /// What a name begins with that takes a file of lower layers away.
 const WHITEOUT: &str = ".wh.";
@@ -58,9 +61,6 @@ pub enum UnpackError {
         /// What it is.
         found: String,
     },
-    /// It is compressed in a way that is not understood.
-    #[error("a layer of the image is compressed with {0}; layers are tar files, as they are or compressed with gzip")]
-    Compression(&'static str),
     /// A path leads nowhere that it may.
     #[error("the image has an entry that cannot be unpacked: {path:?}: {why}")]
     Entry {
@@ -116,7 +116,8 @@ impl Unpacker {
         let start = io::BufRead::fill_buf(&mut blob).map_err(UnpackError::Read)?;
         let plain: Box<dyn Read + '_> = match start {
             [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(blob)),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(UnpackError::Compression("zstd")),
+            // A frame, or one to skip.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Box::new(Zstd::new(blob)),
             _ => Box::new(blob),
         };
         // Everything is bounded, also what is between and behind the entries.

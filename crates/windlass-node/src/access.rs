@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
-use crate::runtime::{Connection, ExecOptions, LogOptions, PodSandbox, Runtime, RuntimeError, Session};
+use crate::runtime::{Connection, ExecOptions, LogOptions, PodSandbox, Runtime, RuntimeError, Session, Usage};
 
 /// Reaches the containers that an [`Agent`](crate::Agent) runs. Clones are the same.
 #[derive(Clone, Default)]
@@ -117,6 +117,11 @@ impl PodAccess {
             Purpose::Attach => format!("container {container} not found in pod {}", full_name()),
             Purpose::Port => format!("pod not found (\"{}\")", full_name()),
         }))
+    }
+
+    /// What the containers of a pod use at this moment; `None` if that is not known.
+    pub fn usage(&self, pod: Arc<Pod>) -> Option<Vec<Usage>> {
+        self.agent().ok()?.runtime().usage(&sandbox(pod))
     }
 
     /// The output of a container.

@@ -4,11 +4,12 @@
 //! their status and renews their leases. The other runs the pods that are bound to them: it asks the pure state machine in
 //! `pod` what to do, has the [`Runtime`] do it, and tells the API what changed. All nodes share the manager's watches.
 
+mod mounts;
 mod nodes;
 mod pods;
 mod sources;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
@@ -96,6 +97,8 @@ struct Shared<R> {
     pods: Mutex<HashMap<ObjectKey, PodEntry>>,
     /// Pods that wait for an object to exist.
     waiting: Mutex<HashMap<(String, Reference), Vec<ObjectKey>>>,
+    /// Pods that run and show the content of an object.
+    following: Mutex<HashMap<(String, Reference), HashSet<ObjectKey>>>,
     sources: Sources,
     reporter: Reporter,
     wake_pod: Enqueuer,
@@ -202,6 +205,7 @@ impl<R: Runtime> Agent<R> {
             ordinals: Mutex::default(),
             pods: Mutex::default(),
             waiting: Mutex::default(),
+            following: Mutex::default(),
             sources: Sources::default(),
             reporter: Reporter::new(recorder),
             wake_pod: pods.enqueuer(),
@@ -308,15 +312,19 @@ impl<R: Runtime> Shared<R> {
         }
     }
 
-    /// The pods that wait for an object.
+    /// The pods that wait for an object, or show what it has.
     fn awaited(&self, object: &ObjectKey, kind: fn(String) -> Reference) -> Vec<ObjectKey> {
-        let mut waiting = self.waiting.lock();
-        if waiting.is_empty() {
-            return Vec::new();
-        }
         let namespace = object.namespace().unwrap_or_default();
-        let keys = waiting.remove(&(namespace.to_owned(), kind(object.name().to_owned()))).unwrap_or_default();
-        drop(waiting);
+        let mut keys = Vec::new();
+        {
+            let (mut waiting, following) = (self.waiting.lock(), self.following.lock());
+            if waiting.is_empty() && following.is_empty() {
+                return keys;
+            }
+            let wanted = (namespace.to_owned(), kind(object.name().to_owned()));
+            keys.extend(waiting.remove(&wanted).unwrap_or_default());
+            keys.extend(following.get(&wanted).into_iter().flatten().cloned());
+        }
         if !keys.is_empty() {
             self.sources.forget(namespace, object.name());
         }

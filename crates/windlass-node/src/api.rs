@@ -55,6 +55,11 @@ pub(crate) fn path(namespace: &str, resource: &str, name: &str) -> Option<String
     (is_plain(namespace) && is_plain(name)).then(|| format!("/api/v1/namespaces/{namespace}/{resource}/{name}"))
 }
 
+/// The path of a volume.
+pub(crate) fn volume_path(name: &str) -> Option<String> {
+    is_plain(name).then(|| format!("/api/v1/persistentvolumes/{name}"))
+}
+
 /// The path of a node.
 pub(crate) fn node_path(name: &str) -> Option<String> {
     is_plain(name).then(|| format!("/api/v1/nodes/{name}"))

@@ -45,7 +45,11 @@ impl Reporter {
         let container =
             notice.container.zip(pod.spec.as_ref()).and_then(|(index, spec)| crate::pod::container(spec, index));
         let field_path = container.map(|(role, container)| {
-            let list = if role == Role::Main { "containers" } else { "initContainers" };
+            let list = match role {
+                Role::Main => "containers",
+                Role::Ephemeral => "ephemeralContainers",
+                Role::Init | Role::Sidecar => "initContainers",
+            };
             format!("spec.{list}{{{}}}", container.name)
         });
         let meta = &pod.metadata;

@@ -6,6 +6,7 @@
 //!
 //! A runtime knows neither the API server nor restart policies, back-off, conditions or phases.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Secret};
 use k8s_openapi::jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -34,12 +35,28 @@ pub trait Runtime: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether containers really run. Then the agent resolves claims, passes on [changes](Self::update) of mounted objects, and
+    /// reads the credentials for images; a simulation is spared that.
+    fn runs_containers(&self) -> bool {
+        false
+    }
+
     /// The containers of a pod that exist already, for a pod that this agent sees for the first time: it may have been
     /// started before the process was. Containers that are not named do not exist.
     fn recover(&self, pod: &PodSandbox) -> Operation<Vec<Recovered>>;
 
     /// Creates what the containers of a pod share: its directory with its volumes, its network with its address.
     fn create(&self, pod: &PodSandbox, volumes: &Arc<Mounted>) -> Operation<()>;
+
+    /// Brings the files of a pod that runs up to date: the volumes as they are now. The last call counts.
+    fn update(&self, _pod: &PodSandbox, _volumes: &Arc<Mounted>) -> Operation<()> {
+        Operation::ok(())
+    }
+
+    /// What the containers of a pod use at this moment; `None` if that is not known.
+    fn usage(&self, _pod: &PodSandbox) -> Option<Vec<Usage>> {
+        None
+    }
 
     /// Makes the image of a container available, as its `imagePullPolicy` says.
     fn pull(&self, pod: &PodSandbox, container: &ContainerRef<'_>) -> Operation<Image>;
@@ -77,6 +94,18 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
 
     fn shortcomings(&self) -> Vec<Shortcoming> {
         (**self).shortcomings()
+    }
+
+    fn runs_containers(&self) -> bool {
+        (**self).runs_containers()
+    }
+
+    fn update(&self, pod: &PodSandbox, volumes: &Arc<Mounted>) -> Operation<()> {
+        (**self).update(pod, volumes)
+    }
+
+    fn usage(&self, pod: &PodSandbox) -> Option<Vec<Usage>> {
+        (**self).usage(pod)
     }
 
     fn recover(&self, pod: &PodSandbox) -> Operation<Vec<Recovered>> {
@@ -223,7 +252,7 @@ impl PodSandbox {
 /// The container that an operation is about.
 #[derive(Debug, Clone, Copy)]
 pub struct ContainerRef<'a> {
-    /// Where it is among the pod's containers, the init containers first.
+    /// Where it is among the pod's containers: the init containers first, the ephemeral containers last.
     pub index: usize,
     /// As the pod specifies it.
     pub spec: &'a Container,
@@ -233,6 +262,8 @@ pub struct ContainerRef<'a> {
     pub attempt: i32,
     /// Its environment, when it is to be started: resolved, but `$(NAME)` in values is not expanded.
     pub environment: &'a [(String, String)],
+    /// The Secrets with credentials for its image, when that is to be pulled.
+    pub pull_secrets: &'a [Arc<Secret>],
 }
 
 /// What a container is among those of its pod.
@@ -244,6 +275,19 @@ pub enum Role {
     Sidecar,
     /// One of `spec.containers`.
     Main,
+    /// One of `spec.ephemeralContainers`: added to a pod that runs, and started once.
+    Ephemeral,
+}
+
+/// What a container uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// The container's name.
+    pub container: String,
+    /// Billionths of a CPU.
+    pub cpu_nanocores: u64,
+    /// Bytes of memory that cannot be taken away from it.
+    pub memory_bytes: u64,
 }
 
 /// An image that is available.
@@ -423,3 +467,8 @@ impl fmt::Debug for Session {
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// The containers of a pod, the ephemeral ones as any others: the init containers first, the ephemeral containers last.
+pub fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Cow<'_, Container>)> {
+    crate::pod::containers(spec)
+}

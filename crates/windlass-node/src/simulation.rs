@@ -239,7 +239,8 @@ impl Runtime for Simulation {
         let Some((spec, status)) = pod.pod.spec.as_ref().zip(pod.pod.status.as_ref()) else {
             return Operation::ok(Vec::new());
         };
-        let statuses = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+        let main = status.init_container_statuses.iter().chain(&status.container_statuses);
+        let statuses = main.chain(&status.ephemeral_container_statuses).flatten();
         let now = Timestamp::now();
         let mut found = Vec::new();
         for status in statuses {
@@ -254,8 +255,14 @@ impl Runtime for Simulation {
                 crate::pod::containers(spec).enumerate().find(|(_, (_, container))| container.name == status.name);
             let Some((index, (role, container))) = indexed else { continue };
             if exit.is_none() {
-                let container =
-                    ContainerRef { index, spec: container, role, attempt: status.restart_count, environment: &[] };
+                let container = ContainerRef {
+                    index,
+                    spec: &container,
+                    role,
+                    attempt: status.restart_count,
+                    environment: &[],
+                    pull_secrets: &[],
+                };
                 let spent = now.duration_since(since).unsigned_abs();
                 let plan = Plan::of(&pod.pod, &container);
                 let began = Instant::now().checked_sub(spent).unwrap_or_else(Instant::now);

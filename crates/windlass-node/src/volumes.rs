@@ -1,7 +1,10 @@
 //! The volumes of the API as files: `configMap`, `secret`, `projected`, `downwardAPI` and `emptyDir`; and what the
 //! environments of containers refer to. Pure: the objects that are referred to are read before.
 //!
-//! Everything else (claims, host paths, images, ...) is between the pod's specification and its runtime.
+//! Claims are resolved for runtimes that run containers. Everything else (host paths, images, ...) is between the pod's
+//! specification and its runtime.
+
+pub(crate) mod claims;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +16,14 @@ use k8s_openapi::api::core::v1::{
 use windlass::quantity::Amount;
 
 /// The volumes of a pod, by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Mounted {
     /// The volumes that the agent resolves. Those that are missing here are the runtime's own.
     pub volumes: BTreeMap<String, Volume>,
 }
 
 /// A volume that the agent resolves.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Volume {
     /// Files that the API has the content of.
     Files(Vec<File>),
@@ -31,10 +34,19 @@ pub enum Volume {
         /// How much it may hold, in bytes.
         limit: Option<i64>,
     },
+    /// What a claim leads to: a directory or a file of the node.
+    HostPath {
+        /// Where it is.
+        path: String,
+        /// What it must be, or becomes, as `hostPath.type` has it.
+        kind: String,
+        /// Whether nothing may be written to it.
+        read_only: bool,
+    },
 }
 
 /// A file of a volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct File {
     /// Where it is in the volume.
     pub path: String,
@@ -45,7 +57,7 @@ pub struct File {
 }
 
 /// What a file holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Content {
     /// These bytes.
     Bytes(Vec<u8>),
@@ -70,6 +82,8 @@ pub(crate) enum Reference {
 pub(crate) struct Found {
     pub(crate) maps: BTreeMap<String, std::sync::Arc<ConfigMap>>,
     pub(crate) secrets: BTreeMap<String, std::sync::Arc<Secret>>,
+    /// What claims lead to, by the name of the volume; why they lead nowhere.
+    pub(crate) claims: BTreeMap<String, Result<Volume, String>>,
 }
 
 /// A volume that cannot be mounted.
@@ -126,6 +140,9 @@ fn resolve(pod: &Pod, spec: &PodSpec, volume: &ApiVolume, found: &Found) -> Resu
     if let Some(empty) = &volume.empty_dir {
         let limit = empty.size_limit.as_ref().and_then(|limit| Amount::try_from(limit).ok()).map(Amount::value);
         return Ok(Some(Volume::EmptyDir { medium: empty.medium.clone().unwrap_or_default(), limit }));
+    }
+    if let Some(claimed) = found.claims.get(&volume.name) {
+        return claimed.clone().map(Some);
     }
     let files = if let Some(source) = &volume.config_map {
         let optional = source.optional.unwrap_or(false);
@@ -234,7 +251,7 @@ fn downward_files(pod: &Pod, spec: &PodSpec, items: &[DownwardAPIVolumeFile], mo
                 let name = resource.container_name.as_deref().unwrap_or_default();
                 let container = crate::pod::containers(spec).find(|(_, container)| container.name == name);
                 let Some((_, container)) = container else { return Err(format!("container {name} not found")) };
-                resource_field(container, resource)
+                resource_field(&container, resource)
             }
             (None, None) => String::new(),
         };
@@ -374,7 +391,7 @@ mod tests {
 
     fn found() -> Found {
         let map: ConfigMap = serde_json::from_value(json!({ "data": { "a": "1", "b": "2" } })).expect("a map");
-        Found { maps: [("m".to_owned(), Arc::new(map))].into(), secrets: BTreeMap::new() }
+        Found { maps: [("m".to_owned(), Arc::new(map))].into(), secrets: BTreeMap::new(), claims: BTreeMap::new() }
     }
 
     fn pod(volume: Value) -> Pod {

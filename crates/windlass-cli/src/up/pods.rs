@@ -174,7 +174,8 @@ impl Pods {
                 };
                 runtime
             }),
-        );
+        )
+        .volumes(self.dir.with_file_name("volumes"));
         match &self.network {
             Some(network) => machine.network(Arc::new(network.clone())),
             None => machine,

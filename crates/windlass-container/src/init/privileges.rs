@@ -43,7 +43,7 @@ pub(super) fn resolve(user: &User, root: &Path) -> Result<Identity, Failure> {
                     let message = format!(
                         "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
                     );
-                    return Err(Failure::Setup(message));
+                    return Err(Failure::Config(message));
                 }
                 fields[2].parse().unwrap_or(0)
             }
@@ -58,7 +58,7 @@ pub(super) fn resolve(user: &User, root: &Path) -> Result<Identity, Failure> {
         } else {
             "container has runAsNonRoot and image will run as root"
         };
-        return Err(Failure::Setup(why.to_owned()));
+        return Err(Failure::Config(why.to_owned()));
     }
     let named = |name: &str| {
         let list = fs::read_to_string(root.join("etc/group")).unwrap_or_default();
@@ -68,8 +68,22 @@ pub(super) fn resolve(user: &User, root: &Path) -> Result<Identity, Failure> {
     let of_image = (user.uid.is_none() && !group.is_empty()).then(|| group.parse().ok().or_else(|| named(group)));
     let of_user = known.as_ref().and_then(|fields| fields[3].parse().ok());
     let gid = user.gid.or(of_image.flatten()).or(of_user).unwrap_or(0);
+    let mut groups = user.groups.clone();
+    if let Some(name) = known.as_ref().map(|fields| fields[0]).filter(|_| !user.only_groups) {
+        groups.extend(groups_of(name, root));
+    }
+    groups.sort_unstable();
+    groups.dedup();
     let home = known.map_or("/", |fields| fields[5]).to_owned();
-    Ok(Identity { uid, gid, groups: user.groups.clone(), home })
+    Ok(Identity { uid, gid, groups, home })
+}
+
+/// The groups that an image puts a user into.
+fn groups_of(name: &str, root: &Path) -> Vec<u32> {
+    let list = fs::read_to_string(root.join("etc/group")).unwrap_or_default();
+    let entries = list.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let member = |fields: &Vec<&str>| fields.len() >= 4 && fields[3].split(',').any(|member| member == name);
+    entries.filter(member).filter_map(|fields| fields[2].parse().ok()).collect()
 }
 
 /// Gives up everything that the process is not to have.
@@ -148,10 +162,10 @@ mod tests {
         fs::create_dir(dir.path().join("etc")).unwrap();
         fs::write(dir.path().join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\nweb:x:33:34::/var/www:/bin/false\n")
             .unwrap();
-        fs::write(dir.path().join("etc/group"), "staff:x:50:\n").unwrap();
+        fs::write(dir.path().join("etc/group"), "staff:x:50:\nshared:x:60:a,web\n").unwrap();
         match (resolve(user, dir.path()), expected) {
             (Ok(found), Ok(expected)) => assert_eq!((found.uid, found.gid, found.home.as_str()), expected),
-            (Err(Failure::Setup(message)), Err(expected)) => assert!(message.contains(expected), "{message}"),
+            (Err(Failure::Setup(message) | Failure::Config(message)), Err(expected)) => assert!(message.contains(expected), "{message}"),
             (found, expected) => panic!("{:?} instead of {expected:?}", found.map(|found| found.uid).is_ok()),
         }
     }
@@ -168,6 +182,18 @@ mod tests {
         check(&User { non_root: true, ..image("") }, Err("image will run as root"));
         check(&User { non_root: true, ..image("web") }, Err("non-numeric user (web)"));
         check(&User { non_root: true, ..image("33") }, Ok((33, 34, "/var/www")));
+    }
+
+    #[test]
+    fn groups_of_the_image_count_unless_they_must_not() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("etc")).unwrap();
+        fs::write(dir.path().join("etc/passwd"), "web:x:33:34::/:/bin/false\n").unwrap();
+        fs::write(dir.path().join("etc/group"), "web:x:34:\nshared:x:60:a,web\nother:x:61:a\n").unwrap();
+        let user = User { uid: Some(33), groups: vec![7], ..User::default() };
+        let groups = |user: &User| resolve(user, dir.path()).ok().unwrap().groups;
+        assert_eq!(groups(&user), [7, 60]);
+        assert_eq!(groups(&User { only_groups: true, ..user }), [7]);
     }
 
     #[test]

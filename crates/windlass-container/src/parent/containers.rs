@@ -67,13 +67,19 @@ pub(super) struct Exec {
 type Streams = [OwnedFd; 3];
 
 impl Container {
-    pub(super) fn start(namespaces: &mut Namespaces, config: ContainerConfig, asked: (u64, u64)) -> io::Result<Self> {
+    /// Starts a container, among the processes of another one if `beside` has one of them.
+    pub(super) fn start(
+        namespaces: &mut Namespaces,
+        config: ContainerConfig,
+        beside: Option<i32>,
+        asked: (u64, u64),
+    ) -> io::Result<Self> {
         let image_files = windlass_image::store::hold(&config.root.lower).map_err(io::Error::other)?;
         let log = Log::open(&config.log, config.log_limit, config.log_files)?;
         let (streams, outputs, input) = if config.process.terminal { terminal()? } else { pipes(config.stdin)? };
         let (root, process) = (config.root.clone(), config.process.clone());
         let init = InitConfig::Container { isolation: config.isolation, root, process };
-        let (child, report) = spawn(namespaces, &init, streams, None)?;
+        let (child, report) = spawn(namespaces, &init, streams, beside)?;
         Ok(Self {
             name: config.name.clone(),
             attempt: config.attempt,
@@ -154,6 +160,10 @@ impl Container {
             rustix::fs::fcntl_setfl(stream, OFlags::NONBLOCK)?;
         }
         self.attached.push(both);
+        if self.config.stdin_once && !self.config.process.terminal {
+            // The client has the only end: when it closes it, the container reads no more.
+            return Ok(self.input.take());
+        }
         self.input.as_ref().map(OwnedFd::try_clone).transpose()
     }
 
@@ -226,7 +236,10 @@ pub(super) fn read_report(report: &mut Option<OwnedFd>, said: &mut Vec<u8>) -> O
         Some("") => Ok(()),
         Some(message) => Err(match message.strip_prefix(EXEC_FAILED) {
             Some(message) => (Stage::Start, message.to_owned()),
-            None => (Stage::Create, message.to_owned()),
+            None => match message.strip_prefix(MISCONFIGURED) {
+                Some(message) => (Stage::Config, message.to_owned()),
+                None => (Stage::Create, message.to_owned()),
+            },
         }),
         None => Err((Stage::Create, "the container's process ended before it had begun".to_owned())),
     })
@@ -236,6 +249,8 @@ pub(super) fn read_report(report: &mut Option<OwnedFd>, said: &mut Vec<u8>) -> O
 pub(crate) const READY: &str = "+";
 /// What the report begins with when everything but the program was there.
 pub(crate) const EXEC_FAILED: &str = "!";
+/// What the report begins with when what is asked for contradicts itself.
+pub(crate) const MISCONFIGURED: &str = "?";
 
 /// Starts a process that becomes a container's. It opens what it needs by the descriptors of this process, so that nothing
 /// is inherited.

@@ -14,17 +14,17 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Component, Path};
 
-use crate::spec::FileContent;
+use crate::spec::{FileContent, Keep};
 
 const DATA: &str = "..data";
 
-/// Writes the files of a volume; does nothing if it has them. Files that are not named stay if `keep` is set.
-pub(super) fn write(volume: &Path, mut files: Vec<FileContent>, keep: bool) -> io::Result<()> {
+/// Writes the files of a volume; does nothing if it has them.
+pub(super) fn write(volume: &Path, mut files: Vec<FileContent>, keep: &Keep) -> io::Result<()> {
     fs::create_dir_all(volume)?;
     fs::set_permissions(volume, fs::Permissions::from_mode(0o755))?;
     let current = fs::read_link(volume.join(DATA)).ok();
-    if let Some(current) = current.as_ref().filter(|_| keep) {
-        add_kept(&volume.join(current), "", &mut files)?;
+    if let Some(current) = current.as_ref().filter(|_| *keep != Keep::Nothing) {
+        add_kept(&volume.join(current), "", keep, &mut files)?;
     }
     let files = &files[..];
     if let Some(current) = &current
@@ -73,15 +73,15 @@ pub(super) fn write(volume: &Path, mut files: Vec<FileContent>, keep: bool) -> i
 }
 
 /// Adds the files of a directory that are not among those already.
-fn add_kept(dir: &Path, prefix: &str, files: &mut Vec<FileContent>) -> io::Result<()> {
+fn add_kept(dir: &Path, prefix: &str, keep: &Keep, files: &mut Vec<FileContent>) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
         let metadata = entry.metadata()?;
         if metadata.is_dir() {
-            add_kept(&entry.path(), &format!("{path}/"), files)?;
-        } else if files.iter().all(|file| file.path != path) {
+            add_kept(&entry.path(), &format!("{path}/"), keep, files)?;
+        } else if keep.keeps(&path) && files.iter().all(|file| file.path != path) {
             let (bytes, mode) = (fs::read(entry.path())?, metadata.permissions().mode() & 0o7777);
             files.push(FileContent { path, mode, bytes, gid: Some(metadata.gid()) });
         }
@@ -130,25 +130,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let volume = dir.path().join("v");
         let read = |path: &str| fs::read_to_string(volume.join(path)).ok();
-        write(&volume, vec![file("a", "1"), file("sub/b", "2")], false).unwrap();
+        write(&volume, vec![file("a", "1"), file("sub/b", "2")], &Keep::Nothing).unwrap();
         assert_eq!((read("a").as_deref(), read("sub/b").as_deref()), (Some("1"), Some("2")));
         let mode = fs::metadata(volume.join("a")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
         let before = fs::read_link(volume.join(DATA)).unwrap();
-        write(&volume, vec![file("a", "1"), file("sub/b", "2")], false).unwrap();
+        write(&volume, vec![file("a", "1"), file("sub/b", "2")], &Keep::Nothing).unwrap();
         assert_eq!(fs::read_link(volume.join(DATA)).unwrap(), before, "nothing has changed");
-        write(&volume, vec![file("a", "3"), file("c", "4")], false).unwrap();
+        write(&volume, vec![file("a", "3"), file("c", "4")], &Keep::Nothing).unwrap();
         assert_eq!((read("a").as_deref(), read("sub/b"), read("c").as_deref()), (Some("3"), None, Some("4")));
-        write(&volume, vec![file("c", "5")], true).unwrap();
+        write(&volume, vec![file("c", "5")], &Keep::Everything).unwrap();
         assert_eq!((read("a").as_deref(), read("c").as_deref()), (Some("3"), Some("5")));
         assert!(!volume.join(before).exists());
+        write(&volume, vec![file("d", "6")], &Keep::These(vec!["c".into()])).unwrap();
+        assert_eq!((read("a"), read("c").as_deref(), read("d").as_deref()), (None, Some("5"), Some("6")));
     }
 
     #[test]
     fn files_stay_in_their_volume() {
         let dir = tempfile::tempdir().unwrap();
         for path in ["../x", "/x", "a/../../x", ""] {
-            assert!(write(&dir.path().join("v"), vec![file(path, "1")], false).is_err(), "{path}");
+            assert!(write(&dir.path().join("v"), vec![file(path, "1")], &Keep::Nothing).is_err(), "{path}");
         }
         assert!(!dir.path().join("x").exists());
     }

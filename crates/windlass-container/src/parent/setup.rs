@@ -63,6 +63,10 @@ impl Namespaces {
         if flags.contains(UnshareFlags::NEWUTS) {
             rustix::system::sethostname(config.hostname.as_bytes())?;
         }
+        for (name, value) in &config.sysctls {
+            let path = format!("/proc/sys/{}", name.replace('.', "/"));
+            fs::write(path, value).map_err(|error| io::Error::other(format!("cannot set {name}: {error}")))?;
+        }
         mount_memory(dir, config)?;
         namespaces.own = Some(File::open("/proc/self/ns/pid")?.into());
         if config.share_pid {
@@ -158,7 +162,8 @@ fn mount_memory(dir: &PodDir, config: &PodConfig) -> io::Result<()> {
     let memory = dir.memory();
     make_dir(&memory)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    rustix::mount::mount("tmpfs", &memory, "tmpfs", flags | MountFlags::NOEXEC, Some(c"mode=0755"))?;
+    // Scripts in ConfigMaps are executed.
+    rustix::mount::mount("tmpfs", &memory, "tmpfs", flags, Some(c"mode=0755"))?;
     make_dir(&memory.join("volumes"))?;
     make_dir(&dir.shm())?;
     rustix::mount::mount("shm", dir.shm(), "tmpfs", flags | MountFlags::NOEXEC, Some(c"mode=1777,size=64m"))?;

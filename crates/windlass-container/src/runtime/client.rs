@@ -75,6 +75,7 @@ impl Client {
         self.send(&(number, request), files).await?;
         match receive.await {
             Ok((Reply::Failed { message, stage }, _)) => Err(match stage {
+                Stage::Config => RuntimeError::Config(message),
                 Stage::Create => RuntimeError::Create(message),
                 Stage::Start => RuntimeError::Start(message),
                 Stage::NotFound => RuntimeError::NotFound(message),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume as ApiVolume};
+use windlass_node::volumes::{Mounted, Volume};
 use windlass::quantity::Amount;
 use windlass_image::manifest::Execution;
 
@@ -108,6 +109,7 @@ pub(super) fn process(
         uid: number(own.and_then(|own| own.run_as_user).or(of_pod.and_then(|pod| pod.run_as_user))),
         gid: number(own.and_then(|own| own.run_as_group).or(of_pod.and_then(|pod| pod.run_as_group))),
         groups,
+        only_groups: of_pod.and_then(|pod| pod.supplemental_groups_policy.as_deref()) == Some("Strict"),
         non_root: own.and_then(|own| own.run_as_non_root).or(of_pod.and_then(|pod| pod.run_as_non_root)) == Some(true),
     };
     let privileged = is_privileged(container);
@@ -238,6 +240,7 @@ pub(super) fn limits(container: &Container) -> Limits {
 pub(super) fn mounts(
     dir: &PodDir,
     spec: &PodSpec,
+    volumes: &Mounted,
     container: &Container,
     attempt: i32,
     environment: &[(String, String)],
@@ -261,7 +264,7 @@ pub(super) fn mounts(
     for mount in container.volume_mounts.iter().flatten() {
         let declared = spec.volumes.iter().flatten().find(|volume| volume.name == mount.name);
         let Some(declared) = declared else { return Err(format!("volume {:?} not found", mount.name)) };
-        let (source, read_only) = source(dir, declared)?;
+        let (source, read_only) = source(dir, declared, volumes)?;
         let sub_path = match (&mount.sub_path, &mount.sub_path_expr) {
             (Some(path), _) if !path.is_empty() => Some(path.clone()),
             (_, Some(path)) if !path.is_empty() => Some(expand(path, environment)),
@@ -284,8 +287,12 @@ pub(super) fn mounts(
     Ok(mounts)
 }
 
-fn source(dir: &PodDir, declared: &ApiVolume) -> Result<(PathBuf, bool), String> {
+fn source(dir: &PodDir, declared: &ApiVolume, volumes: &Mounted) -> Result<(PathBuf, bool), String> {
     let name = &declared.name;
+    if let Some(Volume::HostPath { path, kind, read_only }) = volumes.volumes.get(name) {
+        claimed_path(path, kind)?;
+        return Ok((path.into(), *read_only));
+    }
     if let Some(empty) = &declared.empty_dir {
         let in_memory = empty.medium.as_deref() == Some("Memory");
         return Ok((if in_memory { dir.memory_volume(name) } else { dir.volume(name) }, false));
@@ -302,24 +309,49 @@ fn source(dir: &PodDir, declared: &ApiVolume) -> Result<(PathBuf, bool), String>
 }
 
 /// Why the volumes of a pod cannot be mounted here, in the words of an event.
-pub(super) fn unmountable(spec: &PodSpec) -> Option<String> {
+pub(super) fn unmountable(spec: &PodSpec, volumes: &Mounted) -> Option<String> {
     let refused = |name: &str, what: &str| {
-        Some(format!("MountVolume.SetUp failed for volume \"{name}\" : {what} cannot be mounted on this node yet"))
+        Some(format!("MountVolume.SetUp failed for volume \"{name}\" : {what} cannot be mounted on this node"))
     };
     spec.volumes.iter().flatten().find_map(|volume| {
-        let is_known = volume.empty_dir.is_some()
-            || volume.config_map.is_some()
-            || volume.secret.is_some()
-            || volume.projected.is_some()
-            || volume.downward_api.is_some()
-            || volume.host_path.is_some();
-        match volume {
-            _ if volume.persistent_volume_claim.is_some() => refused(&volume.name, "PersistentVolumeClaims"),
-            _ if volume.ephemeral.is_some() => refused(&volume.name, "ephemeral volumes"),
-            _ if !is_known => refused(&volume.name, "volumes of this kind"),
-            _ => None,
-        }
+        let is_known = volumes.volumes.contains_key(&volume.name) || volume.host_path.is_some();
+        if is_known { None } else { refused(&volume.name, "volumes of this kind") }
     })
+}
+
+/// The container whose processes an ephemeral container sees.
+pub(super) fn target(spec: &PodSpec, name: &str) -> Option<String> {
+    let mut added = spec.ephemeral_containers.iter().flatten();
+    added.find(|container| container.name == name)?.target_container_name.clone().filter(|target| !target.is_empty())
+}
+
+/// The parameters of the kernel that a pod has its own of. Others are the machine's, and refused.
+pub(super) fn sysctls(spec: &PodSpec) -> Result<Vec<(String, String)>, String> {
+    let wanted = spec.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
+    let mut found = Vec::new();
+    for sysctl in wanted.into_iter().flatten() {
+        let name = sysctl.name.replace('/', ".");
+        let of_network = name.starts_with("net.") && spec.host_network != Some(true);
+        let of_ipc = ["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."].iter().any(|own| name.starts_with(own));
+        let is_plain = name.split('.').all(|part| !part.is_empty() && !part.contains(['/', '\0']));
+        if !is_plain || !(of_network || (of_ipc && spec.host_ipc != Some(true))) {
+            return Err(format!("forbidden sysctl: {:?} not allowlisted", sysctl.name));
+        }
+        found.push((name, sysctl.value.clone()));
+    }
+    Ok(found)
+}
+
+/// Checks the path that a claim leads to. A directory that is made for it is for any user, as kind's provisioner makes it.
+fn claimed_path(path: &str, kind: &str) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let is_new = !Path::new(path).exists();
+    host_path(path, kind)?;
+    if is_new && kind == "DirectoryOrCreate" {
+        let opened = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777));
+        opened.map_err(|error| format!("cannot open {path} to everybody: {error}"))?;
+    }
+    Ok(())
 }
 
 /// Checks a path of the host, and makes it if its type says so.
@@ -442,6 +474,42 @@ mod tests {
     }
 
     #[test]
+    fn only_sysctls_of_the_pod_are_set() {
+        let check = |extra: Value, name: &str, expected: bool| {
+            let mut spec = json!({"containers": [], "securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+            spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            assert_eq!(sysctls(&serde_json::from_value(spec).unwrap()).is_ok(), expected, "{name}");
+        };
+        check(json!({}), "net.ipv4.ip_unprivileged_port_start", true);
+        check(json!({}), "kernel.shm_rmid_forced", true);
+        check(json!({"hostNetwork": true}), "net.core.somaxconn", false);
+        check(json!({"hostIPC": true}), "kernel.shm_rmid_forced", false);
+        check(json!({}), "kernel.hostname", false);
+        check(json!({}), "net..ipv4", false);
+    }
+
+    #[test]
+    fn claims_are_directories_for_every_user() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("v/pvc-1").display().to_string();
+        let spec: PodSpec = serde_json::from_value(json!({
+            "containers": [], "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}],
+        }))
+        .unwrap();
+        let volume =
+            Volume::HostPath { path: path.clone(), kind: "DirectoryOrCreate".to_owned(), read_only: true };
+        let mounted = Mounted { volumes: [("d".to_owned(), volume)].into() };
+        assert!(unmountable(&spec, &Mounted::default()).is_some() && unmountable(&spec, &mounted).is_none());
+        let container =
+            serde_json::from_value(json!({"name": "c", "volumeMounts": [{"name": "d", "mountPath": "/d"}]})).unwrap();
+        let found = mounts(&PodDir("/pods/u".into()), &spec, &mounted, &container, 0, &[]).unwrap();
+        let found = found.iter().find(|mount| mount.target == "/d").unwrap();
+        assert!(found.read_only && found.source == Path::new(&path));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o777);
+    }
+
+    #[test]
     fn volumes_are_found_and_ordered() {
         let spec: PodSpec = serde_json::from_value(json!({
             "containers": [],
@@ -450,7 +518,7 @@ mod tests {
         .unwrap();
         let container = |mounts: Value| serde_json::from_value(json!({"name": "c", "volumeMounts": mounts})).unwrap();
         let dir = PodDir("/pods/u".into());
-        let find = |mounts_: Value| mounts(&dir, &spec, &container(mounts_), 0, &[]);
+        let find = |mounts_: Value| mounts(&dir, &spec, &Mounted::default(), &container(mounts_), 0, &[]);
         let found = find(json!([
             {"name": "s", "mountPath": "/a/b"}, {"name": "e", "mountPath": "/a", "subPath": "x"}, {"name": "h", "mountPath": "/etc/hosts"},
         ]))

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use windlass_node::tokens::{TokenFor, Tokens};
-use windlass_node::volumes::{Content, Mounted, Volume};
+use windlass_node::volumes::{Content, File, Mounted, Volume};
 
 use crate::spec::FileContent;
 
@@ -94,6 +94,47 @@ impl TokenFile {
     }
 }
 
+/// The group that a pod's files have.
+fn group(spec: &PodSpec) -> Option<u32> {
+    let group = spec.security_context.as_ref().and_then(|context| context.fs_group);
+    group.and_then(|group| u32::try_from(group).ok())
+}
+
+fn mode(file: &File) -> u32 {
+    u32::try_from(file.mode).unwrap_or(0o644) & 0o777
+}
+
+fn plain(file: &File, bytes: &[u8], gid: Option<u32>) -> FileContent {
+    // With a group for the pod's files, the group may read them.
+    let mode = if gid.is_some() { mode(file) | 0o040 } else { mode(file) };
+    FileContent { path: file.path.clone(), mode, bytes: bytes.to_vec(), gid }
+}
+
+/// The files of a volume but for tokens, and where its tokens are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct PlainFiles {
+    pub(super) files: Vec<FileContent>,
+    pub(super) tokens: Vec<String>,
+}
+
+/// The content of all volumes that are files, without tokens.
+pub(super) fn without_tokens(spec: &PodSpec, volumes: &Mounted) -> BTreeMap<String, PlainFiles> {
+    let gid = group(spec);
+    let mut found = BTreeMap::new();
+    for (name, volume) in &volumes.volumes {
+        let Volume::Files(files) = volume else { continue };
+        let mut all = PlainFiles::default();
+        for file in files {
+            match &file.content {
+                Content::Bytes(bytes) => all.files.push(plain(file, bytes, gid)),
+                Content::Token { .. } => all.tokens.push(file.path.clone()),
+            }
+        }
+        found.insert(name.clone(), all);
+    }
+    found
+}
+
 /// The content of all volumes that are files.
 pub(super) async fn resolve(
     pod: &Pod,
@@ -102,24 +143,18 @@ pub(super) async fn resolve(
     volumes: &Mounted,
     tokens: &dyn Tokens,
 ) -> Result<(BTreeMap<String, Vec<FileContent>>, TokenFiles), String> {
-    let group = spec.security_context.as_ref().and_then(|context| context.fs_group);
-    let gid = group.and_then(|group| u32::try_from(group).ok());
+    let gid = group(spec);
     let mut content: BTreeMap<String, Vec<FileContent>> = BTreeMap::new();
     let mut files_with_tokens = TokenFiles::default();
     for (name, volume) in &volumes.volumes {
         let Volume::Files(files) = volume else { continue };
         let mut all = Vec::new();
         for file in files {
-            let mode = u32::try_from(file.mode).unwrap_or(0o644) & 0o777;
             match &file.content {
-                Content::Bytes(bytes) => {
-                    // With a group for the pod's files, the group may read them.
-                    let mode = if gid.is_some() { mode | 0o040 } else { mode };
-                    all.push(FileContent { path: file.path.clone(), mode, bytes: bytes.clone(), gid });
-                }
+                Content::Bytes(bytes) => all.push(plain(file, bytes, gid)),
                 Content::Token { audience, expiration_seconds } => {
                     // As kubelets do: only the group may read a token, if the pod's files have one.
-                    let mode = if gid.is_some() { 0o640 } else { mode };
+                    let mode = if gid.is_some() { 0o640 } else { mode(file) };
                     let mut token = TokenFile {
                         volume: name.clone(),
                         path: file.path.clone(),

@@ -180,7 +180,7 @@ impl Place {
 }
 
 fn refer<'a>(spec: &'a Container, index: usize, attempt: i32, environment: &'a [(String, String)]) -> ContainerRef<'a> {
-    ContainerRef { index, spec, role: Role::Main, attempt, environment }
+    ContainerRef { index, spec, role: Role::Main, attempt, environment, pull_secrets: &[] }
 }
 
 fn runtime(dir: &Path, name: &str, isolation: Isolation) -> Containers {

@@ -58,8 +58,8 @@ impl Credentials {
         Self::in_config(&config, registry)
     }
 
-    /// What a configuration of docker, such as that of a Secret for pulling images, has for a registry.
-    pub fn in_config(config: &Value, registry: &str) -> Result<Option<Self>> {
+    /// What a configuration of docker has for a registry.
+    fn in_config(config: &Value, registry: &str) -> Result<Option<Self>> {
         for name in names(registry) {
             if let Some(helper) = helper(config, &name) {
                 if let Some(found) = ask(&helper, &name)? {
@@ -70,6 +70,18 @@ impl Credentials {
             }
         }
         Ok(None)
+    }
+
+    /// What a configuration of docker that others wrote, such as that of a Secret, has for an image: the entries with the longest
+    /// names first. Only passwords count; programs that it names are not run.
+    pub fn for_image(config: &Value, registry: &str, repository: &str) -> Vec<Self> {
+        let entries = config["auths"].as_object().into_iter().flatten();
+        let mut found: Vec<(&String, Self)> = entries
+            .filter(|(name, _)| matches(name, registry, repository))
+            .filter_map(|(name, _)| Some((name, stored(config, name).ok().flatten()?)))
+            .collect();
+        found.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()).then(one.cmp(other)));
+        found.into_iter().map(|(_, credentials)| credentials).collect()
     }
 
     pub(super) fn basic(&self) -> String {
@@ -88,6 +100,31 @@ fn names(registry: &str) -> Vec<String> {
         return vec!["https://index.docker.io/v1/".to_owned(), registry.to_owned()];
     }
     vec![registry.to_owned(), format!("https://{registry}")]
+}
+
+/// Whether an entry is for an image: `HOST[:PORT][/PATH]`, perhaps as an address, with `*` for any letters of a part of the
+/// host. Mirrors `URLsMatch` in `pkg/credentialprovider/keyring.go`.
+fn matches(entry: &str, registry: &str, repository: &str) -> bool {
+    let entry = entry.strip_prefix("https://").or_else(|| entry.strip_prefix("http://")).unwrap_or(entry);
+    let (host, path) = entry.split_once('/').unwrap_or((entry, ""));
+    // Versions of the registry's own interface, as docker writes them.
+    let path = path.trim_end_matches('/');
+    let path = if matches!(path, "v1" | "v2") { "" } else { path };
+    let host = if host == "index.docker.io" { "docker.io" } else { host };
+    let (parts, wanted): (Vec<&str>, Vec<&str>) = (host.split('.').collect(), registry.split('.').collect());
+    let same_host = parts.len() == wanted.len() && parts.iter().zip(&wanted).all(|(part, wanted)| glob(part, wanted));
+    let below = path.is_empty() || repository.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    same_host && below
+}
+
+/// Whether a text is as a pattern says, in which `*` stands for any letters.
+fn glob(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
+            (0..=rest.len()).filter(|at| rest.is_char_boundary(*at)).any(|at| glob(after, &rest[at..]))
+        }),
+    }
 }
 
 fn helper(config: &Value, name: &str) -> Option<String> {
@@ -134,6 +171,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn entries_are_for_hosts_and_paths() {
+        let check = |entry: &str, expected: bool| {
+            assert_eq!(matches(entry, "a.example.com:5000", "team/app"), expected, "{entry}");
+        };
+        check("a.example.com:5000", true);
+        check("https://a.example.com:5000/v2/", true);
+        check("*.example.com:5000", true);
+        check("a.example.com:5000/team", true);
+        check("a.example.com:5000/tea", false);
+        check("a.example.com:5000/team/app", true);
+        check("a.example.com", false);
+        check("*.com:5000", false);
+        assert!(matches("https://index.docker.io/v1/", "docker.io", "library/x"));
+        let entry = |user: &str| json!({"username": user, "password": "p"});
+        let config = json!({"credsStore": "evil", "auths": {"h": entry("any"), "h/team": entry("team"), "other": entry("no")}});
+        let users: Vec<String> = Credentials::for_image(&config, "h", "team/app").into_iter().map(|one| one.user).collect();
+        assert_eq!(users, ["team", "any"]);
+    }
 
     #[test]
     fn what_docker_keeps_is_found() {

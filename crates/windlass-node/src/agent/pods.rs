@@ -7,10 +7,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use tokio::time::Instant;
 use windlass::{Context, ObjectKey, Outcome, Reconcile};
 
+use super::mounts::Made;
 use super::{NodeEntry, PodEntry, Shared};
 use crate::api::{Merge, is_conflict, is_gone, path};
 use crate::network::PodRange;
@@ -20,16 +21,16 @@ use crate::pod::life::End;
 use crate::pod::patch::status_patch;
 use crate::pod::status::{Place, rejected, status};
 use crate::pod::{self, Action, Notice, Now, Observation, PodLife};
-use crate::runtime::{ContainerRef, Operation, PodSandbox, Runtime, RuntimeError};
-use crate::volumes::{Found, Mounted, container_references, environment, references, volumes};
+use crate::runtime::{ContainerRef, Operation, PodSandbox, Role, Runtime, RuntimeError};
+use crate::volumes::{Found, Mounted, container_references, environment};
 
 /// How long a pod that is being deleted may take to be gone before its status says that the node has seen the deletion.
 const ACKNOWLEDGED_AFTER: Duration = Duration::from_secs(1);
 
 /// A pod that the agent runs.
 pub(super) struct Held {
-    life: PodLife,
-    node: Arc<NodeEntry>,
+    pub(super) life: PodLife,
+    pub(super) node: Arc<NodeEntry>,
     ip: Option<IpAddr>,
     /// What is counted on the node for it.
     requested: Option<Box<[(String, i64)]>>,
@@ -38,10 +39,12 @@ pub(super) struct Held {
     /// When it is told that the node has seen the deletion, if nothing else is to be told before.
     acknowledge: Option<Instant>,
     /// Volumes that cannot be mounted are tried again later.
-    mounts: Backoff,
-    retry_mount: Option<Instant>,
+    pub(super) mounts: Backoff,
+    pub(super) retry_mount: Option<Instant>,
     /// What the containers get; dropped when all have started once.
-    volumes: Option<Arc<Mounted>>,
+    pub(super) volumes: Option<Arc<Mounted>>,
+    /// What the files of the pod were made of last, if they are kept up to date.
+    pub(super) made: Option<Made>,
 }
 
 /// The reconciler of pods.
@@ -115,6 +118,9 @@ impl<R: Runtime> Shared<R> {
     pub(super) fn forget(&self, key: &ObjectKey) {
         let entry = self.pods.lock().remove(key);
         let uid = entry.as_ref().map(|entry| Arc::clone(&entry.uid));
+        if entry.is_some() {
+            self.unfollow(key);
+        }
         if let Some(mut held) = entry.and_then(|entry| entry.held) {
             held.release();
             if held.retry_mount.is_some() {
@@ -163,6 +169,7 @@ impl<R: Runtime> Shared<R> {
             mounts: Backoff::default(),
             retry_mount: None,
             volumes: None,
+            made: None,
         });
         if !is_new {
             let sandbox = held.sandbox(pod);
@@ -228,9 +235,12 @@ impl<R: Runtime> Shared<R> {
     ) -> windlass::Result {
         let mut notices = Vec::new();
         let now = Now::read();
+        let mut sources_changed = false;
+        held.life.extend(spec);
         for seen in inbox {
             if matches!(seen, Observation::Sources) {
                 held.retry_mount = None;
+                sources_changed = true;
             }
             held.life.observe(spec, seen, now, &mut notices);
         }
@@ -240,7 +250,15 @@ impl<R: Runtime> Shared<R> {
         } else if pod::is_finished(pod) {
             held.life.finish(spec);
         }
-        let mounted = self.run(key, pod, spec, held, &mut notices).await;
+        let mounted = match self.remount(key, pod, spec, held, sources_changed).await {
+            Ok(seen) => {
+                if let Some(seen) = seen {
+                    held.life.observe(spec, seen, now, &mut notices);
+                }
+                self.run(key, pod, spec, held, &mut notices).await
+            }
+            Err(error) => Err(error),
+        };
         for notice in notices {
             self.reporter.report(pod, notice);
         }
@@ -272,6 +290,7 @@ impl<R: Runtime> Shared<R> {
         if is_deleted {
             self.delete(pod, &held.node).await?;
             self.pods.lock().remove(key);
+            self.unfollow(key);
             return Ok(Outcome::Done);
         }
         let wake = [held.life.wake(), held.retry_mount, held.acknowledge].into_iter().flatten().min();
@@ -308,40 +327,6 @@ impl<R: Runtime> Shared<R> {
         }
     }
 
-    /// Resolves the volumes of a pod. False if that is not possible now.
-    async fn mount(
-        &self,
-        key: &ObjectKey,
-        pod: &Arc<Pod>,
-        spec: &PodSpec,
-        held: &mut Held,
-        now: Now,
-        notices: &mut Vec<Notice>,
-    ) -> Result<bool, kube::Error> {
-        let references = references(spec);
-        let namespace = key.namespace().unwrap_or_default();
-        let found = self.sources.find(&self.api, &held.node.name, namespace, &references).await?;
-        match volumes(pod, spec, &found) {
-            Ok(volumes) => {
-                held.retry_mount = None;
-                held.volumes = Some(Arc::new(Mounted { volumes }));
-                Ok(true)
-            }
-            Err(failure) => {
-                notices.push(Notice::warning(None, "FailedMount", failure.message()));
-                held.retry_mount = Some(now.instant + held.mounts.failed(now.instant));
-                let mut waiting = self.waiting.lock();
-                for reference in references {
-                    let pods = waiting.entry((namespace.to_owned(), reference)).or_default();
-                    if !pods.contains(key) {
-                        pods.push(key.clone());
-                    }
-                }
-                Ok(false)
-            }
-        }
-    }
-
     /// Has the runtime do something, and observes what came of it if that is known at once.
     async fn carry_out(
         &self,
@@ -369,7 +354,11 @@ impl<R: Runtime> Shared<R> {
                 };
                 self.settle(key, pod, operation, Observation::Created)
             }
-            Action::Pull(index) => held.container(spec, index).and_then(|container| {
+            Action::Pull(index) => {
+                let secrets = self.pull_secrets(key, spec, held, notices).await?;
+                let Some((role, container)) = pod::container(spec, index) else { return Ok(()) };
+                let mut container = held.container(&container, role, index);
+                container.pull_secrets = &secrets;
                 let operation = self.runtime.pull(&sandbox, &container);
                 if matches!(operation, Operation::Pending(_)) {
                     let image = container.spec.image.as_deref().unwrap_or_default();
@@ -382,17 +371,20 @@ impl<R: Runtime> Shared<R> {
                     });
                 }
                 self.settle(key, pod, operation, move |pulled| Observation::Pulled(index, pulled))
-            }),
+            }
             Action::Start(index) => match self.environment(key, pod, spec, held, index).await? {
-                Ok(environment) => held.container(spec, index).and_then(|mut container| {
+                Ok(environment) => {
+                    let Some((role, container)) = pod::container(spec, index) else { return Ok(()) };
+                    let mut container = held.container(&container, role, index);
                     container.environment = &environment;
                     let operation = self.runtime.start(&sandbox, &container);
                     self.settle(key, pod, operation, move |started| Observation::Started(index, started))
-                }),
+                }
                 Err(message) => Some(Observation::Misconfigured(index, message)),
             },
             Action::Stop(index, grace) => {
-                if let Some(mut container) = held.container(spec, index) {
+                if let Some((role, container)) = pod::container(spec, index) {
+                    let mut container = held.container(&container, role, index);
                     container.attempt = held.life.containers[index].attempt;
                     self.runtime.stop(&sandbox, &container, grace);
                 }
@@ -419,18 +411,18 @@ impl<R: Runtime> Shared<R> {
         index: usize,
     ) -> Result<Result<Vec<(String, String)>, String>, kube::Error> {
         let Some((_, container)) = pod::container(spec, index) else { return Ok(Ok(Vec::new())) };
-        let references = container_references(container);
+        let references = container_references(&container);
         let found = if references.is_empty() {
             Found::default()
         } else {
             let namespace = key.namespace().unwrap_or_default();
             self.sources.find(&self.api, &held.node.name, namespace, &references).await?
         };
-        Ok(environment(pod, spec, container, &found))
+        Ok(environment(pod, spec, &container, &found))
     }
 
     /// What came of an operation; an operation under way is waited for in a task, and wakes the pod.
-    fn settle<T: Send + 'static>(
+    pub(super) fn settle<T: Send + 'static>(
         &self,
         key: &ObjectKey,
         pod: &Pod,
@@ -474,7 +466,7 @@ fn pod_path(pod: &Pod) -> Option<String> {
 }
 
 impl Held {
-    fn sandbox(&self, pod: &Arc<Pod>) -> PodSandbox {
+    pub(super) fn sandbox(&self, pod: &Arc<Pod>) -> PodSandbox {
         PodSandbox { node: Arc::clone(&self.node.name), pod: Arc::clone(pod), ip: self.ip }
     }
 
@@ -495,15 +487,15 @@ impl Held {
     }
 
     /// A container that is to be started.
-    fn container<'a>(&self, spec: &'a PodSpec, index: usize) -> Option<ContainerRef<'a>> {
-        let (role, container) = pod::container(spec, index)?;
-        Some(ContainerRef {
+    fn container<'a>(&self, container: &'a Container, role: Role, index: usize) -> ContainerRef<'a> {
+        ContainerRef {
             index,
             spec: container,
             role,
             attempt: self.life.containers[index].next_attempt(),
             environment: &[],
-        })
+            pull_secrets: &[],
+        }
     }
 
     /// Frees what the pod used of its node.

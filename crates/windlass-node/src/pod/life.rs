@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::backoff::{Backoff, printed};
-use super::{Now, container, containers, described, restarts};
+use super::{Now, container, containers, count, described, restarts};
 use crate::runtime::{ContainerEvent, Exit, Image, Probe, Recovered, Role, RuntimeError, Started};
 
 /// How long a container shows why its image could not be pulled, before it shows that it waits.
@@ -48,6 +48,8 @@ pub(crate) enum Observation {
     Happened(usize, i32, ContainerEvent),
     /// An object that the pod refers to has changed.
     Sources,
+    /// The files of the pod are those of its objects again, or not.
+    Updated(Result<(), RuntimeError>),
     /// Nothing is left of the pod.
     Removed,
 }
@@ -190,6 +192,8 @@ pub(crate) struct PodLife {
     pub(crate) initialized: bool,
     /// How many containers have had their turn: those behind a sidecar that does not run wait for it.
     reached: usize,
+    /// Where the ephemeral containers begin, which wait for nothing.
+    ephemeral_from: usize,
     deadline: Option<Instant>,
     grace: Duration,
 }
@@ -209,8 +213,16 @@ impl PodLife {
             sandbox_failures: Backoff::default(),
             initialized: false,
             reached: 0,
+            ephemeral_from: ephemeral_from(spec),
             deadline: allowed.map(|allowed| now.instant + allowed.saturating_sub(spent)),
             grace: Duration::ZERO,
+        }
+    }
+
+    /// Takes note of containers that were added.
+    pub(crate) fn extend(&mut self, spec: &PodSpec) {
+        while self.containers.len() < count(spec) {
+            self.containers.push(ContainerLife::new());
         }
     }
 
@@ -311,7 +323,10 @@ impl PodLife {
     fn run(&mut self, pod: &Pod, spec: &PodSpec, now: Now, notices: &mut Vec<Notice>) -> Vec<Action> {
         let mut actions = Vec::new();
         let init = spec.init_containers.as_ref().map_or(0, Vec::len);
-        for index in 0..self.containers.len() {
+        for index in self.ephemeral_from..self.containers.len() {
+            self.advance(index, pod, spec, now, &mut actions, notices);
+        }
+        for index in 0..self.ephemeral_from {
             let Some((role, container)) = container(spec, index) else { continue };
             if role == Role::Init && self.initialized {
                 continue;
@@ -323,7 +338,7 @@ impl PodLife {
             self.advance(index, pod, spec, now, &mut actions, notices);
             let passed = match (&self.containers[index].stage, role) {
                 (Stage::Ended(ended), Role::Init) => {
-                    if ended.exit.code != 0 && !restarts(spec, container, ended.exit.code) {
+                    if ended.exit.code != 0 && !restarts(spec, &container, ended.exit.code) {
                         self.end = Some(End::Finished);
                         actions.extend(self.stop_all(spec, notices));
                         return actions;
@@ -332,17 +347,17 @@ impl PodLife {
                 }
                 (Stage::Running(running), Role::Sidecar) => running.started,
                 (_, Role::Main) => true,
-                _ => self.initialized,
+                (_, Role::Init | Role::Sidecar | Role::Ephemeral) => self.initialized,
             };
             if !passed {
                 return actions;
             }
         }
         let done = |life: &ContainerLife, index: usize| match (&life.stage, container(spec, index)) {
-            (Stage::Ended(ended), Some((_, container))) => !restarts(spec, container, ended.exit.code),
+            (Stage::Ended(ended), Some((_, container))) => !restarts(spec, &container, ended.exit.code),
             _ => false,
         };
-        if self.containers.iter().enumerate().skip(init).all(|(index, life)| done(life, index)) {
+        if self.containers[..self.ephemeral_from].iter().enumerate().skip(init).all(|(index, life)| done(life, index)) {
             self.end = Some(End::Finished);
             self.grace = seconds(spec.termination_grace_period_seconds);
             actions.extend(self.stop_all(spec, notices));
@@ -387,7 +402,7 @@ impl PodLife {
             Stage::Ended(ended) => {
                 let code = ended.exit.code;
                 // A sidecar is started again whatever it ended with; an init container that succeeded never is.
-                if (role == Role::Init && code == 0) || !restarts(spec, container, code) {
+                if (role == Role::Init && code == 0) || !restarts(spec, &container, code) {
                     return;
                 }
                 let delay = life.crashes.delay(ended.at).filter(|delay| ended.at + *delay > now.instant);
@@ -439,7 +454,7 @@ impl PodLife {
                 && !running.stopping
             {
                 running.stopping = true;
-                let name = container(spec, index).map_or("", |(_, container)| &container.name);
+                let name = container(spec, index).map(|(_, container)| container.name.clone()).unwrap_or_default();
                 notices.push(Notice::normal(Some(index), "Killing", format!("Stopping container {name}")));
                 actions.push(Action::Stop(index, grace));
             }
@@ -482,7 +497,10 @@ impl PodLife {
                 }
             }
             Observation::Happened(index, attempt, event) => self.happened(spec, index, attempt, event, now, notices),
-            Observation::Sources => {}
+            Observation::Sources | Observation::Updated(Ok(())) => {}
+            Observation::Updated(Err(error)) => {
+                notices.push(Notice::warning(None, "FailedMount", format!("MountVolume.SetUp failed : {error}")));
+            }
             Observation::Removed => self.sandbox = Sandbox::Removed,
         }
     }
@@ -645,7 +663,8 @@ impl PodLife {
 
     /// When to decide again if nothing happens before.
     pub(crate) fn wake(&self) -> Option<Instant> {
-        let delays = self.containers.iter().take(self.reached).filter_map(|life| match &life.stage {
+        let started = self.containers.iter().take(self.reached).chain(self.containers.iter().skip(self.ephemeral_from));
+        let delays = started.filter_map(|life| match &life.stage {
             Stage::Delayed(delay) => Some(delay.then.as_ref().map_or(delay.until, |(at, ..)| (*at).min(delay.until))),
             _ => None,
         });
@@ -674,6 +693,11 @@ impl Notice {
     pub(crate) fn warning(container: Option<usize>, reason: &str, message: String) -> Self {
         Self { container, warning: true, reason: reason.to_owned(), message }
     }
+}
+
+/// How many containers a pod has that are not ephemeral.
+fn ephemeral_from(spec: &PodSpec) -> usize {
+    spec.init_containers.as_ref().map_or(0, Vec::len) + spec.containers.len()
 }
 
 /// A grace period; 30 seconds unless there is one.

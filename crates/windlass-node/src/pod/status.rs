@@ -46,7 +46,7 @@ pub(crate) fn status(pod: &Pod, spec: &PodSpec, life: &PodLife, place: Place<'_>
     let init = spec.init_containers.as_ref().map_or(0, Vec::len);
     let mut statuses: Vec<ContainerStatus> = containers(spec)
         .zip(&life.containers)
-        .map(|((role, container), state)| container_status(container, role, state, init > 0, place.runtime))
+        .map(|((role, container), state)| container_status(&container, role, state, init > 0, place.runtime))
         .collect();
     let over = life.end.is_some() && !life.is_alive();
     if over && life.initialized {
@@ -77,7 +77,8 @@ pub(crate) fn status(pod: &Pod, spec: &PodSpec, life: &PodLife, place: Place<'_>
         _ => (None, None),
     };
     let conditions = conditions(pod, spec, life, &statuses, phase, now);
-    let main = statuses.split_off(init);
+    let mut main = statuses.split_off(init);
+    let ephemeral = main.split_off(spec.containers.len().min(main.len()));
     let ip = place.pod_ip.map(|ip| ip.to_string());
     let host_ip = place.host_ip.map(|ip| ip.to_string());
     let has_ip = life.has_sandbox() || old.pod_ip.is_some();
@@ -94,6 +95,7 @@ pub(crate) fn status(pod: &Pod, spec: &PodSpec, life: &PodLife, place: Place<'_>
         start_time: Some(Time(life.start_time)),
         init_container_statuses: Some(statuses).filter(|statuses| !statuses.is_empty()),
         container_statuses: Some(main),
+        ephemeral_container_statuses: Some(ephemeral).filter(|statuses| !statuses.is_empty()),
         observed_generation: pod.metadata.generation,
         ..old
     }
@@ -144,7 +146,11 @@ fn container_status(
         // Until it runs again, a container that ended shows how.
         Stage::Waiting | Stage::Pulling | Stage::Pulled | Stage::Starting => match last {
             Some(ended) => (terminated(ended), id(&ended.id), false, false),
-            None => (waiting(if has_init { "PodInitializing" } else { "ContainerCreating" }, None), None, false, false),
+            None => {
+                let initializes = has_init && role != Role::Ephemeral;
+                let reason = if initializes { "PodInitializing" } else { "ContainerCreating" };
+                (waiting(reason, None), None, false, false)
+            }
         },
         Stage::Delayed(delay) => {
             let shown = waiting(delay.reason, Some(delay.message.clone()));
@@ -152,7 +158,7 @@ fn container_status(
         }
         Stage::Running(running) => {
             let state = ContainerStateRunning { started_at: Some(Time(running.since)) };
-            let ready = running.ready && role != Role::Init;
+            let ready = running.ready && !matches!(role, Role::Init | Role::Ephemeral);
             let state = ContainerState { running: Some(state), ..ContainerState::default() };
             (state, id(&running.id), ready, running.started)
         }
@@ -166,7 +172,7 @@ fn container_status(
         image_id: life.image.clone(),
         container_id,
         ready,
-        started: Some(started),
+        started: (role != Role::Ephemeral).then_some(started),
         restart_count: life.attempt,
         state: Some(state),
         last_state: Some(last.filter(|_| shows_last).map(terminated).unwrap_or_default()),
@@ -202,7 +208,7 @@ fn phase(spec: &PodSpec, statuses: &[ContainerStatus], over: bool, initialized: 
             Role::Init if is_running => pending = true,
             Role::Init => match code {
                 Some(0) => {}
-                Some(code) if restarts(spec, container, code) => {}
+                Some(code) if restarts(spec, &container, code) => {}
                 Some(_) => failed = true,
                 None => pending = true,
             },
@@ -219,11 +225,13 @@ fn phase(spec: &PodSpec, statuses: &[ContainerStatus], over: bool, initialized: 
             Role::Main => match code {
                 Some(code) => {
                     stopped += 1;
-                    restarting += usize::from(restarts(spec, container, code));
+                    restarting += usize::from(restarts(spec, &container, code));
                     succeeded += usize::from(code == 0);
                 }
                 None => waiting += 1,
             },
+            // What is added to a pod has no part in what becomes of it.
+            Role::Ephemeral => {}
         }
     }
     if failed {
@@ -299,7 +307,7 @@ fn containers_ready(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -
     }
     let unready: Vec<&str> = containers(spec)
         .zip(statuses)
-        .filter(|((role, _), status)| *role != Role::Init && !status.ready)
+        .filter(|((role, _), status)| !matches!(role, Role::Init | Role::Ephemeral) && !status.ready)
         .map(|(_, status)| &*status.name)
         .collect();
     if unready.is_empty() {
@@ -344,7 +352,7 @@ fn initialized(spec: &PodSpec, life: &PodLife, statuses: &[ContainerStatus], pha
         .filter(|((role, _), status)| match role {
             Role::Init => !status.ready,
             Role::Sidecar => status.started != Some(true),
-            Role::Main => false,
+            Role::Main | Role::Ephemeral => false,
         })
         .map(|(_, status)| &*status.name)
         .collect();

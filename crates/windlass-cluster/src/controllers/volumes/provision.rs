@@ -1,6 +1,7 @@
 //! A provisioner like kind's: volumes are directories of a node. It makes and resizes them for classes that name it, and
 //! can keep a default class.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
@@ -22,12 +23,14 @@ use windlass::quantity::Amount;
 
 /// The class of claims that name none.
 const DEFAULT: &str = "standard";
-/// Where volumes are on their node.
+/// Where volumes are on a simulated node.
 const DIRECTORY: &str = "/var/local-path-provisioner";
 
-pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
+/// Volumes are below `dir`; without one they are on simulated nodes, where kind has them.
+pub(in crate::controllers) fn add(manager: &mut Manager, dir: Option<PathBuf>) -> Result<(), ManagerError> {
     let controller = Controller::<PersistentVolumeClaim>::new("local-path-provisioner");
-    let provisioner = Provisioner { recorder: manager.recorder(OWN_PROVISIONER) };
+    let dir = dir.map_or_else(|| DIRECTORY.to_owned(), |dir| dir.display().to_string());
+    let provisioner = Provisioner { recorder: manager.recorder(OWN_PROVISIONER), dir };
     manager.add(
         controller
             // A resize goes on when the volume has its new size.
@@ -55,6 +58,7 @@ pub(in crate::controllers) async fn ensure_default_class(client: &CachedClient) 
 
 struct Provisioner {
     recorder: Recorder,
+    dir: String,
 }
 
 impl Reconcile<PersistentVolumeClaim> for Provisioner {
@@ -84,7 +88,7 @@ impl Provisioner {
         if node.is_none() && waits_for_consumer(&class) {
             return Ok(());
         }
-        let wanted = volume_for(claim, &class, node)?;
+        let wanted = volume_for(claim, &class, node, &self.dir)?;
         let key = ObjectKey::of(claim);
         let name = wanted.metadata.name.clone().unwrap_or_default();
         if ctx.get::<PersistentVolume>(&ObjectKey::cluster(&name)).await?.is_some() {
@@ -137,6 +141,7 @@ pub(super) fn volume_for(
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
     node: Option<&str>,
+    dir: &str,
 ) -> Result<PersistentVolume, serde_json::Error> {
     let meta = &claim.metadata;
     let name = format!("pvc-{}", meta.uid.as_deref().unwrap_or_default());
@@ -155,7 +160,7 @@ pub(super) fn volume_for(
             "storageClassName": class.metadata.name, "mountOptions": class.mount_options,
             "persistentVolumeReclaimPolicy": class.reclaim_policy.as_deref().unwrap_or("Delete"),
             "claimRef": reference_to(claim), "nodeAffinity": affinity,
-            "hostPath": {"path": format!("{DIRECTORY}/{name}_{namespace}_{of_claim}"), "type": "DirectoryOrCreate"},
+            "hostPath": {"path": format!("{dir}/{name}_{namespace}_{of_claim}"), "type": "DirectoryOrCreate"},
         },
     }))
 }

@@ -1,8 +1,10 @@
 //! The phase of volumes, and what becomes of those whose claim is gone.
 //!
-//! No data is touched: a hostPath volume that upstream would empty is simulated here, and only its object goes.
+//! Data is deleted for volumes that were made for claims on this machine, and for no others: a hostPath volume that upstream
+//! would empty is simulated, and only its object goes.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -22,9 +24,10 @@ use crate::controllers::protection::claims_of;
 const RECYCLERS: &str = "default";
 const RECYCLER: &str = "recycler-for-";
 
-pub(in crate::controllers) fn add(manager: &mut Manager) -> Result<(), ManagerError> {
+/// The data of volumes is deleted if it is right below `dir`.
+pub(in crate::controllers) fn add(manager: &mut Manager, dir: Option<PathBuf>) -> Result<(), ManagerError> {
     let controller = Controller::<PersistentVolume>::new("persistentvolume-reclaim-controller");
-    let volumes = Volumes { recorder: manager.recorder(REPORTER) };
+    let volumes = Volumes { recorder: manager.recorder(REPORTER), dir };
     manager.add(
         controller
             .watches(|claim: &PersistentVolumeClaim, ctx| {
@@ -111,6 +114,23 @@ pub(super) fn deletion(volume: &PersistentVolume) -> Deletion {
     }
 }
 
+/// Where the data of a volume is, if it was made right below this directory.
+pub(super) fn data(volume: &PersistentVolume, dir: &Path) -> Option<PathBuf> {
+    let ours = annotation(&volume.metadata, PROVISIONED_BY) == Some(OWN_PROVISIONER);
+    let path = PathBuf::from(&volume.spec.as_ref()?.host_path.as_ref()?.path);
+    let is_below = path.parent() == Some(dir) && path.file_name().is_some();
+    (ours && is_below).then_some(path)
+}
+
+fn delete_data(path: &Path) -> Result<(), String> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("cannot delete {}: {error}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn policy(volume: &PersistentVolume) -> &str {
     let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     policy.unwrap_or("Retain")
@@ -118,6 +138,7 @@ fn policy(volume: &PersistentVolume) -> &str {
 
 struct Volumes {
     recorder: Recorder,
+    dir: Option<PathBuf>,
 }
 
 impl Reconcile<PersistentVolume> for Volumes {
@@ -176,6 +197,12 @@ impl Volumes {
             "Delete" => match deletion(&volume) {
                 Deletion::External => Ok(()),
                 Deletion::Object => {
+                    if let Some(data) = self.dir.as_deref().and_then(|dir| data(&volume, dir)) {
+                        let deleted = tokio::task::spawn_blocking(move || delete_data(&data)).await;
+                        if let Ok(Err(why)) = deleted {
+                            return self.fail(ctx, volume, "VolumeFailedDelete", why).await;
+                        }
+                    }
                     ctx.client().delete::<PersistentVolume>(&ObjectKey::of(&volume)).await?;
                     Ok(())
                 }
