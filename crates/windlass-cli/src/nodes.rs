@@ -114,7 +114,8 @@ async fn names(nodes: &Api<Node>) -> Result<HashSet<String>> {
 /// Whether a node is a machine of `windlass up --runtime`.
 fn is_machine(node: &Node) -> bool {
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-    !windlass_node::is_simulated(node) && info.is_some_and(|info| info.container_runtime_version.starts_with("windlass://"))
+    !windlass_node::is_simulated(node)
+        && info.is_some_and(|info| info.container_runtime_version.starts_with("windlass://"))
 }
 
 fn is_ready(node: &Node) -> bool {

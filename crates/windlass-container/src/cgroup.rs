@@ -140,7 +140,9 @@ impl Cgroups {
     pub(crate) fn counters(&self, pod: &str, container: &str) -> Option<Counters> {
         let dirs = self.dirs(pod, container);
         let of = |wanted: Controller| {
-            dirs.iter().find(|(kind, _)| kind.is_none_or(|kind| kind == wanted)).map(|(kind, dir)| (kind.is_none(), dir))
+            dirs.iter()
+                .find(|(kind, _)| kind.is_none_or(|kind| kind == wanted))
+                .map(|(kind, dir)| (kind.is_none(), dir))
         };
         let (is_v2, cpu) = of(Controller::CpuAccounts)?;
         let cpu_nanoseconds = if is_v2 {

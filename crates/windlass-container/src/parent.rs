@@ -139,11 +139,21 @@ impl Parent {
             self.execs.retain(|exec| !exec.done);
             self.containers.retain(|container| !container.failed);
         }
+        self.end_all();
+    }
+
+    /// Kills and reaps everything. The first process of a namespace does not end before all others in it were reaped, which
+    /// commands and added containers are: they come first.
+    fn end_all(&self) {
         for container in &self.containers {
-            container.kill();
+            let _ = container.signal(rustix::process::Signal::KILL.as_raw());
         }
         for exec in &self.execs {
             exec.kill();
+        }
+        let (added, others): (Vec<_>, Vec<_>) = self.containers.iter().partition(|container| container.is_added());
+        for container in added.into_iter().chain(others) {
+            container.kill();
         }
     }
 

@@ -11,6 +11,7 @@ mod against;
 mod anonymous;
 mod arguments;
 mod background;
+mod containers;
 mod dev;
 mod doctor;
 mod faults;

@@ -165,7 +165,9 @@ mod tests {
         fs::write(dir.path().join("etc/group"), "staff:x:50:\nshared:x:60:a,web\n").unwrap();
         match (resolve(user, dir.path()), expected) {
             (Ok(found), Ok(expected)) => assert_eq!((found.uid, found.gid, found.home.as_str()), expected),
-            (Err(Failure::Setup(message) | Failure::Config(message)), Err(expected)) => assert!(message.contains(expected), "{message}"),
+            (Err(Failure::Setup(message) | Failure::Config(message)), Err(expected)) => {
+                assert!(message.contains(expected), "{message}")
+            }
             (found, expected) => panic!("{:?} instead of {expected:?}", found.map(|found| found.uid).is_ok()),
         }
     }

@@ -119,6 +119,11 @@ impl Container {
         Ok(rustix::process::pidfd_send_signal(&child.pidfd, signal)?)
     }
 
+    /// Whether it is among the processes of another container.
+    pub(super) fn is_added(&self) -> bool {
+        self.config.beside.is_some()
+    }
+
     pub(super) fn kill(&self) {
         if let Some(child) = &self.child {
             child.reap();

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume as ApiVolume};
-use windlass_node::volumes::{Mounted, Volume};
 use windlass::quantity::Amount;
 use windlass_image::manifest::Execution;
+use windlass_node::volumes::{Mounted, Volume};
 
 use crate::cgroup::Limits;
 use crate::spec::{MountConfig, PodDir, ProcessConfig, User};
@@ -497,8 +497,7 @@ mod tests {
             "containers": [], "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}],
         }))
         .unwrap();
-        let volume =
-            Volume::HostPath { path: path.clone(), kind: "DirectoryOrCreate".to_owned(), read_only: true };
+        let volume = Volume::HostPath { path: path.clone(), kind: "DirectoryOrCreate".to_owned(), read_only: true };
         let mounted = Mounted { volumes: [("d".to_owned(), volume)].into() };
         assert!(unmountable(&spec, &Mounted::default()).is_some() && unmountable(&spec, &mounted).is_none());
         let container =

@@ -158,5 +158,6 @@ impl PodHandle {
 /// A container by its name, and where it is among the pod's.
 fn find(spec: &PodSpec, name: &str) -> Option<(usize, Container)> {
     let mut all = windlass_node::runtime::containers(spec).enumerate();
-    all.find(|(_, (_, container))| container.name == name).map(|(index, (_, container))| (index, container.into_owned()))
+    all.find(|(_, (_, container))| container.name == name)
+        .map(|(index, (_, container))| (index, container.into_owned()))
 }

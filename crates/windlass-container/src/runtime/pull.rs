@@ -29,9 +29,9 @@ impl Wanted {
 
     fn name(&self) -> Result<Name, RuntimeError> {
         let image = &self.image;
-        image.parse().map_err(|error| {
-            RuntimeError::ImageName(format!("Failed to apply default image tag {image:?}: {error}"))
-        })
+        image
+            .parse()
+            .map_err(|error| RuntimeError::ImageName(format!("Failed to apply default image tag {image:?}: {error}")))
     }
 
     /// The image, if it is here and need not be looked for. What was loaded or built here is never pulled.
@@ -54,7 +54,8 @@ impl Wanted {
         }
         let began = std::time::Instant::now();
         let pulled = fetch(store, &name, &credentials(&self.secrets, &name)).await.map_err(|error| {
-            let tried = if matches!(error, RegistryError::Unauthorized(_)) { said_of(&self.secrets) } else { String::new() };
+            let tried =
+                if matches!(error, RegistryError::Unauthorized(_)) { said_of(&self.secrets) } else { String::new() };
             RuntimeError::Pull(format!("failed to pull and unpack image {:?}: {error}{tried}", name.to_string()))
         })?;
         let size = pulled.stored.size;
@@ -63,11 +64,7 @@ impl Wanted {
 }
 
 /// Fetches an image with each of these credentials, until the registry accepts one. At last with those of the machine's user.
-async fn fetch(
-    store: &Store,
-    name: &Name,
-    credentials: &[Credentials],
-) -> Result<registry::Pulled, RegistryError> {
+async fn fetch(store: &Store, name: &Name, credentials: &[Credentials]) -> Result<registry::Pulled, RegistryError> {
     let all = credentials.iter().cloned().map(Some).chain([None]);
     let mut refused = None;
     for credentials in all {

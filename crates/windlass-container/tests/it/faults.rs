@@ -52,7 +52,7 @@ async fn a_pod_whose_parent_is_killed_starts_again() {
 }
 
 /// The process ids of a pod's parent.
-fn parents(dir: &std::path::Path) -> Vec<i32> {
+pub(crate) fn parents(dir: &std::path::Path) -> Vec<i32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let is_parent = |pid: &i32| {
@@ -63,7 +63,7 @@ fn parents(dir: &std::path::Path) -> Vec<i32> {
     pids.filter(is_parent).collect()
 }
 
-fn kill_parent(place: &Place, pod: &windlass_node::runtime::PodSandbox) {
+pub(crate) fn kill_parent(place: &Place, pod: &windlass_node::runtime::PodSandbox) {
     let parent = parents(&place.pod_dir(pod))[0];
     rustix::process::kill_process(rustix::process::Pid::from_raw(parent).unwrap(), rustix::process::Signal::KILL)
         .unwrap();

@@ -2,7 +2,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
+mod debug;
 mod faults;
 mod place;
 mod pods;
 mod security;
+mod volumes;

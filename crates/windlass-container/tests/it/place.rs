@@ -117,6 +117,27 @@ impl Place {
         self.runtime.start(pod, &container).finish().await
     }
 
+    /// Starts the last ephemeral container of a pod.
+    pub(crate) async fn start_ephemeral(&self, pod: &PodSandbox) -> Result<Started, RuntimeError> {
+        let spec = pod.pod.spec.as_ref().unwrap();
+        let (index, (role, spec)) = windlass_node::runtime::containers(spec).enumerate().last().unwrap();
+        self.runtime.start(pod, &ContainerRef { role, ..refer(&spec, index, 0, &[]) }).finish().await
+    }
+
+    /// Follows the log of a container until it has a line. Returns all of it.
+    pub(crate) async fn until_log(&self, pod: &PodSandbox, container: &str, line: &str) -> String {
+        let options = LogOptions { follow: true, ..LogOptions::default() };
+        let mut stream = self.runtime.logs(pod, container, &options).finish().await.unwrap();
+        let mut seen = String::new();
+        while let Some(bytes) = tokio::time::timeout(WAIT_TIMEOUT, stream.next()).await.unwrap() {
+            seen.push_str(&String::from_utf8_lossy(&bytes));
+            if seen.lines().any(|seen| seen == line) {
+                return seen;
+            }
+        }
+        panic!("the log has no {line:?}: {seen}");
+    }
+
     pub(crate) fn stop(&self, pod: &PodSandbox, attempt: i32, grace: u64) {
         let container = &pod.pod.spec.as_ref().unwrap().containers[0];
         self.runtime.stop(pod, &refer(container, 0, attempt, &[]), Duration::from_secs(grace));
@@ -206,7 +227,7 @@ fn image(store: &Store, busybox: &Path) {
     layer.file("bin/busybox", 0o755, &std::fs::read(busybox).unwrap()).unwrap();
     for name in [
         "sh", "cat", "echo", "sleep", "id", "ls", "stat", "touch", "mount", "head", "kill", "hostname", "nc", "ps",
-        "true", "stty", "dd", "grep", "wc", "unshare", "readlink", "tail",
+        "true", "test", "tr", "stty", "dd", "grep", "wc", "unshare", "readlink", "tail",
     ] {
         layer.link(&format!("bin/{name}"), "busybox").unwrap();
     }

@@ -113,7 +113,8 @@ fn matches(entry: &str, registry: &str, repository: &str) -> bool {
     let host = if host == "index.docker.io" { "docker.io" } else { host };
     let (parts, wanted): (Vec<&str>, Vec<&str>) = (host.split('.').collect(), registry.split('.').collect());
     let same_host = parts.len() == wanted.len() && parts.iter().zip(&wanted).all(|(part, wanted)| glob(part, wanted));
-    let below = path.is_empty() || repository.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let below =
+        path.is_empty() || repository.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     same_host && below
 }
 
@@ -187,8 +188,10 @@ mod tests {
         check("*.com:5000", false);
         assert!(matches("https://index.docker.io/v1/", "docker.io", "library/x"));
         let entry = |user: &str| json!({"username": user, "password": "p"});
-        let config = json!({"credsStore": "evil", "auths": {"h": entry("any"), "h/team": entry("team"), "other": entry("no")}});
-        let users: Vec<String> = Credentials::for_image(&config, "h", "team/app").into_iter().map(|one| one.user).collect();
+        let config =
+            json!({"credsStore": "evil", "auths": {"h": entry("any"), "h/team": entry("team"), "other": entry("no")}});
+        let users: Vec<String> =
+            Credentials::for_image(&config, "h", "team/app").into_iter().map(|one| one.user).collect();
         assert_eq!(users, ["team", "any"]);
     }
 

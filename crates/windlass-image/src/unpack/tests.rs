@@ -233,8 +233,7 @@ fn layers_may_be_compressed_with_zstd() {
     let dir = tempfile::tempdir().unwrap();
     let mut unpacker = Unpacker::new(&dir.path().join("root"), Limits::default()).unwrap();
     let layer = tar(&[file("a", "1")]);
-    let compressed =
-        ruzstd::encoding::compress_to_vec(&layer[..], ruzstd::encoding::CompressionLevel::Fastest);
+    let compressed = ruzstd::encoding::compress_to_vec(&layer[..], ruzstd::encoding::CompressionLevel::Fastest);
     unpacker.layer(&compressed[..], &digest::of(&layer)).unwrap();
     assert_eq!(std::fs::read_to_string(dir.path().join("root/a")).unwrap(), "1");
 }

@@ -197,8 +197,13 @@ impl<R: Runtime> Shared<R> {
         if !self.runtime.runs_containers() {
             return Ok(Vec::new());
         }
-        let named: Vec<&String> =
-            spec.image_pull_secrets.iter().flatten().map(|secret| &secret.name).filter(|name| !name.is_empty()).collect();
+        let named: Vec<&String> = spec
+            .image_pull_secrets
+            .iter()
+            .flatten()
+            .map(|secret| &secret.name)
+            .filter(|name| !name.is_empty())
+            .collect();
         if named.is_empty() {
             return Ok(Vec::new());
         }
@@ -208,8 +213,7 @@ impl<R: Runtime> Shared<R> {
             // Credentials that were refused may have been replaced.
             self.sources.forget(namespace, name);
         }
-        let Found { mut secrets, .. } =
-            self.sources.find(&self.api, &held.node.name, namespace, &references).await?;
+        let Found { mut secrets, .. } = self.sources.find(&self.api, &held.node.name, namespace, &references).await?;
         let missing: Vec<&str> =
             named.iter().map(|name| name.as_str()).filter(|name| !secrets.contains_key(*name)).collect();
         if !missing.is_empty() {

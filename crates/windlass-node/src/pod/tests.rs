@@ -211,6 +211,33 @@ fn a_pod_runs_and_is_ready() {
 }
 
 #[test]
+fn an_ephemeral_container_runs_once_beside_the_others() {
+    let mut world = World::new(one("Always"));
+    world.settle();
+    let added = json!([{ "name": "debug", "image": "i" }]);
+    world.spec.ephemeral_containers = serde_json::from_value(added).expect("containers");
+    world.running.push(false);
+    world.life.extend(&world.spec);
+    world.decide();
+    world.settle();
+    let statuses = |world: &World| {
+        let status = world.pod.status.clone().unwrap_or_default();
+        let all = status.ephemeral_container_statuses.unwrap_or_default();
+        (status.container_statuses.unwrap_or_default().len(), all)
+    };
+    let (main, debug) = statuses(&world);
+    assert_eq!((main, debug.len(), debug[0].name.as_str()), (1, 1, "debug"));
+    assert!(debug[0].state.as_ref().is_some_and(|state| state.running.is_some()) && !debug[0].ready);
+    assert_eq!((world.phase(), &*world.condition("Ready")), ("Running", "True"));
+    world.exit(1, 3);
+    world.settle();
+    let (_, debug) = statuses(&world);
+    let ended = debug[0].state.as_ref().and_then(|state| state.terminated.as_ref()).map(|ended| ended.exit_code);
+    assert_eq!((ended, debug[0].restart_count), (Some(3), 0));
+    assert_eq!((world.phase(), &*world.condition("Ready")), ("Running", "True"));
+}
+
+#[test]
 fn crashes_are_retried_after_longer_and_longer_delays() {
     let mut world = World::new(one("Always"));
     world.settle();

@@ -74,12 +74,7 @@ async fn renew_tokens(pod: Weak<PodHandle>, inner: Weak<Inner>, mut tokens: Toke
     }
 }
 
-async fn send_files(
-    client: &Client,
-    volume: &str,
-    files: &[FileContent],
-    keep: Keep,
-) -> Result<(), RuntimeError> {
+async fn send_files(client: &Client, volume: &str, files: &[FileContent], keep: Keep) -> Result<(), RuntimeError> {
     let content = wire::content(&files).map_err(sandbox)?;
     client.ask(Request::Files { volume: volume.to_owned(), keep }, &[content.as_fd()]).await.map(drop)
 }

@@ -212,7 +212,13 @@ impl PodHandle {
     }
 
     /// Stops a container: its hook, a signal, and after `grace` another one.
-    pub(in crate::runtime) async fn stop(self: &Arc<Self>, inner: &Arc<Inner>, spec: &Container, attempt: i32, grace: Duration) {
+    pub(in crate::runtime) async fn stop(
+        self: &Arc<Self>,
+        inner: &Arc<Inner>,
+        spec: &Container,
+        attempt: i32,
+        grace: Duration,
+    ) {
         let deadline = tokio::time::Instant::now() + grace;
         let (mut ended, signal) = {
             let containers = self.containers.lock();

@@ -47,7 +47,11 @@ impl PodHandle {
     }
 
     /// Runs a command to its end: its exit code, and what it wrote.
-    pub(in crate::runtime) async fn run(&self, container: &str, command: Vec<String>) -> Result<(i32, String), RuntimeError> {
+    pub(in crate::runtime) async fn run(
+        &self,
+        container: &str,
+        command: Vec<String>,
+    ) -> Result<(i32, String), RuntimeError> {
         let options = ExecOptions { command, stdin: false, terminal: false };
         let mut session = self.exec(container, &options).await?;
         let mut output = Vec::new();
@@ -58,7 +62,11 @@ impl PodHandle {
         Ok((code, String::from_utf8_lossy(&output).into_owned()))
     }
 
-    pub(in crate::runtime) async fn exec(&self, container: &str, options: &ExecOptions) -> Result<Session, RuntimeError> {
+    pub(in crate::runtime) async fn exec(
+        &self,
+        container: &str,
+        options: &ExecOptions,
+    ) -> Result<Session, RuntimeError> {
         let client = self.running().await?;
         // Everything else is as the container's own process has it.
         let process = ProcessConfig {
@@ -169,11 +177,7 @@ impl Target for Probed {
         })
     }
 
-    fn connect(
-        &self,
-        host: Option<String>,
-        port: u16,
-    ) -> BoxFuture<'static, Result<Box<dyn Connection>, String>> {
+    fn connect(&self, host: Option<String>, port: u16) -> BoxFuture<'static, Result<Box<dyn Connection>, String>> {
         let pod = self.pod.clone();
         Box::pin(async move {
             let pod = pod.upgrade().ok_or("the pod is gone")?;

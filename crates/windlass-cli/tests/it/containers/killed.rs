@@ -1,0 +1,97 @@
+//! `kill -9` of `windlass` while pods run: they go on as the same processes, and nothing is left of them in the end.
+//!
+//! `cargo test` does a few rounds; `WINDLASS_KILL_ROUNDS=50` does more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::Containers;
+use crate::process::eventually;
+
+const ROUNDS: u32 = 3;
+const PODS: usize = 20;
+
+/// What pods have of the kernel, counted from outside.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Left {
+    processes: BTreeSet<String>,
+    mounts: BTreeSet<String>,
+    cgroups: BTreeSet<String>,
+}
+
+/// Everything of pods in this directory.
+fn left(dir: &Path, uids: &[String]) -> Left {
+    let dir = dir.display().to_string();
+    let mut found = Left::default();
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains("pod-") && line.contains(&dir) || line.starts_with("sleep 987654321") {
+            found.processes.insert(format!("{:?} {line}", process.file_name()));
+        }
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    found.mounts.extend(mounts.lines().filter(|line| line.contains(&dir)).map(str::to_owned));
+    let groups = std::process::Command::new("find").args(["/sys/fs/cgroup", "-type", "d"]).output().unwrap();
+    let groups = String::from_utf8_lossy(&groups.stdout).into_owned();
+    found.cgroups.extend(groups.lines().filter(|line| uids.iter().any(|uid| line.contains(uid))).map(str::to_owned));
+    found
+}
+
+/// The parents of pods, each with its process id and when it was started.
+fn parents(dir: &Path) -> BTreeMap<String, String> {
+    let dir = dir.display().to_string();
+    let mut found = BTreeMap::new();
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains("pod-parent") && line.contains(&dir) {
+            let started = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            let started = started.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(19).map(str::to_owned));
+            found.insert(line, format!("{:?} {started:?}", process.file_name()));
+        }
+    }
+    found
+}
+
+#[test]
+fn pods_outlive_kills_of_the_cluster() {
+    let Some(mut cluster) = Containers::start() else { return };
+    let rounds = std::env::var("WINDLASS_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
+    let pods: Vec<String> = (0..PODS)
+        .map(|number| {
+            format!(
+                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}, labels: {{app: kept}}}}\nspec:\n  \
+                 terminationGracePeriodSeconds: 0\n  containers: [{{name: main, image: \"me/web:v1\", command: [sleep, \
+                 \"987654321\"], resources: {{limits: {{memory: 32Mi}}}}}}]\n"
+            )
+        })
+        .collect();
+    cluster.apply(&pods.concat());
+    cluster.succeeds("wait --for=condition=Ready pod -l app=kept --timeout=180s");
+    let statuses = "get pods -l app=kept -o jsonpath={.items[*].status.containerStatuses}";
+    let ask = |cluster: &Containers| cluster.succeeds(statuses);
+    let (before, same) = (ask(&cluster), parents(&cluster.sandbox.path("")));
+    assert_eq!(same.len(), PODS);
+    for round in 0..rounds {
+        // Dropping it kills it.
+        cluster.running = None;
+        assert_eq!(parents(&cluster.sandbox.path("")), same, "round {round}: pods end with the cluster");
+        cluster.up();
+        eventually("the cluster answers", || cluster.run("get pods").0.then_some(()));
+        cluster.succeeds("wait --for=condition=Ready pod -l app=kept --timeout=180s");
+        assert_eq!(parents(&cluster.sandbox.path("")), same, "round {round}: other processes");
+        assert_eq!(ask(&cluster), before, "round {round}: other containers");
+        assert!(cluster.run(&format!("exec p{} -- id", round as usize % PODS)).0);
+    }
+    let uids = cluster.succeeds("get pods -l app=kept -o jsonpath={.items[*].metadata.uid}");
+    let uids: Vec<String> = uids.split_whitespace().map(str::to_owned).collect();
+    let dir = cluster.sandbox.path("");
+    let during = left(&dir, &uids);
+    assert!(during.processes.len() >= PODS && during.mounts.is_empty(), "{during:?}");
+    // One pod is deleted, and the cluster is killed and removed with the others.
+    cluster.succeeds("delete pod p0 --wait");
+    cluster.running = None;
+    cluster.sandbox.succeeds("down");
+    eventually("nothing is left", || (left(&dir, &uids) == Left::default()).then_some(()));
+}
