@@ -46,8 +46,8 @@ pub(crate) fn volume_name(
             name.claim
         ));
     };
-    let owners = claim.metadata.owner_references.iter().flatten();
-    let is_own = owners.into_iter().any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
+    let mut owners = claim.metadata.owner_references.iter().flatten();
+    let is_own = owners.any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
     if name.is_owned && !is_own {
         return failed("PVC was not created for the pod");
     }
