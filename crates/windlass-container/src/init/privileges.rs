@@ -166,7 +166,7 @@ mod tests {
         match (resolve(user, dir.path()), expected) {
             (Ok(found), Ok(expected)) => assert_eq!((found.uid, found.gid, found.home.as_str()), expected),
             (Err(Failure::Setup(message) | Failure::Config(message)), Err(expected)) => {
-                assert!(message.contains(expected), "{message}")
+                assert!(message.contains(expected), "{message}");
             }
             (found, expected) => panic!("{:?} instead of {expected:?}", found.map(|found| found.uid).is_ok()),
         }

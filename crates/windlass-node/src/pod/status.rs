@@ -144,14 +144,15 @@ fn container_status(
     let last = life.last.as_deref();
     let (state, container_id, ready, started) = match &life.stage {
         // Until it runs again, a container that ended shows how.
-        Stage::Waiting | Stage::Pulling | Stage::Pulled | Stage::Starting => match last {
-            Some(ended) => (terminated(ended), id(&ended.id), false, false),
-            None => {
+        Stage::Waiting | Stage::Pulling | Stage::Pulled | Stage::Starting => {
+            if let Some(ended) = last {
+                (terminated(ended), id(&ended.id), false, false)
+            } else {
                 let initializes = has_init && role != Role::Ephemeral;
                 let reason = if initializes { "PodInitializing" } else { "ContainerCreating" };
                 (waiting(reason, None), None, false, false)
             }
-        },
+        }
         Stage::Delayed(delay) => {
             let shown = waiting(delay.reason, Some(delay.message.clone()));
             (shown, last.and_then(|ended| id(&ended.id)), false, false)

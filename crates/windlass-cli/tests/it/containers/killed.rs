@@ -33,7 +33,7 @@ fn left(dir: &Path, uids: &[String]) -> Left {
         let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         if line.contains("pod-") && line.contains(&dir) || line.starts_with(&program) {
-            found.processes.insert(format!("{:?} {line}", process.file_name()));
+            found.processes.insert(format!("{} {line}", process.file_name().display()));
         }
     }
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
@@ -59,7 +59,7 @@ fn parents(dir: &Path) -> BTreeMap<String, String> {
         if line.contains("pod-parent") && line.contains(&dir) {
             let started = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
             let started = started.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(19).map(str::to_owned));
-            found.insert(line, format!("{:?} {started:?}", process.file_name()));
+            found.insert(line, format!("{} {started:?}", process.file_name().display()));
         }
     }
     found
