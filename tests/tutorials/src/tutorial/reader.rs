@@ -55,14 +55,12 @@ impl<'a> Reader<'a> {
         let text = std::fs::read_to_string(&page).with_context(|| format!("no page {}", page.display()))?;
         let _versions = ExampleLock::new(&self.commands.lock)?;
         let walked = steps(&text).and_then(|steps| steps.into_iter().try_for_each(|step| self.step(step)));
-        for terminal in std::mem::take(&mut self.terminals).into_values() {
-            terminal.stop()?;
-        }
+        let stopped = std::mem::take(&mut self.terminals).into_values().try_for_each(Terminal::stop);
         if walked.is_err() {
             // It may not run.
             let _ = self.shell(&format!("windlass down --name {name} --purge"))?.output();
         }
-        walked
+        walked.and(stopped)
     }
 
     fn step(&mut self, step: Step) -> Result<()> {
