@@ -6,13 +6,15 @@ use anyhow::Result;
 use futures::FutureExt as _;
 use pod_crud::crud;
 use serde_json::{Value, json};
+use workloads::app::App;
+use workloads::progress;
 
 use super::display::Playbill;
 use super::tale::{Scene, Tale, local};
 
 /// The demos, in the order in which they are listed.
 pub(crate) const ALL: &[Tale] =
-    &[AT, SAMPLE_CONTROLLER, APP_SERVICE, GUESTBOOK, IP_POOL, HOME, POD_CRUD, OPEN_TELEMETRY_COLLECTOR];
+    &[AT, SAMPLE_CONTROLLER, APP_SERVICE, GUESTBOOK, IP_POOL, HOME, POD_CRUD, WORKLOADS, OPEN_TELEMETRY_COLLECTOR];
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -418,6 +420,68 @@ const POD_CRUD: Tale = Tale {
         .boxed()
     },
 };
+
+const WORKLOADS: Tale = Tale {
+    name: "workloads",
+    playbill: Playbill {
+        about: "a program that deploys a load-balanced web application and removes it again",
+        objects: "objects",
+        commands: &["get all -n foo", "scale deployment hello-world -n foo --replicas=3", "delete namespace foo"],
+    },
+    definitions: || Ok(Vec::new()),
+    operator: None,
+    resources: &[
+        "/apis/apps/v1/namespaces/foo/deployments",
+        "/api/v1/namespaces/foo/pods",
+        "/api/v1/namespaces/foo/services",
+        "/apis/networking.k8s.io/v1/namespaces/foo/ingresses",
+    ],
+    story: |scene| {
+        async move {
+            let (client, app) = (&scene.client, web_application());
+            scene
+                .step("creating a Deployment", "two pods are ready", async {
+                    app.create_namespace(client).await?;
+                    app.create_deployment(client).await?;
+                    progress::ready(client, &app, |_| {}).await?;
+                    Ok("on a simulated node, in a namespace of its own")
+                })
+                .await?;
+            scene
+                .step("creating a Service and an Ingress", "both created", async {
+                    app.create_service_and_ingress(client).await?;
+                    Ok("where containers run, the Ingress has an address for a browser")
+                })
+                .await?;
+            scene.show().await
+        }
+        .boxed()
+    },
+    ending: |scene| {
+        async move {
+            let app = web_application();
+            scene
+                .step("deleting the namespace", "deleted", async {
+                    app.delete(&scene.client).await?;
+                    progress::gone(&scene.client, &app).await?;
+                    Ok("with everything in it")
+                })
+                .await
+        }
+        .boxed()
+    },
+};
+
+fn web_application() -> App {
+    App {
+        namespace: "foo".into(),
+        name: "hello-world".into(),
+        image: "windlass/hello:v1".into(),
+        port: 8080,
+        replicas: 2,
+        path: "/hello".into(),
+    }
+}
 
 const OPEN_TELEMETRY_COLLECTOR: Tale = Tale {
     name: "opentelemetry-collector",
