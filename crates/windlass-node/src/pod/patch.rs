@@ -10,22 +10,20 @@ pub(crate) fn status_patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Optio
         return None;
     }
     let (before, after) = (fields(old), fields(new));
-    let mut changed = Map::new();
-    for (field, value) in &after {
-        match before.get(field) {
-            Some(known) if known == value => {}
+    let mut changed: Map<String, Value> =
+        before.keys().filter(|field| !after.contains_key(*field)).map(|field| (field.clone(), Value::Null)).collect();
+    for (field, value) in after {
+        match before.get(&field) {
+            Some(known) if *known == value => {}
             Some(Value::Array(known)) if field == "conditions" => {
                 let own: Vec<&Value> =
                     value.as_array().into_iter().flatten().filter(|condition| !known.contains(condition)).collect();
                 if !own.is_empty() {
-                    changed.insert(field.clone(), cleared(&own, known));
+                    changed.insert(field, cleared(&own, known));
                 }
             }
-            _ => _ = changed.insert(field.clone(), value.clone()),
+            _ => _ = changed.insert(field, value),
         }
-    }
-    for field in before.keys().filter(|field| !after.contains_key(*field)) {
-        changed.insert(field.clone(), Value::Null);
     }
     (!changed.is_empty()).then(|| json!({ "metadata": { "uid": uid }, "status": changed }))
 }

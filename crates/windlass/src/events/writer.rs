@@ -47,6 +47,9 @@ pub enum EventApi {
 const LONGEST_SUBJECT: usize = 253 - 17;
 /// How long to say nothing more about a kind of failure.
 const QUIET: Duration = Duration::from_secs(60);
+/// For how long no events are sent to a namespace that refused one because it is being deleted: thousands of objects may be
+/// deleted with it.
+const TERMINATING: Duration = Duration::from_secs(1);
 
 /// Writes the events of all its recorders to one cluster. A manager has one for each of its clusters.
 ///
@@ -112,6 +115,7 @@ impl Broadcaster {
             instance: crate::host::name(),
             correlator,
             complaints: Complaints::default(),
+            terminating: Terminating::default(),
             started: (Timestamp::now(), Instant::now()),
             dropped: Arc::clone(&self.dropped),
         };
@@ -164,6 +168,7 @@ struct Writer {
     instance: String,
     correlator: Correlator,
     complaints: Complaints,
+    terminating: Terminating,
     /// When it began, by both clocks.
     started: (Timestamp, Instant),
     dropped: Arc<AtomicU64>,
@@ -190,6 +195,10 @@ impl Writer {
     }
 
     async fn write(&mut self, mut record: Record) {
+        if self.terminating.has(namespace(&record.regarding), Instant::now()) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         valid::complete(&mut record.event);
         let (now, wall) = (self.now(), Timestamp::now());
         let wall_first = |first| wall.checked_sub(now.duration_since(first)).unwrap_or(wall);
@@ -217,6 +226,9 @@ impl Writer {
         };
         if let Err(error) = result {
             self.dropped.fetch_add(1, Ordering::Relaxed);
+            if matches!(&error, kube::Error::Api(status) if is_about_a_terminating_namespace(status)) {
+                self.terminating.note(namespace(&record.regarding), Instant::now());
+            }
             self.complain(&record, &error);
         }
     }
@@ -363,6 +375,21 @@ impl Complaints {
         // There are few kinds, unless a server makes them up.
         self.0.retain(|_, (at, _)| now.duration_since(*at) < 10 * QUIET);
         Some(told.map_or(0, |(_, more)| more))
+    }
+}
+
+/// The namespaces that refused events lately because they are being deleted.
+#[derive(Debug, Default)]
+struct Terminating(HashMap<String, Instant>);
+
+impl Terminating {
+    fn note(&mut self, namespace: &str, now: Instant) {
+        self.0.retain(|_, at| now.duration_since(*at) < TERMINATING);
+        self.0.insert(namespace.to_owned(), now);
+    }
+
+    fn has(&self, namespace: &str, now: Instant) -> bool {
+        self.0.get(namespace).is_some_and(|at| now.duration_since(*at) < TERMINATING)
     }
 }
 
@@ -600,6 +627,32 @@ mod tests {
         let begin = Instant::now();
         write(&broadcaster, kube::Client::new(away, "default")).await;
         assert_eq!((broadcaster.dropped(), begin.elapsed().as_secs()), (1, DRAIN.as_secs()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_is_being_deleted_is_asked_once_a_second() {
+        let asked: Arc<AtomicU64> = Arc::default();
+        let count = Arc::clone(&asked);
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden",
+                "message": "", "details": {"causes": [{"reason": "NamespaceTerminating"}]},
+            });
+            let answer = http::Response::builder().status(403).body(Body::from(status.to_string().into_bytes()));
+            async { answer }
+        });
+        let broadcaster = Arc::new(Broadcaster::new(EventApi::EventsV1));
+        let (recorder, shutdown) = (broadcaster.recorder("test"), CancellationToken::new());
+        let (running, stop) = (Arc::clone(&broadcaster), shutdown.clone());
+        let running = tokio::spawn(async move { running.run(kube::Client::new(service, "default"), stop).await });
+        for second in 1..=3 {
+            (0..5).for_each(|n| recorder.normal(&ConfigMap::default(), &format!("Reason{n}"), ""));
+            tokio::time::sleep(Duration::from_millis(1001)).await;
+            assert_eq!((asked.load(Ordering::Relaxed), broadcaster.dropped()), (second, 5 * second));
+        }
+        shutdown.cancel();
+        running.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
