@@ -52,12 +52,57 @@ async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOpti
         Ok(object)
     };
     let strategic = (kind == PatchType::Strategic).then_some(&document);
+    // Of other patches, errors show the whole object.
+    if strategic.is_some() && context.subresource() == "status" && is_about_status(&document) {
+        return change_status(context, transform, &duplicates, strategic, options).await;
+    }
     change(context, transform, &duplicates, strategic, options).await
+}
+
+/// The fields of an object that a patch of its status may change.
+const ABOUT_STATUS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+
+fn is_about_status(patch: &Value) -> bool {
+    patch.as_object().is_some_and(|fields| fields.keys().all(|field| ABOUT_STATUS.contains(&field.as_str())))
+}
+
+/// A change of what [`ABOUT_STATUS`] names. The rest, which is most of a pod, is neither patched nor decoded again.
+async fn change_status(
+    context: &mut Context,
+    transform: impl Fn(&Value) -> Result<Value, Status>,
+    duplicates: &[StrictError],
+    strategic: Option<&Value>,
+    options: &WriteOptions,
+) -> Result<Answer, Status> {
+    let part = |live: &Value| {
+        let fields = ABOUT_STATUS.iter().filter_map(|field| Some(((*field).to_owned(), live.get(*field)?.clone())));
+        Value::Object(fields.collect())
+    };
+    let rest = |live: &Value, object: &mut Value| {
+        if let (Value::Object(live), Value::Object(object)) = (live, object) {
+            for (field, value) in live.iter().filter(|(field, _)| !ABOUT_STATUS.contains(&field.as_str())) {
+                object.insert(field.clone(), value.clone());
+            }
+        }
+    };
+    change_with(context, |live| transform(&part(live)), rest, duplicates, strategic, options).await
 }
 
 async fn change(
     context: &mut Context,
     transform: impl Fn(&Value) -> Result<Value, Status>,
+    duplicates: &[StrictError],
+    strategic: Option<&Value>,
+    options: &WriteOptions,
+) -> Result<Answer, Status> {
+    change_with(context, transform, |_, _| {}, duplicates, strategic, options).await
+}
+
+/// The same with something that completes the patched object from the stored one.
+async fn change_with(
+    context: &mut Context,
+    transform: impl Fn(&Value) -> Result<Value, Status>,
+    complete: impl Fn(&Value, &mut Value),
     duplicates: &[StrictError],
     strategic: Option<&Value>,
     options: &WriteOptions,
@@ -70,6 +115,7 @@ async fn change(
             let patch = decode::Patch { apply: || transform(live), duplicates, strategic };
             let (mut object, strict) = decode::patched(context, &patch, validation)?;
             reported = strict;
+            complete(live, &mut object);
             check_identity(context, &mut object)?;
             Ok(object)
         },

@@ -341,18 +341,23 @@ pub fn field_text(object: &Value, field: &str) -> String {
     }
 }
 
-/// Restores everything of `old` except `status`, as a status update must.
+/// Restores everything of `old` except `status` and `metadata`, as a status update must. Most of it is the same already:
+/// comparing is cheaper than copying.
 pub fn keep_all_but_status(object: &mut Value, old: &Value) {
-    let status = object.get("status").cloned();
-    let metadata = object.get("metadata").cloned();
-    *object = old.clone();
-    if let Value::Object(map) = object {
-        match status {
-            Some(status) => map.insert("status".into(), status),
-            None => map.remove("status"),
+    const OWN: [&str; 2] = ["status", "metadata"];
+    let (Value::Object(map), Value::Object(old)) = (&mut *object, old) else {
+        *object = old.clone();
+        return;
+    };
+    map.retain(|field, _| OWN.contains(&field.as_str()) || old.contains_key(field));
+    for (field, value) in old {
+        let is_kept = match map.get(field) {
+            Some(known) => OWN.contains(&field.as_str()) || known == value,
+            // An object without metadata gets what it had; a status that was taken away stays away.
+            None => field == "status",
         };
-        if let Some(metadata) = metadata {
-            map.insert("metadata".into(), metadata);
+        if !is_kept {
+            map.insert(field.clone(), value.clone());
         }
     }
 }

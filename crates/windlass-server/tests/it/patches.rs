@@ -122,3 +122,29 @@ async fn other_patches_are_decoded_as_the_kind_they_claim() {
     assert!(answer.code == 422 && answer.message().ends_with(why), "{}", answer.body);
     server.stop().await.unwrap();
 }
+
+/// A patch that names nothing else is applied to the status alone; what comes of it is the same.
+#[tokio::test]
+async fn a_patch_of_the_status_keeps_everything_else() {
+    let server = prepared().await;
+    let before = get(&server, DEPLOYMENT).await.body;
+    let path = format!("{DEPLOYMENT}/status");
+    for patch in [
+        json!({"status": {"replicas": 1}}),
+        json!({"metadata": {"uid": before["metadata"]["uid"]}, "status": {"replicas": 2}}),
+        json!({"spec": {"replicas": 7}, "status": {"replicas": 3}}),
+    ] {
+        let answer = strategic(&server, &path, &patch).await;
+        assert_eq!((answer.code, &answer.body["status"]["replicas"]), (200, &patch["status"]["replicas"]), "{patch}");
+        assert_eq!(answer.body["spec"], before["spec"], "{patch}");
+        assert_eq!((&answer.body["kind"], &answer.body["apiVersion"]), (&json!("Deployment"), &json!("apps/v1")));
+    }
+    let stored = get(&server, DEPLOYMENT).await.body;
+    assert_eq!((&stored["spec"], &stored["status"]["replicas"]), (&before["spec"], &json!(3)));
+    let answer = strategic(&server, &path, &json!({"status": {"replicas": "x"}})).await;
+    let why = " \"\" is invalid: patch: Invalid value: \"map[status:map[replicas:x]]\": unrecognized type: int32";
+    assert_eq!((answer.code, answer.message()), (422, why));
+    let other = json!({"metadata": {"uid": "another"}, "status": {"replicas": 4}});
+    assert_eq!(strategic(&server, &path, &other).await.code, 422);
+    server.stop().await.unwrap();
+}
