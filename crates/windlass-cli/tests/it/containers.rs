@@ -60,7 +60,9 @@ impl Containers {
 
     /// Starts the cluster in the foreground.
     pub(crate) fn up(&mut self) {
-        let mut command = self.sandbox.command("up --foreground --runtime container --listen 127.0.0.1:0");
+        let mut command = self
+            .sandbox
+            .command("up --foreground --runtime container --listen 127.0.0.1:0 --kubeconfig user-kubeconfig");
         let running = Running::spawn(&mut command);
         running.line_with("ready");
         self.running = Some(running);
