@@ -440,18 +440,26 @@ const WORKLOADS: Tale = Tale {
         async move {
             let (client, app) = (&scene.client, web_application());
             scene
-                .step("creating a Deployment", "two pods are ready", async {
-                    app.create_namespace(client).await?;
-                    app.create_deployment(client).await?;
-                    progress::ready(client, &app, |_| {}).await?;
-                    Ok("on a simulated node, in a namespace of its own")
-                })
+                .step(
+                    "creating a Deployment",
+                    "two pods are ready",
+                    Box::pin(async {
+                        app.create_namespace(client).await?;
+                        app.create_deployment(client).await?;
+                        progress::ready(client, &app, |_| {}).await?;
+                        Ok("on a simulated node, in a namespace of its own")
+                    }),
+                )
                 .await?;
             scene
-                .step("creating a Service and an Ingress", "both created", async {
-                    app.create_service_and_ingress(client).await?;
-                    Ok("where containers run, the Ingress has an address for a browser")
-                })
+                .step(
+                    "creating a Service and an Ingress",
+                    "both created",
+                    Box::pin(async {
+                        app.create_service_and_ingress(client).await?;
+                        Ok("where containers run, the Ingress has an address for a browser")
+                    }),
+                )
                 .await?;
             scene.show().await
         }
@@ -461,11 +469,15 @@ const WORKLOADS: Tale = Tale {
         async move {
             let app = web_application();
             scene
-                .step("deleting the namespace", "deleted", async {
-                    app.delete(&scene.client).await?;
-                    progress::gone(&scene.client, &app).await?;
-                    Ok("with everything in it")
-                })
+                .step(
+                    "deleting the namespace",
+                    "deleted",
+                    Box::pin(async {
+                        app.delete(&scene.client).await?;
+                        progress::gone(&scene.client, &app).await?;
+                        Ok("with everything in it")
+                    }),
+                )
                 .await
         }
         .boxed()
