@@ -425,7 +425,7 @@ pub fn delete_controller(
 /// # Errors
 /// If the kind does not have them.
 pub fn delete_webhook(project: &mut Project, selector: &Selector, gone: &Webhooks) -> Result<(), CommandError> {
-    let at = find(project, selector)?;
+    let at = find_webhook(project, selector, gone)?;
     let kind = || selector.kind.clone();
     let Some(mut set) = project.resources[at].webhooks.clone() else {
         return Err(CommandError::WebhookMissing { kind: kind(), webhook: "no" });
@@ -500,15 +500,38 @@ fn is_group(resource: &Resource, group: &Group) -> bool {
     found.is_some_and(|found| found.group == resource.qualified_group())
 }
 
-/// The one resource that is meant.
-fn find(project: &Project, selector: &Selector) -> Result<usize, CommandError> {
+/// The one resource whose webhooks are meant: of several versions, the one that has them.
+fn find_webhook(project: &Project, selector: &Selector, gone: &Webhooks) -> Result<usize, CommandError> {
+    let found = find(project, selector);
+    if !matches!(found, Err(CommandError::Ambiguous { .. })) {
+        return found;
+    }
+    let has_them = |at: &usize| {
+        project.resources[*at].webhooks.as_ref().is_some_and(|set| {
+            (set.defaulting || !gone.defaulting)
+                && (set.validation || !gone.validation)
+                && (set.conversion || !gone.conversion)
+        })
+    };
+    match fitting(project, selector).into_iter().filter(has_them).collect::<Vec<_>>()[..] {
+        [at] => Ok(at),
+        _ => found,
+    }
+}
+
+/// The resources that a selector allows.
+fn fitting(project: &Project, selector: &Selector) -> Vec<usize> {
     let fits = |resource: &Resource| {
         resource.kind == selector.kind
             && selector.version.as_ref().is_none_or(|version| *version == resource.version)
             && selector.group.as_ref().is_none_or(|group| is_group(resource, group))
     };
-    let found: Vec<usize> =
-        project.resources.iter().enumerate().filter(|(_, resource)| fits(resource)).map(|(at, _)| at).collect();
+    project.resources.iter().enumerate().filter(|(_, resource)| fits(resource)).map(|(at, _)| at).collect()
+}
+
+/// The one resource that is meant.
+fn find(project: &Project, selector: &Selector) -> Result<usize, CommandError> {
+    let found = fitting(project, selector);
     match found[..] {
         [at] => Ok(at),
         [] if project.resources.is_empty() => Err(CommandError::NoKinds),

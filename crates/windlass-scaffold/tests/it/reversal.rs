@@ -222,7 +222,9 @@ fn versions_join_a_conversion_and_leave_it() {
     }
     let before = dir.files();
     let one = conversion(&["v1alpha1"]);
-    dir.run(|project| command::delete_webhook(project, &hub, &one));
+    // The version that has the conversion need not be named.
+    let pet = command::Selector { version: None, ..selector("v1beta1", "Pet") };
+    dir.run(|project| command::delete_webhook(project, &pet, &one));
     assert!(!dir.path().join("api/src/v1alpha1/pet_conversion.rs").exists());
     dir.webhook(&hub, &one);
     assert_eq!(dir.files(), before);
