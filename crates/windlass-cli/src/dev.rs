@@ -30,6 +30,8 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use windlass_scaffold::Project;
+use windlass_scaffold::project::Resource;
 
 use crate::against::apply::Done;
 use crate::against::target::Target;
@@ -110,6 +112,15 @@ async fn perform(args: &Dev, root: &Path) -> Result<ExitCode> {
     ended
 }
 
+/// The groups and kinds whose versions the project's operator converts.
+fn converted(root: &Path) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(root.join("PROJECT")).unwrap_or_default();
+    let Ok(project) = Project::parse(&text) else { return Vec::new() };
+    let has_conversion = |resource: &&Resource| resource.webhooks.as_ref().is_some_and(|webhooks| webhooks.conversion);
+    let converted = project.resources.iter().filter(has_conversion);
+    converted.map(|resource| (resource.qualified_group(), resource.kind.to_string())).collect()
+}
+
 /// The loop: the machine, what it is carried out with, and what is shown of it.
 struct Loop<'a> {
     args: &'a Dev,
@@ -153,7 +164,7 @@ impl<'a> Loop<'a> {
             machine: Machine::new(),
             board: Board::new(name, cluster),
             display: Display::choose(args.output),
-            cluster: Cluster { client: target.client.clone(), namespace, samples },
+            cluster: Cluster { client: target.client.clone(), namespace, samples, converted: converted(root) },
             launch,
             definitions: Vec::new(),
             build: None,

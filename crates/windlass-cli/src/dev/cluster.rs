@@ -27,6 +27,8 @@ pub(super) struct Cluster {
     pub client: kube::Client,
     pub namespace: String,
     pub samples: PathBuf,
+    /// The groups and kinds whose versions the operator converts.
+    pub converted: Vec<(String, String)>,
 }
 
 impl Cluster {
@@ -73,6 +75,7 @@ impl Cluster {
     pub(super) async fn apply(&self, files: &[PathBuf]) -> Result<Vec<Done>> {
         let mut objects = self.read(files)?;
         let until = Instant::now() + SAMPLES_TIMEOUT;
+        self.wait_for_conversions(&objects, until).await?;
         let mut all = Vec::new();
         loop {
             let done = apply::apply(&self.client, objects.clone(), &self.options(), |_| {}).await?;
@@ -88,6 +91,33 @@ impl Cluster {
             objects.retain(|object| failed.iter().any(|done| same(done, object)));
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    /// Waits until the operator has registered its conversions. Before that, the server takes a sample of another version
+    /// for one of the version that is stored, and drops the fields that this does not have.
+    async fn wait_for_conversions(&self, objects: &[Value], until: Instant) -> Result<()> {
+        let group = |object: &Value| object["apiVersion"].as_str()?.split_once('/').map(|(group, _)| group.to_owned());
+        let has_sample = |(of, kind): &(String, String)| {
+            objects.iter().any(|object| object["kind"] == kind.as_str() && group(object).as_ref() == Some(of))
+        };
+        let needed: Vec<_> = self.converted.iter().filter(|one| has_sample(one)).collect();
+        while !needed.is_empty() && Instant::now() < until {
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            let definitions = self.client.request::<Value>(request("GET", path, None)?).await?;
+            let is_converted = |(group, kind): &(String, String)| {
+                definitions["items"].as_array().into_iter().flatten().any(|definition| {
+                    let spec = &definition["spec"];
+                    spec["group"] == group.as_str()
+                        && spec["names"]["kind"] == kind.as_str()
+                        && spec["conversion"]["strategy"] == "Webhook"
+                })
+            };
+            if needed.iter().all(|one| is_converted(one)) {
+                break;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// Deletes all samples, waits until they are gone, and applies them again.
