@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
-use windlass_scaffold::kustomize;
+use windlass_scaffold::{Project, kustomize};
 
 use crate::against::definitions::is_definition;
 use crate::against::target::Target;
@@ -20,6 +20,8 @@ const PLACEHOLDER: &str = "controller:latest";
 /// The label of namespaces that a deployment has created, which go with it.
 const CREATED_BY: &str = "windlass.dev/created-by";
 const DEPLOY: &str = "deploy";
+/// The annotation of pods that says what their image holds.
+const CONTENT: &str = "windlass.dev/image-digest";
 
 pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
     let root = project::root(Path::new("."));
@@ -40,15 +42,21 @@ pub(crate) fn run(args: &Deploy) -> Result<ExitCode> {
         let settings = image::Settings { entrypoint: None, user: image::USER.into(), labels: Vec::new(), base: None };
         image = Some(image::build(&program, &settings)?);
     }
+    if let (Some(image), None) = (&image, &reference) {
+        reference = Some(own_name(&root, image)?);
+    }
     let mut objects = kustomize::build(&root, &args.directory)?;
-    if let Some(name) = &args.image {
-        set_image(&mut objects, name);
+    if let Some(name) = args.image.clone().or_else(|| reference.as_ref().map(ToString::to_string)) {
+        set_image(&mut objects, &name);
+    }
+    if let Some(image) = &image {
+        set_content(&mut objects, image.digest());
     }
     against::block_on(async {
         let target = Target::connect(&args.target).await?;
         mark_new_namespaces(&target.client, &mut objects).await;
-        if let Some(image) = &image {
-            deliver(args, &target, image, reference.as_ref(), &root).await?;
+        if let (Some(image), Some(reference)) = (&image, &reference) {
+            deliver(args, &target, image, reference, &root).await?;
         }
         let options = apply::Options {
             namespace: target.namespace.clone(),
@@ -75,11 +83,9 @@ async fn deliver(
     args: &Deploy,
     target: &Target,
     image: &image::Built,
-    reference: Option<&Reference>,
+    reference: &Reference,
     root: &Path,
 ) -> Result<()> {
-    let default: Reference = PLACEHOLDER.parse()?;
-    let reference = reference.unwrap_or(&default);
     if args.push {
         image::push(image, reference).await?;
         output::note(format_args!("pushed {reference}@{}", image.digest()));
@@ -115,6 +121,10 @@ async fn deliver(
     }
     if rollout::nodes(&target.client).await == rollout::Nodes::Simulated {
         output::note(format_args!("the image is not loaded: {}", rollout::SIMULATED));
+        return Ok(());
+    }
+    if target.context.starts_with("windlass-") {
+        // Its pods find the images of `windlass image`.
         return Ok(());
     }
     output::note("the nodes of this cluster must have the image already; --push puts it into a registry instead");
@@ -168,6 +178,28 @@ fn manifests(root: &Path, program: &Path) -> Result<()> {
         bail!("windlass manifests: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
+}
+
+/// What an image is called that nobody has given a name: by its project, so that projects do not replace each other's, and
+/// by its content.
+fn own_name(root: &Path, image: &image::Built) -> Result<Reference> {
+    let text = std::fs::read_to_string(root.join("PROJECT"));
+    let project = text.ok().and_then(|text| Some(Project::parse(&text).ok()?.project_name.to_string()));
+    let digest = image.digest();
+    let content = digest.rsplit(':').next().unwrap_or_default();
+    let name = project.as_deref().unwrap_or("controller");
+    Ok(format!("{name}:{}", content.get(..12).unwrap_or(content)).parse()?)
+}
+
+/// Says in the operator's pods what their image holds, so that another image of the same name is rolled out as well.
+fn set_content(objects: &mut [Value], digest: &str) {
+    for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
+        let template = &mut object["spec"]["template"];
+        let containers = template["spec"]["containers"].as_array();
+        if containers.into_iter().flatten().any(|container| container["name"] == "manager") {
+            template["metadata"]["annotations"][CONTENT] = digest.into();
+        }
+    }
 }
 
 /// Sets the image of the operator's containers.
@@ -243,6 +275,9 @@ pub(crate) fn undo(args: &Undeploy) -> Result<ExitCode> {
             done.extend(remove::remove(&target.client, definitions, &options, report).await?);
         }
         keep_others_namespaces(&target.client, &mut others).await?;
+        // An operator that still runs would register its webhooks again.
+        let (programs, others): (Vec<Value>, Vec<Value>) = others.into_iter().partition(remove::has_pods);
+        done.extend(remove::remove(&target.client, programs, &options, report::line(args.output, false)).await?);
         done.extend(remove::remove(&target.client, others, &options, report::line(args.output, false)).await?);
         Ok(report::finish(&target, &done, args.output, false))
     })
@@ -263,6 +298,17 @@ mod tests {
         set_image(&mut objects, "registry.example.com/pets:v1");
         let containers = &objects[0]["spec"]["template"]["spec"]["containers"];
         assert_eq!([&containers[0]["image"], &containers[1]["image"]], ["registry.example.com/pets:v1", "proxy:1"]);
+    }
+
+    #[test]
+    fn another_image_of_the_same_name_is_rolled_out() {
+        let mut objects = [
+            json!({"kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"name": "manager"}]}}}}),
+            json!({"kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"name": "other"}]}}}}),
+        ];
+        set_content(&mut objects, "sha256:1");
+        assert_eq!(objects[0]["spec"]["template"]["metadata"]["annotations"][CONTENT], "sha256:1");
+        assert_eq!(objects[1]["spec"]["template"]["metadata"], Value::Null);
     }
 
     #[test]

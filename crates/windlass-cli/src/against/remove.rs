@@ -134,6 +134,11 @@ pub(crate) async fn remove(
     Ok(all)
 }
 
+/// Whether an object has pods, which are to be gone when it is.
+pub(crate) fn has_pods(object: &Value) -> bool {
+    object["apiVersion"].as_str().is_some_and(|version| version.starts_with("apps/") || version.starts_with("batch/"))
+}
+
 /// Asks for an object's deletion. Returns where it was; nothing if it was not there.
 async fn delete(
     client: &kube::Client,
@@ -149,8 +154,9 @@ async fn delete(
         object["metadata"]["namespace"] = options.namespace.as_str().into();
     }
     let path = place.object(object["metadata"]["namespace"].as_str(), &name);
+    let policy = if has_pods(object) { "Foreground" } else { "Background" };
     let deleted =
-        client.request::<Value>(request("DELETE", &format!("{path}?propagationPolicy=Background"), None)?).await;
+        client.request::<Value>(request("DELETE", &format!("{path}?propagationPolicy={policy}"), None)?).await;
     match deleted {
         Ok(_) => Ok(Some(path)),
         Err(error) if is_missing(&error) => Ok(None),

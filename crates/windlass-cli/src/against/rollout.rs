@@ -71,11 +71,15 @@ pub(crate) async fn wait(client: &kube::Client, namespace: &str, name: &str, tim
     loop {
         let deployment = get(client, &path).await?;
         let Some(deployment) = deployment else { bail!("deployment.apps/{name} is gone") };
-        let (state, failed) = match of(&deployment) {
+        let (mut state, failed) = match of(&deployment) {
             Rollout::Done => return Ok(()),
             Rollout::Waiting(state) => (state, false),
             Rollout::Failed(state) => (state, true),
         };
+        // Old pods stay for as long as new ones do not start: that is what people have to know.
+        if let Some(trouble) = reason::trouble(client, namespace, &deployment).await {
+            state = format!("{state}; {trouble}");
+        }
         if failed || Instant::now() >= until {
             let why = reason::find(client, namespace, &deployment, has_nodes).await;
             bail!("deployment.apps/{name} is not rolled out after {} s: {state}\n{why}", timeout.as_secs());

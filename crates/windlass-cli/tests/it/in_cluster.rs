@@ -120,5 +120,11 @@ fn an_operator_is_deployed_and_survives_the_control_plane() {
     machine.run(&format!("delete pod -n home-system {first}"));
     eventually("another leads", || (leader(&machine) != first).then_some(()));
     create("third");
+
+    // Replicas that still run would register their webhooks again, and then nobody could change a Home.
+    machine.sandbox.succeeds("undeploy --keep-crds --timeout 120");
+    let webhooks = "get validatingwebhookconfigurations,mutatingwebhookconfigurations -o name";
+    assert_eq!(machine.run(webhooks), "");
+    machine.run("label home third without=operator");
     machine.leaves_nothing();
 }

@@ -51,6 +51,22 @@ pub(super) async fn find(client: &kube::Client, namespace: &str, deployment: &Va
     text.trim_end().to_owned()
 }
 
+/// What keeps a container of the Deployment's pods from running, if one says so.
+pub(super) async fn trouble(client: &kube::Client, namespace: &str, deployment: &Value) -> Option<String> {
+    let pods = list(client, &format!("/api/v1/namespaces/{namespace}/pods?{}", selector(deployment))).await;
+    pods.iter().find_map(trouble_of)
+}
+
+fn trouble_of(pod: &Value) -> Option<String> {
+    let containers = ["initContainerStatuses", "containerStatuses"].map(|field| pod["status"][field].as_array());
+    let waiting = containers.into_iter().flatten().flatten().map(|container| &container["state"]["waiting"]);
+    let reason = waiting.filter_map(|waiting| waiting["reason"].as_str()).find(|reason| {
+        // The others are steps on the way.
+        !["ContainerCreating", "PodInitializing"].contains(reason)
+    })?;
+    Some(format!("pod {} has {reason}", pod["metadata"]["name"].as_str().unwrap_or_default()))
+}
+
 async fn list(client: &kube::Client, path: &str) -> Vec<Value> {
     let Ok(request) = request("GET", path, None) else { return Vec::new() };
     match client.request::<Value>(request).await {
@@ -156,6 +172,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_keeps_a_pod_from_running_is_named() {
+        let pod = |reason: &str| {
+            json!({"metadata": {"name": "a"}, "status": {"containerStatuses": [
+                {"name": "manager", "state": {"waiting": {"reason": reason}}},
+            ]}})
+        };
+        assert_eq!(trouble_of(&pod("ImagePullBackOff")).as_deref(), Some("pod a has ImagePullBackOff"));
+        assert_eq!(trouble_of(&pod("ContainerCreating")), None);
+        assert_eq!(trouble_of(&json!({})), None);
+    }
 
     #[test]
     fn containers_say_why_they_wait() {

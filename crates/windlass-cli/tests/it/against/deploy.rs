@@ -317,12 +317,12 @@ fn an_image_is_loaded_by_the_engine_that_is_there() {
     };
     // Without an engine there is the file.
     let (said, asked) = deploy("somewhere");
-    assert!(said.contains("target/controller.tar") && said.contains("--push") && asked.is_empty(), "{said}");
-    assert!(stage.sandbox.path("target/controller.tar").exists());
+    assert!(said.contains("target/pets.tar") && said.contains("--push") && asked.is_empty(), "{said}");
+    assert!(stage.sandbox.path("target/pets.tar").exists());
     engine(&stage, "podman");
     let (said, asked) = deploy("somewhere");
     assert!(said.contains("loaded the image with podman"), "{said}");
-    assert!(asked.starts_with("podman load --input ") && asked.ends_with("target/controller.tar\n"), "{asked}");
+    assert!(asked.starts_with("podman load --input ") && asked.ends_with("target/pets.tar\n"), "{asked}");
     engine(&stage, "docker");
     assert!(deploy("somewhere").1.starts_with("docker load --input "));
     stage.write("docker-fails", "");
