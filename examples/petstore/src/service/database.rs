@@ -104,10 +104,8 @@ impl Database {
         let pets = changes.entries.iter().map(|(arrival, entry)| {
             write(format!("{PET}{arrival:016x}"), entry.as_ref().map(|entry| to_vec(&Record::from(entry))))
         });
-        let additions = changes
-            .additions
-            .iter()
-            .map(|(key, ids)| write(format!("{KEY}{key}"), ids.as_ref().map(|ids| to_vec(ids))));
+        let additions =
+            changes.additions.iter().map(|(key, ids)| write(format!("{KEY}{key}"), ids.as_ref().map(to_vec)));
         self.engine.txn(pets.chain(additions).collect::<Result<_, _>>()?).await?;
         Ok(())
     }
