@@ -63,7 +63,8 @@ async fn a_pet_gets_an_entry_and_keeps_it_until_it_is_deleted(env: Env, (serving
     assert_eq!(serving.pets(), ["Thor Canine 2021-04-01"]);
     env.wait_for_event(&first, ADDED).await;
 
-    let edits: [(fn(&mut PetSpec), &str); 3] = [
+    type Edit = fn(&mut PetSpec);
+    let edits: [(Edit, &str); 3] = [
         (|spec| spec.name = "Thorbert".into(), "Thorbert Canine 2021-04-01"),
         (|spec| spec.species = Species::Reptile, "Thorbert Reptile 2021-04-01"),
         (|spec| spec.birthday = "2020-02-29".into(), "Thorbert Reptile 2020-02-29"),
