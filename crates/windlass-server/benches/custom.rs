@@ -101,7 +101,7 @@ async fn big() {
         let object = platform("x", width);
         let validations = (0..times).map(|_| {
             let started = Instant::now();
-            let mut errors = windlass_server::field::FieldErrors::default();
+            let mut errors = windlass_api::field::FieldErrors::default();
             schema.strategy().validate(&object, &mut errors);
             assert!(errors.is_empty(), "{errors:?}");
             started.elapsed()

@@ -13,6 +13,7 @@
 //! built-in ones run.
 
 mod authorizer;
+mod bound_pods;
 mod certificates;
 mod classes;
 mod conditions;
@@ -24,6 +25,7 @@ pub(crate) mod marks;
 mod matching;
 mod node_restriction;
 mod plugins;
+mod pod_security;
 pub(crate) mod policy;
 mod priority;
 pub(crate) mod quota;
@@ -34,6 +36,7 @@ mod service_account;
 mod webhook;
 
 pub use plugins::{AdmissionPlugin, AdmissionPlugins, UnknownPlugin};
+pub use pod_security::{PodSecurity, PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, PodSecurityVersion};
 pub(crate) use request::Act;
 pub(crate) use webhook::{Webhooks, follow};
 
@@ -131,6 +134,11 @@ pub(crate) async fn mutate_view(
     if !matches!(act, Act::Connect) {
         restrict(context, act, Some(view), old).await?;
     }
+    let is_binding =
+        (&*context.served.group, &*context.served.plural, context.subresource()) == ("", "pods", "binding");
+    if is_binding && matches!(act, Act::Create(_)) && context.runs(AdmissionPlugin::PodTopologyLabels) {
+        bound_pods::label_binding(context, view).await?;
+    }
     let Some(mut webhooks) = mutating(context, act, Some(view)) else { return Ok(()) };
     if ask(context, &mut webhooks, Some(view), old).await? {
         ask(context, &mut webhooks, Some(view), old).await?;
@@ -171,11 +179,14 @@ pub(crate) async fn validate(
 }
 
 /// What the built-in plugins say about an object that is valid.
-async fn built_in(context: &Context, act: Act<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+async fn built_in(context: &mut Context, act: Act<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     // A pod that nothing else could change has been checked when it was given its account.
     let is_unchanged = matches!(act, Act::Create(_)) && !has_a_say(&context.api);
     if context.runs(AdmissionPlugin::ServiceAccount) && !is_unchanged {
         service_account::validate(context, act, object).await?;
+    }
+    if context.runs(AdmissionPlugin::PodSecurity) {
+        pod_security::validate(context, act, object, old).await?;
     }
     if context.runs(AdmissionPlugin::Priority) {
         priority::validate(context, act, object).await?;
@@ -186,6 +197,7 @@ async fn built_in(context: &Context, act: Act<'_>, object: &Value, old: Option<&
     if context.runs(AdmissionPlugin::RuntimeClass) {
         runtime_class::validate(context, act, object).await?;
     }
+    bound_pods::validate(context, act, object, old).await?;
     Ok(())
 }
 

@@ -9,20 +9,23 @@ use windlass_store::Store;
 
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::{Policies, type_check};
-use crate::admission::{AdmissionPlugins, Webhooks};
-use crate::api_services::CustomVersions;
+use crate::admission::{AdmissionPlugins, PodSecurity, Webhooks};
+use crate::audit::Audit;
 use crate::authn::{TokenKey, Tokens};
 use crate::authz::Rbac;
 use crate::authz::node::NodePods;
 use crate::catalog::Catalog;
-use crate::crd::controller::Progress;
 use crate::effort::Sidings;
-use crate::handler::BodyBudget;
-use crate::health::ReadyChecks;
+use crate::flow_control::FlowControl;
 use crate::metrics::Metrics;
-use crate::registry::contention::Contention;
-use crate::render::RenderCache;
-use crate::server::Pipes;
+use crate::remote::FrontProxy;
+use crate::state::body_budget::BodyBudget;
+use crate::state::contention::Contention;
+use crate::state::crd_progress::Progress;
+use crate::state::custom_versions::CustomVersions;
+use crate::state::pipes::Pipes;
+use crate::state::ready_checks::ReadyChecks;
+use crate::state::render_cache::RenderCache;
 use crate::streams::Reach;
 use crate::watch::Hub;
 use crate::webhook::Clients;
@@ -56,14 +59,22 @@ pub struct Api {
     pub(crate) custom_versions: CustomVersions,
     /// The built-in admission plugins that run.
     pub(crate) plugins: AdmissionPlugins,
+    /// How pods are judged where namespaces say nothing.
+    pub(crate) pod_security: Arc<PodSecurity>,
     /// The registered admission webhooks.
     pub(crate) webhooks: Webhooks,
     /// The admission policies in effect.
     pub(crate) policies: Policies,
     /// The namespaces in which not everything fits.
     pub(crate) restrictions: Restrictions,
+    /// Records requests, if anything does.
+    pub(crate) audit: Option<Arc<Audit>>,
+    /// Which requests are executed, and which wait.
+    pub(crate) flow_control: FlowControl,
     /// How webhooks of all kinds are reached.
     pub(crate) webhook_clients: Clients,
+    /// How aggregated servers recognise requests of this server.
+    pub(crate) front_proxy: FrontProxy,
     /// Where work is done that may take long.
     pub(crate) sidings: Sidings,
     /// What watchers share.

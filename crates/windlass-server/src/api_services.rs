@@ -19,16 +19,17 @@ use bytes::Bytes;
 use http::Method;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_store::{Entry, Expect, Range, Revision, StoreError, TxnResult, Write};
+
+use windlass_kinds::strategy::api_service::set_local;
 
 use crate::api::Api;
 use crate::catalog::Served;
 use crate::discovery::{CUSTOM_PRIORITY, priority};
 use crate::loopback::{self, Failed};
 use crate::registry::stored;
-use crate::registry::strategy::api_service::set_local;
+use crate::state::custom_versions::name;
 use crate::validation::access::{Access as _, AccessMut as _, semantically_equal};
 use crate::{bootstrap, object};
 
@@ -46,35 +47,6 @@ const BATCH: usize = 256;
 /// How long a write waits that was refused, at first and at most: upstream's default rate limiter of a queue.
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(1000);
-
-/// The names of the APIServices that CRDs want, as they change.
-#[derive(Default)]
-pub(crate) struct CustomVersions {
-    wanted: watch::Sender<BTreeSet<String>>,
-    /// Those of kinds that are computed, which are wanted as long as the server runs.
-    computed: parking_lot::Mutex<BTreeSet<String>>,
-}
-
-impl CustomVersions {
-    /// These groups and versions are wanted from now on.
-    pub(crate) fn set(&self, versions: BTreeSet<(&str, &str)>) {
-        let mut names: BTreeSet<String> = versions.into_iter().map(|(group, version)| name(group, version)).collect();
-        names.extend(self.computed.lock().iter().cloned());
-        self.wanted.send_if_modified(|wanted| {
-            let changed = *wanted != names;
-            *wanted = names;
-            changed
-        });
-    }
-
-    /// This group and version is wanted as well, whatever CRDs want.
-    pub(crate) fn add_computed(&self, group: &str, version: &str) {
-        let name = name(group, version);
-        let mut computed = self.computed.lock();
-        computed.insert(name.clone());
-        self.wanted.send_if_modified(|wanted| wanted.insert(name));
-    }
-}
 
 /// See the module's introduction.
 pub(crate) struct Registrar {
@@ -285,10 +257,6 @@ fn spec(group: &str, version: &str, priority: u32, version_priority: u32) -> Val
     json!({
         "group": group, "version": version, "groupPriorityMinimum": priority, "versionPriority": version_priority,
     })
-}
-
-fn name(group: &str, version: &str) -> String {
-    format!("{version}.{group}")
 }
 
 fn name_in(key: &[u8]) -> String {

@@ -2,10 +2,12 @@
 
 mod impersonation;
 mod service_account;
+mod websocket;
 
 pub(crate) use impersonation::impersonate;
 pub(crate) use service_account::{Bound, Grant, NODE_NAME};
 pub use service_account::{ISSUER, TokenKey};
+pub(crate) use websocket::BEARER_PROTOCOL;
 
 use std::collections::HashMap;
 
@@ -14,6 +16,9 @@ use sha2::Digest as _;
 
 use crate::api::Api;
 use crate::status::Status;
+
+/// The extra value that says which credential was used.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The group whose members may do anything.
 pub const MASTERS: &str = "system:masters";
@@ -71,7 +76,10 @@ impl User {
         let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
         let groups: Vec<String> =
             subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
-        Some(Self::new(name, groups))
+        let mut user = Self::new(name, groups);
+        let digest = sha2::Sha256::digest(der).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        user.extra.insert(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={digest}")]);
+        Some(user)
     }
 }
 
@@ -125,9 +133,18 @@ pub(crate) struct Authenticated {
 
 /// The user that a request comes from, before [impersonation](impersonate). `peer` is what the connection itself proved.
 pub(crate) async fn authenticate(api: &Api, headers: &HeaderMap, peer: Option<&User>) -> Result<User, Status> {
-    match (peer, bearer(headers)) {
-        (Some(peer), _) => Ok(peer.clone()),
-        (None, Some(token)) => match token_user(api, token, &[ISSUER.to_owned()]).await {
+    if let Some(peer) = peer {
+        return Ok(peer.clone());
+    }
+    let token = match bearer(headers) {
+        Some(token) => Some(token.to_owned()),
+        None => websocket::bearer(headers).map_err(|why| {
+            tracing::debug!(why, "the token of a WebSocket was refused");
+            Status::unauthorized()
+        })?,
+    };
+    match token {
+        Some(token) => match token_user(api, &token, &[ISSUER.to_owned()]).await {
             Ok(authenticated) => Ok(authenticated.user),
             Err(why) => {
                 tracing::debug!(%why, "a bearer token was refused");
@@ -135,7 +152,7 @@ pub(crate) async fn authenticate(api: &Api, headers: &HeaderMap, peer: Option<&U
             }
         },
         // Credentials of any other sort count as none.
-        (None, None) => Ok(User::anonymous()),
+        None => Ok(User::anonymous()),
     }
 }
 
@@ -172,7 +189,9 @@ mod tests {
         let authority = crate::pki::Authority::generate().expect("made");
         let client = authority.client("jane", "devs").expect("signed");
         let (_, pem) = x509_parser::pem::parse_x509_pem(client.certificate.as_bytes()).expect("PEM");
-        let user = User::from_certificate(&pem.contents).expect("a user");
+        let mut user = User::from_certificate(&pem.contents).expect("a user");
+        let credential = user.extra.remove(CREDENTIAL_ID).expect("an id");
+        assert!(credential[0].starts_with("X509SHA256=") && credential[0].len() == 75, "{credential:?}");
         assert_eq!(user, User::new("jane", ["devs".to_owned()]));
     }
 }

@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 pub struct Body {
     inner: Inner,
     /// Dropped together with the body: counts open watches.
-    _guard: Option<Box<dyn Send>>,
+    guard: Option<Box<dyn Send>>,
     is_long_running: bool,
 }
 
@@ -29,7 +29,15 @@ impl Body {
 
     /// A body made as it is read: long lists and watches.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { inner: Inner::Stream(stream.boxed()), _guard: None, is_long_running: false }
+        Self { inner: Inner::Stream(stream.boxed()), guard: None, is_long_running: false }
+    }
+
+    /// All of the body, if it is not made as it is read.
+    pub(crate) fn full(&self) -> Option<&Bytes> {
+        match &self.inner {
+            Inner::Full(bytes) => Some(bytes),
+            Inner::Stream(_) => None,
+        }
     }
 
     /// The same body, with something that sees each piece of it on its way, if it is made as it is read. It is dropped
@@ -48,7 +56,11 @@ impl Body {
     /// The same body, with something that is dropped when it ends or the client goes away.
     #[must_use]
     pub fn guarded(self, guard: impl Send + 'static) -> Self {
-        Self { _guard: Some(Box::new(guard)), ..self }
+        let guard: Box<dyn Send> = match self.guard {
+            Some(other) => Box::new((other, guard)),
+            None => Box::new(guard),
+        };
+        Self { guard: Some(guard), inner: self.inner, is_long_running: self.is_long_running }
     }
 
     /// The same body, which the client may read for as long as it wants.
@@ -65,7 +77,7 @@ impl Body {
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Self {
-        Self { inner: Inner::Full(bytes.into()), _guard: None, is_long_running: false }
+        Self { inner: Inner::Full(bytes.into()), guard: None, is_long_running: false }
     }
 }
 

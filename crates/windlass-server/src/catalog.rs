@@ -9,13 +9,19 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use windlass_store::Revision;
 
-use crate::computed::Computed;
-use crate::crd::CustomKind;
-use crate::registry::strategy::{self, Strategy};
+use windlass_kinds::crd::CustomKind;
+use windlass_kinds::strategy::{self, Strategy};
+use windlass_kinds::strategy_of;
+
+use crate::remote::Remotes;
 use crate::resource::{Resource, builtins};
+
+mod gate;
+pub use gate::Gate;
 
 /// A resource together with how its objects behave.
 pub struct Served {
@@ -29,8 +35,19 @@ pub struct Served {
     pub current_since: Revision,
     /// The revision at which the resource came into being; it has no history before that.
     pub since: Revision,
+    /// What creates pass through until the CRD of a custom resource is being deleted.
+    pub gate: Option<Arc<Gate>>,
     /// Cancelled when the resource is no longer served, or the server stops: ends its watches.
     pub ended: CancellationToken,
+}
+
+/// Objects that are computed when they are read.
+pub trait Computed: Send + Sync + 'static {
+    /// All objects of a namespace, or of all namespaces, in the order of their names.
+    fn list(&self, namespace: Option<&str>) -> Vec<Value>;
+
+    /// One object. The namespace is empty for a kind without namespaces.
+    fn get(&self, namespace: &str, name: &str) -> Option<Value>;
 }
 
 /// How objects of a kind behave.
@@ -46,7 +63,8 @@ pub enum Behaviour {
 impl Served {
     fn new(resource: Resource, behaviour: Behaviour) -> Self {
         let head = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version());
-        Self { resource, behaviour, head: head.into(), current_since: 0, since: 0, ended: CancellationToken::new() }
+        let ended = CancellationToken::new();
+        Self { resource, behaviour, head: head.into(), current_since: 0, since: 0, gate: None, ended }
     }
 
     /// The custom kind, if it is one.
@@ -82,6 +100,7 @@ type ByName = HashMap<Box<str>, HashMap<Box<str>, HashMap<Box<str>, Arc<Served>>
 pub struct Snapshot {
     served: Vec<Arc<Served>>,
     by_name: ByName,
+    remotes: Arc<Remotes>,
     documents: Documents,
 }
 
@@ -105,6 +124,8 @@ pub struct Custom {
     pub resource: Resource,
     /// What its CRD says.
     pub kind: Arc<CustomKind>,
+    /// What creates of its objects pass through.
+    pub gate: Arc<Gate>,
     /// Objects last written at or before this revision were written under an older schema.
     pub current_since: Revision,
     /// The revision at which the CRD was created.
@@ -114,13 +135,13 @@ pub struct Custom {
 impl Snapshot {
     fn builtin() -> Self {
         let served = builtins().iter().map(|resource| {
-            let strategy = strategy::of(&resource.group, &resource.kind);
+            let strategy = strategy_of(&resource.group, &resource.kind);
             Arc::new(Served::new(resource.clone(), Behaviour::Builtin(strategy)))
         });
-        Self::of(served.collect())
+        Self::of(served.collect(), Arc::default())
     }
 
-    fn of(served: Vec<Arc<Served>>) -> Self {
+    fn of(served: Vec<Arc<Served>>, remotes: Arc<Remotes>) -> Self {
         let mut by_name = ByName::new();
         for one in &served {
             by_name
@@ -130,7 +151,7 @@ impl Snapshot {
                 .or_default()
                 .insert(one.plural.clone(), Arc::clone(one));
         }
-        Self { served, by_name, documents: Documents::default() }
+        Self { served, by_name, remotes, documents: Documents::default() }
     }
 
     /// The resource called `plural` in a group and version.
@@ -162,6 +183,11 @@ impl Snapshot {
     /// Everything served.
     pub fn served(&self) -> &[Arc<Served>] {
         &self.served
+    }
+
+    /// What other servers serve.
+    pub(crate) fn remotes(&self) -> &Remotes {
+        &self.remotes
     }
 
     /// Documents about this snapshot.
@@ -197,7 +223,7 @@ impl Catalog {
         let mut served: Vec<Arc<Served>> = old.served.iter().filter(|s| s.custom().is_none()).cloned().collect();
         let mut kept: HashSet<*const Served> = served.iter().map(Arc::as_ptr).collect();
         served.extend(custom.into_iter().map(|custom| {
-            let Custom { resource, kind, current_since, since } = custom;
+            let Custom { resource, kind, gate, current_since, since } = custom;
             let mut ended = CancellationToken::new();
             if let Some(before) = old.find(&resource.group, &resource.version, &resource.plural)
                 && let Some(known) = before.custom()
@@ -210,9 +236,15 @@ impl Catalog {
                 }
                 ended = before.ended.clone();
             }
-            Arc::new(Served { current_since, since, ended, ..Served::new(resource, Behaviour::Custom(kind)) })
+            Arc::new(Served {
+                current_since,
+                since,
+                gate: Some(gate),
+                ended,
+                ..Served::new(resource, Behaviour::Custom(kind))
+            })
         }));
-        self.current.store(Arc::new(Snapshot::of(served)));
+        self.current.store(Arc::new(Snapshot::of(served, Arc::clone(&old.remotes))));
         for gone in old.served.iter().filter(|served| !kept.contains(&Arc::as_ptr(served))) {
             gone.ended.cancel();
         }
@@ -222,8 +254,16 @@ impl Catalog {
     pub fn add_computed(&self, resources: Vec<Resource>, objects: &Arc<dyn Computed>) {
         let _changing = self.changing.lock();
         let computed = |resource| Arc::new(Served::new(resource, Behaviour::Computed(Arc::clone(objects))));
-        let served = self.snapshot().served.iter().cloned().chain(resources.into_iter().map(computed)).collect();
-        self.current.store(Arc::new(Snapshot::of(served)));
+        let old = self.snapshot();
+        let served = old.served.iter().cloned().chain(resources.into_iter().map(computed)).collect();
+        self.current.store(Arc::new(Snapshot::of(served, Arc::clone(&old.remotes))));
+    }
+
+    /// Passes on requests for these group versions, from now on.
+    pub(crate) fn set_remotes(&self, remotes: Remotes) {
+        let _changing = self.changing.lock();
+        let served = self.snapshot().served.clone();
+        self.current.store(Arc::new(Snapshot::of(served, Arc::new(remotes))));
     }
 
     /// Ends every watch.

@@ -10,9 +10,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use windlass_store::Entry;
 
-use crate::catalog::Behaviour;
+use crate::catalog::{Behaviour, Computed};
 use crate::codec::write;
-use crate::crd::lifecycle;
 use crate::options::ListOptions;
 use crate::registry::{Answer, Context, Matcher};
 use crate::render::{self, ListMeta};
@@ -20,15 +19,7 @@ use crate::request::Verb;
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::validation::access::{Access as _, AccessMut as _};
-
-/// Objects that are computed when they are read.
-pub trait Computed: Send + Sync + 'static {
-    /// All objects of a namespace, or of all namespaces, in the order of their names.
-    fn list(&self, namespace: Option<&str>) -> Vec<Value>;
-
-    /// One object. The namespace is empty for a kind without namespaces.
-    fn get(&self, namespace: &str, name: &str) -> Option<Value>;
-}
+use windlass_kinds::crd::lifecycle;
 
 /// The resources of a definition that can only be read. Empty if it defines none.
 pub(crate) fn resources(definition: &Value) -> Vec<Resource> {

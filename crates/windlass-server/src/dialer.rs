@@ -65,6 +65,25 @@ impl Dial {
     }
 }
 
+/// A system error in C's words, which Go shows too.
+pub(crate) fn system(error: &io::Error) -> String {
+    use io::ErrorKind;
+    match error.kind() {
+        ErrorKind::ConnectionRefused => "connection refused".into(),
+        ErrorKind::ConnectionReset => "connection reset by peer".into(),
+        ErrorKind::BrokenPipe => "broken pipe".into(),
+        ErrorKind::HostUnreachable => "no route to host".into(),
+        ErrorKind::NetworkUnreachable => "network is unreachable".into(),
+        ErrorKind::TimedOut => "connection timed out".into(),
+        ErrorKind::UnexpectedEof => "EOF".into(),
+        // What is left is `Invalid argument (os error 22)`, which C and Go write as `invalid argument`.
+        _ => {
+            let text = error.to_string();
+            text.split(" (os error").next().unwrap_or_default().to_lowercase()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::net::TcpListener;

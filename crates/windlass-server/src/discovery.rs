@@ -8,13 +8,13 @@
 //! A [`Discovery`] borrows the resources and is cheap to build: make one per request, or cache its
 //! answers until a CRD changes.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
+use windlass_api::resource::compare_versions;
 
 use crate::resource::{Resource, Subresource};
 
@@ -325,32 +325,6 @@ pub(crate) fn priority(group: &str) -> u32 {
         "flowcontrol.apiserver.k8s.io" => 16100,
         _ => CUSTOM_PRIORITY,
     }
-}
-
-/// Kubernetes' order of versions: `v2` > `v1` > `v2beta1` > `v1alpha1` > anything else, of which the
-/// alphabetically first is greatest.
-pub fn compare_versions(a: &str, b: &str) -> Ordering {
-    match (parse_version(a), parse_version(b)) {
-        (Some(a), Some(b)) => a.cmp(&b),
-        (Some(_), None) => Ordering::Greater,
-        (None, Some(_)) => Ordering::Less,
-        (None, None) => b.cmp(a),
-    }
-}
-
-/// Stability (2 stable, 1 beta, 0 alpha), major, minor.
-fn parse_version(text: &str) -> Option<(u8, u64, u64)> {
-    let number = |digits: &str| {
-        // Go's Atoi would take a sign; the pattern it is applied to does not.
-        if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse::<u64>().ok() } else { None }
-    };
-    let rest = text.strip_prefix('v')?;
-    for (word, stability) in [("alpha", 0), ("beta", 1)] {
-        if let Some((major, minor)) = rest.split_once(word) {
-            return Some((stability, number(major)?, number(minor)?));
-        }
-    }
-    Some((2, number(rest)?, 0))
 }
 
 #[cfg(test)]

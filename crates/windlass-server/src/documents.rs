@@ -14,7 +14,7 @@ use crate::discovery::{AGGREGATED_CONTENT_TYPE, Discovery};
 use crate::openapi::{v2, v3};
 use crate::request::{Query, Target};
 use crate::status::Status;
-use crate::{authn, health, render, version};
+use crate::{authn, health, remote, render, version};
 
 mod tagged;
 
@@ -40,18 +40,30 @@ pub(crate) fn answer(
         return Err(Status::method_not_allowed());
     }
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_served =
+        |version: &str, group: &str| snapshot.has_builtin_group(group) && snapshot.has_version(group, version);
+    match target {
+        Target::CoreVersions => negotiate::check_route(accept)?,
+        Target::GroupVersion(group, version) if is_served(version, group) => negotiate::check_route(accept)?,
+        _ => {}
+    }
     match target {
         Target::CoreVersions => root(api, &snapshot, "api", accept, headers),
         Target::Groups => root(api, &snapshot, "apis", accept, headers),
-        Target::Group(group) if snapshot.has_group(group) && !group.is_empty() => {
+        Target::Group(group)
+            if (snapshot.has_group(group) || snapshot.remotes().has_group(group)) && !group.is_empty() =>
+        {
             let name = format!("discovery {group}");
-            document(&snapshot, &name, accept, |discovery| discovery.api_group(group))
+            document(&snapshot, &name, accept, |discovery| {
+                remote::merge_group(snapshot.remotes(), group, discovery.api_group(group))
+            })
         }
         Target::GroupVersion(group, version) if snapshot.has_version(group, version) => {
             let name = format!("discovery {group}/{version}");
             document(&snapshot, &name, accept, |discovery| discovery.resource_list(group, version))
         }
         Target::GroupVersion(group, _) if snapshot.has_builtin_group(group) => Err(Status::no_such_resource()),
+        Target::Other if is_below_routes(&snapshot, path) => Err(Status::no_such_resource()),
         Target::Other => Ok(other(api, path, accept, query, headers)),
         _ => Ok(health::text(StatusCode::NOT_FOUND, "404 page not found\n")),
     }
@@ -67,6 +79,14 @@ fn is_routed(snapshot: &Snapshot, target: &Target, path: &str) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a path that leads nowhere, because it has an empty segment, is below what upstream serves by routes.
+fn is_below_routes(snapshot: &Snapshot, path: &str) -> bool {
+    let group = || path.strip_prefix("/apis/").and_then(|path| path.split('/').next());
+    path.trim_end_matches('/').contains("//")
+        && (path.starts_with("/api/")
+            || group().is_some_and(|name| !name.is_empty() && snapshot.has_builtin_group(name)))
 }
 
 /// `/api` or `/apis`: one document about everything for clients that understand it, otherwise just names.
@@ -85,14 +105,25 @@ fn root(
     let Some(accepted) = aggregated.filter(|accepted| accepted.target.is_some()) else {
         let address = api.advertised();
         return document(snapshot, &format!("discovery {which} {address}"), accept, |discovery| {
-            Some(if which == "api" { discovery.api_versions(&address) } else { discovery.api_group_list() })
+            if which == "api" {
+                return Some(discovery.api_versions(&address));
+            }
+            let mut groups = discovery.api_group_list();
+            remote::merge_groups(snapshot.remotes(), &mut groups);
+            Some(groups)
         });
     };
     let (format, content_type) = (accepted.format, aggregated_type(accepted.format));
     let name = format!("discovery {which} aggregated {}", format.media_type());
     let bytes = snapshot.documents().get(&name, || {
         let discovery = Discovery::new(snapshot.resources());
-        let value = if which == "api" { discovery.aggregated_core() } else { discovery.aggregated_apis() };
+        let value = if which == "api" {
+            discovery.aggregated_core()
+        } else {
+            let mut groups = discovery.aggregated_apis();
+            remote::merge_aggregated(snapshot.remotes(), &mut groups);
+            groups
+        };
         render::encode(&value, &Accepted { format, ..Accepted::json() }).unwrap_or_default()
     });
     let cache_control = Some("public");
@@ -153,7 +184,11 @@ fn other(api: &Api, path: &str, accept: &str, query: &Query, headers: &HeaderMap
             render::raw(StatusCode::OK, "application/jwk-set+json", encoded(&api.token_key.key_set()).into())
         }
         "/metrics" => {
-            let text = api.metrics.render(*api.store.revision().borrow());
+            let mut text = api.metrics.render(*api.store.revision().borrow());
+            text.insert_str(0, &api.flow_control.render_metrics());
+            if let Some(audit) = &api.audit {
+                text.insert_str(0, &audit.render_metrics());
+            }
             render::raw(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into())
         }
         _ => health::text(StatusCode::NOT_FOUND, "404 page not found\n"),
@@ -166,11 +201,11 @@ fn openapi_v2(snapshot: &Snapshot, accept: &str, headers: &HeaderMap) -> Respons
         None => return render::raw(StatusCode::NOT_ACCEPTABLE, "", Body::empty()),
         Some(JSON) => {
             let name = "openapi v2 json";
-            (name, snapshot.documents().get(name, || v2::json(snapshot.resources())), JSON)
+            (name, snapshot.documents().get(name, || v2::json_with(snapshot.resources(), snapshot.remotes())), JSON)
         }
         Some(_) => {
             let name = "openapi v2 protobuf";
-            let bytes = snapshot.documents().get(name, || v2::protobuf(snapshot.resources()));
+            let bytes = snapshot.documents().get(name, || v2::protobuf_with(snapshot.resources(), snapshot.remotes()));
             (name, bytes, v2::PROTOBUF_CONTENT_TYPE)
         }
     };
@@ -184,12 +219,17 @@ fn openapi_v3_index(snapshot: &Snapshot) -> Response<Body> {
         let documents = discovery
             .group_versions()
             .map(|(group, version, resources)| (group, version, v3::fingerprint(group, version, resources)));
-        encoded(&v3::index(documents))
+        let mut index = v3::index(documents);
+        remote::merge_index(snapshot.remotes(), &mut index);
+        encoded(&index)
     });
     render::raw(StatusCode::OK, "text/plain; charset=utf-8", bytes.into())
 }
 
 fn openapi_v3(snapshot: &Snapshot, path: &str, accept: &str, query: &Query, headers: &HeaderMap) -> Response<Body> {
+    if let Some(document) = remote::converted_document(snapshot.remotes(), path) {
+        return render::raw(StatusCode::OK, JSON, encoded(document).into());
+    }
     let discovery = Discovery::new(snapshot.resources());
     let found = discovery.group_versions().find(|(group, version, _)| v3::path(group, version) == path);
     let Some((group, version, resources)) = found else {
@@ -239,6 +279,10 @@ fn paths(snapshot: &Snapshot) -> Value {
             paths.push(format!("/apis/{group}"));
             paths.push(format!("/apis/{group}/{version}"));
         }
+    }
+    for remote in snapshot.remotes().all().filter(|remote| !remote.group.is_empty()) {
+        paths.push(format!("/apis/{}", remote.group));
+        paths.push(format!("/apis/{}/{}", remote.group, remote.version));
     }
     paths.extend(
         ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"]

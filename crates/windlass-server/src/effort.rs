@@ -7,8 +7,8 @@
 //!
 //! Where a whole request is long, as it is about much data, it goes [aside](Sidings::aside) as a whole.
 //!
-//! [`Growth`] estimates before the fact: it is a polynomial in the size of the object, on the safe side and cheap
-//! to work out. It decides where work is done and nothing else; what it may cost is bounded elsewhere.
+//! [`Growth`] estimates the time before the fact. It decides where work is done and nothing else; what it may cost is
+//! bounded elsewhere.
 
 mod shunting;
 mod turns;
@@ -16,79 +16,21 @@ mod turns;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use self::turns::Turns;
 use crate::status::{Qualified, Status};
 
 pub(crate) use shunting::Shunting;
+pub(crate) use windlass_cel::growth::{Growth, size};
 
-/// What is expected to take longer, in nanoseconds, leaves the threads that serve requests.
-const LONG: f64 = 1_000_000.0;
 /// A write that is about more bytes, in its body or in what is stored, may take longer: an applied list
 /// of small items takes 400 nanoseconds a byte, a created one 200.
 const LARGE_WRITE: usize = 16 * 1024;
 /// A read that decodes more bytes than this may take longer, at up to 100 nanoseconds a byte.
 const LARGE_READ: usize = 64 * 1024;
-/// The size of a value that holds nothing else.
-const NODE: usize = 8;
-/// Degrees of a polynomial: nobody gets further within a budget.
-const DEGREES: usize = 8;
 /// A request waits this long for its turn.
 const PATIENCE: Duration = Duration::from_secs(34);
-
-/// How the time that work takes grows with what it looks at: nanoseconds by the power of the number of values.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Growth([f64; DEGREES]);
-
-impl Growth {
-    /// Adds work that is done once for each combination of `degree` values.
-    pub(crate) fn add(&mut self, degree: usize, nanoseconds: f64) {
-        self.0[degree.min(DEGREES - 1)] += nanoseconds;
-    }
-
-    /// Adds work that is done besides.
-    pub(crate) fn join(&mut self, other: &Self) {
-        for (own, other) in self.0.iter_mut().zip(other.0) {
-            *own += other;
-        }
-    }
-
-    /// The work if it is done for each part of something. Parts share what there is: only what does not depend
-    /// on their sizes is done more often.
-    pub(crate) fn for_each(mut self) -> Self {
-        let fixed = std::mem::take(&mut self.0[0]);
-        self.0[1] += fixed;
-        self
-    }
-
-    /// Whether the work may take long for something of this size.
-    pub(crate) fn is_long(&self, size: usize) -> bool {
-        is_long(self.nanoseconds(size))
-    }
-
-    /// How long the work may take for something of this size.
-    pub(crate) fn nanoseconds(&self, size: usize) -> f64 {
-        let values = (size / NODE) as f64;
-        self.0.iter().rev().fold(0.0, |sum, factor| sum * values + factor)
-    }
-}
-
-/// Whether work that may take so many nanoseconds is long.
-pub(crate) fn is_long(nanoseconds: f64) -> bool {
-    nanoseconds > LONG
-}
-
-/// The size of a value: what [`Growth`] is about.
-pub(crate) fn size(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => NODE,
-        Value::String(text) => NODE + text.len(),
-        Value::Array(items) => items.iter().fold(NODE, |sum, item| sum + size(item)),
-        Value::Object(map) => map.iter().fold(NODE, |sum, (name, value)| sum + name.len() + size(value)),
-    }
-}
 
 /// Whether writing may take long if it is about so many bytes.
 pub(crate) fn is_large_write(bytes: usize) -> bool {
@@ -165,27 +107,7 @@ async fn done<T>(work: JoinHandle<T>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn work_is_long_by_what_it_looks_at() {
-        let mut growth = Growth::default();
-        growth.add(0, 1_000.0);
-        growth.add(1, 100.0);
-        assert!(!growth.is_long(1_000 * NODE));
-        assert!(growth.is_long(10_000 * NODE));
-        growth.add(2, 10.0);
-        assert!(growth.is_long(1_000 * NODE));
-        let each = growth.for_each();
-        assert!(!each.is_long(0));
-    }
-
-    #[test]
-    fn sizes_are_those_of_texts_and_of_what_holds_them() {
-        assert_eq!(size(&json!({"ab": ["cd", 1, null]})), 2 + NODE + NODE + NODE + 2 + NODE + NODE);
-    }
 
     #[tokio::test]
     async fn long_work_is_done_on_other_threads() {

@@ -1,40 +1,42 @@
 //! From an HTTP request to an HTTP response: the server's pipeline, top to bottom.
 //!
 //! ```text
-//! authenticate ▸ resolve the path ▸ authorise ▸ read the body ▸ registry ▸ render
+//! authenticate ▸ resolve the path ▸ wait for seats ▸ authorise ▸ read the body ▸ registry ▸ render
 //! ```
 
+mod aggregated;
 mod body;
-mod budget;
 mod deadline;
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::api::Api;
+use crate::audit::{self, Begin, Record};
 use crate::authn::User;
 use crate::body::Body;
 use crate::catalog::{Served, Snapshot};
 use crate::codec::negotiate::{self, APPLY_TYPE, Accepted, Endpoint};
 use crate::effort::{self, Shunting};
 use crate::field::quote;
+use crate::flow_control::{self, Entrant, Passage};
 use crate::metrics::{RequestLabels, Waits};
 use crate::registry::{self, Context};
 use crate::render::{self, RenderContext};
 use crate::request::{self, Query, ResourcePath, Target, Verb};
 use crate::status::{Qualified, Status};
-use crate::{authn, authz, documents, health, table};
+use crate::{authn, authz, documents, health, streams, table};
 
 use body::Read;
-pub(crate) use budget::BodyBudget;
 
 /// The subresource whose requests are passed on.
 const PROXY: &str = "proxy";
@@ -43,6 +45,19 @@ const PROXY: &str = "proxy";
 /// accepted the connection.
 #[derive(Clone, Debug)]
 pub struct Peer(pub User);
+
+/// The address of a client. The listener puts it into the extensions of a request if the audit is on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteAddress(pub(crate) IpAddr);
+
+/// What goes along with a request from its start to its answer.
+struct Filters {
+    /// Its id, which the answer tells.
+    id: Option<HeaderValue>,
+    passage: Passage,
+    /// What is recorded of it, if anything is.
+    record: Option<Box<Record>>,
+}
 
 /// The body of a request, whoever sends it.
 pub type Payload = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -65,23 +80,30 @@ where
 pub fn handle(api: Arc<Api>, request: Request<Payload>) -> Shunting<Response<Body>> {
     let bodiless = request.method() == Method::HEAD;
     let answer = Box::pin(async move {
-        let response = match authenticated(&api, request).await {
+        let mut filters = Filters { id: audit::id(request.headers()), passage: Passage::default(), record: None };
+        let response = match authenticated(&api, request, &mut filters).await {
             Ok(response) => response,
             Err(status) => render::status(&status, &Accepted::json()),
         };
-        let response = identified(response);
+        let Filters { id, passage, record } = filters;
+        let mut response = passage.leave(identified(response, id));
+        if let Some(record) = record {
+            // Boxed: most servers record nothing.
+            response = Box::pin(record.answer(response)).await;
+        }
         if bodiless { without_body(response) } else { response }
     });
     Shunting::new(answer, if bodiless { || without_body(too_late()) } else { too_late })
 }
 
 fn too_late() -> Response<Body> {
-    identified(render::status(&Status::timed_out(), &Accepted::json()))
+    let id = audit::id(&HeaderMap::new());
+    identified(render::status(&Status::timed_out(), &Accepted::json()), id)
 }
 
-/// A response with an id of its own.
-fn identified(mut response: Response<Body>) -> Response<Body> {
-    if let Ok(id) = HeaderValue::from_str(&crate::object::new_uid()) {
+/// A response with the id of its request.
+fn identified(mut response: Response<Body>, id: Option<HeaderValue>) -> Response<Body> {
+    if let Some(id) = id {
         response.headers_mut().insert("audit-id", id);
     }
     response
@@ -97,18 +119,41 @@ fn without_body(response: Response<Body>) -> Response<Body> {
     response
 }
 
-async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Response<Body>, Status> {
+async fn authenticated(
+    api: &Arc<Api>,
+    request: Request<Payload>,
+    filters: &mut Filters,
+) -> Result<Response<Body>, Status> {
     let path = request::decode_path(request.uri().path());
     let target = Target::parse(&path);
     let query = Query::parse(request.uri().query());
     let timeout = deadline::timeout(&target, request.method(), &query)?;
     let peer = request.extensions().get::<Peer>().map(|peer| &peer.0);
-    let user = authn::authenticate(api, request.headers(), peer).await?;
+    let user = match authn::authenticate(api, request.headers(), peer).await {
+        Ok(user) => user,
+        Err(status) => {
+            if api.audit.is_some() {
+                let head = Head::of(&request);
+                Box::pin(record_refusal(api, &path, &target, request.method(), &query, head, filters)).await;
+            }
+            return Err(status);
+        }
+    };
     match target {
-        Target::Resource(path) => resource(api, user, path, query, timeout, request).await,
+        Target::Resource(path) => resource(api, user, path, query, timeout, request, filters).await,
         target => {
             let (path, verb) = (&*path, request.method().as_str().to_lowercase());
-            authorize(api, user, request.headers(), &verb, authz::Target::Path(path)).await?;
+            let wanted = Wanted { verb: &verb, target: authz::Target::Path(path), version: "", query: &query, timeout };
+            let user = match admit(api, user, &wanted, Head::of(&request), filters).await? {
+                Ok(user) => user,
+                Err(rejected) => return Ok(rejected),
+            };
+            if let Some(remote) = aggregated::of_path(&api.catalog.snapshot(), &target, path) {
+                return Ok(Box::pin(aggregated::pass_on(&remote, &user, request, timeout)).await);
+            }
+            if let Some(response) = flow_control::answer_dump(api, path, &query) {
+                return Ok(response);
+            }
             if let Some(response) = health::answer(api, path, &query) {
                 return Ok(response);
             }
@@ -119,17 +164,110 @@ async fn authenticated(api: &Arc<Api>, request: Request<Payload>) -> Result<Resp
     }
 }
 
-/// Lets a request through if it is allowed. Returns the user that it is carried out for.
-async fn authorize(
+/// How a request begins.
+#[derive(Clone, Copy)]
+struct Head<'a> {
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+    remote: Option<IpAddr>,
+}
+
+impl<'a> Head<'a> {
+    fn of(request: &'a Request<Payload>) -> Self {
+        let remote = request.extensions().get::<RemoteAddress>().map(|address| address.0);
+        Self { uri: request.uri(), headers: request.headers(), remote }
+    }
+}
+
+/// What a request is for.
+struct Wanted<'a> {
+    verb: &'a str,
+    target: authz::Target<'a>,
+    /// The version of the resource.
+    version: &'a str,
+    query: &'a Query,
+    /// How long it may take; `None` if it is long-running.
+    timeout: Option<Duration>,
+}
+
+/// Lets a request through if there are seats for it and it is allowed. Returns the user that it is carried out for, or the
+/// answer of a request that gets no seats.
+async fn admit(
     api: &Api,
     requester: User,
-    headers: &HeaderMap,
-    verb: &str,
-    target: authz::Target<'_>,
-) -> Result<User, Status> {
-    let user = authn::impersonate(api, requester, headers, verb, target)?;
-    authz::check_request(api, &authz::Attributes { user: &user, verb, target }).await?;
-    Ok(user)
+    wanted: &Wanted<'_>,
+    head: Head<'_>,
+    filters: &mut Filters,
+) -> Result<Result<User, Response<Body>>, Status> {
+    let Wanted { verb, target, version, query, timeout } = *wanted;
+    if api.audit.is_some() {
+        filters.record = Box::pin(begin_record(api, Some(&requester), wanted, head, filters.id.as_ref())).await;
+    }
+    let user = authn::impersonate(api, requester, head.headers, verb, target)?;
+    if let Some(record) = filters.record.as_mut().filter(|_| head.headers.contains_key("impersonate-user")) {
+        record.impersonated(&user);
+    }
+    let attributes = authz::Attributes { user: &user, verb, target };
+    let entrant = Entrant { request: attributes, version, query, timeout };
+    if let Some(rejected) = filters.passage.enter(api, entrant).await {
+        return Ok(Err(rejected));
+    }
+    let (allowed, reason) = match authz::decide_request(api, &attributes).await {
+        authz::Decision::Allowed(reason) => (true, reason),
+        authz::Decision::NoOpinion(reason) => (false, reason),
+    };
+    if let Some(record) = &mut filters.record {
+        record.authorized(allowed, &reason);
+    }
+    if allowed { Ok(Ok(user)) } else { Err(authz::forbidden(&attributes, &reason)) }
+}
+
+async fn begin_record(
+    api: &Api,
+    user: Option<&User>,
+    wanted: &Wanted<'_>,
+    head: Head<'_>,
+    id: Option<&HeaderValue>,
+) -> Option<Box<Record>> {
+    let begin = Begin {
+        user,
+        verb: wanted.verb,
+        target: wanted.target,
+        version: wanted.version,
+        uri: head.uri,
+        headers: head.headers,
+        peer: head.remote,
+        is_long_running: wanted.timeout.is_none(),
+        id: id?,
+    };
+    Record::begin(api, begin).await
+}
+
+/// Records that a request could not be authenticated.
+async fn record_refusal(
+    api: &Api,
+    path: &str,
+    target: &Target,
+    method: &Method,
+    query: &Query,
+    head: Head<'_>,
+    filters: &Filters,
+) {
+    let verb = method.as_str().to_lowercase();
+    let mut wanted = Wanted { verb: &verb, target: authz::Target::Path(path), version: "", query, timeout: None };
+    let name;
+    if let Target::Resource(path) = target {
+        let verb = path.verb(method, query.flag("watch").unwrap_or(false));
+        name = authz::requested_name(verb, path, query);
+        wanted.verb = verb.map_or("", Verb::as_str);
+        wanted.target = authz::Target::Resource(authz::ResourceTarget::of_path(path, &name));
+        wanted.version = &path.version;
+    }
+    let record = begin_record(api, None, &wanted, head, filters.id.as_ref()).await;
+    if let Some(record) = record {
+        // Only tokens are refused; what is no credential at all makes a request anonymous.
+        record.refuse("bearer").await;
+    }
 }
 
 async fn resource(
@@ -139,6 +277,7 @@ async fn resource(
     query: Query,
     timeout: Option<Duration>,
     request: Request<Payload>,
+    filters: &mut Filters,
 ) -> Result<Response<Body>, Status> {
     let started = Instant::now();
     let watch = query.flag("watch").unwrap_or(false);
@@ -147,14 +286,25 @@ async fn resource(
     let node = authz::requested_node(&path, &query);
     let target = authz::ResourceTarget { node: &node, ..authz::ResourceTarget::of_path(&path, &name) };
     let target = authz::Target::Resource(target);
-    let user = authorize(api, user, request.headers(), verb.map_or("", Verb::as_str), target).await?;
+    let verb_name = verb.map_or("", Verb::as_str);
+    let wanted = Wanted { verb: verb_name, target, version: &path.version, query: &query, timeout };
+    let user = match admit(api, user, &wanted, Head::of(&request), filters).await? {
+        Ok(user) => user,
+        Err(rejected) => return Ok(rejected),
+    };
+    let timeout = timeout.map(|timeout| timeout.saturating_sub(filters.passage.waited()));
+    let snapshot = api.catalog.snapshot();
+    if let Some(remote) = snapshot.remotes().find(&path.group, &path.version).cloned() {
+        drop(snapshot);
+        // Boxed: few requests are passed on, and all would be as large as one that is.
+        return Ok(Box::pin(aggregated::pass_on(&remote, &user, request, timeout)).await);
+    }
     // What is proxied may be asked about with OPTIONS, which is no verb.
     let verb = match (verb, request.method()) {
         (Some(verb), _) => verb,
         (None, &Method::OPTIONS) if path.subresource.as_deref() == Some(PROXY) => Verb::Get,
         (None, _) => return Err(Status::method_not_allowed()),
     };
-    let snapshot = api.catalog.snapshot();
     let served = match find(&snapshot, &path, verb, request.method()) {
         Ok(served) => served,
         Err(Missing::Group) => return Ok(health::text(StatusCode::NOT_FOUND, "404 page not found\n")),
@@ -167,9 +317,11 @@ async fn resource(
     let labels = labels(&path, verb, request.headers(), &query);
     let changes_policy = path.group == authz::GROUP && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
     let deprecation = served.custom().and_then(|kind| kind.version(&served.version)?.deprecation.as_deref());
+    let deprecation = deprecation.or_else(|| served.strategy().deprecation());
     let warnings: Vec<String> = deprecation.into_iter().map(Into::into).collect();
     let (mut parts, body) = request.into_parts();
     let takeover = parts.extensions.remove();
+    let socket = if verb == Verb::Watch { streams::watch::asked(&parts.headers, takeover.as_ref()) } else { None };
     let accepted = accepted(&parts.headers, query.get("pretty"), &served, verb)?;
     let fallback = accepted.clone();
     let waits = Waits::default();
@@ -180,6 +332,9 @@ async fn resource(
         let Read { bytes: body, room: _room } =
             if reads { body::read(&api.body_budget, &user, body).await? } else { Read::default() };
         api.sidings.aside(served.qualified(), effort::is_large_write(body.len())).await;
+        if let Some(record) = &mut filters.record {
+            record.request_body(&parts.method, &parts.headers, &served.resource, &body);
+        }
         let context = Context {
             api: Arc::clone(api),
             served,
@@ -224,6 +379,9 @@ async fn resource(
         api.metrics.watching(&labels, 1);
         let guard = WatchGuard { api: Arc::clone(api), labels: labels.clone() };
         response = response.map(|body| body.guarded(guard));
+        if let Some(socket) = socket {
+            response = socket.carry(response);
+        }
     }
     api.metrics.answered(&labels, response.status().as_u16(), started.elapsed(), waited.total());
     let reads = labels.verb != "CONNECT" || labels.subresource == "log";

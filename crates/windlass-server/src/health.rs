@@ -1,32 +1,71 @@
 //! `/healthz`, `/livez`, `/readyz`: checks by name, for people with `?verbose`.
 //!
-//! The three endpoints share the server's own checks. `/readyz` also has those that other parts of the process have
-//! [registered](ReadyChecks), such as the built-in controllers. As upstream has it, the answer of an endpoint withholds
+//! The three endpoints share most of the server's own checks. `/readyz` also has those that other parts of the process have
+//! [registered](crate::state::ready_checks), such as the built-in controllers. As upstream has it, the answer of an endpoint withholds
 //! why a check failed, since everybody may read it. The reason is in the answer of the single check and in the log.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use parking_lot::{Mutex, RwLock};
 
 use crate::api::Api;
 use crate::body::Body;
 use crate::request::Query;
+use crate::state::ready_checks::ReadyCheck;
 
-/// A check and whether it passes.
-type Check = (&'static str, fn(&Api) -> Result<(), String>);
+/// A check, where it is asked, and whether it passes.
+type Check = (&'static str, Of, fn(&Api) -> Result<(), String>);
 
-/// Names follow upstream, where tools look for them: `etcd` is the store.
-const CHECKS: [Check; 6] = [
-    ("ping", |_| Ok(())),
-    ("log", |_| Ok(())),
-    ("etcd", store),
-    ("informer-sync", hub),
-    ("poststarthook/crd-informer-synced", |_| Ok(())),
-    ("shutdown", |_| Ok(())),
+/// The endpoints that have a check.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    All,
+    /// `/readyz` only.
+    Ready,
+}
+
+/// What passes as long as the server answers: it was done before, or has nothing that could fail.
+const DONE: fn(&Api) -> Result<(), String> = |_| Ok(());
+
+/// Names and order follow upstream, where tools look for them: `etcd` is the store.
+const CHECKS: [Check; 35] = [
+    ("ping", Of::All, DONE),
+    ("log", Of::All, DONE),
+    ("etcd", Of::All, store),
+    ("etcd-readiness", Of::Ready, store),
+    ("informer-sync", Of::Ready, hub),
+    ("poststarthook/start-apiserver-admission-initializer", Of::All, DONE),
+    ("poststarthook/generic-apiserver-start-informers", Of::All, DONE),
+    ("poststarthook/priority-and-fairness-config-consumer", Of::All, DONE),
+    ("poststarthook/priority-and-fairness-filter", Of::All, DONE),
+    ("poststarthook/storage-object-count-tracker-hook", Of::All, DONE),
+    ("poststarthook/start-apiextensions-informers", Of::All, DONE),
+    ("poststarthook/start-apiextensions-controllers", Of::All, DONE),
+    ("poststarthook/crd-informer-synced", Of::All, DONE),
+    ("poststarthook/start-system-namespaces-controller", Of::All, DONE),
+    ("poststarthook/start-cluster-authentication-info-controller", Of::All, DONE),
+    ("poststarthook/start-kube-apiserver-identity-lease-controller", Of::All, DONE),
+    ("poststarthook/start-kube-apiserver-identity-lease-garbage-collector", Of::All, DONE),
+    ("poststarthook/start-legacy-token-tracking-controller", Of::All, DONE),
+    ("poststarthook/start-service-ip-repair-controllers", Of::All, DONE),
+    ("poststarthook/rbac/bootstrap-roles", Of::All, DONE),
+    ("poststarthook/scheduling/bootstrap-system-priority-classes", Of::All, DONE),
+    ("poststarthook/priority-and-fairness-config-producer", Of::All, DONE),
+    ("poststarthook/bootstrap-controller", Of::All, DONE),
+    ("poststarthook/start-kubernetes-service-cidr-controller", Of::All, DONE),
+    ("poststarthook/aggregator-reload-proxy-client-cert", Of::All, DONE),
+    ("poststarthook/start-kube-aggregator-informers", Of::All, DONE),
+    ("poststarthook/apiservice-status-local-available-controller", Of::All, DONE),
+    ("poststarthook/apiservice-status-remote-available-controller", Of::All, DONE),
+    ("poststarthook/apiservice-registration-controller", Of::All, DONE),
+    ("poststarthook/apiservice-discovery-controller", Of::All, DONE),
+    ("poststarthook/kube-apiserver-autoregistration", Of::All, DONE),
+    ("autoregister-completion", Of::All, DONE),
+    ("poststarthook/apiservice-openapi-controller", Of::All, DONE),
+    ("poststarthook/apiservice-openapiv3-controller", Of::All, DONE),
+    ("shutdown", Of::Ready, DONE),
 ];
 
 fn store(api: &Api) -> Result<(), String> {
@@ -37,62 +76,34 @@ fn hub(api: &Api) -> Result<(), String> {
     if api.hub.is_running() { Ok(()) } else { Err("watch events are not being delivered".into()) }
 }
 
-type ReadyCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
-
-/// The checks that other parts of the process have registered for `/readyz`.
-#[derive(Default)]
-pub(crate) struct ReadyChecks {
-    registered: RwLock<Vec<(String, ReadyCheck)>>,
-    /// The reason that was logged last for each check that fails. Everybody may ask as often as they like: the log
-    /// only grows when a reason changes.
-    logged: Mutex<BTreeMap<String, String>>,
-}
-
-impl ReadyChecks {
-    pub(crate) fn add(&self, name: String, check: ReadyCheck) {
-        self.registered.write().push((name, check));
-    }
-
-    fn log(&self, name: &str, result: &Result<(), String>) {
-        let mut logged = self.logged.lock();
-        match result {
-            Ok(()) => {
-                if logged.remove(name).is_some() {
-                    tracing::info!(check = name, "health check passes again");
-                }
-            }
-            Err(reason) if logged.get(name) != Some(reason) => {
-                tracing::warn!(check = name, %reason, "health check failed");
-                logged.insert(name.to_owned(), reason.clone());
-            }
-            Err(_) => {}
-        }
-    }
-}
-
 /// The checks of an endpoint, and whether they pass.
 struct Checks<'a> {
     api: &'a Api,
+    is_ready: bool,
     registered: Vec<(String, ReadyCheck)>,
 }
 
 impl<'a> Checks<'a> {
     fn of(api: &'a Api, endpoint: &str) -> Self {
-        let registered = match endpoint {
-            "readyz" => api.ready_checks.registered.read().clone(),
-            _ => Vec::new(),
-        };
-        Self { api, registered }
+        let is_ready = endpoint == "readyz";
+        let registered = if is_ready { api.ready_checks.registered.read().clone() } else { Vec::new() };
+        Self { api, is_ready, registered }
+    }
+
+    /// The server's own checks that the endpoint has.
+    fn own(&self) -> impl Iterator<Item = &'static Check> {
+        let is_ready = self.is_ready;
+        CHECKS.iter().filter(move |(_, of, _)| is_ready || *of == Of::All)
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
-        CHECKS.iter().map(|(name, _)| *name).chain(self.registered.iter().map(|(name, _)| &**name))
+        self.own().map(|(name, ..)| *name).chain(self.registered.iter().map(|(name, _)| &**name))
     }
 
     /// Runs a check; `None` if the endpoint has none of this name.
     fn run(&self, name: &str) -> Option<Result<(), String>> {
-        let own = CHECKS.iter().find(|(known, _)| *known == name);
-        let result = if let Some((_, check)) = own {
+        let own = self.own().find(|(known, ..)| *known == name);
+        let result = if let Some((_, _, check)) = own {
             check(self.api)
         } else {
             let (_, check) = self.registered.iter().find(|(known, _)| known == name)?;

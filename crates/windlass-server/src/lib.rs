@@ -8,10 +8,18 @@
 //! [`Server`], [`AdmissionPlugins`], [`Computed`], [`streams`], [`dialer`], [`authn`] and [`pki`]. Other modules are public for the other crates
 //! of this workspace only, are not in this documentation, and change without notice.
 
+use windlass_api::{apply, codec, field, object, patch, schema, selector, status, validation};
+use windlass_cel as cel;
+use windlass_kinds::{quota, references, resource, table};
+
+mod compaction;
 mod computed;
 mod server;
 pub use admission::{AdmissionPlugin, AdmissionPlugins, UnknownPlugin};
-pub use computed::Computed;
+pub use admission::{PodSecurity, PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, PodSecurityVersion};
+pub use audit::{AuditOptions, AuditPolicy, AuditPolicyError};
+pub use catalog::Computed;
+pub use flow_control::FlowControlOptions;
 pub use server::{Listener, Server, ServerBuilder, ServerError, Service};
 
 pub mod authn;
@@ -20,11 +28,12 @@ pub mod pki;
 pub mod streams;
 
 mod admission;
+mod aggregator;
 #[doc(hidden)]
 pub mod api;
 mod api_services;
 #[doc(hidden)]
-pub mod apply;
+mod audit;
 #[doc(hidden)]
 pub mod authz;
 #[doc(hidden)]
@@ -32,9 +41,6 @@ pub mod body;
 mod bootstrap;
 #[doc(hidden)]
 pub mod catalog;
-mod cel;
-#[doc(hidden)]
-pub mod codec;
 #[doc(hidden)]
 pub mod crd;
 #[doc(hidden)]
@@ -44,44 +50,35 @@ pub mod discovery;
 mod documents;
 mod effort;
 #[doc(hidden)]
-pub mod field;
+mod flow_control;
 #[doc(hidden)]
 pub mod handler;
 mod health;
+mod identity_lease;
 mod kubernetes_service;
 mod loopback;
 mod metrics;
-mod object;
 #[doc(hidden)]
 pub mod openapi;
 #[doc(hidden)]
 pub mod options;
 #[doc(hidden)]
-pub mod patch;
-#[doc(hidden)]
-pub mod quota;
-mod references;
-#[doc(hidden)]
 pub mod registry;
+#[doc(hidden)]
+pub mod remote;
 mod render;
 #[doc(hidden)]
 pub mod request;
-#[doc(hidden)]
-pub mod resource;
 mod reviews;
-#[doc(hidden)]
-pub mod schema;
-#[doc(hidden)]
-pub mod selector;
-#[doc(hidden)]
-pub mod status;
-#[doc(hidden)]
-pub mod table;
-#[doc(hidden)]
-pub mod validation;
+mod state;
 #[doc(hidden)]
 pub mod version;
 mod versions;
 #[doc(hidden)]
 pub mod watch;
 mod webhook;
+
+/// The examples of the book about the server compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/reference/admission-plugins.md")]
+mod book {}

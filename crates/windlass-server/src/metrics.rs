@@ -74,7 +74,7 @@ impl RequestLabels {
 
 /// How many values are up to each bound, and above the one before.
 #[derive(Debug)]
-struct Histogram<const N: usize> {
+pub(crate) struct Histogram<const N: usize> {
     buckets: [u64; N],
     count: u64,
     sum: f64,
@@ -87,7 +87,7 @@ impl<const N: usize> Default for Histogram<N> {
 }
 
 impl<const N: usize> Histogram<N> {
-    fn observe(&mut self, value: f64, bounds: &[f64; N]) {
+    pub(crate) fn observe(&mut self, value: f64, bounds: &[f64; N]) {
         if let Some(bucket) = self.buckets.get_mut(bounds.partition_point(|bound| *bound < value)) {
             *bucket += 1;
         }
@@ -95,7 +95,7 @@ impl<const N: usize> Histogram<N> {
         self.sum += value;
     }
 
-    fn render(&self, out: &mut String, name: &str, labels: &dyn Display, bounds: &[impl Display; N]) {
+    pub(crate) fn render(&self, out: &mut String, name: &str, labels: &dyn Display, bounds: &[impl Display; N]) {
         if self.count == 0 {
             return;
         }
@@ -224,12 +224,12 @@ impl Metrics {
     }
 }
 
-fn heading(out: &mut String, name: &str, kind: &str, help: &str) {
+pub(crate) fn heading(out: &mut String, name: &str, kind: &str, help: &str) {
     line(out, format_args!("# HELP {name} {help}"));
     line(out, format_args!("# TYPE {name} {kind}"));
 }
 
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+pub(crate) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
     out.push('\n');
 }

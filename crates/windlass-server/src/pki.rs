@@ -11,12 +11,13 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData as _,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -85,12 +86,23 @@ impl Authority {
 
     /// The authority kept in `dir` (`ca.crt`, `ca.key`), made there if it is not.
     pub fn load_or_generate(dir: &Path) -> Result<Self, PkiError> {
-        let (certificate, key) = (dir.join("ca.crt"), dir.join("ca.key"));
+        Self::load_or_generate_named(dir, "ca")
+    }
+
+    /// The authority kept in `dir` under a name of its own (`name.crt`, `name.key`), made there if it is not. The
+    /// certificate of one that ends within a year is made anew, with the same key.
+    pub fn load_or_generate_named(dir: &Path, name: &str) -> Result<Self, PkiError> {
+        let (certificate, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
         if key.exists() {
             let pair = KeyPair::from_pem(&read(&key)?).map_err(|error| damaged(&key, &error))?;
-            let stored = read(&certificate)?;
-            self::certificate(&stored).map_err(|error| damaged(&certificate, &error))?;
-            return Ok(Self { certificate: stored, issuer: Issuer::new(authority_params(), pair) });
+            let mut stored = read(&certificate)?;
+            let ends = check_pair(&stored, &pair).map_err(|problem| damaged(&certificate, &problem))?;
+            let params = authority_params();
+            if ends - jiff::Timestamp::now().as_second() < RENEWAL.as_secs().cast_signed() {
+                stored = params.self_signed(&pair)?.pem();
+                write_private(&certificate, &stored)?;
+            }
+            return Ok(Self { certificate: stored, issuer: Issuer::new(params, pair) });
         }
         let authority = Self::generate()?;
         // The key is written last: a half-made authority is made again.
@@ -104,10 +116,12 @@ impl Authority {
         &self.certificate
     }
 
-    /// A client certificate: `user` is the common name, `group` the organisation.
+    /// A client certificate: `user` is the common name, `group` the organisation, if it is not empty.
     pub fn client(&self, user: &str, group: &str) -> Result<Identity, PkiError> {
         let mut params = leaf_params(user, ExtendedKeyUsagePurpose::ClientAuth);
-        params.distinguished_name.push(DnType::OrganizationName, group);
+        if !group.is_empty() {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
         self.sign(&params)
     }
 
@@ -185,6 +199,16 @@ fn pem(label: &str, der: &[u8]) -> String {
     out + "-----END " + label + "-----\n"
 }
 
+/// Checks that a certificate is of a key. Returns when it ends, in seconds since 1970.
+fn check_pair(pem: &str, key: &KeyPair) -> Result<i64, String> {
+    let der = certificate(pem).map_err(|error| error.to_string())?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|error| error.to_string())?;
+    if parsed.public_key().raw != key.subject_public_key_info() {
+        return Err("it is the certificate of another key".to_owned());
+    }
+    Ok(parsed.validity().not_after.timestamp())
+}
+
 fn certificate(pem: &str) -> Result<CertificateDer<'static>, PkiError> {
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| PkiError::Tls(error.to_string()))
 }
@@ -204,15 +228,21 @@ fn leaf_params(common_name: &str, usage: ExtendedKeyUsagePurpose) -> Certificate
     params
 }
 
-/// Valid from the start of last year, so that a clock that is a little off does no harm, for ten years.
+/// How long certificates are valid, and how long before its end that of an authority is made anew.
+const VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const RENEWAL: Duration = Duration::from_secs(365 * 24 * 3600);
+/// A clock that is a little off does no harm.
+const SKEW: Duration = Duration::from_secs(300);
+
+/// Valid from now on.
 fn base_params(common_name: &str) -> CertificateParams {
-    let year = i32::from(jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).year());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
     let mut params = CertificateParams::default();
     params.distinguished_name = name;
-    params.not_before = rcgen::date_time_ymd(year - 1, 1, 1);
-    params.not_after = rcgen::date_time_ymd(year + 10, 1, 1);
+    params.not_before = rcgen::date_time_ymd(1970, 1, 1) + now.saturating_sub(SKEW);
+    params.not_after = rcgen::date_time_ymd(1970, 1, 1) + now + VALIDITY;
     params
 }
 
@@ -241,6 +271,40 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_that_does_not_fit_its_key_is_refused() {
+        let (dir, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        Authority::load_or_generate(dir.path()).expect("made");
+        Authority::load_or_generate(other.path()).expect("made");
+        std::fs::copy(other.path().join("ca.crt"), dir.path().join("ca.crt")).expect("copied");
+        let Err(PkiError::Damaged { path, problem }) = Authority::load_or_generate(dir.path()) else {
+            panic!("served")
+        };
+        assert_eq!((path, &*problem), (dir.path().join("ca.crt"), "it is the certificate of another key"));
+    }
+
+    #[test]
+    fn certificates_are_valid_from_now_and_renewed_before_they_end() {
+        let dates = |pem: &str| {
+            let der = certificate(pem).expect("PEM");
+            let (_, parsed) = x509_parser::parse_x509_certificate(&der).expect("a certificate");
+            (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp())
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        let now = jiff::Timestamp::now().as_second();
+        let authority = Authority::load_or_generate(dir.path()).expect("made");
+        let (from, _) = dates(authority.certificate());
+        assert!((now - 330..=now).contains(&from), "{from}");
+        // One that ends soon, of the same key.
+        let mut params = authority_params();
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now.unsigned_abs() + 1000);
+        let old = params.self_signed(authority.issuer.key()).expect("signed").pem();
+        write_private(&dir.path().join("ca.crt"), &old).expect("written");
+        let renewed = Authority::load_or_generate(dir.path()).expect("read");
+        assert!(dates(renewed.certificate()).1 > now + RENEWAL.as_secs().cast_signed());
+        assert_eq!(Authority::load_or_generate(dir.path()).expect("read").certificate(), renewed.certificate());
+    }
 
     #[test]
     fn an_authority_survives_a_restart() {

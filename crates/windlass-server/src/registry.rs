@@ -11,8 +11,8 @@
 pub(crate) mod allocation;
 mod binding;
 mod connect;
-pub(crate) mod contention;
 mod context;
+mod continue_token;
 mod create;
 mod decode;
 mod delete;
@@ -26,7 +26,7 @@ mod purge;
 mod scale;
 mod size;
 pub mod stored;
-pub mod strategy;
+pub(crate) use windlass_kinds::strategy;
 mod subresource;
 mod update;
 mod watch;

@@ -4,7 +4,6 @@
 //! buffer, a list is a stream of its items' buffers, metadata alone is a slice of them. Everything else
 //! (Tables, YAML, protobuf, another version) decodes each object and encodes it anew.
 
-mod cache;
 mod events;
 mod rows;
 
@@ -28,7 +27,6 @@ use crate::status::Status;
 use crate::table::{self, IncludeObject, MetaVersion};
 use crate::{effort, versions};
 
-pub(crate) use cache::{ByAddress, Form, RenderCache, Shape};
 pub(crate) use events::{EventWriter, Pieces};
 
 /// Lists up to this size are sent in one piece.

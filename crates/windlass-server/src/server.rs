@@ -9,11 +9,14 @@ mod connections;
 mod listener;
 mod pipe;
 mod progress;
+mod unread;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -28,33 +31,39 @@ use windlass_store::{Memory, Store, StoreError};
 
 use crate::admission::marks::Restrictions;
 use crate::admission::policy::Policies;
-use crate::admission::{AdmissionPlugin, AdmissionPlugins, Webhooks};
+use crate::admission::{AdmissionPlugin, AdmissionPlugins, PodSecurity, Webhooks};
+use crate::aggregator::{self, Aggregator};
 use crate::api::{Api, Clock};
-use crate::api_services::{CustomVersions, Registrar};
+use crate::api_services::Registrar;
+use crate::audit::{Audit, AuditOptions};
 use crate::authn::{TokenKey, Tokens, User};
 use crate::authz::node::NodePods;
 use crate::authz::{self, Rbac};
 use crate::body::Body;
-use crate::catalog::Catalog;
-use crate::computed::{self, Computed};
+use crate::catalog::{Catalog, Computed};
 use crate::crd::controller::CrdController;
 use crate::dialer::Dialer;
 use crate::effort::Sidings;
+use crate::flow_control::{self, FlowControl, FlowControlOptions};
 use crate::handler::{Peer, handle, payload};
-use crate::health::ReadyChecks;
 use crate::metrics::Metrics;
 use crate::pki::{Authority, PkiError};
-use crate::registry::contention::Contention;
-use crate::render::RenderCache;
+use crate::registry::allocation;
+use crate::remote::FrontProxy;
+use crate::state::contention::Contention;
+use crate::state::crd_progress::Progress;
+use crate::state::custom_versions::CustomVersions;
+use crate::state::pipes::Pipes;
+use crate::state::ready_checks::ReadyChecks;
+use crate::state::render_cache::RenderCache;
 use crate::streams::{PodStreams, Reach};
 use crate::watch::Hub;
 use crate::webhook::Clients;
-use crate::{admission, bootstrap, kubernetes_service, status};
+use crate::{admission, bootstrap, compaction, computed, kubernetes_service, status};
 use connections::Connections;
 use listener::Accept;
 
 pub use listener::Listener;
-pub(crate) use pipe::Pipes;
 
 /// Why a server could not start or serve.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +78,14 @@ pub enum ServerError {
     /// Certificates could not be made.
     #[error(transparent)]
     Pki(#[from] PkiError),
+    /// The audit log cannot be written.
+    #[error("cannot write the audit log {}: {source}", path.display())]
+    Audit {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -85,9 +102,14 @@ pub struct ServerBuilder {
     store: Option<Arc<dyn Store>>,
     tokens: Tokens,
     token_key: Option<Arc<TokenKey>>,
+    front_proxy: Option<Arc<Authority>>,
     clock: Clock,
     max_connections: Option<usize>,
     plugins: AdmissionPlugins,
+    pod_security: PodSecurity,
+    history: Duration,
+    flow_control: FlowControlOptions,
+    audit: Option<AuditOptions>,
 }
 
 impl ServerBuilder {
@@ -106,6 +128,12 @@ impl ServerBuilder {
     /// Signs the tokens of service accounts with `key` instead of one made for this run.
     pub fn token_key(mut self, key: impl Into<Arc<TokenKey>>) -> Self {
         self.token_key = Some(key.into());
+        self
+    }
+
+    /// Identifies to aggregated servers with a certificate of `authority` instead of one made for this run.
+    pub fn front_proxy_authority(mut self, authority: impl Into<Arc<Authority>>) -> Self {
+        self.front_proxy = Some(authority.into());
         self
     }
 
@@ -150,6 +178,63 @@ impl ServerBuilder {
         self
     }
 
+    /// Keeps history for this long instead of for five minutes: a list at an older revision, or the next page of an older
+    /// list, is answered with 410. History is dropped earlier where it takes too much memory. With zero it is kept until then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let server = windlass_server::Server::builder().history(Duration::from_secs(60)).start().await?;
+    /// # server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn history(mut self, duration: Duration) -> Self {
+        self.history = duration;
+        self
+    }
+
+    /// Judges pods in this way where the labels of their namespace say nothing (the plugin PodSecurity). Unless set, they
+    /// may ask for everything.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use windlass_server::{PodSecurity, PodSecurityLevel, Server};
+    ///
+    /// let mut pod_security = PodSecurity::default();
+    /// pod_security.defaults.enforce.level = PodSecurityLevel::Baseline;
+    /// pod_security.exempt_namespaces.push("kube-system".to_owned());
+    /// let server = Server::builder().pod_security(pod_security).start().await?;
+    /// # server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn pod_security(mut self, configuration: PodSecurity) -> Self {
+        self.pod_security = configuration;
+        self
+    }
+
+    /// Divides these seats among priority levels, instead of 600. See [`FlowControlOptions`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use windlass_server::{FlowControlOptions, Server};
+    ///
+    /// let options = FlowControlOptions { seats: 1200, ..FlowControlOptions::default() };
+    /// let server = Server::builder().flow_control(options).start().await?;
+    /// # server.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn flow_control(mut self, options: FlowControlOptions) -> Self {
+        self.flow_control = options;
+        self
+    }
+
+    /// Records requests. See [`AuditOptions`].
+    pub fn audit(mut self, options: AuditOptions) -> Self {
+        self.audit = Some(options);
+        self
+    }
+
     /// Starts the server's tasks; when this returns it can answer.
     pub fn start(self) -> BoxFuture<'static, Result<Server, ServerError>> {
         // Boxed: it is compiled here and not into each crate that starts a server.
@@ -163,13 +248,24 @@ impl ServerBuilder {
             Some(key) => key,
             None => Arc::new(TokenKey::generate()?),
         };
+        let front_proxy = match self.front_proxy {
+            Some(authority) => FrontProxy::new(&authority)?,
+            None => FrontProxy::new(&Authority::generate()?)?,
+        };
         let reach = Reach::default();
+        let opened = self.audit.as_ref().map(|options| {
+            Audit::open(options).map_err(|source| ServerError::Audit { path: options.path.clone(), source })
+        });
         let api = Arc::new(Api {
             webhook_clients: Clients::new(Arc::clone(&store), reach.dial.clone()),
+            front_proxy,
             plugins: self.plugins,
+            pod_security: Arc::new(self.pod_security),
             webhooks: Webhooks::new(),
             policies: Policies::new(),
             restrictions: Restrictions::new(),
+            audit: opened.transpose()?,
+            flow_control: FlowControl::new(self.flow_control),
             sidings: Sidings::new(),
             contention: Contention::new(),
             render_cache: RenderCache::default(),
@@ -182,7 +278,7 @@ impl ServerBuilder {
             rbac: Rbac::default(),
             node_pods: NodePods::default(),
             metrics: Metrics::default(),
-            crds: CrdController::progress(),
+            crds: Progress::new(),
             reach,
             pipes: Pipes::default(),
             ready_checks: ReadyChecks::default(),
@@ -191,13 +287,16 @@ impl ServerBuilder {
             address: OnceLock::new(),
         });
         bootstrap::create_defaults(&api).await?;
+        let repaired = allocation::repair::at_start(&api).await?;
         authz::ensure_defaults(&api).await?;
         api.rbac.open(&api).await?;
+        api.flow_control.open(&api).await?;
         api.webhooks.refresh(&api).await?;
         api.policies.refresh(&api).await?;
         let controller = CrdController::open(Arc::clone(&api)).await?;
         api.restrictions.open(&api).await?;
         let registrar = Registrar::open(Arc::clone(&api)).await?;
+        let aggregator = Aggregator::open(Arc::clone(&api)).await?;
         let policed = Arc::clone(&api);
         let cached = Arc::clone(&api);
         let indexed = Arc::clone(&api);
@@ -205,9 +304,13 @@ impl ServerBuilder {
             tokio::spawn(async move { hub.run().await }),
             tokio::spawn(async move { controller.run().await }),
             tokio::spawn(async move { registrar.run().await }),
+            tokio::spawn(flow_control::run(Arc::clone(&api))),
+            tokio::spawn(async move { aggregator.run().await }),
             tokio::spawn(admission::follow(Arc::clone(&api))),
             tokio::spawn(admission::policy::follow(Arc::clone(&api))),
             tokio::spawn(admission::marks::follow(Arc::clone(&api))),
+            tokio::spawn(compaction::run(Arc::clone(&api.store), self.history)),
+            tokio::spawn(allocation::repair::follow(Arc::clone(&api), repaired)),
             tokio::spawn(async move { policed.rbac.run(&policed).await }),
             tokio::spawn(async move { indexed.node_pods.run(&indexed).await }),
             tokio::spawn(async move { cached.render_cache.run().await }),
@@ -242,9 +345,14 @@ impl Server {
             store: None,
             tokens: Tokens::default(),
             token_key: None,
+            front_proxy: None,
             clock: Box::new(Timestamp::now),
             max_connections: None,
             plugins: AdmissionPlugins::default().without(AdmissionPlugin::ServiceAccount),
+            pod_security: PodSecurity::default(),
+            history: compaction::DEFAULT_INTERVAL,
+            flow_control: FlowControlOptions::default(),
+            audit: None,
         }
     }
 
@@ -389,13 +497,15 @@ impl Server {
             names.push(advertised.ip().to_string());
         }
         // The first socket is the one that others are told of.
-        let _ = self.api.address.set(advertised);
+        let is_first = self.api.address.set(advertised).is_ok();
+        self.api.front_proxy.set_clients(authority.certificate());
+        aggregator::publish(&self.api).await;
         let config = authority.server_config(&authority.server(&names)?)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let stop = CancellationToken::new();
         let connections = self.max_connections.map_or_else(Connections::for_this_process, Connections::new);
         let (api, connections) = (Arc::clone(&self.api), Arc::new(connections));
-        let accept = Accept { api, acceptor, connections, stop: stop.clone() };
+        let accept = Accept { api, acceptor, connections, stop: stop.clone(), is_first };
         let (task, keeper) = accept.spawn(listener);
         Ok(Listener { address: local, api: Arc::clone(&self.api), stop, task, keeper })
     }
@@ -408,6 +518,9 @@ impl Server {
             task.abort();
             // A task that was aborted is what we wanted; one that panicked has been reported.
             let _ = task.await;
+        }
+        if let Some(audit) = &self.api.audit {
+            audit.flush().await;
         }
         Ok(self.api.store.close().await?)
     }

@@ -21,6 +21,7 @@ pub(crate) mod proxy;
 pub(crate) mod spdy;
 mod tunnel;
 pub(crate) mod upgrade;
+pub(crate) mod watch;
 pub(crate) mod websocket;
 
 use std::fmt;
@@ -88,6 +89,12 @@ use crate::dialer::Dial;
 pub trait PodStreams: Send + Sync + 'static {
     /// Whether the pods of a node are reached by this.
     fn has_node(&self, node: &str) -> bool;
+
+    /// What a node itself answers at a path such as `/metrics/resource`, in Prometheus' text format; `None` if nothing.
+    fn metrics(&self, node: &str, path: &str) -> Option<String> {
+        let _ = (node, path);
+        None
+    }
 
     /// Whether a container can be reached for that, as far as this is known before it is tried.
     fn check(&self, pod: &PodTarget, access: Access) -> Result<(), StreamError>;
@@ -186,6 +193,8 @@ pub struct ExecOptions {
     pub stdin: bool,
     /// Whether it runs on a terminal.
     pub terminal: bool,
+    /// The size of the terminal from the start, in columns and rows.
+    pub size: Option<(u16, u16)>,
 }
 
 /// How to attach to a container.

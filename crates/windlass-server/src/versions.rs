@@ -16,11 +16,11 @@ use crate::api::Api;
 use crate::catalog::{Behaviour, Served};
 use crate::codec::typed::normalize;
 use crate::codec::{json, write};
-use crate::crd::{Conversion, ConversionWebhook, CustomKind, CustomVersion};
 use crate::effort;
-use crate::registry::strategy::conversion;
 use crate::schema::default;
 use crate::status::Status;
+use windlass_kinds::crd::{Conversion, ConversionWebhook, CustomKind, CustomVersion};
+use windlass_kinds::strategy::conversion;
 
 /// Whether the served version is the stored one.
 pub(crate) fn is_stored(served: &Served) -> bool {

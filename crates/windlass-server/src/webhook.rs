@@ -33,10 +33,10 @@ use crate::validation::access::Access;
 use redirect::Hop;
 
 mod answer;
-mod dial;
+pub(crate) mod dial;
 mod redirect;
-mod service;
-mod tls;
+pub(crate) mod service;
+pub(crate) mod tls;
 mod x509;
 
 /// Where upstream makes the scheme that reviews are read with; its errors name the place.

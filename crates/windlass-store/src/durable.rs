@@ -23,7 +23,7 @@
 //! - a file is complete from the moment it has its name: it is made under another name, synced, and
 //!   renamed;
 //! - once a write has failed there are no more, because what the disk holds is no longer known. Reads
-//!   go on;
+//!   go on. Only what a full disk has no space for can be taken back: the next write is tried again;
 //! - damage that no crash can explain keeps the store from opening.
 //!
 //! The format of the files is described in [`mod@format`].
@@ -45,7 +45,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::commit::{Command, Committer, Outcome};
@@ -141,6 +141,8 @@ struct Shared {
     revision: watch::Sender<Revision>,
     /// What ended writing for good.
     failed: OnceLock<Failure>,
+    /// What the disk had no space for, until a write succeeds again.
+    full: Mutex<Option<Failure>>,
 }
 
 impl Durable {
@@ -153,10 +155,16 @@ impl Durable {
     fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: DurableOptions) -> Result<(Self, Recovery), OpenError> {
         let started = Instant::now();
         disk::create_dir(dir)?;
-        let lock = Lock::acquire(dir)?;
-        let (history, log, mut recovery) = recover::recover(dir, &options, disk)?;
+        let mut lock = Lock::acquire(dir)?;
+        let (history, log, mut recovery) = recover::recover(dir, &options, disk, lock.had_log)?;
+        lock.note_log();
         let revision = watch::Sender::new(history.revision());
-        let shared = Arc::new(Shared { history: RwLock::new(history), revision, failed: OnceLock::new() });
+        let shared = Arc::new(Shared {
+            history: RwLock::new(history),
+            revision,
+            failed: OnceLock::new(),
+            full: Mutex::new(None),
+        });
         let (queue, commands) = mpsc::channel(QUEUE);
         let (outcome_sender, outcome) = watch::channel(None);
         let committer = Committer::new(Arc::clone(&shared), log, lock, options, queue.downgrade());
@@ -231,7 +239,7 @@ impl Store for Durable {
         match self.shared.failed.get() {
             Some(failure) => Err(failure.clone().into()),
             None if self.outcome.borrow().is_some() => Err(self.why_closed()),
-            None => Ok(()),
+            None => self.shared.full.lock().clone().map_or(Ok(()), |failure| Err(failure.no_space())),
         }
     }
 

@@ -52,6 +52,17 @@ pub enum StoreError {
         #[source]
         source: Arc<io::Error>,
     },
+    /// The disk is full. The transaction is not visible; the next one is tried again. Reads still work.
+    #[error("could not {action} {}: the disk is full, and writes are accepted again when there is space", path.display())]
+    Full {
+        /// What was attempted, as in "could not … the file".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        #[source]
+        source: Arc<io::Error>,
+    },
     /// The store was closed. Reads still work.
     #[error("the store is closed")]
     Closed,

@@ -1,10 +1,10 @@
 //! Built-in admission that fills in what a cluster decides: upstream's plugins TaintNodesByCondition,
-//! Priority, DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass and
-//! DefaultIngressClass.
+//! Priority, DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass,
+//! DefaultIngressClass and PodTopologyLabels.
 
 use serde_json::{Value, json};
 
-use super::{AdmissionPlugin, classes, priority, runtime_class};
+use super::{AdmissionPlugin, bound_pods, classes, priority, runtime_class};
 use crate::object::metadata_mut;
 use crate::registry::Context;
 use crate::status::Status;
@@ -47,6 +47,9 @@ async fn pod(context: &Context, pod: &mut Value) -> Result<(), Status> {
     }
     if context.runs(AdmissionPlugin::RuntimeClass) {
         runtime_class::create(context, pod).await?;
+    }
+    if context.runs(AdmissionPlugin::PodTopologyLabels) {
+        bound_pods::label_pod(context, pod).await?;
     }
     Ok(())
 }

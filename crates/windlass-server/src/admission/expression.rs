@@ -8,8 +8,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::Value as Json;
 
 use super::authorizer::{Authorizer, ResourceCheck, Subject};
-use crate::cel::declare::Declared;
-use crate::cel::types::{Object, Type};
+use crate::cel::types::{Declared, Object, Type};
 use crate::cel::value::{Outcome, Shape, Value, adapt};
 use crate::cel::{CALL_LIMIT, CompileError, Environment, Globals, Program, compile};
 use crate::effort::Growth;

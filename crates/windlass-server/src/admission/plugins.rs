@@ -37,6 +37,8 @@ plugins! {
     NodeRestriction,
     /// Taints new nodes as not ready.
     TaintNodesByCondition,
+    /// Refuses pods that violate what the labels of their namespace allow, and warns of workloads that do.
+    PodSecurity,
     /// Computes the priority of pods from their PriorityClass.
     Priority,
     /// Lets pods tolerate failing nodes for five minutes.
@@ -45,6 +47,8 @@ plugins! {
     DefaultStorageClass,
     /// Gives claims and volumes the finalizers that keep them while they are in use.
     StorageObjectInUseProtection,
+    /// Keeps PodGroups while pods are in them. PodGroups are not served, as upstream does not by default.
+    PodGroupProtection,
     /// Refuses to grow claims whose StorageClass does not allow it.
     PersistentVolumeClaimResize,
     /// Applies the overhead and placement of RuntimeClasses to pods.
@@ -53,10 +57,22 @@ plugins! {
     CertificateApproval,
     /// Checks who signs certificate signing requests.
     CertificateSigning,
+    /// Checks who attests for ClusterTrustBundles of a signer. These are not served, as upstream does not by default.
+    ClusterTrustBundleAttest,
     /// Refuses requests for client certificates of `system:masters`.
     CertificateSubjectRestriction,
     /// Gives ingresses the default IngressClass.
     DefaultIngressClass,
+    /// Gives pods the zone and the region of their node as labels.
+    PodTopologyLabels,
+    /// Checks that the Workload of a PodGroup exists. Neither is served, as upstream does not by default.
+    PodGroupWorkloadExists,
+    /// Refuses changes of pods that their node does not declare to support.
+    NodeDeclaredFeatureValidator,
+    /// Checks Jobs that belong to a Workload. Workloads are not served, as upstream does not by default.
+    JobValidation,
+    /// Refuses to resize pods beyond what their node has.
+    PodResizeValidator,
     /// Applies MutatingAdmissionPolicies.
     MutatingAdmissionPolicy,
     /// Calls mutating webhooks.

@@ -56,7 +56,7 @@ impl Wanted {
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (header, value) in headers {
             if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
-                let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
+                let key = unescaped(key);
                 extra.entry(key).or_default().push(text(value));
             }
         }
@@ -112,6 +112,15 @@ impl fmt::Display for Wanted {
     }
 }
 
+/// A key of an extra value as it was before it became part of a header's name. Go decodes all of it or nothing.
+fn unescaped(key: &str) -> String {
+    let is_escape = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    if key.split('%').skip(1).any(|rest| !is_escape(rest)) {
+        return key.to_owned();
+    }
+    percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned()
+}
+
 /// The namespace and name of the service account that a user is.
 fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
@@ -147,6 +156,13 @@ mod tests {
             "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"g\"}, Extra:map[string][]string(nil)} \
              without impersonating a user name"
         );
+    }
+
+    #[test]
+    fn a_malformed_key_is_taken_as_it_is() {
+        assert_eq!(unescaped("a%2fb"), "a/b");
+        assert_eq!(unescaped("a%2fb%zz"), "a%2fb%zz");
+        assert_eq!(unescaped("100%"), "100%");
     }
 
     #[test]

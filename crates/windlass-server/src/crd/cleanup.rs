@@ -11,8 +11,11 @@ use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 use windlass_store::{Expect, StoreError, TxnResult, Write};
 
-use super::{Gate, controller, lifecycle};
+use windlass_kinds::crd::lifecycle;
+
+use super::controller;
 use crate::api::Api;
+use crate::catalog::Gate;
 use crate::codec::json;
 use crate::object;
 use crate::registry::{self, Remaining, stored};

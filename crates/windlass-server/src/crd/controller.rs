@@ -2,7 +2,7 @@
 //!
 //! One task follows the CRDs through the watch hub. For each change it brings the CRD's status up to
 //! date (names, establishment), and that of those which wait for one of its names, and installs the
-//! resulting resources in the catalog. A handler that wrote a CRD waits for [`Progress`] to pass its
+//! resulting resources in the catalog. A handler that wrote a CRD waits for `Progress` to pass its
 //! revision, so that a new kind is served when the client hears of it. The objects of a CRD that is being
 //! deleted are cleaned up beside it, in `cleanup`, and where admission has a say in a status it is asked beside it,
 //! in `inquiry`.
@@ -14,17 +14,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_store::{Entry, Expect, Range, Revision, StoreError, TxnResult, Write};
 
 use super::cleanup::Cleanups;
 use super::inquiry::{Inquiries, Proposal, Verdict};
-use super::lifecycle::{self, AcceptedNames};
-use super::{CustomKind, Gate};
 use crate::admission;
 use crate::api::Api;
-use crate::catalog::Custom;
+use crate::catalog::{Custom, Gate};
 use crate::codec::json;
 use crate::effort;
 use crate::object;
@@ -32,41 +29,14 @@ use crate::registry::{self, stored};
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::validation::access::Access;
+use windlass_kinds::crd::CustomKind;
+use windlass_kinds::crd::lifecycle::{self, AcceptedNames};
 
 const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
 /// How long a status waits that admission refused, at first and at most: upstream's default rate limiter of a queue.
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(1000);
-
-/// How far CRDs have taken effect.
-#[derive(Debug)]
-pub struct Progress {
-    /// What was written up to here was looked at.
-    seen: watch::Sender<Revision>,
-    /// What was written here awaits admission.
-    asked: watch::Sender<BTreeSet<Revision>>,
-}
-
-impl Progress {
-    /// Follows the revision up to which CRDs were looked at. It is told again when admission has had its say.
-    pub fn subscribe(&self) -> watch::Receiver<Revision> {
-        self.seen.subscribe()
-    }
-
-    /// Waits until what was written at a revision has had its effect.
-    pub async fn reaches(&self, written: Revision) {
-        // Neither fails, as the senders are here.
-        let _ = self.seen.subscribe().wait_for(|seen| *seen >= written).await;
-        let _ = self.asked.subscribe().wait_for(|asked| !asked.contains(&written)).await;
-    }
-
-    fn publish(&self, seen: Revision, asked: BTreeSet<Revision>) {
-        // In this order: who waits looks at what is asked second.
-        self.asked.send_replace(asked);
-        self.seen.send_replace(seen);
-    }
-}
 
 /// A stored CRD.
 struct Known {
@@ -99,8 +69,8 @@ impl Known {
 
     /// The resources it defines. `None` if the runtime is about to end.
     async fn serve(&self) -> Option<Vec<(Resource, Arc<CustomKind>)>> {
-        let (crd, gate) = (Arc::clone(&self.crd), Arc::clone(&self.gate));
-        apart(self.size, move || lifecycle::serve(&crd, &gate)).await
+        let crd = Arc::clone(&self.crd);
+        apart(self.size, move || lifecycle::serve(&crd)).await
     }
 }
 
@@ -122,11 +92,6 @@ pub struct CrdController {
 }
 
 impl CrdController {
-    /// Nothing has taken effect yet.
-    pub fn progress() -> Progress {
-        Progress { seen: watch::channel(0).0, asked: watch::Sender::default() }
-    }
-
     /// Installs the CRDs that are stored.
     pub async fn open(api: Arc<Api>) -> Result<Self, StoreError> {
         let mut controller = Self {
@@ -410,7 +375,8 @@ impl CrdController {
         for known in self.known.values() {
             for (resource, kind) in known.served.get().into_iter().flatten() {
                 let (resource, kind) = (resource.clone(), Arc::clone(kind));
-                custom.push(Custom { resource, kind, current_since: known.current_since, since: known.created });
+                let gate = Arc::clone(&known.gate);
+                custom.push(Custom { resource, kind, gate, current_since: known.current_since, since: known.created });
             }
         }
         self.api.catalog.install(custom);

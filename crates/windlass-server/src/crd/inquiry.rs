@@ -10,10 +10,10 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 use windlass_store::Revision;
 
 use super::controller;
-use super::lifecycle::{self, AcceptedNames};
 use crate::api::Api;
 use crate::status::Status;
 use crate::validation::access::Access as _;
+use windlass_kinds::crd::lifecycle::{self, AcceptedNames};
 
 /// A status that a CRD is to have.
 pub(super) struct Proposal {

@@ -11,8 +11,8 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
 use super::Payload;
-use super::budget::{BodyBudget, NoRoom, Room};
 use crate::authn::User;
+use crate::state::body_budget::{Account, BodyBudget, NoRoom, Room};
 use crate::status::Status;
 
 /// Bodies may be this large.
@@ -79,7 +79,9 @@ async fn rest(budget: &Arc<BodyBudget>, user: &User, first: Bytes, body: &mut Pa
         return Err(drained(too_large()));
     }
     let size = known.unwrap_or(BODY_LIMIT).max(SMALL_BODY);
-    let room = budget.room(user, size).await.map_err(|NoRoom { waited, status }| Refused { status, drain: waited })?;
+    let account = Account { name: &user.name, is_master: user.is_master() };
+    let room =
+        budget.room(&account, size).await.map_err(|NoRoom { waited, status }| Refused { status, drain: waited })?;
     let mut bytes = Vec::new();
     // Most bodies come in one piece, which is taken as it is.
     let mut only = first;

@@ -1,5 +1,7 @@
 //! OpenAPI v2: one document about everything, in JSON and in the protobuf form that client-go insists on.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -7,6 +9,7 @@ use super::definitions::{gvk_value, kind_name, kinds_of, list_name, referenced};
 use super::render::{Renderer, custom_kind, custom_list};
 use super::{Dialect, ObjectWriter, gnostic, operations};
 use crate::discovery::Discovery;
+use crate::remote::{Additions, Remotes};
 use crate::resource::Resource;
 use crate::schema::builtin;
 use crate::version::GIT_VERSION;
@@ -20,12 +23,24 @@ pub const PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v
 
 /// The document as JSON.
 pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> Bytes {
+    json_with(resources, &Remotes::default())
+}
+
+/// The document as JSON, with what other servers serve.
+pub(crate) fn json_with<'a>(resources: impl IntoIterator<Item = &'a Resource>, remotes: &Remotes) -> Bytes {
     let discovery = Discovery::new(resources);
+    let additions = additions(&discovery, remotes);
     let mut out = ObjectWriter::new(Vec::with_capacity(1 << 20));
     out.entry("swagger", &"2.0".into());
     out.entry("info", &json!({"title": "Kubernetes", "version": GIT_VERSION}));
-    out.nested("paths", |paths| each_path(&discovery, |path, item| paths.entry(path, item)));
-    out.nested("definitions", |all| each_definition(&discovery, |name, schema| all.entry(name, schema)));
+    out.nested("paths", |paths| {
+        each_path(&discovery, |path, item| paths.entry(path, item));
+        additions.paths.iter().for_each(|(path, item)| paths.entry(path, item));
+    });
+    out.nested("definitions", |all| {
+        each_definition(&discovery, |name, schema| all.entry(name, schema));
+        additions.definitions.iter().for_each(|(name, schema)| all.entry(name, schema));
+    });
     let bearer = json!({
         "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication",
     });
@@ -36,11 +51,33 @@ pub fn json<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> Bytes {
 
 /// The document as a `gnostic` protobuf message.
 pub fn protobuf<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> Bytes {
+    protobuf_with(resources, &Remotes::default())
+}
+
+/// The document as a `gnostic` protobuf message, with what other servers serve.
+pub(crate) fn protobuf_with<'a>(resources: impl IntoIterator<Item = &'a Resource>, remotes: &Remotes) -> Bytes {
     let discovery = Discovery::new(resources);
+    let additions = additions(&discovery, remotes);
     let mut document = gnostic::Document::new("Kubernetes", GIT_VERSION);
     each_path(&discovery, |path, item| document.path(path, item));
+    additions.paths.iter().for_each(|(path, item)| document.path(path, item));
     each_definition(&discovery, |name, schema| document.definition(name, schema));
+    additions.definitions.iter().for_each(|(name, schema)| document.definition(name, schema));
     document.finish().into()
+}
+
+/// What other servers add, with other names where definitions of this server have theirs.
+fn additions(discovery: &Discovery<'_>, remotes: &Remotes) -> Additions {
+    let names = Additions::names(remotes);
+    let mut local = BTreeMap::new();
+    if !names.is_empty() {
+        each_definition(discovery, |name, schema| {
+            if names.contains(name) {
+                local.insert(name.to_owned(), schema.clone());
+            }
+        });
+    }
+    Additions::new(remotes, &local)
 }
 
 fn each_path(discovery: &Discovery<'_>, mut visit: impl FnMut(&str, &Value)) {

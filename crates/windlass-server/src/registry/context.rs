@@ -17,6 +17,7 @@ use crate::codec::negotiate::{APPLY_TYPE, Accepted};
 use crate::depth;
 use crate::metrics::Waits;
 use crate::object::{self, metadata_mut};
+use crate::registry::strategy;
 use crate::request::{Query, ResourcePath, Verb};
 use crate::status::{Qualified, Status};
 use crate::streams::upgrade::Takeover;
@@ -25,7 +26,7 @@ use crate::versions;
 
 use super::ownership::Conversions;
 use super::stored::Encoded;
-use super::{Stored, size, stored};
+use super::{Stored, size};
 
 /// One request for a resource.
 pub struct Context {
@@ -205,7 +206,7 @@ impl Context {
 
     /// What the kind asks of metadata.
     pub fn metadata_rules(&self) -> Rules {
-        Rules::of(self.served.strategy(), self.served.namespaced)
+        strategy::metadata_rules(self.served.strategy(), self.served.namespaced)
     }
 
     /// The manager that writes are attributed to: the one given, or the client's product name.
@@ -224,9 +225,9 @@ impl Context {
     /// An object that is too large only because of what it says about owners loses that, unless it is applied: what was
     /// applied is known from there.
     pub async fn encode_within(&self, object: &Value, replaced: usize) -> Result<windlass_store::Value, Status> {
-        check_nesting(object)?;
         let stored = versions::to_stored(&self.api, &self.served, object).await?;
         let encoded = Encoded::about(&stored, self.body.len());
+        check_nesting(object, encoded.len())?;
         let Err(refusal) = size::check(&self.served, &stored, encoded.len(), replaced) else {
             return Ok(encoded.into_value());
         };
@@ -249,16 +250,18 @@ impl Context {
 
     /// An object, in the form strategies handle, as the store takes it, however large: for what is deleted.
     pub async fn encode(&self, object: &Value) -> Result<windlass_store::Value, Status> {
-        check_nesting(object)?;
         let stored = versions::to_stored(&self.api, &self.served, object).await?;
-        Ok(stored::encode_about(&stored, self.body.len()))
+        let encoded = Encoded::about(&stored, self.body.len());
+        check_nesting(object, encoded.len())?;
+        Ok(encoded.into_value())
     }
 
     /// An object that was not stored, as the answer shows it.
     pub async fn unsaved(&self, object: &Value) -> Result<Stored, Status> {
-        check_nesting(object)?;
         let stored = versions::to_stored(&self.api, &self.served, object).await?;
-        Ok(Stored::unsaved(&stored))
+        let unsaved = Stored::unsaved(&stored);
+        check_nesting(object, unsaved.bytes.len())?;
+        Ok(unsaved)
     }
 
     /// One object as the answer, with the warnings gathered so far.
@@ -267,9 +270,10 @@ impl Context {
     }
 }
 
-/// What cannot be read again is not stored: patches and webhooks may nest deeper than any body.
-fn check_nesting(object: &Value) -> Result<(), Status> {
-    if json::is_shallow(object) {
+/// What cannot be read again is not stored: patches and webhooks may nest deeper than any body. `size` is that of the object in
+/// bytes, of which each level takes two: most objects have too few to nest too deep.
+fn check_nesting(object: &Value, size: usize) -> Result<(), Status> {
+    if size < 2 * depth::limit() || json::is_shallow(object) {
         return Ok(());
     }
     Err(Status::bad_request(format!("the object exceeded max depth of {}", depth::limit())))

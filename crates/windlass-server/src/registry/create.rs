@@ -65,7 +65,6 @@ pub(super) async fn create_object(
 ) -> Result<Stored, Uncreated> {
     place(context, &mut object)?;
     object = versions::into_handled(&context.served, object);
-    unversioned(&object)?;
     context.served.strategy().default(&mut object);
     let manager = context.manager(options.field_manager.as_deref());
     ownership::track(context, None, &mut object, &manager).await;
@@ -78,11 +77,9 @@ pub(super) async fn store_new(
     mut object: Value,
     options: &WriteOptions,
 ) -> Result<Stored, Uncreated> {
-    context.warnings.extend(context.served.strategy().deprecation().map(str::to_owned));
     admission::mutate_create(context, &mut object, options).await?;
     // What changed the object may have moved it, too.
     place(context, &mut object)?;
-    unversioned(&object)?;
     let generated = name(&mut object);
     crate::authz::check_escalation(context, &object, None)?;
     prepare(context, &mut object);
@@ -99,7 +96,12 @@ pub(super) async fn store_new(
             admission::validate(context, act, Some(&object), None).await?;
         }
         // Converting may take its time, and others wait for their turn to be charged.
-        let value = if options.dry_run { None } else { Some(context.encode_within(&object, 0).await?) };
+        let value = if options.dry_run {
+            None
+        } else {
+            unversioned(&object)?;
+            Some(context.encode_within(&object, 0).await?)
+        };
         let charge = quota::charge(context, act, &object, None).await?;
         let attempted = match value {
             Some(value) => put(context, &object, value, &claims, &charge).await?,
@@ -110,7 +112,7 @@ pub(super) async fn store_new(
             Put::QuotaChanged if charges < quota::TRIES => charges += 1,
             Put::QuotaChanged => return Err(quota::contended(context).into()),
             Put::ClaimTaken(index) => {
-                claims.taken(context, &mut object, index)?;
+                claims.taken(context, &mut object, index).await?;
                 admitted = false;
             }
             Put::NameTaken(current) => match &generated {
@@ -130,22 +132,24 @@ pub(super) async fn store_new(
     }
 }
 
-/// What is not stored yet has no version.
+/// What is not stored yet has no version. Upstream's store says so, and is not asked in a dry run; what is no number it
+/// does not look at.
 fn unversioned(object: &Value) -> Result<(), Status> {
-    if object::text(object, "resourceVersion").is_empty() {
+    if object::text(object, "resourceVersion").parse::<u64>().unwrap_or_default() == 0 {
         return Ok(());
     }
     Err(Status::unclassified("resourceVersion should not be set on objects to be created"))
 }
 
-/// Fills in the namespace of the path, which the body may repeat but not contradict.
+/// Fills in the namespace of the path, which the body may repeat but not contradict. What has no namespace loses the one
+/// that the body names: `EnsureObjectNamespaceMatchesRequestNamespace` of upstream.
 pub(crate) fn place(context: &Context, object: &mut Value) -> Result<(), Status> {
     let namespace = object::text(object, "namespace");
     if !context.served.namespaced {
-        if namespace.is_empty() {
-            return Ok(());
+        if !namespace.is_empty() {
+            metadata_mut(object).remove("namespace");
         }
-        return Err(Status::bad_request("namespace must not be set on cluster-scoped objects"));
+        return Ok(());
     }
     if namespace.is_empty() {
         let namespace = context.namespace().to_owned();
@@ -286,8 +290,8 @@ async fn put(
     writes.extend(claims.writes(context, object));
     let claimed = writes.len();
     writes.extend(charge.writes());
-    let _open = match context.served.custom() {
-        Some(kind) => Some(kind.gate.enter().await.ok_or_else(|| terminating(context, object))?),
+    let _open = match &context.served.gate {
+        Some(gate) => Some(gate.enter().await.ok_or_else(|| terminating(context, object))?),
         None => None,
     };
     match context.api.store.txn(writes).await.map_err(Status::internal)? {

@@ -4,13 +4,13 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use windlass_store::{Entry, Expect, TxnResult, Write};
 
-use super::contention::Race;
 use super::list::select;
 use super::{Answer, Context, Stored, decode};
 use crate::catalog::Served;
 use crate::object::{self, metadata_mut};
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::render;
+use crate::state::contention::Race;
 use crate::status::{Details, Qualified, Status};
 use crate::{admission, effort, versions};
 
@@ -26,8 +26,8 @@ const ORPHAN: &str = "orphan";
 
 /// What a delete did.
 enum Deleted {
-    /// The object is gone.
-    Gone(Stored),
+    /// The object is gone; this is what it was.
+    Gone(Value),
     /// The object waits for its finalizers or its grace period.
     Waiting(Stored),
 }
@@ -41,9 +41,11 @@ pub(super) async fn delete(context: &mut Context) -> Result<Answer, Status> {
             let code = if options.legacy_no_orphans { StatusCode::ACCEPTED } else { StatusCode::OK };
             Ok(context.answer(code, object))
         }
-        Deleted::Gone(object) if returns_deleted(&context.served) => Ok(context.answer(StatusCode::OK, object)),
+        Deleted::Gone(object) if returns_deleted(&context.served) => {
+            let object = context.unsaved(&object).await?;
+            Ok(context.answer(StatusCode::OK, object))
+        }
         Deleted::Gone(object) => {
-            let object = object.decode()?;
             let mut status = Status::new(StatusCode::OK, "", "");
             status.details = Some(Box::new(Details {
                 name: context.name().to_owned(),
@@ -132,9 +134,11 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
             admission::delete(context, &live, options).await?;
         }
         let grace = grace_seconds(context, options, &live);
-        let mut object = live.clone();
+        // An object that was deleted before changes in nothing else.
+        let before = object::is_deleting(&live).then(|| deletion(&live));
+        let mut object = live;
         set_finalizers(context, options, &mut object);
-        if !object::is_deleting(&live) {
+        if before.is_none() {
             context.served.strategy().prepare_delete(&mut object, &object::time(context.now));
         }
         let waits = grace > 0 || !may_go(context, &object);
@@ -142,17 +146,17 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
             mark(context, &mut object, grace);
         }
         if options.dry_run {
-            let stored = context.unsaved(&object).await?;
-            return Ok(if waits { Deleted::Waiting(stored) } else { Deleted::Gone(stored) });
+            return Ok(if waits { Deleted::Waiting(context.unsaved(&object).await?) } else { Deleted::Gone(object) });
         }
         race.give_way(&context.api.contention, &key).await;
         let done = if waits {
-            wait(context, &entry, &live, &object).await?.map(Deleted::Waiting)
+            let is_same = before.is_some_and(|before| before == deletion(&object));
+            wait(context, &entry, &object, is_same).await?.map(Deleted::Waiting)
         } else {
             if is_pod(context) {
                 mark(context, &mut object, 0);
             }
-            remove(context, &entry, &object).await?.map(Deleted::Gone)
+            remove(context, &entry, &object).await?.then_some(Deleted::Gone(object))
         };
         if let Some(done) = done {
             return Ok(done);
@@ -161,6 +165,13 @@ async fn delete_one(context: &mut Context, options: &DeleteOptions, admits: bool
             return Err(Status::conflict(context.qualified(), context.name(), super::update::MODIFIED));
         }
     }
+}
+
+/// What the deletion of an object that is being deleted may change.
+fn deletion(object: &Value) -> [Option<Value>; 4] {
+    let metadata = object::metadata(object);
+    ["deletionTimestamp", "deletionGracePeriodSeconds", "finalizers", "generation"]
+        .map(|field| metadata.get(field).cloned())
 }
 
 /// Kinds whose delete answers with the object instead of a Status: upstream's `ReturnDeletedObject`.
@@ -272,8 +283,8 @@ fn mark(context: &Context, object: &mut Value, grace: i64) {
     }
 }
 
-async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) -> Result<Option<Stored>, Status> {
-    if object == live {
+async fn wait(context: &Context, entry: &Entry, object: &Value, is_same: bool) -> Result<Option<Stored>, Status> {
+    if is_same {
         return Ok(Some(entry.clone().into()));
     }
     let value = context.encode(object).await?;
@@ -284,14 +295,15 @@ async fn wait(context: &Context, entry: &Entry, live: &Value, object: &Value) ->
     }
 }
 
-async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<Option<Stored>, Status> {
+/// Removes an object; false if it has changed meanwhile.
+async fn remove(context: &Context, entry: &Entry, object: &Value) -> Result<bool, Status> {
     let last = context.encode(object).await?;
     let mut writes =
         vec![Write::Delete { key: entry.key.clone(), expect: Expect::At(entry.modified), last: Some(last) }];
     writes.extend(super::allocation::releases(context, object));
     match context.api.store.txn(writes).await.map_err(Status::internal)? {
-        TxnResult::Committed { .. } => Ok(Some(context.unsaved(object).await?)),
-        TxnResult::Conflict { .. } => Ok(None),
+        TxnResult::Committed { .. } => Ok(true),
+        TxnResult::Conflict { .. } => Ok(false),
     }
 }
 

@@ -1,16 +1,12 @@
 //! GET a collection: selectors, pages, revisions, and the list as a stream of bytes.
 
-use base64::Engine as _;
-use base64::alphabet::URL_SAFE;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use serde_json::json;
 use windlass_store::{Entry, Range, StoreError};
 
+use super::continue_token::{self, Token};
 use super::get::wait_for;
 use super::matcher::Matcher;
 use super::{Answer, Context};
-use crate::codec::json;
 use crate::field::quote;
 use crate::options::{ListOptions, VersionMatch, parse_revision};
 use crate::render::{self, ListMeta};
@@ -41,7 +37,13 @@ pub(super) async fn select(context: &Context, options: ListOptions) -> Result<Pa
     let at = revision_to_read(context, &options).await?;
     let prefix = prefix(context);
     let (at, start) = match &options.continue_token {
-        Some(token) => decode_token(token)?,
+        Some(token) => {
+            let Token { revision, start } = continue_token::decode(token)?;
+            if let Some(revision) = revision {
+                wait_for(context, revision).await?;
+            }
+            (revision, Some(start))
+        }
         None => (at, None),
     };
     let matcher = Matcher::new(&context.served, options.labels, options.fields)?;
@@ -58,7 +60,7 @@ pub(super) async fn select(context: &Context, options: ListOptions) -> Result<Pa
     let meta = ListMeta {
         revision: found.revision,
         remaining: more.as_ref().filter(|_| matcher.is_empty()).map(|more| more.remaining),
-        continue_token: more.map(|more| encode_token(found.revision, &more.last, &prefix)),
+        continue_token: more.map(|more| continue_token::encode(found.revision, &more.last, &prefix)),
     };
     Ok(Page { entries: found.entries, meta })
 }
@@ -156,41 +158,6 @@ async fn revision_to_read(context: &Context, options: &ListOptions) -> Result<Op
     Ok(exact.then_some(revision))
 }
 
-fn tokens() -> GeneralPurpose {
-    let config = GeneralPurposeConfig::new()
-        .with_encode_padding(false)
-        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
-        .with_decode_allow_trailing_bits(true);
-    GeneralPurpose::new(&URL_SAFE, config)
-}
-
-/// A continue token: where the next page starts, and the revision every page is read at.
-fn encode_token(revision: u64, last: &[u8], prefix: &str) -> String {
-    let start = String::from_utf8_lossy(&last[prefix.len().min(last.len())..]);
-    let start = format!("{start}\0");
-    tokens().encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start}).to_string())
-}
-
-fn decode_token(token: &str) -> Result<(Option<u64>, Option<String>), Status> {
-    let bad = |why: String| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-    let bytes = tokens().decode(token).map_err(|error| bad(error.to_string()))?;
-    let value = json::parse(&bytes).map_err(|error| bad(error.to_string()))?.value;
-    let text = |name: &str| value.get(name).and_then(serde_json::Value::as_str).unwrap_or_default();
-    if text("v") != "meta.k8s.io/v1" {
-        return Err(bad(format!("server does not recognize this encoded version {}", quote(text("v")))));
-    }
-    let start = text("start");
-    if start.is_empty() || start.contains("..") {
-        return Err(bad(format!("encoded start key is not valid: {}", quote(start))));
-    }
-    // -1 stands for "whatever is newest": what an expired token is replaced by.
-    match value.get("rv").and_then(serde_json::Value::as_i64) {
-        Some(-1) => Ok((None, Some(start.to_owned()))),
-        Some(revision) if revision > 0 => Ok((Some(revision.unsigned_abs()), Some(start.to_owned()))),
-        _ => Err(bad("incorrect encoded start resourceVersion".to_owned())),
-    }
-}
-
 fn expired(start: Option<&str>) -> Status {
     let Some(start) = start else { return Status::expired("The resourceVersion for the provided list is too old.") };
     let mut status = Status::expired(
@@ -199,6 +166,6 @@ fn expired(start: Option<&str>) -> Status {
          results. Continuing with the provided token results in an inconsistent list - objects that were created, \
          modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
-    status.continue_token = Some(tokens().encode(json!({"v": "meta.k8s.io/v1", "rv": -1, "start": start}).to_string()));
+    status.continue_token = Some(continue_token::encode_inconsistent(start));
     status
 }

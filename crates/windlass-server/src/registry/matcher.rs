@@ -11,12 +11,12 @@ use super::stored;
 use crate::api::Api;
 use crate::catalog::Served;
 use crate::codec::peek::Raw;
-use crate::crd::Conversion;
 use crate::effort;
 use crate::field::quote;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::Status;
 use crate::versions;
+use windlass_kinds::crd::Conversion;
 
 /// What looking at an object's metadata takes, in bytes of objects that are decoded.
 const PEEKED: usize = 16;

@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::Context;
 use crate::apply::{self, Converted, Manager, Reset, Unconvertible, Versions};
 use crate::catalog::Served;
-use crate::crd::{Conversion, CustomKind};
 use crate::object::{self, metadata_mut};
 use crate::registry::strategy::conversion;
 use crate::status::Status;
 use crate::versions;
+use windlass_kinds::crd::{Conversion, CustomKind};
 
 /// Notes who owns the fields that `object` changes. Both objects are in the form strategies handle.
 pub(super) async fn track(context: &Context, live: Option<&Value>, object: &mut Value, manager: &str) {

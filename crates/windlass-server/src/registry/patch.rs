@@ -1,9 +1,8 @@
 //! PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
 
 use http::StatusCode;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::contention::Race;
 use super::create::Uncreated;
 use super::update::{Admitted, Change, check_identity, update, update_within};
 use super::{Answer, Context, create, decode, ownership};
@@ -12,6 +11,7 @@ use crate::codec::negotiate::{self, PatchType};
 use crate::object::{self, metadata_mut};
 use crate::options::{FieldValidation, WriteOptions};
 use crate::patch::{json::JsonPatch, merge, strategic};
+use crate::state::contention::Race;
 use crate::status::Status;
 use crate::versions;
 
@@ -32,8 +32,7 @@ async fn json_patch(context: &mut Context, options: &WriteOptions) -> Result<Ans
     let lenient = options.field_validation == FieldValidation::Ignore;
     let patch = JsonPatch::decode(&document, lenient)?;
     decode::report(context, options.field_validation, patch.strict_errors.clone())?;
-    let transform = |live: &Value| {
-        let mut object = live.clone();
+    let transform = |mut object: Value| {
         patch.apply(&mut object)?;
         Ok(object)
     };
@@ -43,8 +42,7 @@ async fn json_patch(context: &mut Context, options: &WriteOptions) -> Result<Ans
 async fn merge_patch(context: &mut Context, kind: PatchType, options: &WriteOptions) -> Result<Answer, Status> {
     let (document, duplicates) = decode::patch_document(context)?;
     let served = std::sync::Arc::clone(&context.served);
-    let transform = |live: &Value| {
-        let mut object = live.clone();
+    let transform = |mut object: Value| {
         match kind {
             PatchType::Strategic => strategic::apply(served.schema(), &mut object, document.clone())?,
             _ => merge::apply(&mut object, document.clone())?,
@@ -69,13 +67,17 @@ fn is_about_status(patch: &Value) -> bool {
 /// A change of what [`ABOUT_STATUS`] names. The rest, which is most of a pod, is neither patched nor decoded again.
 async fn change_status(
     context: &mut Context,
-    transform: impl Fn(&Value) -> Result<Value, Status>,
+    transform: impl Fn(Value) -> Result<Value, Status>,
     duplicates: &[StrictError],
     strategic: Option<&Value>,
     options: &WriteOptions,
 ) -> Result<Answer, Status> {
     let part = |live: &Value| {
-        let fields = ABOUT_STATUS.iter().filter_map(|field| Some(((*field).to_owned(), live.get(*field)?.clone())));
+        let copy = |field: &str| match (field, live.get(field)?) {
+            ("metadata", Value::Object(metadata)) => Some(Value::Object(without_owners(metadata))),
+            (_, value) => Some(value.clone()),
+        };
+        let fields = ABOUT_STATUS.iter().filter_map(|field| Some(((*field).to_owned(), copy(field)?)));
         Value::Object(fields.collect())
     };
     let rest = |live: &Value, object: &mut Value| {
@@ -85,17 +87,24 @@ async fn change_status(
             }
         }
     };
-    change_with(context, |live| transform(&part(live)), rest, duplicates, strategic, options).await
+    change_with(context, |live| transform(part(live)), rest, duplicates, strategic, options).await
+}
+
+/// Metadata without the owners of fields, which no subresource can change: they are those of the stored object, whatever the
+/// patch says, and are often the larger part of an object.
+fn without_owners(metadata: &Map<String, Value>) -> Map<String, Value> {
+    let others = metadata.iter().filter(|(field, _)| *field != "managedFields");
+    others.map(|(field, value)| (field.clone(), value.clone())).collect()
 }
 
 async fn change(
     context: &mut Context,
-    transform: impl Fn(&Value) -> Result<Value, Status>,
+    transform: impl Fn(Value) -> Result<Value, Status>,
     duplicates: &[StrictError],
     strategic: Option<&Value>,
     options: &WriteOptions,
 ) -> Result<Answer, Status> {
-    change_with(context, transform, |_, _| {}, duplicates, strategic, options).await
+    change_with(context, |live| transform(live.clone()), |_, _| {}, duplicates, strategic, options).await
 }
 
 /// The same with something that completes the patched object from the stored one.

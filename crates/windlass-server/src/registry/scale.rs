@@ -21,7 +21,6 @@ use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::{self, PatchType};
 use crate::codec::{Decoded, Expected};
-use crate::crd::scale::ScalePaths;
 use crate::field::FieldErrors;
 use crate::object::metadata_mut;
 use crate::options::{FieldValidation, WriteOptions};
@@ -31,6 +30,7 @@ use crate::request::Verb;
 use crate::schema::{Schema, builtin as definitions};
 use crate::status::{Qualified, Status};
 use crate::{object, render, versions};
+use windlass_kinds::crd::scale::ScalePaths;
 
 const EXPECTED: Expected<'static> = Expected { group: "autoscaling", version: "v1", kind: "Scale", custom: false };
 

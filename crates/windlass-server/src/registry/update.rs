@@ -7,7 +7,6 @@ use serde_json::Value;
 use windlass_store::{Entry, Expect, TxnResult, Write};
 
 use super::allocation::{Claims, releases};
-use super::contention::Race;
 use super::create::{Uncreated, compile_expressions, create_object, place};
 use super::{Answer, Context, Stored, decode, ownership};
 use crate::admission::quota::{self, Charge};
@@ -17,7 +16,8 @@ use crate::catalog::Served;
 use crate::field::{FieldError, FieldErrors, Path};
 use crate::object::{self, metadata_mut};
 use crate::options::{WriteOptions, parse_revision};
-use crate::registry::strategy::certificate;
+use crate::registry::strategy::{certificate, persistent_volume};
+use crate::state::contention::Race;
 use crate::status::Status;
 use crate::{apply, effort, versions};
 
@@ -159,12 +159,13 @@ where
         let mut claims = Claims::of(context, &mut object, Some(&live)).await?;
         apply::keep_times_if_unchanged(&live, &mut object);
         admit(context, &change, &object, &live).await?;
-        if !change.options.dry_run && object != live {
+        let is_changed = object != live;
+        if !change.options.dry_run && is_changed {
             // Before anything is charged, which others of the namespace wait for.
             race.give_way(&context.api.contention, &key).await;
         }
         let charge = charge(context, &change, &object, &live).await?;
-        if object == live && !is_outdated(context, &entry, &object).await? {
+        if !is_changed && !is_outdated(context, &entry, &object).await? {
             return Ok(Updated { object: entry.into(), created: false });
         }
         if context.subresource() != "status" {
@@ -181,7 +182,7 @@ where
                     context.warnings.extend(warnings);
                     return Ok(Updated { object, created: false });
                 }
-                Put::ClaimTaken(index) => claims.taken(context, &mut object, index)?,
+                Put::ClaimTaken(index) => claims.taken(context, &mut object, index).await?,
                 Put::Changed => break,
             }
         }
@@ -287,8 +288,7 @@ async fn put(
     let expect = Expect::At(entry.modified);
     let key = entry.key.clone();
     let finished = object::is_deleting(object) && super::delete::is_finished(context, object);
-    let value =
-        if finished { context.encode(object).await? } else { context.encode_within(object, entry.value.len()).await? };
+    let value = if finished { last_state(entry)? } else { context.encode_within(object, entry.value.len()).await? };
     let mut writes = Vec::with_capacity(1);
     if finished {
         writes.push(Write::Delete { key, expect, last: Some(value) });
@@ -313,6 +313,12 @@ async fn put(
         TxnResult::Conflict { index, .. } if index < claimed => Ok(Put::ClaimTaken(index - 1)),
         TxnResult::Conflict { .. } => Ok(Put::Changed),
     }
+}
+
+/// What watchers are told about an object that its last finalizer leaves: upstream deletes what is stored, so the
+/// finalizer is still there.
+fn last_state(entry: &Entry) -> Result<windlass_store::Value, Status> {
+    Ok(super::stored::encode(&super::stored::decode(&entry.value)?))
 }
 
 /// The revision and uid that the new object names must be the stored ones.
@@ -378,6 +384,9 @@ fn prepare(context: &Context, live: &Value, object: &mut Value) {
         "" => strategy.prepare_update(object, live),
         "status" => {
             strategy.prepare_status_update(object, live);
+            if (&*context.served.group, &*context.served.kind) == ("", "PersistentVolume") {
+                persistent_volume::date_phase(object, live, &object::time(context.now));
+            }
             if is_request {
                 certificate::date_conditions(object, live, context.now);
             }

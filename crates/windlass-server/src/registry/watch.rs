@@ -27,7 +27,8 @@ use crate::codec::peek;
 use crate::effort;
 use crate::field::quote;
 use crate::options::{ListOptions, parse_revision};
-use crate::render::{ByAddress, EventWriter, Form, Pieces, Shape};
+use crate::render::{EventWriter, Pieces};
+use crate::state::render_cache::{ByAddress, Form, Shape};
 use crate::status::Status;
 use crate::watch::{Change, Channel, Hub, WatchEvent};
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::cache::{ByAddress, Form, Shape};
 use super::{RenderContext, encode, meta_version, object, sliced_metadata};
 use crate::api::Api;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Accepted, Format, Transform};
 use crate::codec::{self, write};
 use crate::registry::{Context, Stored};
+use crate::state::render_cache::{ByAddress, Form, Shape};
 use crate::status::Status;
 use crate::watch::{Change, LINE_END};
 use crate::{effort, table, versions};

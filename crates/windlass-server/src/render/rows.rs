@@ -15,11 +15,11 @@ use crate::body::Body;
 use crate::catalog::Served;
 use crate::codec::negotiate::{Format, Transform};
 use crate::codec::write;
-use crate::crd::Conversion;
 use crate::registry::Context;
 use crate::status::Status;
 use crate::table::{self, Rows};
 use crate::{effort, versions};
+use windlass_kinds::crd::Conversion;
 
 /// The rows of so many bytes of objects are one piece.
 const PIECE: usize = 256 * 1024;

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
+use futures::future::Either;
 use http::header::UPGRADE;
 use http::{Request, Version};
 use http_body::{Body as _, Frame, SizeHint};
@@ -30,13 +31,16 @@ use tokio::time::Instant;
 
 use super::connections::{Connection, Ending, Place};
 use super::progress::{Expired, HEAD_TIMEOUT};
+use super::unread::{self, Source};
 use crate::api::Api;
 use crate::body::Body;
-use crate::handler::{Peer, handle, payload};
+use crate::handler::{Peer, RemoteAddress, handle, payload};
 use crate::streams::upgrade::Takeover;
 
 /// Headers may be this large, as upstream's.
 const HEADER_LIMIT: u32 = 1 << 20;
+/// How many headers an HTTP/1 request may have. Go counts only their bytes.
+const MAX_HEADERS: usize = 1000;
 /// How much is read at once: two records of TLS.
 const READ_LIMIT: usize = 32 << 10;
 /// How many requests may share a connection.
@@ -66,6 +70,10 @@ where
         if let Some(peer) = &peer {
             request.extensions_mut().insert(peer.clone());
         }
+        // Only the audit asks for it.
+        if api.audit.is_some() {
+            request.extensions_mut().insert(RemoteAddress(exchanges.address()));
+        }
         if request.headers().contains_key(UPGRADE) && request.version() == Version::HTTP_11 {
             let takeover = Takeover::default();
             let upgraded = hyper::upgrade::on(&mut request);
@@ -73,12 +81,26 @@ where
             *takes.lock() = Some((takeover, upgraded));
         }
         let exchange = Exchange::begin(&exchanges, request.version() == Version::HTTP_2);
-        let request = request.map(|body| payload(Received { body, waits: Waits::new(&exchanges) }));
-        handle(Arc::clone(&api), request)
-            .map(move |response| Ok::<_, Infallible>(response.map(|body| Answer::new(body, exchange))))
+        if let Some(refusal) = unread::refuse_host(&request) {
+            let answer = refusal.map(|body| Answer::new(body, exchange));
+            return Either::Left(std::future::ready(Ok::<_, Infallible>(answer)));
+        }
+        let (parts, body) = request.into_parts();
+        let (body, rest) = Source::new(body, parts.version, &parts.headers);
+        let request = Request::from_parts(parts, payload(Received { body, waits: Waits::new(&exchanges) }));
+        let answer = handle(Arc::clone(&api), request);
+        let Some(rest) = rest else {
+            let answer = answer.map(move |response| Ok(response.map(|body| Answer::new(body, exchange))));
+            return Either::Right(Either::Left(answer));
+        };
+        Either::Right(Either::Right(Box::pin(async move {
+            let mut response = answer.await;
+            rest.settle(&mut response).await;
+            Ok(response.map(|body| Answer::new(body, exchange)))
+        })))
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().max_buf_size(HEADER_LIMIT as usize);
+    builder.http1().max_buf_size(HEADER_LIMIT as usize).max_headers(MAX_HEADERS);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -225,7 +247,7 @@ impl Drop for Exchange {
 
 /// The body of a request.
 struct Received {
-    body: Incoming,
+    body: Source,
     waits: Waits,
 }
 
@@ -234,7 +256,7 @@ impl http_body::Body for Received {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let poll = Pin::new(&mut self.body).poll_frame(cx);
+        let poll = self.body.poll_frame(cx);
         self.waits.set(poll.is_pending());
         poll
     }

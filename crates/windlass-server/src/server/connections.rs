@@ -149,6 +149,11 @@ fn make_room(open: &mut HashMap<u64, Arc<Connection>>, limit: usize) -> usize {
 }
 
 impl Connection {
+    /// Where the client is.
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// Waits until the connection is to end, or to end sooner. Cancel-safe.
     pub(super) async fn ending(&self) -> Ending {
         self.ends.notified().await;

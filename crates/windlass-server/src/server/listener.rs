@@ -20,7 +20,7 @@ use super::connections::{Connections, Ending, Place};
 use crate::api::Api;
 use crate::authn::User;
 use crate::handler::Peer;
-use crate::kubernetes_service;
+use crate::{identity_lease, kubernetes_service};
 
 /// How long a stop waits for requests that are under way.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -64,12 +64,22 @@ pub(super) struct Accept {
     pub(super) acceptor: TlsAcceptor,
     pub(super) connections: Arc<Connections>,
     pub(super) stop: CancellationToken,
+    /// Whether this is the socket that others are told of.
+    pub(super) is_first: bool,
 }
 
 impl Accept {
     /// A function of its own, so that all of this is compiled here and not into each crate that listens.
     pub(super) fn spawn(self, listener: TcpListener) -> (JoinHandle<()>, JoinHandle<()>) {
-        let keeper = tokio::spawn(kubernetes_service::keep(Arc::clone(&self.api), self.stop.clone()));
+        let (api, stop, is_first) = (Arc::clone(&self.api), self.stop.clone(), self.is_first);
+        let keeper = tokio::spawn(async move {
+            let lease = async {
+                if is_first {
+                    identity_lease::keep(Arc::clone(&api), stop.clone()).await;
+                }
+            };
+            tokio::join!(kubernetes_service::keep(Arc::clone(&api), stop.clone()), lease);
+        });
         (tokio::spawn(self.run(listener)), keeper)
     }
 

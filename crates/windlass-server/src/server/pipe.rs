@@ -15,8 +15,6 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::DuplexStream;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::api::Api;
 use crate::body::Body;
@@ -25,29 +23,6 @@ use crate::streams::upgrade::Takeover;
 
 /// How much is on the way at most.
 const BUFFER: usize = 256 << 10;
-
-/// The pipes of one server.
-#[derive(Default)]
-pub(crate) struct Pipes {
-    tasks: TaskTracker,
-    stop: CancellationToken,
-}
-
-impl Pipes {
-    /// Closes all pipes.
-    pub(super) async fn close(&self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.stop.clone();
-        self.tasks.spawn(async move {
-            stop.run_until_cancelled(task).await;
-        });
-    }
-}
 
 /// Answers a request that asks to upgrade, over a pipe of its own.
 pub(super) async fn answer(api: Arc<Api>, peer: Peer, mut request: Request<Payload>) -> Response<Body> {

@@ -3,6 +3,7 @@
 //! Which streams there are and how a failure is told depends on the protocol; see `remotecommand` of upstream's
 //! `cri-streaming`, and `streamtranslator.go` of its API server for the fifth version.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
@@ -26,6 +27,9 @@ pub(crate) const LINGER: Duration = Duration::from_secs(5);
 const PIECE: usize = 32 << 10;
 /// A terminal's size is said in fewer bytes.
 const SIZE_LIMIT: usize = 1 << 10;
+/// How long a command waits for the size of its terminal. kubectl sends it as soon as it is connected; a program that looks
+/// once when it starts, as `stty size`, would otherwise see none. Other clients may never send it.
+const FIRST_SIZE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The channels of a WebSocket.
 const STDIN: u8 = 0;
@@ -34,8 +38,8 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 
-/// Starts the process that a client asked for.
-pub(crate) type Start = Box<dyn FnOnce() -> BoxFuture<'static, Result<Process, StreamError>> + Send>;
+/// Starts the process that a client asked for, on a terminal of this size if it is known.
+pub(crate) type Start = Box<dyn FnOnce(Option<(u16, u16)>) -> BoxFuture<'static, Result<Process, StreamError>> + Send>;
 
 /// What a client asked for.
 pub(crate) struct Command {
@@ -143,8 +147,15 @@ struct Ends {
 
 /// Runs a process for a client until it ends, and tells how it ended.
 async fn run(command: Command, ends: Ends) {
-    let end = match (command.start)().await {
-        Ok(process) => conduct(process, ends.stdin, ends.resize, ends.stdout.as_ref(), ends.stderr.as_ref()).await,
+    let mut resize = ends.resize.map(Sizes::new);
+    let size = match &mut resize {
+        Some(sizes) if command.terminal && command.access == Access::Exec => {
+            tokio::time::timeout(FIRST_SIZE_TIMEOUT, sizes.next()).await.ok().flatten()
+        }
+        _ => None,
+    };
+    let end = match (command.start)(size).await {
+        Ok(process) => conduct(process, ends.stdin, resize, ends.stdout.as_ref(), ends.stderr.as_ref()).await,
         Err(error) => End::Failed(error),
     };
     for output in [&ends.stdout, &ends.stderr].into_iter().flatten() {
@@ -160,7 +171,7 @@ async fn run(command: Command, ends: Ends) {
 async fn conduct(
     process: Process,
     stdin: Option<mpsc::Receiver<Bytes>>,
-    resize: Option<mpsc::Receiver<Bytes>>,
+    resize: Option<Sizes>,
     stdout: Option<&Sink>,
     stderr: Option<&Sink>,
 ) -> End {
@@ -221,14 +232,37 @@ async fn feed(stdin: Option<mpsc::Receiver<Bytes>>, input: Option<Box<dyn AsyncW
 }
 
 /// Passes on the sizes of a client's terminal.
-async fn follow(resize: Option<mpsc::Receiver<Bytes>>, sizes: Option<mpsc::Sender<(u16, u16)>>) {
-    let (Some(mut resize), mut text) = (resize, Vec::new()) else { return };
-    while let Some(bytes) = resize.recv().await {
-        text.extend_from_slice(&bytes);
-        for size in take_sizes(&mut text) {
-            if let Some(sizes) = &sizes {
-                let _ = sizes.send(size).await;
+async fn follow(resize: Option<Sizes>, sizes: Option<mpsc::Sender<(u16, u16)>>) {
+    let Some(mut resize) = resize else { return };
+    while let Some(size) = resize.next().await {
+        if let Some(sizes) = &sizes {
+            let _ = sizes.send(size).await;
+        }
+    }
+}
+
+/// The sizes that a client's terminal has, one after the other.
+struct Sizes {
+    inbox: mpsc::Receiver<Bytes>,
+    /// What has arrived of the next one.
+    text: Vec<u8>,
+    ready: VecDeque<(u16, u16)>,
+}
+
+impl Sizes {
+    fn new(inbox: mpsc::Receiver<Bytes>) -> Self {
+        Self { inbox, text: Vec::new(), ready: VecDeque::new() }
+    }
+
+    /// The next size; `None` once the client sends no more. Cancel-safe.
+    async fn next(&mut self) -> Option<(u16, u16)> {
+        loop {
+            if let Some(size) = self.ready.pop_front() {
+                return Some(size);
             }
+            let bytes = self.inbox.recv().await?;
+            self.text.extend_from_slice(&bytes);
+            self.ready.extend(take_sizes(&mut self.text));
         }
     }
 }

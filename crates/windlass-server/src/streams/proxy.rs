@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures::future::{BoxFuture, FutureExt as _};
+use futures::future::{BoxFuture, FusedFuture as _, FutureExt as _};
 use futures::stream;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
@@ -15,7 +15,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body as _;
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
@@ -33,7 +33,7 @@ pub(crate) struct Proxied {
     /// Path and query at the pod.
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+    pub(crate) body: UnsyncBoxBody<Bytes, std::io::Error>,
     /// `address:port` of the pod.
     pub(crate) host: String,
     pub(crate) takeover: Option<Takeover>,
@@ -45,7 +45,7 @@ pub(crate) async fn forward(connection: Box<dyn Connection>, request: Proxied) -
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await;
     let (mut sender, driver) = handshake?;
     let mut driver: Driver = driver.with_upgrades().map(drop).boxed().fuse();
-    let mut outgoing = Request::new(Full::new(request.body.clone()));
+    let mut outgoing = Request::new(request.body);
     *outgoing.method_mut() = request.method;
     // What the client sent has been taken apart before, so it is a target again.
     *outgoing.uri_mut() = request.target.parse().unwrap_or_default();
@@ -64,7 +64,14 @@ pub(crate) async fn forward(connection: Box<dyn Connection>, request: Proxied) -
     if let (StatusCode::SWITCHING_PROTOCOLS, Some(takeover)) = (answer.status(), request.takeover) {
         let upgraded = hyper::upgrade::on(&mut answer);
         takeover.by(|mut client| async move {
-            let ((), pod) = tokio::join!(driver, upgraded);
+            // It may have ended with the answer, and then does not end again.
+            let mut driver = driver;
+            let drive = async {
+                if !driver.is_terminated() {
+                    (&mut driver).await;
+                }
+            };
+            let ((), pod) = tokio::join!(drive, upgraded);
             if let Ok(pod) = pod {
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut TokioIo::new(pod)).await;
             }
@@ -90,7 +97,7 @@ struct Answer {
     body: Incoming,
     driver: Driver,
     /// Without it the connection would end early.
-    _sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
+    _sender: hyper::client::conn::http1::SendRequest<UnsyncBoxBody<Bytes, std::io::Error>>,
 }
 
 impl Answer {

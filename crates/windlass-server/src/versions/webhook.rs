@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::codec::body::not_registered;
 use crate::codec::write;
-use crate::crd::{ConversionWebhook, CustomVersion};
 use crate::effort;
 use crate::field::{FieldErrors, Path, quote};
 use crate::object;
@@ -17,6 +16,7 @@ use crate::status::Status;
 use crate::validation::access::Access;
 use crate::validation::metadata;
 use crate::webhook::REVIEW_SCHEME;
+use windlass_kinds::crd::{ConversionWebhook, CustomVersion};
 
 /// A conversion may take this long.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -256,7 +256,7 @@ fn go_type(value: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crd::CustomKind;
+    use windlass_kinds::crd::CustomKind;
 
     fn kind() -> CustomKind {
         let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object"}}});

@@ -10,10 +10,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::dialer::Dial;
+use crate::dialer::{Dial, system};
 
 /// Connects to the first address that answers. If none does, the first one's failure counts.
-pub(super) async fn dial(dial: &Dial, host: &str, port: u16) -> Result<TcpStream, String> {
+pub(crate) async fn dial(dial: &Dial, host: &str, port: u16) -> Result<TcpStream, String> {
     let unknown = || format!("dial tcp: lookup {host}: no such host");
     let addresses = tokio::net::lookup_host((host, port)).await.map_err(|_| unknown())?;
     let mut addresses: Vec<SocketAddr> = addresses.collect();
@@ -31,27 +31,8 @@ pub(super) async fn dial(dial: &Dial, host: &str, port: u16) -> Result<TcpStream
     Err(failure.unwrap_or_else(unknown))
 }
 
-/// A system error in C's words, which Go shows too.
-pub(super) fn system(error: &io::Error) -> String {
-    use io::ErrorKind;
-    match error.kind() {
-        ErrorKind::ConnectionRefused => "connection refused".into(),
-        ErrorKind::ConnectionReset => "connection reset by peer".into(),
-        ErrorKind::BrokenPipe => "broken pipe".into(),
-        ErrorKind::HostUnreachable => "no route to host".into(),
-        ErrorKind::NetworkUnreachable => "network is unreachable".into(),
-        ErrorKind::TimedOut => "connection timed out".into(),
-        ErrorKind::UnexpectedEof => "EOF".into(),
-        // What is left is `Invalid argument (os error 22)`, which C and Go write as `invalid argument`.
-        _ => {
-            let text = error.to_string();
-            text.split(" (os error").next().unwrap_or_default().to_lowercase()
-        }
-    }
-}
-
 /// A failure of a connection that was made: with both its ends, unless the other side just left.
-pub(super) fn broken(ends: &Ends, error: &io::Error) -> String {
+pub(crate) fn broken(ends: &Ends, error: &io::Error) -> String {
     match (error.kind(), ends) {
         (io::ErrorKind::UnexpectedEof, _) => "EOF".to_owned(),
         (io::ErrorKind::BrokenPipe, Some((local, peer))) => format!("write tcp {local}->{peer}: write: broken pipe"),
@@ -61,15 +42,15 @@ pub(super) fn broken(ends: &Ends, error: &io::Error) -> String {
 }
 
 /// Both ends of a connection.
-pub(super) type Ends = Option<(SocketAddr, SocketAddr)>;
+pub(crate) type Ends = Option<(SocketAddr, SocketAddr)>;
 
 /// The ends of a connection.
-pub(super) fn ends(stream: &TcpStream) -> Ends {
+pub(crate) fn ends(stream: &TcpStream) -> Ends {
     stream.local_addr().ok().zip(stream.peer_addr().ok())
 }
 
 /// A connection that notices whether the other side speaks HTTP where it should speak TLS.
-pub(super) struct Sniffed {
+pub(crate) struct Sniffed {
     stream: TcpStream,
     start: Vec<u8>,
     speaks_http: Arc<AtomicBool>,
@@ -77,7 +58,7 @@ pub(super) struct Sniffed {
 
 impl Sniffed {
     /// Watches the start of `stream`; the flag says what was seen, also after a failed handshake.
-    pub(super) fn new(stream: TcpStream) -> (Self, Arc<AtomicBool>) {
+    pub(crate) fn new(stream: TcpStream) -> (Self, Arc<AtomicBool>) {
         let speaks_http = Arc::new(AtomicBool::new(false));
         (Self { stream, start: Vec::new(), speaks_http: Arc::clone(&speaks_http) }, speaks_http)
     }

@@ -13,15 +13,15 @@ use crate::validation::access::Access;
 
 /// `clientConfig.service`.
 #[derive(Clone, Debug)]
-pub(super) struct Reference {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) port: u16,
+pub(crate) struct Reference {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) port: u16,
 }
 
 impl Reference {
     /// Reads a service reference; the port is 443 unless it says otherwise.
-    pub(super) fn new(service: &Value) -> Self {
+    pub(crate) fn new(service: &Value) -> Self {
         let port = service.int_opt("port").and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
         Self {
             namespace: service.text("namespace").to_owned(),
@@ -31,13 +31,13 @@ impl Reference {
     }
 
     /// The name its certificate must be for.
-    pub(super) fn server_name(&self) -> String {
+    pub(crate) fn server_name(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
     }
 }
 
 /// An address of the Service at this moment, or why there is none.
-pub(super) async fn resolve(store: &dyn Store, reference: &Reference) -> Result<(String, u16), String> {
+pub(crate) async fn resolve(store: &dyn Store, reference: &Reference) -> Result<(String, u16), String> {
     let Reference { namespace, name, port } = reference;
     let service = read(store, &format!("/registry/services/specs/{namespace}/{name}")).await?;
     let service = service.ok_or_else(|| format!("service {} not found", quote(name)))?;

@@ -4,7 +4,7 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use tower::ServiceExt as _;
-use windlass_server::codec::json;
+use windlass_api::codec::json;
 use windlass_server::{Server, Service};
 
 /// What a request was answered with.

@@ -14,9 +14,9 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
+use windlass_api::codec::json;
 use windlass_server::Server;
 use windlass_server::authn::User;
-use windlass_server::codec::json;
 
 use crate::client::{Answer, create, start};
 

@@ -72,7 +72,10 @@ impl PodStreams for Programs {
                         Ok(0)
                     }
                     Some("size") => {
-                        let size = sizes.recv().await;
+                        let size = match options.size {
+                            Some(size) => Some(size),
+                            None => sizes.recv().await,
+                        };
                         let _ = output.write_all(format!("{size:?}").as_bytes()).await;
                         Ok(0)
                     }

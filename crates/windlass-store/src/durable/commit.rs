@@ -184,13 +184,15 @@ impl Committer {
         }
         if !self.batch.events.is_empty() {
             if let Err(failure) = self.log.append(&mut self.batch.frame, self.batch.first) {
-                for (reply, _) in self.batch.answers.drain(..) {
-                    answer(reply, Err(failure.clone().into()));
+                // Whoever is told may ask at once whether the store takes writes.
+                self.fail(failure.clone());
+                for (reply, _) in std::mem::take(&mut self.batch.answers) {
+                    answer(reply, Err(self.error_of(&failure)));
                 }
                 self.batch.clear();
-                self.fail(failure);
                 return answered;
             }
+            self.note_space();
             let mut history = self.shared.history.write();
             history.apply(self.batch.events.drain(..));
             let revision = history.revision();
@@ -224,8 +226,8 @@ impl Committer {
             return;
         }
         if let Err(failure) = self.log.compaction(revision) {
-            answer(reply, Err(failure.clone().into()));
-            self.fail(failure);
+            self.fail(failure.clone());
+            answer(reply, Err(self.error_of(&failure)));
             return;
         }
         // The revision was checked, so this cannot fail.
@@ -248,8 +250,32 @@ impl Committer {
         }
     }
 
+    /// Whether the next write may succeed: the disk is full, and holds what it held before.
+    fn is_only_full(&self, failure: &Failure) -> bool {
+        failure.is_full() && !self.log.is_lost
+    }
+
+    fn error_of(&self, failure: &Failure) -> StoreError {
+        if self.is_only_full(failure) { failure.clone().no_space() } else { failure.clone().into() }
+    }
+
+    /// A write has succeeded.
+    fn note_space(&self) {
+        if self.shared.full.lock().take().is_some() {
+            tracing::info!("the disk has space again: the store takes writes");
+        }
+    }
+
     fn fail(&mut self, failure: Failure) {
         let Failure { action, path, source } = &failure;
+        if self.is_only_full(&failure) {
+            let mut full = self.shared.full.lock();
+            if full.is_none() {
+                tracing::error!(action, path = %path.display(), error = %source, "the disk is full: writes are refused");
+            }
+            *full = Some(failure);
+            return;
+        }
         tracing::error!(action, path = %path.display(), error = %source, "the store takes no more writes");
         // The first is what ended it.
         let _ = self.shared.failed.set(failure);
@@ -311,7 +337,7 @@ impl Committer {
                 && let Err(failure) = self.log.rotate(newest + 1)
             {
                 for reply in waiting {
-                    answer(reply, Err(failure.clone().into()));
+                    answer(reply, Err(self.error_of(&failure)));
                 }
                 self.fail(failure);
                 return;

@@ -70,6 +70,19 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// Whether the disk, or what the user may have of it, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
+    /// The error of a write that was taken back.
+    pub(crate) fn no_space(self) -> StoreError {
+        let Self { action, path, source } = self;
+        StoreError::Full { action, path, source }
+    }
+}
+
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         let Failure { action, path, source } = failure;

@@ -45,6 +45,8 @@ pub(crate) struct Log {
     pub(crate) segment_bytes: u64,
     pub(crate) sealed: Vec<Sealed>,
     pub(crate) current: Current,
+    /// Whether something failed that could not be taken back, so that it is not known what the disk holds.
+    pub(crate) is_lost: bool,
 }
 
 impl Log {
@@ -59,10 +61,16 @@ impl Log {
         let temporary = path.with_extension("tmp");
         let salt = RandomState::new().hash_one(revision) as u32;
         let file = disk::create_file(&temporary)?;
-        disk::allocate(&file, segment_bytes).map_err(Failure::at("allocate", &path))?;
         let header = FileHeader { kind: FileKind::Log, salt, revision }.encode();
-        Segment::write(&file, &header, 0).map_err(Failure::at("write", &path))?;
-        file.sync_all().map_err(Failure::at("sync", &path))?;
+        let made = disk::allocate(&file, segment_bytes)
+            .map_err(Failure::at("allocate", &path))
+            .and_then(|()| Segment::write(&file, &header, 0).map_err(Failure::at("write", &path)))
+            .and_then(|()| file.sync_all().map_err(Failure::at("sync", &path)));
+        if let Err(failure) = made {
+            // On a full disk it would be in the way.
+            let _ = std::fs::remove_file(&temporary);
+            return Err(failure);
+        }
         disk::publish(&temporary, &path)?;
         let segment = disk.segment(file, &path);
         Ok(Current { segment, path, salt, first: revision, end: FILE_HEADER as u64 })
@@ -74,12 +82,22 @@ impl Log {
         if full {
             self.rotate(revision)?;
         }
-        self.current.write(frame, FrameKind::Batch, revision)
+        let written = self.current.write(frame, FrameKind::Batch, revision);
+        self.noted(written)
     }
 
     /// Records that history up to `revision` was compacted.
     pub(crate) fn compaction(&mut self, revision: Revision) -> Result<(), Failure> {
-        self.current.write(&mut FrameBuf::new(), FrameKind::Compaction, revision)
+        let written = self.current.write(&mut FrameBuf::new(), FrameKind::Compaction, revision);
+        self.noted(written)
+    }
+
+    /// Notes whether a failed write could be taken back.
+    fn noted(&mut self, written: Result<(), Unwritten>) -> Result<(), Failure> {
+        written.map_err(|Unwritten { failure, is_taken_back }| {
+            self.is_lost |= !is_taken_back;
+            failure
+        })
     }
 
     /// Ends the current segment; the next transaction, at `revision`, goes into a new one. A segment
@@ -89,9 +107,19 @@ impl Log {
             return Ok(());
         }
         let next = Self::begin(&self.dir, &*self.disk, self.segment_bytes, revision)?;
-        let mut full = std::mem::replace(&mut self.current, next);
-        full.write(&mut FrameBuf::new(), FrameKind::Seal, revision)?;
-        full.segment.truncate(full.end).map_err(Failure::at("truncate", &full.path))?;
+        if let Err(Unwritten { failure, is_taken_back }) =
+            self.current.write(&mut FrameBuf::new(), FrameKind::Seal, revision)
+        {
+            // Without a seal the old segment can go on, if the new one is gone.
+            let removed = std::fs::remove_file(&next.path).is_ok() && disk::sync_dir(&self.dir).is_ok();
+            self.is_lost |= !(is_taken_back && removed);
+            return Err(failure);
+        }
+        let full = std::mem::replace(&mut self.current, next);
+        if let Err(error) = full.segment.truncate(full.end) {
+            self.is_lost = true;
+            return Err(Failure::at("truncate", &full.path)(error));
+        }
         self.sealed.push(Sealed { path: full.path, last: revision - 1, bytes: full.end });
         Ok(())
     }
@@ -114,14 +142,22 @@ impl Log {
 
     /// Leaves the log as short as it can be, marked as complete up to `revision`.
     pub(crate) fn end(&mut self, revision: Revision) -> Result<(), Failure> {
-        self.current.write(&mut FrameBuf::new(), FrameKind::End, revision)?;
+        let written = self.current.write(&mut FrameBuf::new(), FrameKind::End, revision);
+        self.noted(written)?;
         let Current { segment, path, end, .. } = &self.current;
         segment.truncate(*end).map_err(Failure::at("truncate", path))
     }
 }
 
+/// A frame that was not written.
+struct Unwritten {
+    failure: Failure,
+    /// Whether the segment is as it was before.
+    is_taken_back: bool,
+}
+
 impl Current {
-    fn write(&mut self, frame: &mut FrameBuf, kind: FrameKind, revision: Revision) -> Result<(), Failure> {
+    fn write(&mut self, frame: &mut FrameBuf, kind: FrameKind, revision: Revision) -> Result<(), Unwritten> {
         let bytes = frame.finish(kind, revision, self.salt);
         let written = self
             .segment
@@ -131,10 +167,11 @@ impl Current {
         if let Err(failure) = written {
             // What came of the write is unknown. It was not acknowledged, so it had better not be
             // found at the next start; but the disk may well refuse this too.
-            if let Err(error) = self.segment.truncate(self.end) {
+            let taken_back = self.segment.truncate(self.end);
+            if let Err(error) = &taken_back {
                 tracing::debug!(path = %self.path.display(), %error, "could not take back a failed write");
             }
-            return Err(failure);
+            return Err(Unwritten { failure, is_taken_back: taken_back.is_ok() });
         }
         self.end += bytes.len() as u64;
         Ok(())

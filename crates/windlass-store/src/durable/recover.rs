@@ -28,6 +28,7 @@ pub(crate) fn recover(
     dir: &Path,
     options: &DurableOptions,
     disk: Arc<dyn Disk>,
+    had_log: bool,
 ) -> Result<(History, Log, Recovery), OpenError> {
     let files = Files::list(dir)?;
     let (mut history, snapshot) = match files.snapshots.last() {
@@ -57,13 +58,17 @@ pub(crate) fn recover(
             let path = dir.join(FileKind::Log.file_name(history.revision() + 1));
             return Err(OpenError::Missing { path, problem: "there is a snapshot, but no log that follows it" });
         }
+        None if had_log => {
+            let path = dir.join(FileKind::Log.file_name(FIRST + 1));
+            return Err(OpenError::Missing { path, problem: "the store has been used, but it has no log" });
+        }
         None => Log::begin(dir, &*disk, options.segment_bytes, FIRST + 1)?,
     };
     files.remove_obsolete(dir, &segments)?;
     recovery.revision = history.revision();
     recovery.compacted = history.compacted();
     recovery.entries = history.live_entries();
-    let log = Log { dir: dir.to_owned(), disk, segment_bytes: options.segment_bytes, sealed, current };
+    let log = Log { dir: dir.to_owned(), disk, segment_bytes: options.segment_bytes, sealed, current, is_lost: false };
     Ok((history, log, recovery))
 }
 
@@ -81,7 +86,14 @@ fn reopen(path: &Path, tail: Tail, disk: &dyn Disk, segment_bytes: u64) -> Resul
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(Failure::at("open", path))?;
     // Shrinking first makes sure that what is allocated then reads as zeros.
     file.set_len(tail.end).map_err(Failure::at("truncate", path))?;
-    disk::allocate(&file, segment_bytes.max(tail.end)).map_err(Failure::at("allocate", path))?;
+    if let Err(failure) = disk::allocate(&file, segment_bytes.max(tail.end)).map_err(Failure::at("allocate", path)) {
+        // What is there can be read without space for more.
+        if !failure.is_full() {
+            return Err(failure);
+        }
+        tracing::warn!(path = %path.display(), "the disk is full: reads are served, and writes when there is space");
+        file.set_len(tail.end).map_err(Failure::at("truncate", path))?;
+    }
     // The process that wrote the last frames may have died before it could sync them.
     file.sync_all().map_err(Failure::at("sync", path))?;
     Ok(Current {

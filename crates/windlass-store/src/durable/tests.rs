@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::disk::{Disk, FileSystem, Segment};
 use super::format::FrameKind;
 use super::{Durable, DurableOptions};
-use crate::{Expect, HistoryBudget, Range, Revision, Store, StoreError, Txn, TxnResult, Value, Write};
+use crate::{Expect, HistoryBudget, OpenError, Range, Revision, Store, StoreError, Txn, TxnResult, Value, Write};
 
 const KEYS: Revision = 7;
 
@@ -238,6 +238,10 @@ fn acknowledged_means_synced() {
     assert!(syncs < 150, "{syncs} syncs for a crowd of 200");
 }
 
+fn broken() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
 fn no_space() -> io::Error {
     io::Error::from(io::ErrorKind::StorageFull)
 }
@@ -250,7 +254,7 @@ fn check_failing_disk(fails: fn(Operation<'_>) -> bool) {
     let store = open_hooked(dir.path(), {
         let armed = Arc::clone(&armed);
         move |operation, _| {
-            if armed.load(Ordering::SeqCst) == 1 && fails(operation) { Err(no_space()) } else { Ok(()) }
+            if armed.load(Ordering::SeqCst) == 1 && fails(operation) { Err(broken()) } else { Ok(()) }
         }
     });
     for revision in 2..=10 {
@@ -259,7 +263,7 @@ fn check_failing_disk(fails: fn(Operation<'_>) -> bool) {
     armed.store(1, Ordering::SeqCst);
     for result in block_on(join_all((11..=13).map(|revision| store.txn(txn(revision))))) {
         let Err(StoreError::Io { path, source, .. }) = result else { panic!("{result:?}") };
-        assert_eq!(source.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(source.kind(), broken().kind());
         assert!(path.starts_with(dir.path()), "{}", path.display());
     }
     assert_holds_exactly(&store, 10, "nothing unacknowledged is visible");
@@ -291,6 +295,67 @@ fn a_failed_write_ends_writing_but_not_reading() {
 #[test]
 fn a_failed_sync_ends_writing_but_not_reading() {
     check_failing_disk(|operation| matches!(operation, Operation::Sync));
+}
+
+/// Has the disk be full for a while, in the operations that `fails` picks.
+fn check_full_disk(fails: fn(Operation<'_>) -> bool) {
+    let dir = TempDir::new().expect("created");
+    let armed = Arc::new(AtomicUsize::new(0));
+    let store = open_hooked(dir.path(), {
+        let armed = Arc::clone(&armed);
+        move |operation, _| {
+            if armed.load(Ordering::SeqCst) == 1 && fails(operation) { Err(no_space()) } else { Ok(()) }
+        }
+    });
+    for revision in 2..=10 {
+        block_on(store.txn(txn(revision))).expect("the disk is well");
+    }
+    armed.store(1, Ordering::SeqCst);
+    for result in block_on(join_all((11..=13).map(|revision| store.txn(txn(revision))))) {
+        assert!(matches!(result, Err(StoreError::Full { .. })), "{result:?}");
+    }
+    assert!(matches!(store.takes_writes(), Err(StoreError::Full { .. })));
+    assert_holds_exactly(&store, 10, "nothing unacknowledged is visible");
+    armed.store(0, Ordering::SeqCst);
+    block_on(store.txn(txn(11))).expect("there is space again");
+    store.takes_writes().expect("there is space again");
+    assert_holds_exactly(&store, 11, "it goes on");
+    block_on(store.close()).expect("closes");
+    drop(store);
+    let (store, _) = Durable::open(dir.path(), options()).expect("opens");
+    assert_holds_exactly(&store, 11, "after opening again");
+}
+
+#[test]
+fn a_full_disk_refuses_writes_only_while_it_is_full() {
+    check_full_disk(|operation| matches!(operation, Operation::Write { .. }));
+    check_full_disk(|operation| matches!(operation, Operation::Sync));
+}
+
+#[test]
+fn a_store_without_its_log_is_not_begun_again() {
+    let dir = TempDir::new().expect("created");
+    let (store, _) = Durable::open(dir.path(), options()).expect("opens");
+    block_on(store.txn(txn(2))).expect("writable");
+    block_on(store.close()).expect("closes");
+    drop(store);
+    for entry in std::fs::read_dir(dir.path()).expect("listed") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            std::fs::remove_file(path).expect("removed");
+        }
+    }
+    let refused = Durable::open(dir.path(), options()).map(|(_, recovery)| recovery);
+    assert!(matches!(refused, Err(OpenError::Missing { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_store_is_locked_without_its_lock_file() {
+    let dir = TempDir::new().expect("created");
+    let (_store, _) = Durable::open(dir.path(), options()).expect("opens");
+    std::fs::remove_file(dir.path().join("LOCK")).expect("removed");
+    let refused = Durable::open(dir.path(), options()).map(|(_, recovery)| recovery);
+    assert!(matches!(refused, Err(OpenError::Locked { .. })), "{refused:?}");
 }
 
 /// What was written before a failed sync stays in the file if even taking it back fails. It was not

@@ -10,9 +10,8 @@ use serde_json::Value;
 
 use super::programs::{Compiler, Uses};
 use crate::catalog::{Served, Snapshot};
-use crate::cel::declare::Declared;
 use crate::cel::escape::escape;
-use crate::cel::types::{Object, Type};
+use crate::cel::types::{Declared, Object, Type};
 use crate::schema::builtin::{self, DefinitionId};
 use crate::schema::{Schema, SchemaRef, Type as JsonType};
 use crate::validation::access::Access;

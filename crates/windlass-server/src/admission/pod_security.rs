@@ -1,0 +1,244 @@
+//! Upstream's plugin PodSecurity: what pods of a namespace may ask for is said by labels of the namespace.
+//!
+//! Pods that violate what is enforced are refused; the author of a pod, or of a workload that makes pods, is warned of what
+//! violates the level `warn`. What violates the level `audit` is logged. Labels that cannot be read are refused where a
+//! namespace is written. The checks are pure functions in `evaluate`, `baseline` and `restricted`.
+
+mod baseline;
+mod configuration;
+mod evaluate;
+mod existing;
+mod policy;
+mod restricted;
+#[cfg(test)]
+mod tests;
+
+pub use configuration::PodSecurity;
+pub use policy::{PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, PodSecurityVersion};
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::Value;
+use windlass_store::Range;
+
+use super::Act;
+use crate::codec::peek;
+use crate::effort;
+use crate::field::{FieldErrors, quote};
+use crate::object;
+use crate::registry::Context;
+use crate::status::Status;
+use crate::validation::access::Access as _;
+use evaluate::{Pod, Violation, details, evaluate};
+
+/// Looking at the pods of a namespace takes at most this long.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Subresources of pods that do not change what a pod may do.
+const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+
+/// Judges a write of a namespace, a pod or a workload; any other passes.
+pub(super) async fn validate(
+    context: &mut Context,
+    act: Act<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    if !matches!(act, Act::Create(_) | Act::Update(_)) {
+        return Ok(());
+    }
+    match (&*context.served.group, &*context.served.plural) {
+        ("", "namespaces") => namespace(context, object, old).await,
+        ("", "pods") => pod(context, object, old).await,
+        ("", "replicationcontrollers" | "podtemplates")
+        | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
+        | ("batch", "jobs" | "cronjobs") => workload(context, object).await,
+        _ => Ok(()),
+    }
+}
+
+/// Checks the labels of a namespace, and warns of pods that are already there.
+async fn namespace(context: &mut Context, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+    if !context.subresource().is_empty() {
+        return Ok(());
+    }
+    let configuration = Arc::clone(&context.api.pod_security);
+    let name = object::name(object);
+    let policy_of = |namespace: &Value| {
+        let labels = namespace.at("metadata").at("labels");
+        PodSecurityPolicy::of(|key| labels.text_opt(key), configuration.defaults)
+    };
+    let (policy, errors) = policy_of(object);
+    let (old_policy, old_errors) = match old {
+        Some(old) => policy_of(old),
+        None => (policy, FieldErrors::default()),
+    };
+    if !errors.is_empty() && errors != old_errors {
+        return Err(Status::invalid(context.served.qualified_kind(), name, &errors));
+    }
+    let is_exempt = configuration.exempts_namespace(name);
+    if old.is_some() && !is_stricter(policy.enforce, old_policy.enforce) {
+        return Ok(());
+    }
+    if is_exempt {
+        context.warnings.extend(ignored(&configuration, name, &policy, object.at("metadata").at("labels")));
+        return Ok(());
+    }
+    if old.is_none() {
+        return Ok(());
+    }
+    let prefix = format!("/registry/pods/{name}/");
+    let found = context.api.store.range(Range::prefix(prefix), None, 0).await.map_err(Status::internal)?;
+    let pods: Vec<Bytes> = found.entries.into_iter().map(|entry| entry.value).collect();
+    let long = effort::is_large_read(pods.iter().map(Bytes::len).sum());
+    let (name, until) = (name.to_owned(), Instant::now() + LONGEST);
+    let work = move || existing::warnings(&configuration, &name, policy.enforce, &pods, || Instant::now() > until);
+    let warnings = context.api.sidings.run(context.qualified(), long, work).await?;
+    context.warnings.extend(warnings);
+    Ok(())
+}
+
+/// Whether pods that met the old standard may violate the new one.
+fn is_stricter(new: PodSecurityStandard, old: PodSecurityStandard) -> bool {
+    new != old && new.level != PodSecurityLevel::Privileged && !(new.version == old.version && new.level <= old.level)
+}
+
+/// What users of an exempt namespace are told about labels that have no effect.
+fn ignored(configuration: &PodSecurity, name: &str, policy: &PodSecurityPolicy, labels: &Value) -> Option<String> {
+    if policy.allows_everything() || policy.is_equivalent(&configuration.defaults) {
+        return None;
+    }
+    let modes = [("enforce", policy.enforce), ("audit", policy.audit), ("warn", policy.warn)];
+    let is_labelled = |mode: &str| {
+        let key = format!("{}{mode}", policy::PREFIX);
+        labels.has(&key) || labels.has(&format!("{key}-version"))
+    };
+    let shown = modes
+        .into_iter()
+        .filter(|(mode, standard)| standard.level != PodSecurityLevel::Privileged && is_labelled(mode));
+    let shown: Vec<String> = shown.map(|(mode, standard)| format!("{mode}={standard}")).collect();
+    Some(format!(
+        "namespace {} is exempt from Pod Security, and the policy ({}) will be ignored",
+        quote(name),
+        shown.join(", ")
+    ))
+}
+
+/// Refuses a pod that violates what its namespace enforces.
+async fn pod(context: &mut Context, pod: &Value, old: Option<&Value>) -> Result<(), Status> {
+    if IGNORED.contains(&context.subresource()) || is_exempt(context) {
+        return Ok(());
+    }
+    let Some(policy) = policy_of(context).await? else {
+        let why = format!("failed to lookup namespace {}", quote(context.namespace()));
+        return Err(Status::internal(why));
+    };
+    if policy.allows_everything() || old.is_some_and(|old| !is_significant(pod, old)) {
+        return Ok(());
+    }
+    if context.api.pod_security.exempts_runtime_class(pod.at("spec").text("runtimeClassName")) {
+        return Ok(());
+    }
+    let verdict = Verdict::of(&policy, Pod::new(pod), true);
+    audit(context, pod, &policy, &verdict);
+    if let Some(violations) = verdict.enforced {
+        let standard = quote(&policy.enforce.to_string());
+        let why = format!("violates PodSecurity {standard}: {}", details(&violations));
+        return Err(Status::forbidden(context.qualified(), object::name(pod), why));
+    }
+    context.warnings.extend(verdict.warned.map(|violations| would_violate(policy.warn, &violations)));
+    Ok(())
+}
+
+/// Warns of a workload whose pods would be refused.
+async fn workload(context: &mut Context, object: &Value) -> Result<(), Status> {
+    if !context.subresource().is_empty() || is_exempt(context) {
+        return Ok(());
+    }
+    let template = match &*context.served.plural {
+        "podtemplates" => object.at("template"),
+        "cronjobs" => object.below(&["spec", "jobTemplate", "spec", "template"]),
+        _ => object.at("spec").at("template"),
+    };
+    if template.is_null() {
+        return Ok(());
+    }
+    let Some(policy) = policy_of(context).await? else { return Ok(()) };
+    if context.api.pod_security.exempts_runtime_class(template.at("spec").text("runtimeClassName")) {
+        return Ok(());
+    }
+    let verdict = Verdict::of(&policy, Pod::new(template), false);
+    audit(context, object, &policy, &verdict);
+    context.warnings.extend(verdict.warned.map(|violations| would_violate(policy.warn, &violations)));
+    Ok(())
+}
+
+fn would_violate(standard: PodSecurityStandard, violations: &[Violation]) -> String {
+    format!("would violate PodSecurity {}: {}", quote(&standard.to_string()), details(violations))
+}
+
+/// Logs what violates the audited level.
+fn audit(context: &Context, object: &Value, policy: &PodSecurityPolicy, verdict: &Verdict) {
+    if let Some(violations) = &verdict.audited {
+        let (namespace, name) = (context.namespace(), object::name(object));
+        let (resource, violations) = (&*context.served.plural, would_violate(policy.audit, violations));
+        tracing::info!(resource, namespace, name, user = %context.user.name, violations, "pod security audit");
+    }
+}
+
+/// Whether the namespace or the user is not judged.
+fn is_exempt(context: &Context) -> bool {
+    let configuration = &context.api.pod_security;
+    configuration.exempts_namespace(context.namespace()) || configuration.exempts_user(&context.user.name)
+}
+
+/// The policy of the namespace of the request; `None` if there is no such namespace.
+async fn policy_of(context: &Context) -> Result<Option<PodSecurityPolicy>, Status> {
+    let key = format!("/registry/namespaces/{}", context.namespace());
+    let entry = context.api.store.get(key.as_bytes()).await.map_err(Status::internal)?;
+    Ok(entry.map(|entry| {
+        let labels: Vec<_> = peek::labels(&entry.value).filter(|(key, _)| key.starts_with(policy::PREFIX)).collect();
+        let find = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| &**value);
+        PodSecurityPolicy::of(find, context.api.pod_security.defaults).0
+    }))
+}
+
+/// What a policy has against a pod, by mode.
+#[derive(Debug, PartialEq, Eq)]
+struct Verdict {
+    enforced: Option<Vec<Violation>>,
+    audited: Option<Vec<Violation>>,
+    warned: Option<Vec<Violation>>,
+}
+
+impl Verdict {
+    /// Judges a pod, or the template of a workload, of which nothing is enforced. A pod that is refused needs no warning.
+    fn of(policy: &PodSecurityPolicy, pod: Pod<'_>, enforce: bool) -> Self {
+        let found = |standard| Some(evaluate(standard, pod)).filter(|violations| !violations.is_empty());
+        let enforced = if enforce { found(policy.enforce) } else { None };
+        let audited = match &enforced {
+            Some(violations) if policy.audit == policy.enforce => Some(violations.clone()),
+            _ => found(policy.audit),
+        };
+        let warned = if enforced.is_none() { found(policy.warn) } else { None };
+        Self { enforced, audited, warned }
+    }
+}
+
+/// Whether a change of a pod is one that pods are judged for again: another image, or more containers.
+fn is_significant(pod: &Value, old: &Value) -> bool {
+    let (pod, old) = (pod.at("spec"), old.at("spec"));
+    let differs = |list: &str| {
+        let (new, old) = (pod.list(list), old.list(list));
+        new.len() != old.len() || new.iter().zip(old).any(|(new, old)| new.text("image") != old.text("image"))
+    };
+    let known = old.list("ephemeralContainers");
+    differs("containers")
+        || differs("initContainers")
+        || pod.list("ephemeralContainers").iter().any(|container| {
+            let before = known.iter().find(|known| known.text("name") == container.text("name"));
+            before.is_none_or(|before| before.text("image") != container.text("image"))
+        })
+}
