@@ -1,19 +1,23 @@
 //! [`Cluster`]: server, store, certificates and controllers put together.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use windlass::manager::ManagerError;
 use windlass_server::authn::TokenKey;
 use windlass_server::pki::{Authority, PkiError};
-use windlass_server::{AdmissionPlugin, AdmissionPlugins, Listener, Server, ServerError};
+use windlass_server::{
+    AdmissionPlugin, AdmissionPlugins, AuditOptions, FlowControlOptions, Listener, PodSecurity, Server, ServerError,
+};
 use windlass_store::{Durable, DurableOptions, Memory, OpenError, Recovery, Store};
 
 use crate::Credentials;
 use crate::controllers::{BuiltIn, Check, Controllers, Running, Setup};
 use crate::identities::Identities;
 use crate::machine::Machine;
+use crate::private;
 
 /// Why a cluster could not start or stop.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +38,14 @@ pub enum ClusterError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// Somebody else could change what is in a directory of the cluster.
+    #[error("the directory {path} cannot be used: {problem}")]
+    Unsafe {
+        /// The directory.
+        path: PathBuf,
+        /// Who could, and what to do about it.
+        problem: String,
     },
     /// The API server.
     #[error(transparent)]
@@ -62,6 +74,10 @@ pub struct ClusterBuilder {
     scheduler_profiles: Vec<String>,
     kwok: bool,
     admission_plugins: Option<AdmissionPlugins>,
+    history: Option<Duration>,
+    pod_security: PodSecurity,
+    flow_control: FlowControlOptions,
+    audit: Option<AuditOptions>,
 }
 
 impl ClusterBuilder {
@@ -164,23 +180,74 @@ impl ClusterBuilder {
         self
     }
 
+    /// Judges pods in this way where the labels of their namespace say nothing. Unless set, they may ask for everything.
+    pub fn pod_security(mut self, configuration: PodSecurity) -> Self {
+        self.pod_security = configuration;
+        self
+    }
+
+    /// Keeps history for this long instead of for five minutes: a list at an older revision, or the next page of an older
+    /// list, is answered with 410. With zero it is kept until it takes too much memory.
+    pub fn history(mut self, duration: Duration) -> Self {
+        self.history = Some(duration);
+        self
+    }
+
+    /// Divides the seats of the API server among priority levels as these options say.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
+    /// use windlass_cluster::{Cluster, FlowControlOptions};
+    ///
+    /// let options = FlowControlOptions { seats: 1200, ..FlowControlOptions::default() };
+    /// let cluster = Cluster::builder().flow_control(options).start().await?;
+    /// # cluster.stop().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn flow_control(mut self, options: FlowControlOptions) -> Self {
+        self.flow_control = options;
+        self
+    }
+
+    /// Records requests to the API server, as these options say.
+    pub fn audit(mut self, options: AuditOptions) -> Self {
+        self.audit = Some(options);
+        self
+    }
+
     /// Starts the cluster; when this returns it can be used. The controllers are not waited for.
     pub async fn start(self) -> Result<Cluster, ClusterError> {
         let data = match self.data_dir {
             Some(dir) => Data::Directory(dir),
             None => Data::Memory(Arc::new(Memory::new())),
         };
+        if let Data::Directory(dir) = &data {
+            for part in [dir.clone(), dir.join("pki"), dir.join("store")] {
+                private::directory(&part)?;
+            }
+            private::close_files(&dir.join("pki"))?;
+        }
         let opened = data.open().await?;
-        let (token_key, authority) = match &data {
+        let (token_key, authority, front_proxy) = match &data {
             Data::Directory(dir) => {
                 let pki = dir.join("pki");
-                create_private(&pki)?;
-                (TokenKey::load_or_generate(&pki)?, Authority::load_or_generate(&pki)?)
+                let front_proxy = Authority::load_or_generate_named(&pki, "front-proxy-ca")?;
+                (TokenKey::load_or_generate(&pki)?, Authority::load_or_generate(&pki)?, front_proxy)
             }
-            Data::Memory(_) => (TokenKey::generate()?, Authority::generate()?),
+            Data::Memory(_) => (TokenKey::generate()?, Authority::generate()?, Authority::generate()?),
         };
         let plugins = self.admission_plugins.unwrap_or_else(|| default_plugins(&self.controllers));
-        let kept = Kept { data, token_key: Arc::new(token_key), authority: Arc::new(authority), plugins };
+        let kept = Kept {
+            data,
+            token_key: Arc::new(token_key),
+            authority: Arc::new(authority),
+            front_proxy: Arc::new(front_proxy),
+            plugins,
+            history: self.history,
+            pod_security: self.pod_security,
+            flow_control: self.flow_control,
+            audit: self.audit,
+        };
         let enabled = Enabled {
             controllers: self.controllers,
             default_storage_class: self.default_storage_class.unwrap_or(self.nodes > 0 || self.machine.is_some()),
@@ -210,7 +277,13 @@ struct Kept {
     data: Data,
     token_key: Arc<TokenKey>,
     authority: Arc<Authority>,
+    /// Signs what the server shows to aggregated servers.
+    front_proxy: Arc<Authority>,
     plugins: AdmissionPlugins,
+    history: Option<Duration>,
+    pod_security: PodSecurity,
+    flow_control: FlowControlOptions,
+    audit: Option<AuditOptions>,
 }
 
 /// The admission plugins that are of use with these controllers.
@@ -249,13 +322,6 @@ async fn open(path: PathBuf) -> Result<(Arc<dyn Store>, Recovery), ClusterError>
     }
 }
 
-/// A directory that only its owner can look into.
-fn create_private(path: &Path) -> Result<(), ClusterError> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|source| ClusterError::Directory { path: path.to_owned(), source })
-}
-
 /// A running cluster. Dropping it stops it; [`stop`](Self::stop) also waits until it has stopped.
 pub struct Cluster {
     server: Server,
@@ -283,12 +349,20 @@ impl Cluster {
         enabled: Enabled,
         kept: Kept,
     ) -> Result<Self, ClusterError> {
-        let server = Server::builder()
+        let mut builder = Server::builder()
             .store(store)
             .token_key(Arc::clone(&kept.token_key))
+            .front_proxy_authority(Arc::clone(&kept.front_proxy))
             .admission_plugins(kept.plugins)
-            .start()
-            .await?;
+            .pod_security(kept.pod_security.clone())
+            .flow_control(kept.flow_control);
+        if let Some(history) = kept.history {
+            builder = builder.history(history);
+        }
+        if let Some(audit) = &kept.audit {
+            builder = builder.audit(audit.clone());
+        }
+        let server = builder.start().await?;
         let listener = match listen {
             Some(address) => Some(server.listen(address, &kept.authority).await?),
             None => None,

@@ -11,6 +11,7 @@ mod discovery;
 mod inventory;
 mod work;
 
+mod accounts;
 mod garbage;
 mod namespace;
 mod protection;
@@ -58,6 +59,8 @@ use windlass::events::EventApi;
 use windlass::manager::ManagerError;
 use windlass::metrics::Registry;
 use windlass::{CachedClient, Manager};
+use windlass_kwok::metric::Metrics;
+use windlass_kwok::usage::Usages;
 use windlass_node::access::PodAccess;
 use windlass_node::{Agent, Simulation};
 use windlass_scheduler::Scheduler;
@@ -385,17 +388,20 @@ impl Running {
             return Ok(Self { shutdown: CancellationToken::new(), task: None, _metrics: Arc::default() });
         }
         let (has_nodes, has_kwok) = (setup.nodes > 0 || setup.machine.is_some(), setup.kwok);
+        let client = setup.identities.controller_manager();
         let (manager, access) = assemble(controllers, setup, server)?;
         if has_nodes {
-            let usages = has_kwok.then(|| windlass_kwok::usage::Usages::new(&manager));
+            let usages = has_kwok.then(|| Usages::new(&manager));
             usage::serve(server, manager.lister(), manager.lister(), usages, access);
         }
-        Ok(Self::run(manager, server))
+        Ok(Self::run(manager, client, server))
     }
 
-    fn run(manager: Manager, server: &Server) -> Self {
+    fn run(manager: Manager, client: kube::Client, server: &Server) -> Self {
+        let mut accounts = BTreeSet::new();
         for check in manager.ready_checks() {
             let name = check.name();
+            accounts.extend(Identities::account(name.strip_prefix("controller/").unwrap_or(name)));
             let name = name.strip_suffix("-controller").unwrap_or(name).to_owned();
             server.add_ready_check(name, move || check.run());
         }
@@ -408,7 +414,9 @@ impl Running {
         let shutdown = CancellationToken::new();
         let until = shutdown.clone();
         let task = tokio::spawn(async move {
-            if let Err(error) = manager.run_until(until).await {
+            let accounts = accounts::ensure(client, accounts, until.clone());
+            let (result, ()) = tokio::join!(manager.run_until(until), accounts);
+            if let Err(error) = result {
                 tracing::error!(%error, "the built-in controllers stopped");
                 failure.get_or_init(|| error.to_string());
             }
@@ -577,7 +585,9 @@ fn assemble(
         manager.add_task(BuiltIn::Scheduler.name(), |shutdown| scheduler.run(shutdown))?;
     }
     if setup.nodes > 0 {
+        let mut metrics = None;
         let agent = if setup.kwok {
+            metrics = Some(Metrics::new(&manager, Usages::new(&manager)));
             let console = Arc::new(windlass_kwok::console::Objects::new(&manager));
             let stages = windlass_kwok::player::Stages::new(&manager);
             let (of_pods, of_nodes) = (stages.clone(), stages.clone());
@@ -589,7 +599,7 @@ fn assemble(
         } else {
             Agent::simulated(identities.nodes())
         };
-        let streams: Arc<dyn PodStreams> = Arc::new(AgentStreams(agent.access()));
+        let streams: Arc<dyn PodStreams> = Arc::new(AgentStreams::new(agent.access(), metrics));
         server.add_pod_streams(&streams);
         agent.register(setup.nodes).add_to(&mut manager)?;
     }
@@ -602,7 +612,7 @@ fn assemble(
         let adopts = move |node: &Node| node.metadata.name.as_deref() == Some(&*name);
         let agent = Agent::new(runtime, client, adopts).node(machine.node());
         access = Some(agent.access());
-        let streams: Arc<dyn PodStreams> = Arc::new(AgentStreams(agent.access()));
+        let streams: Arc<dyn PodStreams> = Arc::new(AgentStreams::new(agent.access(), None));
         server.add_pod_streams(&streams);
         agent.add_to(&mut manager)?;
         if let Some(network) = machine.network {

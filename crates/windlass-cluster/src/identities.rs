@@ -86,8 +86,12 @@ impl Identities {
         if ADD_ONS.contains(&name) {
             return Some(self.server());
         }
-        let (_, account) = ACCOUNTS.iter().find(|(known, _)| *known == name)?;
-        Some(self.client(account_user(account)))
+        Some(self.client(account_user(Self::account(name)?)))
+    }
+
+    /// The ServiceAccount that a controller acts as, if it has one.
+    pub(crate) fn account(controller: &str) -> Option<&'static str> {
+        ACCOUNTS.iter().find(|(known, _)| *known == controller).map(|(_, account)| *account)
     }
 
     pub(crate) fn scheduler(&self) -> kube::Client {

@@ -36,6 +36,7 @@ mod controllers;
 mod identities;
 mod kubeconfig;
 mod machine;
+mod private;
 mod streams;
 mod usage;
 
@@ -43,4 +44,5 @@ pub use cluster::{Cluster, ClusterBuilder, ClusterError};
 pub use controllers::{BuiltIn, Controllers, UnknownController};
 pub use kubeconfig::Credentials;
 pub use machine::{Machine, MachineNetwork, MakeRuntime};
-pub use windlass_server::{AdmissionPlugin, AdmissionPlugins};
+pub use windlass_server::{AdmissionPlugin, AdmissionPlugins, AuditOptions, AuditPolicy, FlowControlOptions};
+pub use windlass_server::{PodSecurity, PodSecurityLevel, PodSecurityPolicy, PodSecurityStandard, PodSecurityVersion};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
+use windlass_kwok::metric::Metrics;
 use windlass_node::access::{AccessError, PodAccess, Purpose};
 use windlass_node::runtime;
 use windlass_server::streams::{
@@ -12,11 +13,25 @@ use windlass_server::streams::{
 };
 
 /// The pods of one agent.
-pub(crate) struct AgentStreams(pub(crate) PodAccess);
+pub(crate) struct AgentStreams {
+    access: PodAccess,
+    /// What kwok's objects say that nodes measure.
+    metrics: Option<Metrics>,
+}
+
+impl AgentStreams {
+    pub(crate) fn new(access: PodAccess, metrics: Option<Metrics>) -> Self {
+        Self { access, metrics }
+    }
+}
 
 impl PodStreams for AgentStreams {
     fn has_node(&self, node: &str) -> bool {
-        self.0.has_node(node)
+        self.access.has_node(node)
+    }
+
+    fn metrics(&self, node: &str, path: &str) -> Option<String> {
+        self.metrics.as_ref()?.page(node, path)
     }
 
     fn check(&self, target: &PodTarget, access: Access) -> Result<(), StreamError> {
@@ -33,7 +48,7 @@ impl PodStreams for AgentStreams {
         target: &PodTarget,
         options: &LogOptions,
     ) -> BoxFuture<'static, Result<BoxStream<'static, bytes::Bytes>, StreamError>> {
-        let (access, target) = (self.0.clone(), target.clone());
+        let (access, target) = (self.access.clone(), target.clone());
         let options = runtime::LogOptions {
             follow: options.follow,
             previous: options.previous,
@@ -51,9 +66,9 @@ impl PodStreams for AgentStreams {
     }
 
     fn exec(&self, target: &PodTarget, options: &ExecOptions) -> BoxFuture<'static, Result<Process, StreamError>> {
-        let (access, target) = (self.0.clone(), target.clone());
-        let ExecOptions { command, stdin, terminal } = options.clone();
-        let options = runtime::ExecOptions { command, stdin, terminal };
+        let (access, target) = (self.access.clone(), target.clone());
+        let ExecOptions { command, stdin, terminal, size } = options.clone();
+        let options = runtime::ExecOptions { command, stdin, terminal, size };
         async move {
             let session =
                 access.exec(pod(&target)?, &target.container, &options).await.map_err(|error| failure(&error))?;
@@ -63,7 +78,7 @@ impl PodStreams for AgentStreams {
     }
 
     fn attach(&self, target: &PodTarget, options: &AttachOptions) -> BoxFuture<'static, Result<Process, StreamError>> {
-        let (access, target, terminal) = (self.0.clone(), target.clone(), options.terminal);
+        let (access, target, terminal) = (self.access.clone(), target.clone(), options.terminal);
         async move {
             let session =
                 access.attach(pod(&target)?, &target.container, terminal).await.map_err(|error| failure(&error))?;
@@ -73,7 +88,7 @@ impl PodStreams for AgentStreams {
     }
 
     fn port(&self, target: &PodTarget, port: u16) -> BoxFuture<'static, Result<Box<dyn Connection>, StreamError>> {
-        let (access, target) = (self.0.clone(), target.clone());
+        let (access, target) = (self.access.clone(), target.clone());
         async move {
             let connection = access.port(pod(&target)?, port).await.map_err(|error| failure(&error))?;
             Ok(Box::new(connection) as Box<dyn Connection>)

@@ -11,18 +11,12 @@ use k8s_openapi::jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 use windlass::ObjectKey;
 use windlass::cache::Lister;
-use windlass_kwok::usage::Usages;
+use windlass_api::validation::quantity::Quantity;
+use windlass_kwok::usage::{CPU, LITTLE_CPU, LITTLE_MEMORY, MEMORY, Usages};
 use windlass_node::access::PodAccess;
-use windlass_server::validation::quantity::Quantity;
 use windlass_server::{Computed, Server};
 
 const API_VERSION: &str = "metrics.k8s.io/v1beta1";
-/// The annotations that kwok's examples use.
-const CPU: &str = "kwok.x-k8s.io/usage-cpu";
-const MEMORY: &str = "kwok.x-k8s.io/usage-memory";
-/// What a container uses without annotations: kwok's defaults.
-const LITTLE_CPU: &str = "1m";
-const LITTLE_MEMORY: &str = "1Mi";
 /// Over how long usage is averaged, as metrics-server reports it.
 const WINDOW: &str = "30s";
 

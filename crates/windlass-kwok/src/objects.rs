@@ -279,6 +279,59 @@ kinds! {
     "What containers use." ResourceUsageSpec "ResourceUsage" "resourceusages", ClusterResourceUsageSpec "ClusterResourceUsage" "clusterresourceusages", usages: ResourceUsageContainer;
 }
 
+/// What a simulated node measures.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[kube(group = "kwok.x-k8s.io", version = "v1alpha1", kind = "Metric", plural = "metrics", schema = "disabled")]
+#[serde(default)]
+pub struct MetricSpec {
+    /// Where the node serves it: a path below `/metrics`, with `{nodeName}` for the node.
+    pub path: String,
+    /// What is measured.
+    pub metrics: Vec<MetricConfig>,
+}
+
+/// One metric.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct MetricConfig {
+    /// Its name.
+    pub name: String,
+    /// What it is about.
+    pub help: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: String,
+    /// Labels of its samples.
+    pub labels: Vec<MetricLabel>,
+    /// The value of a counter or a gauge, in CEL.
+    pub value: String,
+    /// The buckets of a histogram.
+    pub buckets: Vec<MetricBucket>,
+    /// What there is a sample for: the `node`, each `pod` or each `container`.
+    pub dimension: String,
+}
+
+/// A label of a metric.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct MetricLabel {
+    /// Its name.
+    pub name: String,
+    /// Its value, in CEL.
+    pub value: String,
+}
+
+/// A bucket of a histogram.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct MetricBucket {
+    /// Its upper bound.
+    pub le: f64,
+    /// How many are in it, in CEL.
+    pub value: String,
+    /// Whether it is not shown, and only counts in the next one.
+    pub hidden: bool,
+}
+
 /// What some containers use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]

@@ -39,7 +39,7 @@ pub(crate) use nodes::simulated;
 
 /// Pods that are worked on at the same time. Most of that time they wait for the server.
 const POD_WORKERS: usize = 64;
-const NODE_WORKERS: usize = 32;
+const NODE_WORKERS: usize = 64;
 /// The index of pods by the node that they are bound to.
 const NODE_INDEX: &str = "windlass-node/node";
 
@@ -95,6 +95,8 @@ struct Shared<R> {
     nodes: RwLock<HashMap<Arc<str>, Arc<NodeEntry>>>,
     ordinals: Mutex<Option<Ordinals>>,
     pods: Mutex<HashMap<ObjectKey, PodEntry>>,
+    /// Pods that have ended, by their uid, whose output the runtime keeps as long as there is an object.
+    finished: Mutex<HashMap<ObjectKey, Arc<str>>>,
     /// Pods that wait for an object to exist.
     waiting: Mutex<HashMap<(String, Reference), Vec<ObjectKey>>>,
     /// Pods that run and show the content of an object.
@@ -201,6 +203,7 @@ impl<R: Runtime> Agent<R> {
             leaves: self.leaves,
             leaves_conditions: self.leaves_conditions,
             lent: Mutex::default(),
+            finished: Mutex::default(),
             nodes: RwLock::default(),
             ordinals: Mutex::default(),
             pods: Mutex::default(),

@@ -4,11 +4,12 @@
 //! [`ActingNode`]. A client in the same process as the API server may turn that into an identity; others ignore it, and all
 //! requests are made as the client's own user.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::Request;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserializer, Serialize};
 use serde_json::{Value, json};
 
 /// The node in whose name a request is made: `system:node:NAME`.
@@ -24,16 +25,57 @@ pub(crate) struct Api {
     client: kube::Client,
 }
 
-/// The part of an answer that is of interest.
-#[derive(Deserialize)]
-struct Written {
-    metadata: WrittenMeta,
+/// Looks for `metadata.resourceVersion` in an object, and stops reading there: servers write it early, and the rest of a pod is
+/// long.
+struct VersionSeed<'v> {
+    path: &'static [&'static str],
+    found: &'v mut Option<u64>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WrittenMeta {
-    resource_version: String,
+impl<'de> DeserializeSeed<'de> for VersionSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for VersionSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
+        if self.path.is_empty() {
+            *self.found = text.parse().ok();
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            let Some((_, rest)) = self.path.split_first().filter(|(next, _)| ***next == *key) else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            map.next_value_seed(VersionSeed { path: rest, found: &mut *self.found })?;
+            if self.found.is_some() {
+                return Err(serde::de::Error::custom("the rest is not read"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The version of the object that an answer has; 0 if it has none.
+fn version(text: &str) -> u64 {
+    let mut found = None;
+    let seed = VersionSeed { path: &["metadata", "resourceVersion"], found: &mut found };
+    // It ends with an error once the version is found.
+    let _ = seed.deserialize(&mut serde_json::Deserializer::from_str(text));
+    found.unwrap_or(0)
 }
 
 /// How a patch is merged.
@@ -91,11 +133,7 @@ impl Api {
 
     /// Sends a request and reads the version of the object that it is answered with.
     async fn write(&self, request: Request<Vec<u8>>) -> Result<u64, kube::Error> {
-        let text = self.client.request_text(request).await?;
-        let version = serde_json::from_str::<Written>(&text)
-            .ok()
-            .and_then(|written| written.metadata.resource_version.parse().ok());
-        Ok(version.unwrap_or(0))
+        self.client.request_text(request).await.map(|text| version(&text))
     }
 
     /// Patches an object, and returns its new version.
@@ -172,4 +210,20 @@ pub(crate) fn is_invalid(error: &kube::Error) -> bool {
 /// Whether an object was replaced by another of its name, or changed meanwhile.
 pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_metadata_alone() {
+        let check = |text: &str, expected: u64| assert_eq!(version(text), expected, "{text}");
+        check(r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"12","labels":{}},"spec":{}}"#, 12);
+        check(r#"{"metadata":{"labels":{"resourceVersion":"9"},"resourceVersion":"12"}}"#, 12);
+        check(r#"{"resourceVersion":"9","metadata":{"name":"a"}}"#, 0);
+        check(r#"{"spec":{"metadata":{"resourceVersion":"9"}},"metadata":{"resourceVersion":"12"}}"#, 12);
+        check(r#"{"metadata":null}"#, 0);
+        check("no object", 0);
+    }
 }

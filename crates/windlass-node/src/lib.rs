@@ -41,6 +41,30 @@ pub const UNRESPONSIVE: &str = "node.windlass.dev/unresponsive";
 /// The annotation that kwok has for simulated nodes; its value is `fake`.
 const KWOK: &str = "kwok.x-k8s.io/node";
 
+/// The condition of Nodes whose containers share more with their machine than they should; its status is `False`.
+pub const CONTAINERS_ISOLATED: &str = "ContainersIsolated";
+
+/// The reason of [`CONTAINERS_ISOLATED`] where containers are plain processes of the machine, with its network.
+pub const HOST_PROCESSES: &str = "ProcessesOfTheHost";
+
+/// Whether the containers of a Node are plain processes of its machine, by its conditions.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Node;
+/// use serde_json::json;
+///
+/// let condition = json!({"type": "ContainersIsolated", "status": "False", "reason": "ProcessesOfTheHost"});
+/// let node: Node = serde_json::from_value(json!({"metadata": {}, "status": {"conditions": [condition]}}))?;
+/// assert!(windlass_node::runs_host_processes(&node));
+/// assert!(!windlass_node::runs_host_processes(&Node::default()));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+pub fn runs_host_processes(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut not_isolated = conditions.filter(|one| one.type_ == CONTAINERS_ISOLATED && one.status == "False");
+    not_isolated.any(|one| one.reason.as_deref() == Some(HOST_PROCESSES))
+}
+
 /// Whether a Node is simulated, by its annotations.
 ///
 /// ```

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::runtime::{Connection, Probe};
+use crate::runtime::{Connection, ContainerEvent, Probe};
 
 /// How much of an answer is read.
 const ANSWER: usize = 10 << 10;
@@ -45,12 +45,12 @@ impl Drop for Probes {
     }
 }
 
-/// Starts the probes of a container. `report` is told the outcomes that count.
+/// Starts the probes of a container. `report` is told the outcomes that count, and every failure.
 pub fn start(
     container: &Container,
     startup_done: bool,
     target: &Arc<dyn Target>,
-    report: impl Fn(Probe, bool, String) + Send + Sync + 'static,
+    report: impl Fn(ContainerEvent) + Send + Sync + 'static,
 ) -> Probes {
     let report = Arc::new(report);
     let has_started = startup_done || container.startup_probe.is_none();
@@ -77,8 +77,16 @@ pub fn start(
             loop {
                 let asked = tokio::time::timeout(schedule.timeout, action.ask(&*target));
                 let outcome = asked.await.unwrap_or_else(|_| Err(timed_out(&schedule)));
-                if let Some(success) = judge.note(outcome.is_ok()) {
-                    report(kind, success, outcome.err().unwrap_or_default());
+                let verdict = judge.note(outcome.is_ok());
+                match (verdict, outcome.err()) {
+                    (Some(success), message) => {
+                        let message = message.unwrap_or_default();
+                        report(ContainerEvent::Probe { probe: kind, success, message });
+                    }
+                    (None, Some(message)) => report(ContainerEvent::ProbeFailed { probe: kind, message }),
+                    (None, None) => {}
+                }
+                if let Some(success) = verdict {
                     match (kind, success) {
                         (Probe::Startup, true) => _ = started.send(true),
                         (Probe::Readiness, _) | (Probe::Liveness, true) => {}

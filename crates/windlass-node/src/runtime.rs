@@ -68,6 +68,12 @@ pub trait Runtime: Send + Sync + 'static {
     /// running until the status stream says [`Exited`](ContainerEvent::Exited).
     fn stop(&self, pod: &PodSandbox, container: &ContainerRef<'_>, grace: Duration);
 
+    /// Frees what a pod used that has ended, and whose object is still there: its output can be read until
+    /// [`remove`](Self::remove) is called for it.
+    fn finish(&self, pod: &PodSandbox) -> Operation<()> {
+        self.remove(pod)
+    }
+
     /// Removes everything of a pod; what still runs is killed.
     fn remove(&self, pod: &PodSandbox) -> Operation<()>;
 
@@ -126,6 +132,10 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
 
     fn stop(&self, pod: &PodSandbox, container: &ContainerRef<'_>, grace: Duration) {
         (**self).stop(pod, container, grace);
+    }
+
+    fn finish(&self, pod: &PodSandbox) -> Operation<()> {
+        (**self).finish(pod)
     }
 
     fn remove(&self, pod: &PodSandbox) -> Operation<()> {
@@ -391,6 +401,24 @@ pub enum ContainerEvent {
         /// What a probe that failed said.
         message: String,
     },
+    /// A probe failed, and that changes nothing yet or nothing more: users are told.
+    ProbeFailed {
+        /// Which probe.
+        probe: Probe,
+        /// What it said.
+        message: String,
+    },
+    /// A lifecycle hook failed. A container whose `postStart` hook fails is killed by its runtime.
+    HookFailed(Hook),
+}
+
+/// A lifecycle hook of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hook {
+    /// What runs right after the start.
+    PostStart,
+    /// What runs before the end.
+    PreStop,
 }
 
 /// A probe of a container.
@@ -441,6 +469,8 @@ pub struct ExecOptions {
     pub stdin: bool,
     /// Whether it runs on a terminal.
     pub terminal: bool,
+    /// The size of the terminal from the start, in columns and rows.
+    pub size: Option<(u16, u16)>,
 }
 
 /// A process that a client talks to.

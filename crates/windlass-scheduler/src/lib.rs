@@ -66,6 +66,7 @@ mod reason;
 mod schedule;
 mod score;
 
+mod allowance;
 mod metrics;
 mod program;
 mod queue;

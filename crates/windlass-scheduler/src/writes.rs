@@ -12,11 +12,13 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::client::Body;
 use kube::core::Status;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use windlass::ObjectKey;
 use windlass::cache::Lister;
 use windlass::events::{NewEvent, Recorder};
 
+use crate::allowance::Allowance;
 use crate::pod::PodInfo;
 use crate::program::{Shared, now};
 use crate::queue::Reported;
@@ -52,6 +54,8 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
     recorders: HashMap<String, Recorder>,
     claims: Lister<PersistentVolumeClaim>,
+    /// How many events about pods that were scheduled may be reported.
+    allowance: Mutex<Allowance>,
 }
 
 impl Writer {
@@ -61,7 +65,7 @@ impl Writer {
         recorders: HashMap<String, Recorder>,
         claims: Lister<PersistentVolumeClaim>,
     ) -> Self {
-        Self { client, shared, recorders, claims }
+        Self { client, shared, recorders, claims, allowance: Mutex::default() }
     }
 
     /// Binds a pod to a node, its volumes first.
@@ -73,8 +77,10 @@ impl Writer {
             self.post_binding(pod, node).await
         };
         let Err(error) = bound.await else {
-            let note = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
-            self.publish(pod, NewEvent::normal("Scheduled", note).action("Binding"));
+            if self.allowance.lock().take(now()) {
+                let note = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
+                self.publish(pod, NewEvent::normal("Scheduled", note).action("Binding"));
+            }
             return;
         };
         self.shared.state.lock().unbind(pod, volumes, node, now());

@@ -177,6 +177,16 @@ impl Caches {
         }
     }
 
+    /// Waits until a lister of a kind is complete, and knows all that other watches of the kind have told: these run
+    /// apart, and one of them may be what called a reconciler.
+    pub(crate) async fn wait_current<K: Object>(
+        &self,
+        dt: &K::DynamicType,
+        lister: &Lister<K>,
+    ) -> Result<(), SyncError> {
+        lister.wait_current(&self.known_with::<K>(dt)).await
+    }
+
     /// A lister of what a scope selects of a kind. If that is not watched yet, that begins here.
     pub fn lister_in<K: Object>(&self, dt: &K::DynamicType, scope: &Scope) -> Lister<K> {
         Lister::new(self.inner.lister_in(&Kind::of::<K>(dt), scope))

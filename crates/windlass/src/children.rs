@@ -306,7 +306,7 @@ async fn prune_kind<K: Object>(family: &Family, dt: K::DynamicType, kept: &Wante
     if namespace.is_some() {
         lister.check_covers(namespace)?;
     }
-    lister.wait_synced().await?;
+    caches.wait_current(&dt, &lister).await?;
     let (objects, mut gone) = (family.client.objects_of::<K>(dt.clone()), Vec::new());
     for child in lister.owned_by_uid(owner) {
         let key = ObjectKey::of(&child);

@@ -136,6 +136,7 @@ pub struct Manager {
     #[cfg(feature = "webhook")]
     metrics_certificates: Option<PathBuf>,
     check_permissions: bool,
+    reconcile_spans: bool,
     /// The kinds that the operator declares.
     definitions: Vec<CustomResourceDefinition>,
     /// Where to say what is needed, instead of running.

@@ -35,6 +35,7 @@ mod task;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,7 +43,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use kube::api::ApiResource;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -71,6 +72,9 @@ const GONE_AFTER: u32 = 3;
 /// How long a reflector that panicked waits before it starts over.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a read waits for a watch that is behind another one of the kind. It is milliseconds behind, or broken.
+const CATCH_UP: Duration = Duration::from_secs(1);
+
 /// How a reflector works, besides what it watches.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
@@ -92,6 +96,8 @@ pub(crate) struct Reflector {
     /// and hears nothing twice.
     handlers: Mutex<Vec<Listening>>,
     sync: watch::Sender<SyncState>,
+    /// Told whenever the watch has come further.
+    advanced: Notify,
     /// When the last list was complete.
     listed: Mutex<Option<Instant>>,
     started: AtomicBool,
@@ -117,6 +123,7 @@ impl Reflector {
             panics,
             handlers: Mutex::default(),
             sync: watch::Sender::new(SyncState::default()),
+            advanced: Notify::new(),
             listed: Mutex::default(),
             started: AtomicBool::new(false),
             misfits: Misfits::new(settings.on_decode_error),
@@ -288,7 +295,23 @@ impl Reflector {
     fn advance(&self, resource_version: &str) {
         if let Some(version) = parse_version(resource_version) {
             self.store.write().advance(version);
+            self.advanced.notify_waiters();
         }
+    }
+
+    /// Waits until the watch has reached a version, but not for long: a watch that is down may take minutes.
+    pub(crate) async fn wait_version(&self, version: u64) {
+        let reached = async {
+            loop {
+                let mut advanced = pin!(self.advanced.notified());
+                advanced.as_mut().enable();
+                if self.read(Store::version) >= version {
+                    return;
+                }
+                advanced.await;
+            }
+        };
+        let _ = tokio::time::timeout(CATCH_UP, reached).await;
     }
 
     fn sweep(&self) {

@@ -42,6 +42,8 @@ impl Served {
 pub(crate) struct Discovered {
     /// Every resource in the version its group prefers.
     pub(crate) preferred: Vec<Arc<Served>>,
+    /// Versions of groups that another server serves and that could not be asked about, as `group/version`.
+    pub(crate) stale: Vec<String>,
     /// By apiVersion and kind.
     by_kind: HashMap<(String, String), Arc<Served>>,
 }
@@ -56,6 +58,9 @@ impl Discovered {
         for group in groups.items {
             let mut seen = HashSet::new();
             for version in group.versions {
+                if version.freshness == "Stale" {
+                    self.stale.push(format!("{}/{}", group.metadata.name, version.version));
+                }
                 for resource in version.resources {
                     let Some(kind) = resource.response_kind else { continue };
                     let name = &group.metadata.name;
@@ -111,7 +116,7 @@ struct Groups {
 struct Group {
     #[serde(default)]
     metadata: Named,
-    versions: Vec<Version>,
+    versions: Vec<GroupVersion>,
 }
 
 #[derive(Deserialize, Default)]
@@ -121,10 +126,12 @@ struct Named {
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct GroupVersion {
     version: String,
     #[serde(default)]
     resources: Vec<Listed>,
+    #[serde(default)]
+    freshness: String,
 }
 
 #[derive(Deserialize)]
@@ -168,12 +175,14 @@ mod tests {
         };
         let groups = serde_json::json!({"items": [{"metadata": {"name": "g"}, "versions": [
             {"version": "v2", "resources": [resource("as", "A")]},
-            {"version": "v1", "resources": [resource("as", "A"), resource("bs", "B")]},
+            {"version": "v1", "resources": [resource("as", "A"), resource("bs", "B")], "freshness": "Current"},
+            {"version": "v1alpha1", "freshness": "Stale"},
         ]}]});
         let mut discovered = Discovered::default();
         discovered.add(serde_json::from_value(groups).expect("readable"));
         let preferred: Vec<String> = discovered.preferred.iter().map(|served| served.describe()).collect();
         assert_eq!(preferred, ["g/v2, Resource=as", "g/v1, Resource=bs"]);
+        assert_eq!(discovered.stale, ["g/v1alpha1"]);
         let old = discovered.find("g/v1", "A").expect("served");
         assert_eq!(old.resource.version, "v1");
         assert!(old.supports(&["list"]) && !old.supports(&["list", "watch"]));

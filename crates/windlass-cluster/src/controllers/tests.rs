@@ -48,7 +48,7 @@ async fn readyz_shows_a_controller_that_panics_and_its_recovery() {
         }
     });
     manager.add(Controller::<ConfigMap>::new("settings-controller").complete(reconciler)).expect("added");
-    let running = Running::run(manager, &server);
+    let running = Running::run(manager, client.clone(), &server);
     let (status, text) = get(&client, "/readyz?verbose").await;
     assert_eq!(status, 200);
     assert!(text.contains("[+]controller/settings ok\n") && text.contains("[+]controller-manager ok\n"), "{text}");

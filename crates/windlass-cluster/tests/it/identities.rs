@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use kube::api::{Api, ListParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, Error};
@@ -10,7 +10,7 @@ use serde_json::json;
 use windlass_cluster::Cluster;
 use windlass_server::authn::User;
 
-use crate::objects::{create, namespaced, until_event};
+use crate::objects::{create, namespaced, until_event, until_there};
 
 /// Refuses requests for a resource by other users than those that a CEL expression names.
 async fn restrict(client: &Client, operation: &str, group: &str, resource: &str, user: &str) {
@@ -70,6 +70,16 @@ async fn each_part_acts_as_its_own_user() {
     let alone = json!({"metadata": {"name": "alone"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let refused = pods.create(&PostParams::default(), &serde_json::from_value(alone).unwrap()).await;
     assert!(refused.unwrap_err().to_string().contains("pods.create"), "the restrictions are in force");
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn controllers_have_accounts_in_kube_system() {
+    let cluster = Cluster::start().await.unwrap();
+    let accounts: Api<ServiceAccount> = namespaced(&cluster.client(), "kube-system");
+    for name in ["deployment-controller", "generic-garbage-collector", "persistent-volume-binder"] {
+        until_there(&accounts, name).await;
+    }
     cluster.stop().await.unwrap();
 }
 

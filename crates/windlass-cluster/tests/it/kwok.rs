@@ -1,4 +1,4 @@
-//! kwok's objects: stages of nodes and of other kinds, in jq and CEL, and what pods use.
+//! kwok's objects: stages of nodes and of other kinds, in jq and CEL, what pods use, and what nodes measure.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
@@ -15,7 +15,11 @@ async fn start() -> Cluster {
 /// Creates an object of kwok's.
 async fn make(cluster: &Cluster, plural: &str, name: &str, spec: &str) {
     let spec: Value = serde_saphyr::from_str(spec).unwrap();
-    let kind = if plural == "stages" { "Stage" } else { "ClusterResourceUsage" };
+    let kind = match plural {
+        "stages" => "Stage",
+        "metrics" => "Metric",
+        _ => "ClusterResourceUsage",
+    };
     let object =
         json!({"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     let request = http::Request::post(format!("/apis/kwok.x-k8s.io/v1alpha1/{plural}"));
@@ -163,5 +167,74 @@ usages:
         }
         tokio::task::yield_now().await;
     }
+    cluster.stop().await.unwrap();
+}
+
+/// As kwok's `metrics-resource` does.
+#[tokio::test]
+async fn nodes_serve_the_metrics_that_objects_describe() {
+    let cluster = start().await;
+    let usage = "{usages: [{usage: {cpu: {value: 250m}, memory: {value: 3Mi}}}]}";
+    make(&cluster, "clusterresourceusages", "usage", usage).await;
+    let spec = "
+path: '/metrics/nodes/{nodeName}/metrics/resource'
+metrics:
+- {name: scrape_error, dimension: node, help: '1 if there was an error', kind: gauge, value: '0'}
+- name: container_memory_working_set_bytes
+  dimension: container
+  kind: gauge
+  labels: [{name: pod, value: pod.metadata.name}, {name: container, value: container.name}]
+  value: 'pod.Usage(\"memory\", container.name)'
+- {name: pod_cpu_usage_seconds_total, dimension: pod, kind: counter, value: 'CumulativeUsage(pod, \"cpu\")'}
+- {name: node_memory_working_set_bytes, kind: gauge, value: 'node.Usage(\"memory\")'}
+- {name: started_total, kind: counter, value: 'StartedContainersTotal(node.metadata.name)'}
+- {name: broken, kind: gauge, value: 'node.metadata.name'}
+- name: latency
+  kind: histogram
+  buckets: [{le: 0.1, value: '1'}, {le: 0.5, value: '2', hidden: true}, {le: 1, value: '3'}]
+";
+    make(&cluster, "metrics", "metrics-resource", spec).await;
+    let pods: Api<Pod> = namespaced(&cluster.client(), "default");
+    let containers = json!([{"name": "main", "image": "i"}, {"name": "side", "image": "i"}]);
+    create(&pods, json!({"metadata": {"name": "web"}, "spec": {"nodeName": "node-0", "containers": containers}})).await;
+    let expected = "\
+# TYPE container_memory_working_set_bytes gauge
+container_memory_working_set_bytes{container=\"main\",pod=\"web\"} 3.145728e+06
+container_memory_working_set_bytes{container=\"side\",pod=\"web\"} 3.145728e+06
+# TYPE latency histogram
+latency_bucket{le=\"0.1\"} 1
+latency_bucket{le=\"1\"} 6
+latency_bucket{le=\"+Inf\"} 6
+latency_sum 4.1
+latency_count 6
+# TYPE node_memory_working_set_bytes gauge
+node_memory_working_set_bytes 6.291456e+06
+# TYPE pod_cpu_usage_seconds_total counter
+pod_cpu_usage_seconds_total 0
+# HELP scrape_error 1 if there was an error
+# TYPE scrape_error gauge
+scrape_error 0
+# TYPE started_total counter
+started_total 2
+";
+    let get = async |path: &str| {
+        let path = format!("/api/v1/nodes/node-0/proxy{path}");
+        cluster.client().request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
+    };
+    // The caches show a change a moment after the server does.
+    let page = loop {
+        match get("/metrics/nodes/node-0/metrics/resource").await {
+            Ok(page) if page.contains("pod=\"web\"") && page.contains("started_total 2") => break page,
+            _ => tokio::task::yield_now().await,
+        }
+    };
+    let stable = |page: &str| -> Vec<String> {
+        let lines = page.lines().filter(|line| !line.starts_with("pod_cpu"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(stable(&page), stable(expected));
+    // Another node's metrics and other pages are not there.
+    assert!(get("/metrics/nodes/node-1/metrics/resource").await.is_err());
+    assert!(get("/metrics/cadvisor").await.is_err());
     cluster.stop().await.unwrap();
 }

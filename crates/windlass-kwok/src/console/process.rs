@@ -40,7 +40,7 @@ pub(super) fn start(local: &ExecLocal, options: &ExecOptions) -> Result<Session,
     }
     let failed = |error: io::Error| RuntimeError::Start(format!("cannot run {program:?}: {error}"));
     if options.terminal {
-        return on_terminal(command, options.stdin).map_err(failed);
+        return on_terminal(command, options).map_err(failed);
     }
     command.stdin(if options.stdin { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -60,14 +60,21 @@ async fn exit(mut child: Child) -> Result<i32, RuntimeError> {
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
+fn winsize(columns: u16, rows: u16) -> Winsize {
+    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
 /// Runs a command on a terminal. It is not the command's controlling terminal: a shell has no job control.
-fn on_terminal(mut command: Command, has_input: bool) -> io::Result<Session> {
+fn on_terminal(mut command: Command, options: &ExecOptions) -> io::Result<Session> {
     let controller = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::grantpt(&controller)?;
     rustix::pty::unlockpt(&controller)?;
     let name = rustix::pty::ptsname(&controller, Vec::new())?;
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let terminal: OwnedFd = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty())?;
+    if let Some((columns, rows)) = options.size {
+        let _ = rustix::termios::tcsetwinsize(&controller, winsize(columns, rows));
+    }
     command.stdin(Stdio::from(terminal.try_clone()?));
     command.stdout(Stdio::from(terminal.try_clone()?));
     command.stderr(Stdio::from(terminal));
@@ -82,8 +89,7 @@ fn on_terminal(mut command: Command, has_input: bool) -> io::Result<Session> {
     let exit = async move {
         let sized = async {
             while let Some((columns, rows)) = sizes.recv().await {
-                let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-                let _ = rustix::termios::tcsetwinsize(&controller, size);
+                let _ = rustix::termios::tcsetwinsize(&controller, winsize(columns, rows));
             }
             std::future::pending::<()>().await;
         };
@@ -93,7 +99,7 @@ fn on_terminal(mut command: Command, has_input: bool) -> io::Result<Session> {
         }
     };
     Ok(Session {
-        stdin: has_input.then(|| Box::new(writer) as _),
+        stdin: options.stdin.then(|| Box::new(writer) as _),
         stdout: Some(Box::new(reader)),
         stderr: None,
         resize: Some(resize),

@@ -34,9 +34,9 @@ use crate::{SIMULATED, UNRESPONSIVE};
 const LEASE_SECONDS: i32 = 40;
 const LEASE_INTERVAL: Duration = Duration::from_secs(10);
 /// With many nodes; well below what a lease is valid for.
-const LONGEST_LEASE_INTERVAL: Duration = Duration::from_secs(25);
+const LONGEST_LEASE_INTERVAL: Duration = Duration::from_secs(30);
 /// From how many renewals per second on the interval becomes longer.
-const RENEWALS_PER_SECOND: usize = 400;
+const RENEWALS_PER_SECOND: usize = 300;
 /// How often a status is written that has not changed.
 const STATUS_INTERVAL: Duration = Duration::from_secs(300);
 /// The version that nodes report, which is that of the API.
@@ -67,11 +67,13 @@ enum Adoption {
 }
 
 /// When a node's lease and status are written next.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Due {
     lease: Instant,
     has_lease: bool,
     status: Instant,
+    /// The version of the node that was found to have the right status.
+    checked: Option<String>,
 }
 
 impl<R> Nodes<R> {
@@ -108,19 +110,27 @@ impl<R: Runtime> Reconcile<Node> for Nodes<R> {
             },
         };
         let now = Instant::now();
-        let mut due = *self.due.lock().entry(key.clone()).or_insert(Due { lease: now, has_lease: false, status: now });
+        let new = || Due { lease: now, has_lease: false, status: now, checked: None };
+        let mut due = self.due.lock().entry(key.clone()).or_insert_with(new).clone();
         if due.lease <= now {
             due.has_lease = self.shared.renew(&node, &entry.name, due.has_lease).await?;
             let interval = lease_interval(self.shared.nodes.read().len());
             // From the second renewal on the nodes take turns.
             due.lease = now + if self.is_first(&key) { interval.mul_f64(fraction(key.name())) } else { interval };
-            self.due.lock().insert(key.clone(), due);
+            self.due.lock().insert(key.clone(), due.clone());
         }
-        if self.shared.write_node_status(&node, &entry, due.status <= now).await? {
-            due.status = now + STATUS_INTERVAL;
+        // Most of the time it is only the lease that has to be renewed.
+        let is_checked = due.checked.is_some() && due.checked == node.metadata.resource_version;
+        if !is_checked || due.status <= now || self.shared.status_depends_on_more() {
+            due.checked = None;
+            if self.shared.write_node_status(&node, &entry, due.status <= now).await? {
+                due.status = now + STATUS_INTERVAL;
+            } else {
+                due.checked.clone_from(&node.metadata.resource_version);
+            }
         }
-        self.due.lock().insert(key, due);
         let next = due.lease.min(due.status).saturating_duration_since(Instant::now());
+        self.due.lock().insert(key, due);
         Ok(Outcome::RequeueAfter(next.max(Duration::from_millis(1))))
     }
 
@@ -400,6 +410,11 @@ impl<R: Runtime> Shared<R> {
             Err(error) if is_gone(&error) => Ok(false),
             other => other.map(|_| true),
         }
+    }
+
+    /// Whether the status of nodes follows from more than the nodes themselves.
+    fn status_depends_on_more(&self) -> bool {
+        self.leaves_conditions.is_some() || !self.runtime.shortcomings().is_empty()
     }
 
     fn status(&self, node: &Node, entry: &NodeEntry) -> NodeStatus {

@@ -86,6 +86,7 @@ impl<R: Runtime> Reconcile<Pod> for Pods<R> {
 
     async fn gone(&self, key: ObjectKey, _: Context) -> windlass::Result {
         self.0.forget(&key);
+        self.0.discard(&key, None);
         Ok(Outcome::Done)
     }
 }
@@ -93,6 +94,7 @@ impl<R: Runtime> Reconcile<Pod> for Pods<R> {
 impl<R: Runtime> Shared<R> {
     /// Takes a pod to work on it, with what has happened to it. Another pod of the same name is forgotten.
     fn take(&self, key: &ObjectKey, uid: &str) -> (Option<Box<Held>>, Vec<Observation>) {
+        self.discard(key, Some(uid));
         {
             let mut pods = self.pods.lock();
             if let Some(entry) = pods.get_mut(key)
@@ -131,14 +133,31 @@ impl<R: Runtime> Shared<R> {
             }
             // What still runs of it is nobody's any more.
             if !held.life.is_removed() {
-                let mut pod = Pod::default();
-                pod.metadata.namespace = key.namespace().map(str::to_owned);
-                pod.metadata.name = Some(key.name().to_owned());
-                pod.metadata.uid = uid.map(|uid| uid.to_string());
+                let pod = named(key, uid.as_deref());
                 let _ = self.settle(key, &pod, self.runtime.remove(&held.sandbox(&Arc::new(pod.clone()))), |_| {
                     Observation::Removed
                 });
             }
+        }
+    }
+
+    /// Removes what the runtime keeps of a pod that has ended, unless it is the one with this uid.
+    fn discard(&self, key: &ObjectKey, kept: Option<&str>) {
+        let uid = {
+            let mut finished = self.finished.lock();
+            let is_other = finished.get(key).is_some_and(|uid| kept != Some(&**uid));
+            if is_other { finished.remove(key) } else { None }
+        };
+        let Some(uid) = uid else { return };
+        let pod = named(key, Some(&uid));
+        let sandbox = PodSandbox { node: "".into(), pod: Arc::new(pod.clone()), ip: None };
+        let _ = self.settle(key, &pod, self.runtime.remove(&sandbox), |_| Observation::Removed);
+    }
+
+    /// Takes note of a pod that has ended, whose output can still be read.
+    fn keep(&self, pod: &Pod) {
+        if self.runtime.runs_containers() {
+            self.finished.lock().insert(ObjectKey::of(pod), sandbox_uid(pod).into());
         }
     }
 
@@ -150,6 +169,7 @@ impl<R: Runtime> Shared<R> {
         node: &Arc<NodeEntry>,
     ) -> Result<Option<Box<Held>>, kube::Error> {
         if pod::is_finished(pod) {
+            self.keep(pod);
             return Ok(None);
         }
         let is_new = pod.status.as_ref().is_none_or(|status| status.start_time.is_none());
@@ -391,7 +411,12 @@ impl<R: Runtime> Shared<R> {
                 None
             }
             Action::Remove => {
-                let operation = self.runtime.remove(&sandbox);
+                let operation = if held.life.end == Some(End::Deleted) {
+                    self.runtime.remove(&sandbox)
+                } else {
+                    self.keep(pod);
+                    self.runtime.finish(&sandbox)
+                };
                 self.settle(key, pod, operation, |_| Observation::Removed)
             }
         };
@@ -455,6 +480,15 @@ fn is_acknowledgement(old: &PodStatus, new: &PodStatus) -> bool {
     };
     old.observed_generation != new.observed_generation
         && status_patch("", &without_generation(old), &without_generation(new)).is_none()
+}
+
+/// A pod of which only its name and uid are known.
+fn named(key: &ObjectKey, uid: Option<&str>) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.namespace = key.namespace().map(str::to_owned);
+    pod.metadata.name = Some(key.name().to_owned());
+    pod.metadata.uid = uid.map(str::to_owned);
+    pod
 }
 
 fn sandbox_uid(pod: &Pod) -> &str {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::backoff::{Backoff, printed};
 use super::{Now, container, containers, count, described, restarts};
-use crate::runtime::{ContainerEvent, Exit, Image, Probe, Recovered, Role, RuntimeError, Started};
+use crate::runtime::{ContainerEvent, Exit, Hook, Image, Probe, Recovered, Role, RuntimeError, Started};
 
 /// How long a container shows why its image could not be pulled, before it shows that it waits.
 const PULL_ERROR_SHOWN: Duration = Duration::from_secs(2);
@@ -634,14 +634,22 @@ impl PodLife {
         }
         let Stage::Running(running) = &mut life.stage else { return };
         match event {
+            // What a hook says may be secret, so events do not repeat it: as kuberuntime_container.go.
+            ContainerEvent::HookFailed(Hook::PostStart) => {
+                notices.push(Notice::warning(Some(index), "FailedPostStartHook", "PostStartHook failed".to_owned()));
+                notices.push(Notice::normal(Some(index), "Killing", "FailedPostStartHook".to_owned()));
+            }
+            ContainerEvent::HookFailed(Hook::PreStop) => {
+                notices.push(Notice::warning(Some(index), "FailedPreStopHook", "PreStopHook failed".to_owned()));
+            }
             ContainerEvent::Exited(exit) => {
                 let (id, since) = (std::mem::take(&mut running.id), running.since);
                 life.stage = Stage::Ended(Box::new(Ended { id, since, exit, at: now.instant }));
             }
+            ContainerEvent::ProbeFailed { probe, message } => notices.push(unhealthy(index, probe, &message)),
             ContainerEvent::Probe { probe, success, message } => {
                 if !success {
-                    let message = format!("{} probe failed: {message}", probe.as_str());
-                    notices.push(Notice::warning(Some(index), "Unhealthy", message));
+                    notices.push(unhealthy(index, probe, &message));
                 }
                 match (probe, success) {
                     (Probe::Startup, true) => {
@@ -675,6 +683,11 @@ impl PodLife {
         let deadline = self.deadline.filter(|_| self.end.is_none());
         delays.filter(|_| self.end.is_none()).chain(sandbox).chain(deadline).min()
     }
+}
+
+/// What users are told about each failure of a probe.
+fn unhealthy(index: usize, probe: Probe, message: &str) -> Notice {
+    Notice::warning(Some(index), "Unhealthy", format!("{} probe failed: {message}", probe.as_str()))
 }
 
 impl ContainerLife {

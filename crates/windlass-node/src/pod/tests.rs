@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::life::Stage;
 use super::status::{Place, status};
 use super::*;
-use crate::runtime::{ContainerEvent, Exit, Image, Probe, RuntimeError, Started};
+use crate::runtime::{ContainerEvent, Exit, Hook, Image, Probe, RuntimeError, Started};
 
 /// A pod with its machine, a clock, and what its containers really do.
 struct World {
@@ -404,14 +404,34 @@ fn a_failed_liveness_probe_restarts_a_container() {
     let mut world = World::new(json!({ "containers": [{ "name": "c", "image": "i", "livenessProbe": {} }] }));
     world.settle();
     let failed = ContainerEvent::Probe { probe: Probe::Liveness, success: false, message: "no".into() };
+    let first = ContainerEvent::ProbeFailed { probe: Probe::Liveness, message: "not yet".into() };
+    world.observe(Observation::Happened(0, 0, first));
+    assert!(world.asked.is_empty());
     world.observe(Observation::Happened(0, 0, failed));
     assert_eq!(world.asked, [Action::Stop(0, Duration::from_secs(30))]);
     world.answer(false);
     world.settle();
     assert_eq!((world.running[0], world.life.containers[0].attempt), (true, 1));
     let messages: Vec<&str> = world.notices.iter().map(|notice| &*notice.message).collect();
-    assert!(messages.contains(&"Liveness probe failed: no"));
+    assert!(messages.contains(&"Liveness probe failed: not yet") && messages.contains(&"Liveness probe failed: no"));
     assert!(messages.contains(&"Container c failed liveness probe, will be restarted"));
+}
+
+#[test]
+fn failed_hooks_are_reported_as_a_kubelet_does() {
+    let mut world = World::new(json!({ "containers": [{ "name": "c", "image": "i" }] }));
+    world.settle();
+    for hook in [Hook::PostStart, Hook::PreStop] {
+        world.observe(Observation::Happened(0, 0, ContainerEvent::HookFailed(hook)));
+    }
+    let all: Vec<_> = world.notices.iter().map(|notice| (&*notice.reason, &*notice.message, notice.warning)).collect();
+    for expected in [
+        ("FailedPostStartHook", "PostStartHook failed", true),
+        ("Killing", "FailedPostStartHook", false),
+        ("FailedPreStopHook", "PreStopHook failed", true),
+    ] {
+        assert!(all.contains(&expected), "{all:?}");
+    }
 }
 
 #[test]

@@ -43,12 +43,14 @@ fn container(value: Value) -> Container {
     serde_json::from_value(value).unwrap()
 }
 
-/// The first outcomes that are reported, with the seconds after the start.
+/// The first outcomes that count, with the seconds after the start.
 async fn outcomes(container: Value, codes: &[i32], count: usize) -> Vec<(Probe, bool, u64)> {
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let began = tokio::time::Instant::now();
-    let _probes = start(&self::container(container), false, &target(codes), move |probe, success, _| {
-        let _ = send.send((probe, success, began.elapsed().as_secs()));
+    let _probes = start(&self::container(container), false, &target(codes), move |event| {
+        if let ContainerEvent::Probe { probe, success, .. } = event {
+            let _ = send.send((probe, success, began.elapsed().as_secs()));
+        }
     });
     let mut found = Vec::new();
     while found.len() < count {
@@ -69,6 +71,23 @@ async fn outcomes_count_when_they_come_in_a_row() {
     assert_eq!(found, [(Probe::Readiness, true, 3), (Probe::Readiness, false, 11), (Probe::Readiness, true, 15)]);
     let live = json!({"name": "c", "livenessProbe": {"exec": {"command": ["x"]}, "periodSeconds": 1}});
     assert_eq!(outcomes(live, &[0, 1, 1, 1, 1], 2).await, [(Probe::Liveness, false, 3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_failure_is_told() {
+    let probe = json!({"exec": {"command": ["x"]}, "periodSeconds": 1, "failureThreshold": 2});
+    let ready = container(json!({"name": "c", "readinessProbe": probe}));
+    let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+    let _probes = start(&ready, false, &target(&[1, 0, 1, 1, 1, 0]), move |event| _ = send.send(event));
+    let mut told = Vec::new();
+    while told.len() < 6 {
+        told.push(match receive.recv().await.unwrap() {
+            ContainerEvent::Probe { success: true, .. } => "ready",
+            ContainerEvent::Probe { .. } => "not ready",
+            _ => "failed",
+        });
+    }
+    assert_eq!(told, ["failed", "ready", "failed", "not ready", "failed", "ready"]);
 }
 
 #[tokio::test(start_paused = true)]

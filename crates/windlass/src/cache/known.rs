@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::key::ObjectKey;
 use crate::object::Object;
-use crate::reflector::{Reflector, Shared, SyncError, typed};
+use crate::reflector::{Reflector, Shared, Store, SyncError, typed};
 
 /// What caches say about an object.
 pub(crate) enum Found<T> {
@@ -69,10 +69,13 @@ impl KnownReflectors {
         let covering = || self.all.iter().filter(|reflector| reflector.covers(key.namespace()));
         let synced = || covering().filter(|reflector| reflector.is_synced());
         let decisive = |reflector: &&Arc<Reflector>| reflector.decides(key);
-        if let Some(reflector) = synced().find(decisive) {
+        // Several watches of a kind run apart: what one has told a handler, another may not have heard of yet.
+        let newest = |reflector: &&Arc<Reflector>| reflector.read(Store::version);
+        if let Some(reflector) = synced().filter(decisive).max_by_key(newest) {
             return Ok(told(reflector, key));
         }
-        if let Some(reflector) = synced().find(|reflector| reflector.read(|store| store.get(key).is_some())) {
+        let knows = |reflector: &&Arc<Reflector>| reflector.read(|store| store.get(key).is_some());
+        if let Some(reflector) = synced().filter(knows).max_by_key(newest) {
             return Ok(told(reflector, key));
         }
         match covering().find(decisive) {

@@ -8,6 +8,7 @@ use kube::Resource as _;
 use kube::api::ApiResource;
 use kube::core::Selector;
 
+use super::known::Known;
 use super::reading::{Reading, Take};
 use crate::key::ObjectKey;
 use crate::object::{AsObject, Object, describe};
@@ -175,6 +176,11 @@ impl<K: Object> Lister<K> {
     /// once if a permission is missing, or if the manager stops.
     pub async fn wait_synced(&self) -> Result<(), SyncError> {
         self.reading.wait_synced().await
+    }
+
+    /// [`wait_synced`](Self::wait_synced), and until all that other watches of the kind have told is known here.
+    pub(super) async fn wait_current(&self, known: &Known<K>) -> Result<(), SyncError> {
+        self.reading.wait_current(known.reflectors()).await
     }
 
     /// Calls a handler for every known object and then for every change, until the subscription is dropped. The

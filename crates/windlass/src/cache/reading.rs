@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::core::{Selector, SelectorExt};
 use tokio_util::sync::CancellationToken;
 
+use super::known::KnownReflectors;
 use crate::key::ObjectKey;
 use crate::reflector::{AnyHandler, AnyObject, IndexFn, Reflector, Shared, Store, Subscription, SyncError};
 
@@ -151,6 +152,20 @@ impl Reading {
     pub(super) async fn wait_synced(&self) -> Result<(), SyncError> {
         for reflector in &self.reflectors {
             reflector.wait_for_reader(self.sync_timeout, &self.closing).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the first list is complete, and what other watches of the kind have told is known here, too: a
+    /// reconciler is not to read less than what it was called for.
+    pub(super) async fn wait_current(&self, known: &KnownReflectors) -> Result<(), SyncError> {
+        self.wait_synced().await?;
+        for reflector in self.reflectors.iter().filter(|reflector| reflector.is_whole()) {
+            let told = known.all.iter().filter(|other| reflector.covers(other.namespace()));
+            let told = told.map(|other| other.read(Store::told)).max().unwrap_or_default();
+            if told > reflector.read(Store::version) {
+                reflector.wait_version(told).await;
+            }
         }
         Ok(())
     }

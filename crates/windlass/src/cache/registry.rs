@@ -18,7 +18,7 @@ use super::options::CacheOptions;
 use super::reading::Reading;
 use super::scope::Scope;
 use crate::key::ObjectKey;
-use crate::reflector::{AnyTransform, ApiSource, Kind, Reflector, Selection, Settings, Shared, SyncError};
+use crate::reflector::{AnyTransform, ApiSource, Kind, Reflector, Selection, Settings, Shared, Store, SyncError};
 
 /// What a reflector watches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -320,7 +320,8 @@ impl Registry {
         namespace: &str,
     ) -> Option<Arc<Reading>> {
         let covering = || known.all.iter().filter(|reflector| reflector.covers(Some(namespace)));
-        if let Some(whole) = covering().find(|reflector| reflector.is_whole() && reflector.is_synced()) {
+        let whole = covering().filter(|reflector| reflector.is_whole() && reflector.is_synced());
+        if let Some(whole) = whole.max_by_key(|reflector| reflector.read(Store::version)) {
             return Some(self.reading(vec![Arc::clone(whole)]));
         }
         let place = covering().map(|reflector| reflector.namespace()).max()?;

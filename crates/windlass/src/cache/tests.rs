@@ -2,7 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::convert::Infallible;
+use std::time::Duration;
 
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http_body::Frame;
+use http_body_util::StreamBody;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 
@@ -59,5 +64,66 @@ async fn counts_never_go_down() {
     assert_eq!(count(&caches), expected(2), "and again");
     caches.forget_in::<ConfigMap>(&(), &Scope::default());
     assert_eq!(count(&caches), expected(2));
+    caches.stop().await;
+}
+
+/// A server that shows an object, and its deletion: at once to those who ask for it by name, later to others.
+fn told_apart() -> Caches {
+    let service = tower::service_fn(|request: http::Request<Body>| async move {
+        let query = request.uri().query().unwrap_or_default();
+        let object = |version: &str| {
+            let metadata = serde_json::json!({"namespace": "d", "name": "a", "uid": "u", "resourceVersion": version});
+            serde_json::json!({"metadata": metadata})
+        };
+        let end = serde_json::json!({"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "resourceVersion": "5", "annotations": {"k8s.io/initial-events-end": "true"},
+        }}});
+        let initial = [serde_json::json!({"type": "ADDED", "object": object("1")}), end];
+        let deleted = serde_json::json!({"type": "DELETED", "object": object("9")});
+        let after = if query.contains("fieldSelector") { Duration::ZERO } else { LATER };
+        let later = futures::stream::once(async move {
+            tokio::time::sleep(after).await;
+            deleted
+        });
+        let events = if query.contains("watch=") {
+            futures::stream::iter(initial).chain(later).chain(futures::stream::pending()).boxed()
+        } else {
+            let list = serde_json::json!({"metadata": {"resourceVersion": "5"}, "items": [object("1")]});
+            futures::stream::iter([list]).boxed()
+        };
+        let lines = events.map(|event| Ok::<_, Infallible>(Frame::data(Bytes::from(format!("{event}\n")))));
+        Ok::<_, Infallible>(http::Response::new(StreamBody::new(lines)))
+    });
+    Caches::new(kube::Client::new(service, "default"), CacheOptions::default())
+}
+
+const LATER: Duration = Duration::from_millis(100);
+
+#[tokio::test(start_paused = true)]
+async fn what_one_watch_has_told_is_read_while_another_is_late() {
+    let caches = told_apart();
+    caches.start();
+    let named = caches.lister_in::<ConfigMap>(&(), &Scope::default().fields("metadata.name=a"));
+    let whole = caches.lister::<ConfigMap>();
+    named.wait_synced().await.unwrap();
+    whole.wait_synced().await.unwrap();
+    let key = ObjectKey::new("d", "a");
+    let told = async {
+        while named.get(&key).is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LATER, told).await.expect("the deletion is told");
+    assert!(whole.get(&key).is_some(), "the other watch does not know yet");
+
+    let mut reflectors = caches.inner.find_known(&Kind::of::<ConfigMap>(&()));
+    for _ in 0..2 {
+        let known = Known::<ConfigMap>::new(Arc::clone(&reflectors));
+        assert!(matches!(known.get(&key).await.unwrap(), Found::Told(None)), "in whatever order they were made");
+        drop(known);
+        Arc::get_mut(&mut reflectors).unwrap().all.reverse();
+    }
+    caches.wait_current(&(), &whole).await.unwrap();
+    assert!(whole.is_empty(), "a list waits for what the other has told");
     caches.stop().await;
 }

@@ -98,7 +98,7 @@ impl<K: Object> Objects<K> {
     /// All objects from the cache. See [`CachedClient::list`].
     pub async fn list(&self) -> Result<Vec<Arc<K>>, ClientError> {
         let lister = self.lister();
-        lister.wait_synced().await?;
+        self.client.caches().wait_current(&self.dt, &lister).await?;
         if self.part.is_some() || lister.behind().is_empty() {
             return Ok(lister.list());
         }
@@ -119,7 +119,7 @@ impl<K: Object> Objects<K> {
         if namespace.is_some() {
             lister.check_covers(namespace)?;
         }
-        lister.wait_synced().await?;
+        self.client.caches().wait_current(&self.dt, &lister).await?;
         if let Some((index, _)) = query.index.as_ref().filter(|(index, _)| !lister.has_index(index)) {
             return Err(ClientError::UnknownIndex { kind: self.describe(), index: index.clone() });
         }

@@ -64,6 +64,8 @@ pub(crate) struct Environment {
     pub(crate) fence: Option<Fence>,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Registry,
+    /// Whether each reconcile has a span.
+    pub(crate) reconcile_spans: bool,
     /// Everything that controllers start: dropping a run aborts it, and does not wait.
     pub(crate) workers: TaskTracker,
 }

@@ -105,6 +105,7 @@ impl Run {
             queue: queue.clone(),
             domain,
             timeout: self.options.reconcile_timeout,
+            spans: self.environment.reconcile_spans,
             metrics,
             panics,
         });
@@ -282,6 +283,8 @@ struct Worker {
     queue: Queue<ObjectKey>,
     domain: Domain,
     timeout: Option<Duration>,
+    /// Whether each reconcile has a span.
+    spans: bool,
     metrics: Metrics,
     panics: RepeatedPanics<ObjectKey>,
 }
@@ -296,6 +299,10 @@ enum Ended {
 }
 
 impl Ended {
+    fn is_success(&self) -> bool {
+        matches!(self, Self::Returned(Ok(_)))
+    }
+
     /// As the metrics call it.
     fn outcome(&self) -> &'static str {
         match self {
@@ -345,13 +352,17 @@ impl Worker {
         started: Instant,
     ) -> Completion {
         let context = Context::of(shared, item.failures);
-        let span = tracing::info_span!(
-            "reconcile",
-            controller = %context.controller(),
-            namespace = item.key.namespace(),
-            name = item.key.name(),
-            reconcile_id = %context.reconcile_id(),
-        );
+        let described = context.clone();
+        let describe = || {
+            tracing::info_span!(
+                "reconcile",
+                controller = %described.controller(),
+                namespace = item.key.namespace(),
+                name = item.key.name(),
+                reconcile_id = %described.reconcile_id(),
+            )
+        };
+        let span = if self.spans { describe() } else { tracing::Span::none() };
         let called = async {
             let Some(claim) = claim else {
                 return self.call(item, context).await;
@@ -361,6 +372,7 @@ impl Worker {
         // Around all of it: what was given up panics, if it does, when it is dropped.
         let caught = AssertUnwindSafe(called.instrument(span.clone())).catch_unwind().await;
         let ended = caught.unwrap_or_else(|panic| Ended::Panicked(said(panic)));
+        let span = if self.spans || ended.is_success() { span } else { describe() };
         span.in_scope(|| {
             // For those who watch an operator work, such as `windlass dev`.
             tracing::debug!(

@@ -156,6 +156,7 @@ impl Manager {
             fence: None,
             recorder: Recorder::discard(),
             metrics: self.metrics.clone(),
+            reconcile_spans: self.reconcile_spans,
             workers: TaskTracker::new(),
         };
         let (controllers, others): (Vec<_>, Vec<_>) =

@@ -119,6 +119,14 @@ impl Keeping {
         Decoded::from_json(&self.kind, json::without_managed_fields(json, within, true))
     }
 
+    /// An object that is taken to be all of `within`; `None` if it is not, or cannot be read.
+    fn decode_whole(&self, json: &[u8], within: Range<usize>) -> Option<Decoded> {
+        let implied = *self.implied.get()?;
+        let kept = json::without_managed_fields(json, within, !implied);
+        let object = self.kind.decode(&kept).ok()?;
+        Some(Decoded::Object(Fresh { object, json: Some(kept) }))
+    }
+
     /// Tried with the first object that says its kind: it must be the same with and without.
     fn is_implied(&self, json: &[u8], within: Range<usize>) -> bool {
         if let Some(implied) = self.implied.get() {
@@ -203,6 +211,12 @@ fn check_empty(body: &[u8]) -> Result<(), kube::Error> {
 }
 
 pub(super) fn decode_event(line: &[u8], keeping: &Keeping) -> Result<Event, kube::Error> {
+    // As API servers write events: the object's end need not be searched for.
+    if let Some((is_deleted, within)) = plain_event(line)
+        && let Some(object) = keeping.decode_whole(line, within)
+    {
+        return Ok(if is_deleted { Event::Deleted(object) } else { Event::Applied(object) });
+    }
     let whole = 0..line.len();
     let kind = json::member(line, whole.clone(), "type").map(|span| &line[span]);
     let object = json::member(line, whole, "object");
@@ -229,6 +243,18 @@ pub(super) fn decode_event(line: &[u8], keeping: &Keeping) -> Result<Event, kube
             _ => Err(kube::Error::SerdeError(error)),
         },
     }
+}
+
+/// Where the object of an event is that has nothing else, and whether it was deleted.
+fn plain_event(line: &[u8]) -> Option<(bool, Range<usize>)> {
+    const OPENINGS: [(&[u8], bool); 3] = [
+        (br#"{"type":"MODIFIED","object":"#, false),
+        (br#"{"type":"ADDED","object":"#, false),
+        (br#"{"type":"DELETED","object":"#, true),
+    ];
+    let (opening, is_deleted) = OPENINGS.iter().find(|(opening, _)| line.starts_with(opening))?;
+    let end = line.trim_ascii_end().strip_suffix(b"}")?.len();
+    (opening.len() < end).then_some((*is_deleted, opening.len()..end))
 }
 
 /// The rare object whose place could not be found, as when member names are escaped.
@@ -296,6 +322,39 @@ mod tests {
         let item = br#"{"metadata":{"name":"a"}}"#;
         assert!(matches!(metadata.decode(item, 0..item.len()), Decoded::Object(_)), "an item of a list");
         assert!(kept(&metadata, "PartialObjectMetadata").contains("kind"));
+    }
+
+    #[test]
+    fn events_are_read_however_they_are_written() {
+        let keeping = maps();
+        let object =
+            format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{},"data":{{"k":"}}"}}}}"#, meta("a"));
+        let kept = r#"{"metadata":{"name":"a","namespace":"d","resourceVersion":"7"},"data":{"k":"}"}}"#;
+        // The first one teaches what the type knows by itself.
+        for line in [
+            format!(r#"{{"type":"ADDED","object":{object}}}"#),
+            format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n"),
+            format!(r#"{{"type":"MODIFIED","object":{object}}} "#),
+            format!(r#"{{ "type":"ADDED", "object": {object} }}"#),
+            format!(r#"{{"type":"ADDED","object":{object},"more":{{}}}}"#),
+            format!(r#"{{"object":{object},"type":"ADDED"}}"#),
+        ] {
+            let Event::Applied(Decoded::Object(fresh)) = decode_event(line.as_bytes(), &keeping).unwrap() else {
+                panic!("{line}");
+            };
+            assert_eq!(String::from_utf8_lossy(fresh.json.as_ref().unwrap()), kept, "{line}");
+        }
+        let gone = format!(r#"{{"type":"DELETED","object":{object}}}"#);
+        assert!(matches!(decode_event(gone.as_bytes(), &keeping).unwrap(), Event::Deleted(Decoded::Object(_))));
+        let broken = br#"{"type":"ADDED","object":{"metadata":{"name":"b"},"data":1}}"#;
+        assert!(matches!(decode_event(broken, &keeping).unwrap(), Event::Applied(Decoded::Broken(_))));
+        for cut in [
+            r#"{"type":"ADDED","object":}"#,
+            r#"{"type":"ADDED","object":{"metadata":{"managedFields":{}"#,
+            r#"{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","}"#,
+        ] {
+            assert!(decode_event(cut.as_bytes(), &keeping).is_err(), "{cut}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use memchr::{memchr, memchr2};
 
 /// The span of the value of a member of the object at `within`.
 pub(super) fn member(json: &[u8], within: Range<usize>, name: &str) -> Option<Range<usize>> {
-    find(json, within, name).map(|found| found.value)
+    find(json, within.start, name).map(|found| found.value)
 }
 
 /// The spans of an array's elements.
@@ -40,7 +40,9 @@ pub(super) fn elements(json: &[u8], within: Range<usize>) -> Option<Vec<Range<us
 /// and they are often the largest part of an object. On request without the `kind` and `apiVersion`
 /// that it begins with, too.
 pub(super) fn without_managed_fields(json: &[u8], within: Range<usize>, types: bool) -> Box<[u8]> {
-    let managed = member(json, within.clone(), "metadata").and_then(|meta| find(json, meta, "managedFields"));
+    let managed = locate(json, within.start, "metadata").and_then(|meta| find(json, meta.value, "managedFields"));
+    // What is cut off in the middle may seem to go on behind its end.
+    let managed = managed.filter(|found| found.whole.end <= within.end);
     let (opening, start): (&[u8], usize) = match after_types(json, within.start) {
         Some(start) if !types => (b"{", start),
         _ => (b"", within.start),
@@ -76,8 +78,29 @@ struct Member {
     value: Range<usize>,
 }
 
-fn find(json: &[u8], within: Range<usize>, name: &str) -> Option<Member> {
-    let mut at = skip_space(json, within.start);
+/// A member whose end is not known yet.
+struct Located {
+    comma_before: Option<usize>,
+    name: usize,
+    value: usize,
+}
+
+/// A member of the object that starts at `at`.
+fn find(json: &[u8], at: usize, name: &str) -> Option<Member> {
+    let found = locate(json, at, name)?;
+    let end = skip_value(json, found.value)?;
+    let after = skip_space(json, end);
+    let whole = match (found.comma_before, json.get(after) == Some(&b',')) {
+        (Some(comma), _) => comma..end,
+        (None, true) => found.name..after + 1,
+        (None, false) => found.name..end,
+    };
+    Some(Member { whole, value: found.value..end })
+}
+
+/// Where a member of the object that starts at `at` is. What follows its name is not looked at.
+fn locate(json: &[u8], at: usize, name: &str) -> Option<Located> {
+    let mut at = skip_space(json, at);
     if json.get(at) != Some(&b'{') {
         return None;
     }
@@ -86,24 +109,16 @@ fn find(json: &[u8], within: Range<usize>, name: &str) -> Option<Member> {
     while json.get(at)? == &b'"' {
         let start = at;
         let name_end = skip_string(json, at)?;
-        let is_it = &json[start + 1..name_end - 1] == name.as_bytes();
         at = skip_space(json, name_end);
         if json.get(at) != Some(&b':') {
             return None;
         }
         let value = skip_space(json, at + 1);
-        let end = skip_value(json, value)?;
-        at = skip_space(json, end);
-        let comma_after = json.get(at) == Some(&b',');
-        if is_it {
-            let whole = match (comma_before, comma_after) {
-                (Some(comma), _) => comma..end,
-                (None, true) => start..at + 1,
-                (None, false) => start..end,
-            };
-            return Some(Member { whole, value: value..end });
+        if &json[start + 1..name_end - 1] == name.as_bytes() {
+            return Some(Located { comma_before, name: start, value });
         }
-        if !comma_after {
+        at = skip_space(json, skip_value(json, value)?);
+        if json.get(at) != Some(&b',') {
             return None;
         }
         comma_before = Some(at);

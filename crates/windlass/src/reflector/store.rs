@@ -52,6 +52,8 @@ struct Entry {
     used: AtomicU32,
     /// The list it was last part of.
     epoch: u32,
+    /// Its resource version, where that is a number; else 0.
+    version: u64,
     /// Its place among those that were decoded.
     place: AtomicU32,
 }
@@ -133,7 +135,24 @@ impl Index {
     }
 
     fn unfile(&mut self, key: &ObjectKey, object: &dyn AnyObject) {
-        match self.values_of(key, object) {
+        let values = self.values_of(key, object);
+        self.unfile_from(key, values);
+    }
+
+    /// Files an object that was filed as `old` before. Most changes leave it where it is.
+    fn refile(&mut self, key: &ObjectKey, old: &dyn AnyObject, new: &dyn AnyObject) {
+        let (was, is) = (self.values_of(key, old), self.values_of(key, new));
+        if was.is_some() && was == is {
+            return;
+        }
+        self.unfile_from(key, was);
+        for value in is.unwrap_or_default() {
+            self.keys.entry(value).or_default().insert(key.clone());
+        }
+    }
+
+    fn unfile_from(&mut self, key: &ObjectKey, values: Option<Vec<String>>) {
+        match values {
             Some(values) => {
                 for value in values {
                     if let Some(keys) = self.keys.get_mut(&value) {
@@ -176,6 +195,8 @@ pub(crate) struct Store {
     complete: bool,
     /// The version the watch has reached.
     version: u64,
+    /// The version of the last event about an object.
+    told: u64,
     /// Counts sweeps.
     period: u32,
     /// Counts panics of index functions.
@@ -200,6 +221,7 @@ impl Store {
             listed: 0,
             complete: false,
             version: 0,
+            told: 0,
             period: 1,
         }
     }
@@ -218,6 +240,17 @@ impl Store {
             Some(Written::Left { .. } | Written::Deleted { .. }) => None,
             None => self.observed(key),
         }
+    }
+
+    /// The version the watch has reached. Of two watches of a kind, the one with the higher has told all that the
+    /// other has, as far as both select it.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The version of the last event about an object: another watch that selects this object gets one, too.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
     }
 
     /// Whether this process has written something newer than what can be read.
@@ -348,6 +381,7 @@ impl Store {
         let initial = listed && !self.complete;
         if !listed && let Some(version) = object.version() {
             self.advance(version);
+            self.told = self.version;
         }
         self.settle(&key, &*object);
         let epoch = self.epoch;
@@ -363,8 +397,14 @@ impl Store {
         let (decoded, used) =
             if listed && json.is_some() { (None, 0) } else { (Some(Box::new(object.clone())), self.period) };
         let is_decoded = decoded.is_some();
-        let entry =
-            Entry { json, decoded: Mutex::new(decoded), used: AtomicU32::new(used), epoch, place: AtomicU32::new(0) };
+        let entry = Entry {
+            json,
+            decoded: Mutex::new(decoded),
+            used: AtomicU32::new(used),
+            epoch,
+            version: object.version().unwrap_or_default(),
+            place: AtomicU32::new(0),
+        };
         let old = self.objects.insert(key.clone(), entry);
         if is_decoded && let Some(entry) = self.objects.get(&key) {
             self.note_decoded(&key, entry);
@@ -375,8 +415,7 @@ impl Store {
             return [Some(Change::Added { object, initial }), None];
         };
         // Also what has not changed may look different, as when its definition has a new default.
-        self.unfile(&key, &*old);
-        self.file(&key, &*object);
+        self.indexes.values_mut().for_each(|index| index.refile(&key, &*old, &*object));
         let (was, is) = (old.metadata(), object.metadata());
         if was.uid == is.uid && was.resource_version == is.resource_version {
             return [None, None];
@@ -391,6 +430,7 @@ impl Store {
     pub(crate) fn remove(&mut self, key: &ObjectKey, last: Option<Shared>, version: &str) -> Option<Told> {
         if let Some(version) = parse_version(version) {
             self.advance(version);
+            self.told = self.version;
         }
         // What left the selection with a later version stays out until the watch is there.
         if matches!(self.writes.get(key), Some(Written::Deleted { .. })) {
@@ -445,7 +485,7 @@ impl Store {
             if version < self.version {
                 // A restored or recreated server counts from an earlier point: what was written
                 // before belongs to another history.
-                self.version = version;
+                (self.version, self.told) = (version, version);
                 self.writes.clear();
                 self.due.clear();
                 self.deleted.clear();
@@ -539,8 +579,7 @@ impl Store {
             self.behind.remove(&key);
         }
         let known = self.objects.get(&key);
-        let seen = known.and_then(|entry| entry.object(&self.kind, self.period).0.version());
-        if version <= self.version || seen.is_some_and(|seen| seen >= version) {
+        if version <= self.version || known.is_some_and(|known| known.version >= version) {
             return;
         }
         if self.deleted.contains(object.uid()) {

@@ -129,6 +129,7 @@ impl Reflector {
         let mut handlers = self.handlers.lock();
         remove_cancelled(&mut handlers);
         let changes = change(&mut self.store.write());
+        self.advanced.notify_waiters();
         for change in changes {
             for listening in &*handlers {
                 self.call(listening, &change);

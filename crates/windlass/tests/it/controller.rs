@@ -557,6 +557,35 @@ async fn every_reconcile_has_an_id_and_a_span() {
     }
 }
 
+#[tokio::test]
+async fn only_failed_reconciles_have_a_span_where_spans_are_off() {
+    if part().is_none() {
+        const SELF: &str = "controller::only_failed_reconciles_have_a_span_where_spans_are_off";
+        return Process::start(SELF, "alone", &[]).ended_well().await;
+    }
+    let spans = Spans::default();
+    tracing::subscriber::set_global_default(spans.clone()).expect("the first");
+    let bench = Bench::start().await;
+    let builder = Manager::builder(bench.kube.clone()).name("it").reconcile_spans(false);
+    let (seen, mut manager) = (Log::default(), builder.build().expect("a manager"));
+    let log = seen.clone();
+    let reconciler = from_key_fn(move |key: ObjectKey, _: Context| {
+        log.push(key.name().to_owned());
+        let fails = key.name() == "tron";
+        async move { if fails { Err(ReconcileError::terminal("scripted")) } else { Ok(Outcome::Done) } }
+    });
+    manager.add(Controller::<Pet>::new("pet").complete_keyed(reconciler)).expect("added");
+    let running = Running::start(manager);
+    for name in ["thor", "tron"] {
+        bench.create(&pet(name)).await;
+        wait_for(name, async || seen.contains(&name.to_owned())).await;
+    }
+    running.stop().await.expect("stopped");
+    let fields = spans.0.entries();
+    assert!(fields.contains(&"name=\"tron\"".to_owned()), "{fields:?}");
+    assert!(!fields.contains(&"name=\"thor\"".to_owned()), "{fields:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_change_on_which_a_predicate_or_a_map_panics_is_not_lost() {
     let bench = Bench::start().await;

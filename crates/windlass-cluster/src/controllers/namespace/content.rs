@@ -75,6 +75,7 @@ pub(super) async fn sweep(client: &CachedClient, namespace: &Namespace) -> Swept
             return swept;
         }
     };
+    swept.discovery_error = stale(discovered.stale);
     let deletable = discovered.preferred.into_iter().filter(|served| served.namespaced && served.supports(&["delete"]));
     let (pods, others): (Vec<_>, Vec<_>) = deletable.partition(|served| is_pods(&served.resource));
     let sweeper = &Sweeper { client, namespace };
@@ -94,6 +95,20 @@ pub(super) async fn sweep(client: &CachedClient, namespace: &Namespace) -> Swept
         swept.add(&served, left);
     }
     swept
+}
+
+/// What is said about group versions whose server does not answer: what they have in the namespace is not known.
+fn stale(mut versions: Vec<String>) -> Option<String> {
+    if versions.is_empty() {
+        return None;
+    }
+    versions.sort();
+    let count = versions.len();
+    let each: Vec<String> =
+        versions.iter().map(|version| format!("{version}: stale GroupVersion discovery: {version}")).collect();
+    let each = each.join(", ");
+    let why = format!("unable to retrieve the complete list of server APIs: {each}");
+    Some(format!("Discovery failed for some groups, {count} failing: {why}"))
 }
 
 fn is_pods(resource: &ApiResource) -> bool {
@@ -234,5 +249,19 @@ fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_named() {
+        assert_eq!(stale(Vec::new()), None);
+        let message = stale(vec!["b/v1".to_owned(), "a/v1".to_owned()]);
+        let expected = "Discovery failed for some groups, 2 failing: unable to retrieve the complete list of server APIs: \
+                        a/v1: stale GroupVersion discovery: a/v1, b/v1: stale GroupVersion discovery: b/v1";
+        assert_eq!(message.as_deref(), Some(expected));
     }
 }

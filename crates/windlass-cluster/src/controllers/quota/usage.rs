@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::jiff::Timestamp;
 use windlass::client::options::ListOptions;
 use windlass::{CachedClient, ReconcileError};
-use windlass_server::quota::{Amounts, Evaluator, Scope, add};
-use windlass_server::validation::quantity::Quantity;
+use windlass_api::validation::quantity::Quantity;
+use windlass_kinds::quota::{Amounts, Evaluator, Scope, add};
 
 use crate::controllers::discovery::discover;
 use crate::controllers::metadata::Metadata;
