@@ -4,12 +4,14 @@
 //! A user who is not root has none; pods then run without limits, and the node says so.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many processes a container may have.
 const PROCESSES: u64 = 4096;
+/// How long processes that were killed may take to end: there may be thousands of them.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 /// The period of CPU quotas, in microseconds.
 const PERIOD: u64 = 100_000;
 
@@ -55,6 +57,10 @@ const V1: [(Controller, &str); 4] = [
     (Controller::Pids, "pids"),
 ];
 
+fn may_change(dir: &Path) -> bool {
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
 /// What the kernel has counted for a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counters {
@@ -70,19 +76,29 @@ impl Cgroups {
         Self::below(Path::new("/sys/fs/cgroup"), name)
     }
 
+    /// Whether this user may make any: the machine's are root's, and containers are only shown them.
+    pub fn are_allowed() -> bool {
+        let root = Path::new("/sys/fs/cgroup");
+        let v1 = V1.iter().map(|(_, controller)| root.join(controller));
+        if root.join("cgroup.controllers").is_file() {
+            may_change(root)
+        } else {
+            v1.into_iter().any(|dir| may_change(&dir))
+        }
+    }
+
     fn below(root: &Path, name: &str) -> Self {
         let none = Self { kind: Kind::None };
-        if !rustix::process::geteuid().is_root() {
-            return none;
-        }
         if root.join("cgroup.controllers").is_file() {
             let dir = root.join("windlass");
-            let usable = fs::create_dir_all(&dir).is_ok() && enable(root).is_ok() && enable(&dir).is_ok();
+            let usable =
+                may_change(root) && fs::create_dir_all(&dir).is_ok() && enable(root).is_ok() && enable(&dir).is_ok();
             return if usable { Self { kind: Kind::V2(dir.join(name)) } } else { none };
         }
         let found: Vec<_> = V1
             .iter()
             .filter(|(_, controller)| root.join(controller).join("cgroup.procs").is_file())
+            .filter(|(_, controller)| may_change(&root.join(controller)))
             .map(|(kind, controller)| (*kind, root.join(controller).join("windlass").join(name)))
             .collect();
         if found.is_empty() { none } else { Self { kind: Kind::V1(found) } }
@@ -159,15 +175,25 @@ impl Cgroups {
 
     /// Kills all processes of a container.
     pub fn kill(&self, pod: &str, container: &str) {
-        for (_, dir) in self.dirs(pod, container) {
-            kill(&dir);
+        let dirs = self.dirs(pod, container);
+        for (_, dir) in &dirs {
+            hasten(dir);
+        }
+        for (_, dir) in &dirs {
+            kill(dir);
         }
     }
 
     /// Kills all processes of a pod, and removes its groups.
     pub fn remove(&self, pod: &str) {
-        for dir in self.pod_dirs(pod) {
-            remove(&dir);
+        let dirs = self.pod_dirs(pod);
+        for dir in &dirs {
+            for container in children(dir) {
+                hasten(&dir.join(container));
+            }
+        }
+        for dir in &dirs {
+            remove(dir);
         }
     }
 
@@ -278,12 +304,23 @@ fn processes(dir: &Path) -> Vec<rustix::process::Pid> {
     text.lines().filter_map(|line| rustix::process::Pid::from_raw(line.trim().parse().ok()?)).collect()
 }
 
+/// Lets the processes of a group end soon: they start no others, and get the time that it takes to end.
+fn hasten(dir: &Path) {
+    for (file, value) in [("pids.max", "0"), ("cpu.cfs_quota_us", "-1"), ("cpu.max", "max")] {
+        // Of a version or hierarchy that has it.
+        if let Ok(mut file) = fs::File::options().write(true).open(dir.join(file)) {
+            let _ = file.write_all(value.as_bytes());
+        }
+    }
+}
+
 fn kill(dir: &Path) {
     if fs::write(dir.join("cgroup.kill"), "1").is_ok() {
         return;
     }
     // What is started meanwhile is killed in the next round.
-    for _ in 0..100 {
+    let deadline = Instant::now() + END_TIMEOUT;
+    while Instant::now() < deadline {
         let left = processes(dir);
         if left.is_empty() {
             return;
@@ -301,7 +338,8 @@ fn remove(dir: &Path) {
         remove(&dir.join(child));
     }
     kill(dir);
-    for _ in 0..200 {
+    let deadline = Instant::now() + END_TIMEOUT;
+    while Instant::now() < deadline {
         match fs::remove_dir(dir) {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => {
                 std::thread::sleep(Duration::from_millis(5));

@@ -22,6 +22,8 @@ use crate::spec::{InitConfig, Isolation, ProcessConfig, below};
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let [config, report] = arguments else { return ExitCode::FAILURE };
+    // Processes of the container see this one before it has become the program, and must not reach the host through it.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let (Ok(config), Ok(mut report)) = (File::open(config), File::options().write(true).open(report)) else {
         return ExitCode::FAILURE;
     };

@@ -11,14 +11,18 @@
 //!       └ container-init      becomes the container's program: mounts, user, capabilities, exec
 //! ```
 //!
+//! A user who is not root runs all of that in a [user namespace](user_namespace).
+//!
 //! No part of this needs `unsafe`: processes are started by the standard library, and set themselves up after that.
 
 #![cfg(target_os = "linux")]
 
 pub mod cgroup;
 pub mod network;
+pub mod user_namespace;
 
 mod init;
+mod overlay;
 mod parent;
 mod runtime;
 mod spec;
@@ -29,20 +33,35 @@ use std::process::{Command, ExitCode, Stdio};
 
 pub use runtime::{Containers, Options, Tokens};
 pub use spec::Isolation;
+pub use user_namespace::UserNamespace;
 
-/// Whether containers can run here; why not otherwise. Tries it in another process: `program` is one with [`entry`].
-pub fn probe(program: &Path) -> Result<(), String> {
-    // A parent could not return from a process namespace that it makes for a child: its own one is not its user's.
-    if !rustix::process::geteuid().is_root() {
-        return Err("only root can run them yet".to_owned());
-    }
+/// What containers do without on this machine, each with the reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Why the files of images are copied for each container.
+    pub overlays: Option<String>,
+    /// Why pods have no network beyond their own.
+    pub nftables: Option<String>,
+}
+
+/// Whether containers can run here, and what they do without; why not otherwise. Tries it in another process: `program` is one
+/// with [`entry`]. A user who is not root has to [enter](UserNamespace::enter) a user namespace before containers run.
+pub fn probe(program: &Path) -> Result<Missing, String> {
     let output = Command::new(program).arg(spec::PROBE).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run {}: {error}", program.display()))?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     match (output.status.success(), said.is_empty()) {
-        (true, _) => Ok(()),
+        (true, _) => Ok(Missing::parse(&said)),
         (false, true) => Err("namespaces cannot be tried".to_owned()),
         (false, false) => Err(said),
+    }
+}
+
+impl Missing {
+    /// Reads what a probe has written: a line for each thing, `NAME WHY`.
+    fn parse(said: &str) -> Self {
+        let why = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).map(|why| why.trim().to_owned());
+        Self { overlays: why(spec::NO_OVERLAYS), nftables: why(spec::NO_NFTABLES) }
     }
 }
 
@@ -56,7 +75,20 @@ pub fn entry() -> Option<ExitCode> {
         spec::PARENT => Some(parent::run(&arguments)),
         spec::INIT => Some(init::run(&arguments)),
         spec::PAUSE => Some(parent::pause()),
-        spec::PROBE => Some(parent::probe()),
+        spec::PROBE => Some(parent::probe(&arguments)),
+        user_namespace::KEEPER => Some(user_namespace::run(&arguments)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_say_what_is_missing() {
+        assert_eq!(Missing::parse(""), Missing::default());
+        let found = Missing::parse("no-nftables Invalid argument (os error 22)\n");
+        assert_eq!((found.overlays, found.nftables.as_deref()), (None, Some("Invalid argument (os error 22)")));
     }
 }

@@ -35,11 +35,25 @@ const CLIENTS: usize = 16;
 /// What a parent says when it listens; anything else is why it does not.
 pub(crate) const LISTENING: &str = "listening";
 
+/// What follows the directory of a parent that is the first process of its namespace.
+const FIRST: &str = "first";
+
 /// Runs a pod's parent: its argument is the pod's directory.
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    let [dir] = arguments else { return ExitCode::FAILURE };
+    let (dir, is_first) = match arguments {
+        [dir] => (dir, false),
+        [dir, first] if first == FIRST => (dir, true),
+        _ => return ExitCode::FAILURE,
+    };
     let dir = PodDir(dir.into());
-    let parent = Parent::new(dir);
+    let parent = match config(&dir) {
+        Ok(config) if config.user_namespace && !is_first => match setup::start_first(&dir, FIRST) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => Err(error),
+        },
+        Ok(config) => Parent::new(dir, &config),
+        Err(error) => Err(error),
+    };
     let said = parent.as_ref().map_or_else(ToString::to_string, |_| LISTENING.to_owned());
     let _ = rustix::io::write(rustix::stdio::stdout(), said.as_bytes());
     // The process that started it may end from here on.
@@ -58,6 +72,12 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
 /// Keeps a process namespace that containers share, and reaps what they leave to it.
 pub(crate) fn pause() -> ExitCode {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    // Containers see this process, so it has nothing of the host.
+    let said = setup::empty_root().map_or_else(|error| error.to_string(), |()| LISTENING.to_owned());
+    let _ = rustix::io::write(rustix::stdio::stdout(), said.as_bytes());
+    if said != LISTENING {
+        return ExitCode::FAILURE;
+    }
     loop {
         if rustix::process::wait(rustix::process::WaitOptions::empty()).is_err() {
             // Nothing to wait for: look again when something may have come.
@@ -66,10 +86,18 @@ pub(crate) fn pause() -> ExitCode {
     }
 }
 
-/// Tries everything that a pod needs of the kernel, and says what it refuses.
-pub(crate) fn probe() -> ExitCode {
-    match setup::try_all() {
-        Ok(()) => ExitCode::SUCCESS,
+fn config(dir: &PodDir) -> io::Result<PodConfig> {
+    Ok(serde_json::from_slice(&fs::read(dir.config())?)?)
+}
+
+/// Tries everything that a pod needs of the kernel, and says what it refuses. With an argument it is the process that is
+/// started for that in namespaces of its own.
+pub(crate) fn probe(arguments: &[String]) -> ExitCode {
+    match if arguments.is_empty() { setup::try_all() } else { setup::try_inside().map(|()| String::new()) } {
+        Ok(missing) => {
+            let _ = rustix::io::write(rustix::stdio::stdout(), missing.as_bytes());
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             let _ = rustix::io::write(rustix::stdio::stdout(), error.to_string().as_bytes());
             ExitCode::FAILURE
@@ -104,9 +132,8 @@ enum Source {
 }
 
 impl Parent {
-    fn new(dir: PodDir) -> io::Result<Self> {
-        let config: PodConfig = serde_json::from_slice(&fs::read(dir.config())?)?;
-        let namespaces = Namespaces::enter(&dir, &config)?;
+    fn new(dir: PodDir, config: &PodConfig) -> io::Result<Self> {
+        let namespaces = Namespaces::enter(&dir, config)?;
         let listener = wire::listen(&dir.0)?;
         Ok(Self {
             dir,

@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +24,7 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use windlass_image::users::Users;
 use windlass_image::{Name, Store};
 use windlass_node::runtime::{
     Connection, ContainerRef, ExecOptions, Exit, Image, LogOptions, Operation, PodSandbox, Recovered, Runtime,
@@ -85,6 +86,8 @@ struct Inner {
     pods: Mutex<HashMap<String, Arc<PodHandle>>>,
     events: mpsc::Sender<RuntimeEvent>,
     receiver: Mutex<Option<mpsc::Receiver<RuntimeEvent>>>,
+    /// Why files of images are not overlaid, once that was tried.
+    no_overlays: OnceLock<Option<String>>,
 }
 
 impl Containers {
@@ -98,25 +101,55 @@ impl Containers {
             Isolation::Namespaces => Cgroups::find(&options.name),
             Isolation::None => Cgroups::find(&format!("{}-processes", options.name)),
         };
-        let inner = Inner { options, cgroups, pods: Mutex::default(), events, receiver: Mutex::new(Some(receiver)) };
+        let receiver = Mutex::new(Some(receiver));
+        let no_overlays = OnceLock::new();
+        let inner = Inner { options, cgroups, pods: Mutex::default(), events, receiver, no_overlays };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// What is not isolated or limited here.
+    /// What is not isolated or limited here, in a sentence; `None` if everything is.
+    pub fn missing(&self) -> Option<String> {
+        self.not_isolated().map(|shortcoming| shortcoming.message)
+    }
+
+    /// Why each container gets a copy of its image, in a sentence; `None` where files are overlaid.
+    pub fn copies(&self) -> Option<String> {
+        if self.inner.options.isolation == Isolation::None {
+            return None;
+        }
+        let why = self.inner.no_overlays.get_or_init(|| {
+            // Beside the directories of pods: everything among them is taken for one.
+            let dir = self.inner.options.dir.parent().unwrap_or(&self.inner.options.dir);
+            crate::overlay::try_overlay(dir).err().map(|error| error.to_string())
+        });
+        let why = why.as_ref()?;
+        Some(format!("each container gets a copy of its image, because its files cannot be overlaid: {why}"))
+    }
+
+    /// What is not isolated, for the node's conditions.
     fn not_isolated(&self) -> Option<Shortcoming> {
         let mut all = Vec::new();
         if self.inner.options.isolation == Isolation::None {
             all.push("containers are processes of the host: they see its files, processes and network".to_owned());
-        } else if !rustix::process::geteuid().is_root() {
-            all.push("all users of a container are the one that runs windlass".to_owned());
+        }
+        match Users::current() {
+            Users::One if self.inner.options.isolation == Isolation::Namespaces => {
+                all.push("all users of a container are the one that runs windlass, by whatever number".to_owned());
+            }
+            Users::Several(count) if self.inner.options.isolation == Isolation::Namespaces => {
+                all.push(format!("a container has the users 0 to {} only", count - 1));
+            }
+            _ => {}
         }
         let unlimited = self.inner.cgroups.missing();
         if !unlimited.is_empty() {
             all.push(format!("no limits of {}", unlimited.join(", ")));
         }
         let message = all.join("; ");
-        let reason = "NotEverythingIsIsolated";
-        (!message.is_empty()).then_some(Shortcoming { condition: "ContainersIsolated", reason, message })
+        let is_process = self.inner.options.isolation == Isolation::None;
+        let reason = if is_process { windlass_node::HOST_PROCESSES } else { "NotEverythingIsIsolated" };
+        let condition = windlass_node::CONTAINERS_ISOLATED;
+        (!message.is_empty()).then_some(Shortcoming { condition, reason, message })
     }
 
     /// The uids of pods that there is something of: those that run, and those that have left something.
@@ -133,6 +166,13 @@ impl Containers {
                 let dir = PodDir(self.inner.options.dir.join(uid));
                 pod::destroy(&dir, &self.inner.cgroups, uid);
             }
+        }
+    }
+
+    /// Ends the parents of all pods, and leaves what they have written: the pods are started again when they are wanted.
+    pub fn end_parents(&self) {
+        for uid in self.found() {
+            pod::end_parent(&PodDir(self.inner.options.dir.join(uid)));
         }
     }
 
@@ -188,6 +228,37 @@ impl Containers {
         Ok(recovered)
     }
 
+    /// Ends what is left of a pod, and keeps its output.
+    async fn finish_pod(self, pod: PodSandbox) -> Result<(), RuntimeError> {
+        let handle = self.inner.pods.lock().remove(pod.uid());
+        if let Some(handle) = handle {
+            handle.shut_down().await;
+        }
+        let (cgroups, uid, dir) = (self.inner.cgroups.clone(), pod.uid().to_owned(), self.dir(pod.uid()));
+        self.inner.options.network.detach(&uid).await;
+        let _ = tokio::task::spawn_blocking(move || pod::retire(&dir, &cgroups, &uid)).await;
+        Ok(())
+    }
+
+    /// The output of a pod that has ended. Its status says which attempt was the last.
+    fn kept_logs(
+        &self,
+        pod: &PodSandbox,
+        container: &str,
+        options: &LogOptions,
+    ) -> Result<BoxStream<'static, Bytes>, RuntimeError> {
+        let status = pod.pod.status.clone().unwrap_or_default();
+        let all = [status.init_container_statuses, status.container_statuses, status.ephemeral_container_statuses];
+        let status = all.into_iter().flatten().flatten().find(|status| status.name == container);
+        let attempt = status.map_or(0, |status| status.restart_count) - i32::from(options.previous);
+        let path = self.dir(pod.uid()).log(container, attempt);
+        if !path.exists() {
+            let which = if options.previous { "previous terminated container" } else { "container" };
+            return Err(RuntimeError::NotFound(format!("{which} {container:?} in pod not found")));
+        }
+        logs::read(path, options.clone(), None).map_err(|error| RuntimeError::NotFound(error.to_string()))
+    }
+
     async fn remove_pod(self, pod: PodSandbox) -> Result<(), RuntimeError> {
         let handle = self.inner.pods.lock().remove(pod.uid());
         let dir = self.dir(pod.uid());
@@ -226,7 +297,12 @@ impl Runtime for Containers {
     fn shortcomings(&self) -> Vec<Shortcoming> {
         let has_network = self.inner.options.isolation == Isolation::None;
         let network = if has_network { None } else { self.inner.options.network.shortcoming() };
-        self.not_isolated().into_iter().chain(network).collect()
+        let copies = self.copies().map(|message| Shortcoming {
+            condition: "ContainerOverlays",
+            reason: "ImagesAreCopied",
+            message,
+        });
+        self.not_isolated().into_iter().chain(network).chain(copies).collect()
     }
 
     fn recover(&self, pod: &PodSandbox) -> Operation<Vec<Recovered>> {
@@ -287,6 +363,10 @@ impl Runtime for Containers {
         tokio::spawn(async move { handle.stop(&inner, &spec, attempt, grace).await });
     }
 
+    fn finish(&self, pod: &PodSandbox) -> Operation<()> {
+        pending(self.clone().finish_pod(pod.clone()))
+    }
+
     fn remove(&self, pod: &PodSandbox) -> Operation<()> {
         pending(self.clone().remove_pod(pod.clone()))
     }
@@ -301,8 +381,10 @@ impl Runtime for Containers {
     }
 
     fn logs(&self, pod: &PodSandbox, container: &str, options: &LogOptions) -> Operation<BoxStream<'static, Bytes>> {
-        let (container, options) = (container.to_owned(), options.clone());
-        Operation::Done(self.handle(pod).and_then(|handle| handle.logs(&container, &options)))
+        Operation::Done(match self.handle(pod) {
+            Ok(handle) => handle.logs(container, options),
+            Err(_) => self.kept_logs(pod, container, options),
+        })
     }
 
     fn exec(&self, pod: &PodSandbox, container: &str, command: &ExecOptions) -> Operation<Session> {

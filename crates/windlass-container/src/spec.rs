@@ -20,6 +20,9 @@ pub(crate) const PAUSE: &str = "pod-pause";
 
 /// The first argument of a process that tries whether containers can run.
 pub(crate) const PROBE: &str = "pod-probe";
+/// What begins a line of a probe about something that is missing.
+pub(crate) const NO_OVERLAYS: &str = "no-overlays";
+pub(crate) const NO_NFTABLES: &str = "no-nftables";
 
 /// How far containers are kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +38,7 @@ pub enum Isolation {
 pub(crate) struct PodConfig {
     pub(crate) hostname: String,
     pub(crate) isolation: Isolation,
-    /// Whether a user namespace is needed, because this user is not root.
+    /// Whether the parent is in a user namespace, because this user is not root.
     pub(crate) user_namespace: bool,
     pub(crate) network: NetworkNamespace,
     pub(crate) host_ipc: bool,
@@ -50,6 +53,9 @@ pub(crate) struct PodConfig {
 /// The files of a pod's directory.
 #[derive(Debug, Clone)]
 pub(crate) struct PodDir(pub(crate) PathBuf);
+
+/// Where the output of a pod's containers is, in its directory.
+pub(crate) const LOGS: &str = "logs";
 
 impl PodDir {
     pub(crate) fn config(&self) -> PathBuf {
@@ -90,7 +96,7 @@ impl PodDir {
     }
 
     pub(crate) fn log(&self, name: &str, attempt: i32) -> PathBuf {
-        self.0.join("logs").join(name).join(format!("{attempt}.log"))
+        self.0.join(LOGS).join(name).join(format!("{attempt}.log"))
     }
 }
 

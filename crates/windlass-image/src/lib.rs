@@ -17,6 +17,7 @@ pub mod store;
 pub mod tar;
 #[cfg(target_os = "linux")]
 pub mod unpack;
+pub mod users;
 
 pub use manifest::{Config, Manifest, ManifestError};
 pub use reference::{Name, Reference};

@@ -3,6 +3,7 @@
 //! ```text
 //! blobs/sha256/HEX   manifests, configurations and layers, as registries have them
 //! roots/HEX/         the files of an image, unpacked; HEX is that of its configuration
+//! roots/HEX-users/   the same with owners, unpacked in a user namespace of several users
 //! names.json         which names stand for which manifests
 //! lock               shared while images are added, exclusive while what nothing names is deleted
 //! ```
@@ -22,9 +23,18 @@ use serde::{Deserialize, Serialize};
 use crate::digest::{self, Hasher, hex};
 use crate::manifest::{Config, DOCUMENT, Manifest, ManifestError};
 use crate::reference::Name;
+use crate::users::Users;
 
 /// How old what a crash left must be before it is deleted.
 const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// What the directory of an image's files ends with if their owners exist in a user namespace only. They are not for processes
+/// outside of it, and deleted by the next one inside.
+const WITH_OWNERS: &str = "-users";
+
+fn has_several_users() -> bool {
+    matches!(Users::current(), Users::Several(_))
+}
 
 /// Something about the store that failed.
 #[derive(Debug, thiserror::Error)]
@@ -159,6 +169,12 @@ impl Store {
     /// Where it is.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Whether there are unpacked files whose owners exist in a user namespace only: they are deleted from within.
+    pub fn has_owners(&self) -> bool {
+        let roots = fs::read_dir(self.dir.join("roots")).into_iter().flatten().flatten();
+        roots.into_iter().any(|entry| entry.file_name().to_string_lossy().ends_with(WITH_OWNERS))
     }
 
     /// Has nothing deleted while the result is held.
@@ -300,8 +316,10 @@ impl Store {
         let mut collected = Collected::default();
         for (path, name) in entries(&self.dir.join("roots"))? {
             let root = name.strip_suffix(".lock").unwrap_or(&name);
-            if kept.contains(root) || self.is_used(root) {
-                kept.insert(root.to_owned());
+            let image = root.strip_suffix(WITH_OWNERS).unwrap_or(root);
+            let is_others = image != root && !has_several_users();
+            if kept.contains(image) || is_others || self.is_used(root) {
+                kept.insert(image.to_owned());
             } else if path.is_dir() {
                 let aside = self.dir.join("tmp").join(&name);
                 fs::rename(&path, &aside).map_err(failed("delete", &path))?;
@@ -327,10 +345,6 @@ impl Store {
         Ok(collected)
     }
 
-    fn root_path(&self, config: &str) -> PathBuf {
-        self.dir.join("roots").join(hex(config))
-    }
-
     /// Whether somebody holds the lock of unpacked files.
     fn is_used(&self, root: &str) -> bool {
         let Ok(dir) = File::open(self.dir.join("roots").join(root)) else { return false };
@@ -344,11 +358,15 @@ impl Store {
     pub fn root(&self, digest: &str, limits: crate::unpack::Limits) -> Result<PathBuf, StoreError> {
         let _adding = self.adding()?;
         let manifest = self.manifest(digest)?;
-        let path = self.root_path(&manifest.config.digest);
+        let mut name = hex(&manifest.config.digest).to_owned();
+        if has_several_users() {
+            name.push_str(WITH_OWNERS);
+        }
+        let path = self.dir.join("roots").join(&name);
         if path.is_dir() {
             return Ok(path);
         }
-        let _one = self.lock(&format!("roots/{}.lock", hex(&manifest.config.digest)), FlockOperation::LockExclusive)?;
+        let _one = self.lock(&format!("roots/{name}.lock"), FlockOperation::LockExclusive)?;
         if path.is_dir() {
             return Ok(path);
         }

@@ -21,6 +21,7 @@ use rustix::io::Errno;
 
 use crate::digest::Hasher;
 use crate::tar::{Entry, EntryKind, Reader};
+use crate::users::Users;
 use zstd::Zstd;
 
 /// What a name begins with that takes a file of lower layers away.
@@ -107,7 +108,9 @@ impl Unpacker {
         std::fs::create_dir(root).map_err(create)?;
         std::fs::set_permissions(root, std::os::unix::fs::PermissionsExt::from_mode(0o755)).map_err(create)?;
         let fd: OwnedFd = File::open(root).map_err(create)?.into();
-        Ok(Self { root: fd, limits, owners: rustix::process::geteuid().is_root() })
+        // Where there is only one user, everything is that user's.
+        let owners = rustix::process::geteuid().is_root() && Users::current() != Users::One;
+        Ok(Self { root: fd, limits, owners })
     }
 
     /// Unpacks a layer, which must have this digest when it is not compressed.
@@ -246,7 +249,8 @@ impl Layer<'_> {
                 symlinkat(&entry.link, directory, name).map_err(failed)?;
                 if self.unpacker.owners {
                     let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
-                    chownat(directory, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+                    exists(chownat(directory, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW))
+                        .map_err(failed)?;
                 }
                 let _ = utimensat(directory, name, &times(entry.mtime), AtFlags::SYMLINK_NOFOLLOW);
             }
@@ -301,13 +305,18 @@ impl Layer<'_> {
 impl Unpacker {
     fn own(&self, file: &OwnedFd, entry: &Entry) -> rustix::io::Result<()> {
         if self.owners {
-            fchown(file, Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid)))?;
+            exists(fchown(file, Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid))))?;
             return fchmod(file, Mode::from_raw_mode(entry.mode));
         }
         // The store must be able to read and to delete what it has, and there is nobody else to set an owner for.
         let more = if entry.kind == EntryKind::Directory { 0o700 } else { 0o400 };
         fchmod(file, Mode::from_raw_mode(entry.mode & 0o777 | more))
     }
+}
+
+/// The result of giving a file an owner. One that the user namespace does not have is not given: the file stays root's.
+fn exists(given: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    if given == Err(Errno::INVAL) { Ok(()) } else { given }
 }
 
 fn times(seconds: i64) -> Timestamps {

@@ -1,6 +1,7 @@
 //! The file system of a container: its image, what every Linux program expects, and its volumes.
 //!
-//! The image is not trusted: every path in it is resolved by the kernel with the container's root as the root.
+//! The image is not trusted: every path in it is resolved by the kernel with the container's root as the root. Devices that a
+//! container makes are of no use to it: nothing that it can write to is mounted with devices, unless it is privileged.
 
 use std::ffi::CString;
 use std::fs;
@@ -11,9 +12,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::mount::{MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::{Failure, failed};
+use crate::overlay::overlaid;
 use crate::spec::{MountConfig, RootConfig};
 
 /// Devices of the host that a container gets.
@@ -48,7 +50,7 @@ pub(super) fn enter(root: &RootConfig) -> Result<(), Failure> {
     overlay(root)?;
     let top = openat(rustix::fs::CWD, &root.target, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(failed("open the container's root"))?;
-    let inside = Inside { root: top };
+    let inside = Inside { root: top, devices: root.privileged };
     inside.system(root)?;
     for mount in &root.mounts {
         inside.volume(mount)?;
@@ -66,7 +68,7 @@ pub(super) fn enter(root: &RootConfig) -> Result<(), Failure> {
         }
     }
     if root.read_only {
-        remount_read_only(Path::new("/")).map_err(failed("make the root read-only"))?;
+        restrict(Path::new("/"), MountFlags::RDONLY).map_err(failed("make the root read-only"))?;
     }
     Ok(())
 }
@@ -77,15 +79,10 @@ fn overlay(root: &RootConfig) -> Result<(), Failure> {
         fs::create_dir_all(dir).map_err(failed(format!("create {}", dir.display())))?;
     }
     let mounted = (|| -> rustix::io::Result<()> {
-        let context = rustix::mount::fsopen("overlay", rustix::mount::FsOpenFlags::FSOPEN_CLOEXEC)?;
-        rustix::mount::fsconfig_set_string(&context, "lowerdir", &root.lower)?;
-        rustix::mount::fsconfig_set_string(&context, "upperdir", &root.upper)?;
-        rustix::mount::fsconfig_set_string(&context, "workdir", &root.work)?;
-        // For users who are not root, and no worse for root.
-        rustix::mount::fsconfig_set_flag(&context, "userxattr")?;
-        rustix::mount::fsconfig_create(&context)?;
+        let context = overlaid(&root.lower, &root.upper, &root.work)?;
         let flags = rustix::mount::FsMountFlags::FSMOUNT_CLOEXEC;
-        let mount = rustix::mount::fsmount(&context, flags, rustix::mount::MountAttrFlags::empty())?;
+        let attributes = if root.privileged { MountAttrFlags::empty() } else { MountAttrFlags::MOUNT_ATTR_NODEV };
+        let mount = rustix::mount::fsmount(&context, flags, attributes)?;
         let flags = rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
         rustix::mount::move_mount(&mount, "", rustix::fs::CWD, &root.target, flags)
     })();
@@ -93,7 +90,11 @@ fn overlay(root: &RootConfig) -> Result<(), Failure> {
         return Ok(());
     }
     copy(&root.lower, &root.upper)?;
-    rustix::mount::mount_bind(&root.upper, &root.target).map_err(failed("mount the container's root"))
+    rustix::mount::mount_bind(&root.upper, &root.target).map_err(failed("mount the container's root"))?;
+    if !root.privileged {
+        restrict(&root.target, MountFlags::NODEV).map_err(failed("keep devices out of the container's root"))?;
+    }
+    Ok(())
 }
 
 /// Copies a tree of files.
@@ -137,6 +138,8 @@ fn by_descriptor(fd: &OwnedFd) -> PathBuf {
 /// The container's root, before it is the root.
 struct Inside {
     root: OwnedFd,
+    /// Whether devices in volumes can be used.
+    devices: bool,
 }
 
 impl Inside {
@@ -189,7 +192,10 @@ impl Inside {
     fn system(&self, root: &RootConfig) -> Result<(), Failure> {
         let safe = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         self.mount("proc", "/proc", safe, None)?;
-        self.mount("tmpfs", "/dev", MountFlags::NOSUID | MountFlags::STRICTATIME, Some("mode=0755,size=64k"))?;
+        // The devices in it are mounts of their own.
+        let devices = if root.privileged { MountFlags::empty() } else { MountFlags::NODEV };
+        let flags = MountFlags::NOSUID | MountFlags::STRICTATIME | devices;
+        self.mount("tmpfs", "/dev", flags, Some("mode=0755,size=64k"))?;
         for device in DEVICES {
             self.bind(Path::new(&format!("/dev/{device}")), &format!("/dev/{device}"), false)?;
         }
@@ -208,7 +214,7 @@ impl Inside {
         let flags = if root.privileged { safe } else { safe | MountFlags::RDONLY };
         if self.mount("sysfs", "/sys", flags, None).is_err() {
             let sys = self.bind(Path::new("/sys"), "/sys", true)?;
-            let _ = remount_read_only(&by_descriptor(&sys));
+            let _ = restrict(&by_descriptor(&sys), MountFlags::RDONLY);
         }
         Ok(())
     }
@@ -233,17 +239,21 @@ impl Inside {
         let kind = rustix::fs::fstat(&source).map_err(failed(named()))?.st_mode;
         let is_dir = rustix::fs::FileType::from_raw_mode(kind) == rustix::fs::FileType::Directory;
         let mounted = self.bind(&by_descriptor(&source), &mount.target, is_dir)?;
+        let mut restrictions = if self.devices { MountFlags::empty() } else { MountFlags::NODEV };
         if mount.read_only {
-            remount_read_only(&by_descriptor(&mounted)).map_err(failed(named()))?;
+            restrictions |= MountFlags::RDONLY;
         }
-        Ok(())
+        if restrictions.is_empty() {
+            return Ok(());
+        }
+        restrict(&by_descriptor(&mounted), restrictions).map_err(failed(named()))
     }
 }
 
 /// A path of a volume, which may be made, but must not lead out of it by links that a container put there.
 fn open_below(volume: &Path, path: &str) -> rustix::io::Result<OwnedFd> {
     let top = openat(rustix::fs::CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let inside = Inside { root: top };
+    let inside = Inside { root: top, devices: false };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     match openat2(&inside.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
         Err(Errno::NOENT) => {
@@ -254,11 +264,12 @@ fn open_below(volume: &Path, path: &str) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Makes a mount read-only, with the flags that it has: a user namespace may not take those away.
-fn remount_read_only(path: &Path) -> rustix::io::Result<()> {
+/// Adds flags to those that a mount has: a user namespace may not take those away.
+fn restrict(path: &Path, added: MountFlags) -> rustix::io::Result<()> {
     let now = rustix::fs::statvfs(path)?.f_flag;
-    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
+    let mut flags = MountFlags::BIND | added;
     for (has, flag) in [
+        (rustix::fs::StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
         (rustix::fs::StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
         (rustix::fs::StatVfsMountFlags::NODEV, MountFlags::NODEV),
         (rustix::fs::StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
@@ -286,7 +297,7 @@ fn mask(path: &str) -> rustix::io::Result<()> {
 /// Makes a file or a directory of the kernel read-only.
 fn seal(path: &str) -> rustix::io::Result<()> {
     match rustix::mount::mount_bind_recursive(path, path) {
-        Ok(()) => remount_read_only(Path::new(path)),
+        Ok(()) => restrict(Path::new(path), MountFlags::RDONLY),
         Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error),
     }

@@ -90,14 +90,17 @@ fn groups_of(name: &str, root: &Path) -> Vec<u32> {
 pub(super) fn apply(process: &ProcessConfig, user: &Identity) -> Result<(), Failure> {
     let allowed = process.capabilities.iter().filter_map(|name| capability(name));
     let allowed = allowed.fold(CapabilitySet::empty(), |all, one| all | one);
-    for one in CapabilitySet::all().iter() {
-        if !allowed.contains(one) && one.bits().is_power_of_two() {
-            // Kernels know more or fewer of them.
-            let _ = rustix::thread::remove_capability_from_bounding_set(one);
-        }
+    if is_mapped(user.uid) {
+        bound(allowed);
+        become_user(user)?;
+    } else {
+        // A new user namespace begins with all capabilities.
+        become_only_user(user)?;
+        bound(allowed);
     }
-    become_user(user)?;
-    let granted = if user.uid == 0 { allowed } else { CapabilitySet::empty() };
+    // What this process does not have itself, as in a container that it runs in, it cannot give.
+    let own = rustix::thread::capabilities(None).map_err(failed("read its capabilities"))?.permitted;
+    let granted = if user.uid == 0 { allowed & own } else { CapabilitySet::empty() };
     let sets = CapabilitySets { effective: granted, permitted: granted, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets).map_err(failed("give capabilities up"))?;
     if process.no_new_privileges {
@@ -109,10 +112,17 @@ pub(super) fn apply(process: &ProcessConfig, user: &Identity) -> Result<(), Fail
     Ok(())
 }
 
-fn become_user(user: &Identity) -> Result<(), Failure> {
-    if !is_mapped(user.uid) {
-        return become_only_user(user);
+/// Takes all other capabilities away for good.
+fn bound(allowed: CapabilitySet) {
+    for one in CapabilitySet::all().iter() {
+        if !allowed.contains(one) && one.bits().is_power_of_two() {
+            // Kernels know more or fewer of them.
+            let _ = rustix::thread::remove_capability_from_bounding_set(one);
+        }
     }
+}
+
+fn become_user(user: &Identity) -> Result<(), Failure> {
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
     // A user namespace of one user has no groups to choose from.
     if may_set_groups() {
@@ -126,10 +136,14 @@ fn become_user(user: &Identity) -> Result<(), Failure> {
 /// Where only one user exists, it gets the number that the container wants in a user namespace of its own.
 fn become_only_user(user: &Identity) -> Result<(), Failure> {
     unshare(rustix::thread::UnshareFlags::NEWUSER).map_err(failed("make a user namespace"))?;
+    let dumpable = rustix::process::DumpableBehavior::Dumpable;
+    rustix::process::set_dumpable_behavior(dumpable).map_err(failed("map users"))?;
     let write = |file: &str, text: String| fs::write(format!("/proc/self/{file}"), text);
     write("setgroups", "deny".to_owned()).map_err(failed("map users"))?;
     write("uid_map", format!("{} 0 1", user.uid)).map_err(failed("map the user"))?;
-    write("gid_map", format!("{} 0 1", user.gid)).map_err(failed("map the group"))
+    write("gid_map", format!("{} 0 1", user.gid)).map_err(failed("map the group"))?;
+    let undumpable = rustix::process::DumpableBehavior::NotDumpable;
+    rustix::process::set_dumpable_behavior(undumpable).map_err(failed("keep others out"))
 }
 
 /// Whether a user exists in this user namespace.

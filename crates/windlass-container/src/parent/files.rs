@@ -96,7 +96,11 @@ fn write_file(path: &Path, file: &FileContent) -> io::Result<()> {
     let mut written = fs::File::options().write(true).create_new(true).mode(0o600).open(path)?;
     written.write_all(&file.bytes)?;
     if let Some(gid) = file.gid {
-        std::os::unix::fs::chown(path, None, Some(gid))?;
+        match std::os::unix::fs::chown(path, None, Some(gid)) {
+            // A group that the user namespace does not have.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            given => given?,
+        }
     }
     fs::set_permissions(path, fs::Permissions::from_mode(file.mode))
 }

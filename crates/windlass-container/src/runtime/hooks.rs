@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use windlass_node::probes::Action;
-use windlass_node::runtime::RuntimeError;
+use windlass_node::runtime::{ContainerEvent, Hook, RuntimeError};
 
 use super::Inner;
 use super::client::Client;
-use super::pod::{PodHandle, target};
+use super::pod::{Known, PodHandle, target};
 
 impl PodHandle {
     /// Runs the hook after a start. A container whose hook fails is killed.
@@ -23,17 +23,27 @@ impl PodHandle {
         let Some(hook) = hook else { return Ok(()) };
         let Err(error) = self.hook(container, hook).await else { return Ok(()) };
         tracing::warn!(pod = %self.uid(), container = %container.name, %error, "a postStart hook failed");
-        let _ = inner;
+        self.hook_failed(inner, container, attempt, Hook::PostStart).await;
         self.signal(client, &container.name, attempt, 9).await;
         Ok(())
     }
 
     /// Runs the hook before the end.
-    pub(super) async fn pre_stop(self: &Arc<Self>, _: &Client, container: &Container, _: i32) {
+    pub(super) async fn pre_stop(self: &Arc<Self>, inner: &Inner, container: &Container, attempt: i32) {
         let hook = container.lifecycle.as_ref().and_then(|hooks| hooks.pre_stop.as_ref());
         let Some(hook) = hook else { return };
         if let Err(error) = self.hook(container, hook).await {
             tracing::warn!(pod = %self.uid(), container = %container.name, %error, "a preStop hook failed");
+            self.hook_failed(inner, container, attempt, Hook::PreStop).await;
+        }
+    }
+
+    /// Tells the agent.
+    async fn hook_failed(&self, inner: &Inner, container: &Container, attempt: i32, hook: Hook) {
+        let known = self.known().get(&container.name).filter(|known| known.attempt == attempt).map(Known::index);
+        if let Some(index) = known {
+            // Nobody listens when the agent has ended.
+            let _ = inner.events.send(self.event(index, attempt, ContainerEvent::HookFailed(hook))).await;
         }
     }
 

@@ -24,7 +24,7 @@ use super::client::Client;
 use super::usage::Sample;
 use crate::spec::{ContainerState, PodDir, Reply, Request};
 
-pub(super) use remove::destroy;
+pub(super) use remove::{destroy, end_parent, retire};
 pub(super) use start::Start;
 pub(super) use streams::target;
 
@@ -60,6 +60,13 @@ pub(super) struct Known {
     probes: Probes,
     /// What it had used when that was asked for last.
     pub(super) sample: Option<Sample>,
+}
+
+impl Known {
+    /// Where it is among the containers of the pod.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
 }
 
 impl Drop for PodHandle {

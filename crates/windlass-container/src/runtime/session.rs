@@ -23,9 +23,13 @@ impl Stream {
 
     /// Sets the size of a terminal.
     pub(super) fn resize(&self, columns: u16, rows: u16) {
-        let size = rustix::termios::Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 };
-        let _ = rustix::termios::tcsetwinsize(self.0.get_ref(), size);
+        set_size(self.0.get_ref(), columns, rows);
     }
+}
+
+fn set_size(terminal: &OwnedFd, columns: u16, rows: u16) {
+    let size = rustix::termios::Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 };
+    let _ = rustix::termios::tcsetwinsize(terminal, size);
 }
 
 /// A file whose readiness is waited for.
@@ -40,12 +44,15 @@ pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// A terminal: the side of a program that shows it, and that of programs on it.
-pub(super) fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn terminal(size: Option<(u16, u16)>) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let shown = rustix::pty::openpt(flags)?;
     rustix::pty::grantpt(&shown)?;
     rustix::pty::unlockpt(&shown)?;
     let used = rustix::pty::ioctl_tiocgptpeer(&shown, flags)?;
+    if let Some((columns, rows)) = size {
+        set_size(&shown, columns, rows);
+    }
     Ok((shown, used))
 }
 

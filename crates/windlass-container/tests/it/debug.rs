@@ -39,7 +39,7 @@ async fn ephemeral_containers_see_the_processes_of_their_target() {
     assert_eq!(found.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["c", "debug"]);
     // Also while a command runs in it.
     let command = ["sleep", "1000"].map(str::to_owned).to_vec();
-    let options = ExecOptions { command, stdin: false, terminal: false };
+    let options = ExecOptions { command, stdin: false, terminal: false, size: None };
     let session = place.runtime.exec(&debugged, "c", &options).finish().await.unwrap();
     place.remove(&debugged).await;
     drop(session);
@@ -93,16 +93,18 @@ async fn terminals_have_the_size_of_the_clients() {
     let pod = pod(script("sleep 1000"));
     place.create(&pod).await;
     place.start(&pod, 0).await.unwrap();
-    let command = ["sh", "-c", "while test \"$(stty size)\" != '37 101'; do sleep 0.01; done; stty size; exit 7"]
-        .map(str::to_owned)
-        .to_vec();
-    let options = ExecOptions { command, stdin: true, terminal: true };
+    let script = "stty size; while test \"$(stty size)\" != '37 101'; do sleep 0.01; done; stty size; exit 7";
+    let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+    let options = ExecOptions { command, stdin: true, terminal: true, size: Some((99, 33)) };
     let mut session = place.runtime.exec(&pod, "c", &options).finish().await.unwrap();
+    let mut stdout = session.stdout.take().unwrap();
+    let mut first = [0; 7];
+    stdout.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"33 99\r\n", "the size at the start");
     session.resize.as_ref().unwrap().send((101, 37)).await.unwrap();
     let mut output = String::new();
-    let mut stdout = session.stdout.take().unwrap();
     stdout.read_to_string(&mut output).await.unwrap();
-    assert!(output.contains("37 101"), "{output}");
+    assert_eq!(output, "37 101\r\n");
     assert_eq!(session.exit.await.unwrap(), 7);
     place.remove(&pod).await;
 }

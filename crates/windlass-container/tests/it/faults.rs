@@ -3,6 +3,7 @@
 use serde_json::json;
 use windlass_container::Isolation;
 use windlass_node::runtime::{LogOptions, Runtime as _};
+use windlass_node::volumes::Volume;
 
 use crate::place::{Place, files, pod, script, script_with};
 
@@ -51,6 +52,66 @@ async fn a_pod_whose_parent_is_killed_starts_again() {
     place.remove(&pod).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn bombs_hurt_nobody_else() {
+    let Some(place) = Place::new(Isolation::Namespaces) else { return };
+    if let Some(why) = place.runtime.shortcomings().iter().find(|one| one.condition == "ContainersIsolated") {
+        eprintln!("SKIPPED: {}", why.message);
+        return;
+    }
+    let quiet = pod(script("echo up; sleep 1000"));
+    place.create(&quiet).await;
+    place.start(&quiet, 0).await.unwrap();
+    let before = parents(&place.pod_dir(&quiet));
+    let limits = json!({
+        "resources": {"limits": {"memory": "32Mi", "cpu": "200m"}},
+        "volumeMounts": [{"name": "small", "mountPath": "/small"}],
+        "pod": {"volumes": [{"name": "small", "emptyDir": {"medium": "Memory"}}]},
+    });
+    let small = [("small", Volume::EmptyDir { medium: "Memory".into(), limit: Some(1 << 20) })];
+    // Memory, a disk that is full, and processes: the last one ends when its first process is stopped.
+    let (exit, _) = place.run_with(script_with("exec tail /dev/zero", &limits), &small).await;
+    assert_eq!((exit.code, exit.reason()), (137, "OOMKilled"));
+    let (_, output) = place.run_with(script_with("dd if=/dev/zero of=/small/f bs=65536", &limits), &small).await;
+    assert!(output.contains("No space left"), "{output}");
+    let bomb = pod(script_with(
+        "bomb() { bomb | bomb & }; bomb; while true; do sleep 1; done",
+        &json!({
+            "resources": {"limits": {"memory": "32Mi", "cpu": "200m"}},
+        }),
+    ));
+    place.create(&bomb).await;
+    place.start(&bomb, 0).await.unwrap();
+    assert_eq!(place.exec(&quiet, "echo hi").await, (0, "hi\n".into()));
+    assert_eq!(parents(&place.pod_dir(&quiet)), before, "it is the same pod");
+    place.remove(&bomb).await;
+    let named = format!("*{}*", bomb.uid());
+    let left = std::process::Command::new("find").args(["/sys/fs/cgroup", "-path", &named]).output().unwrap();
+    assert!(left.stdout.is_empty(), "{}", String::from_utf8_lossy(&left.stdout));
+    place.remove(&quiet).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_container_ends_alone() {
+    let Some(place) = Place::new(Isolation::Namespaces) else { return };
+    let (killed, other) = (pod(script("sleep 1000")), pod(script("sleep 1000")));
+    for pod in [&killed, &other] {
+        place.create(pod).await;
+        place.start(pod, 0).await.unwrap();
+    }
+    let parent = parents(&place.pod_dir(&killed));
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent[0])).unwrap();
+    let child = children.split_whitespace().next().unwrap().parse().unwrap();
+    kill(child);
+    assert_eq!(place.exit().await.code, 137);
+    assert_eq!(place.exec(&other, "echo hi").await, (0, "hi\n".into()));
+    place.start(&killed, 1).await.unwrap();
+    assert_eq!(place.exec(&killed, "echo hi").await, (0, "hi\n".into()));
+    assert_eq!(parents(&place.pod_dir(&killed)), parent);
+    place.remove(&killed).await;
+    place.remove(&other).await;
+}
+
 /// The process ids of a pod's parent.
 pub(crate) fn parents(dir: &std::path::Path) -> Vec<i32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -64,9 +125,12 @@ pub(crate) fn parents(dir: &std::path::Path) -> Vec<i32> {
 }
 
 pub(crate) fn kill_parent(place: &Place, pod: &windlass_node::runtime::PodSandbox) {
-    let parent = parents(&place.pod_dir(pod))[0];
-    rustix::process::kill_process(rustix::process::Pid::from_raw(parent).unwrap(), rustix::process::Signal::KILL)
-        .unwrap();
+    kill(parents(&place.pod_dir(pod))[0]);
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use windlass_container::Isolation;
-use windlass_node::runtime::{ContainerEvent, ExecOptions, LogOptions, Probe, Runtime as _, RuntimeError};
+use windlass_node::runtime::{ContainerEvent, ExecOptions, Hook, LogOptions, Probe, Runtime as _, RuntimeError};
 use windlass_node::volumes::{Content, File, Volume};
 
 use crate::place::{Place, files, pod, script, script_with};
@@ -83,6 +83,33 @@ async fn wait_for_log(place: &Place, pod: &windlass_node::runtime::PodSandbox, l
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pods_that_have_ended_keep_their_output_only() {
+    let Some(mut place) = Place::new(Isolation::Namespaces) else { return };
+    let mut pod = pod(script("echo bye"));
+    place.create(&pod).await;
+    place.start(&pod, 0).await.unwrap();
+    assert_eq!(place.exit().await.code, 0);
+    place.runtime.finish(&pod).finish().await.unwrap();
+    assert!(crate::faults::parents(&place.pod_dir(&pod)).is_empty());
+    let left: Vec<_> =
+        std::fs::read_dir(place.pod_dir(&pod)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["logs"]);
+    // Also after a restart; the status has the number of the attempt.
+    place.restart();
+    assert_eq!(place.logs(&pod, LogOptions::default()).await, "bye\n");
+    let mut again = (*pod.pod).clone();
+    let status =
+        json!({"containerStatuses": [{"name": "c", "restartCount": 1, "image": "", "imageID": "", "ready": false}]});
+    again.status = Some(serde_json::from_value(status).unwrap());
+    pod.pod = again.into();
+    let previous = LogOptions { previous: true, ..LogOptions::default() };
+    assert_eq!(place.logs(&pod, previous).await, "bye\n");
+    assert!(place.runtime.logs(&pod, "c", &LogOptions::default()).finish().await.is_err(), "it has no second attempt");
+    place.remove(&pod).await;
+    assert!(!place.pod_dir(&pod).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn volumes_are_where_they_are_mounted() {
     let Some(place) = Place::new(Isolation::Namespaces) else { return };
     let host = place.dir.path().join("host");
@@ -142,7 +169,7 @@ async fn commands_run_in_containers() {
     let (_, seen) = place.exec(&pod, "ps | grep -c 'sleep 1000'").await;
     assert_ne!(seen.trim(), "0", "a command sees the container's processes");
     // With input.
-    let options = ExecOptions { command: vec!["cat".into()], stdin: true, terminal: false };
+    let options = ExecOptions { command: vec!["cat".into()], stdin: true, terminal: false, size: None };
     let mut session = place.runtime.exec(&pod, "c", &options).finish().await.unwrap();
     let mut stdin = session.stdin.take().unwrap();
     stdin.write_all(b"echoed").await.unwrap();
@@ -152,7 +179,7 @@ async fn commands_run_in_containers() {
     assert_eq!((output.as_str(), session.exit.await.unwrap()), ("echoed", 0));
     // On a terminal, with a size.
     let command = ["sh", "-c", "read line; stty size; exit 6"].map(str::to_owned).to_vec();
-    let options = ExecOptions { command, stdin: true, terminal: true };
+    let options = ExecOptions { command, stdin: true, terminal: true, size: None };
     let mut session = place.runtime.exec(&pod, "c", &options).finish().await.unwrap();
     session.resize.as_ref().unwrap().send((100, 40)).await.unwrap();
     let mut stdin = session.stdin.take().unwrap();
@@ -165,7 +192,7 @@ async fn commands_run_in_containers() {
     session.stdout.as_mut().unwrap().read_to_string(&mut output).await.unwrap();
     assert_eq!(session.exit.await.unwrap(), 6, "{output}");
     assert!(output.contains("40 100"), "{output}");
-    let unknown = ExecOptions { command: vec!["nothing-here".into()], stdin: false, terminal: false };
+    let unknown = ExecOptions { command: vec!["nothing-here".into()], ..ExecOptions::default() };
     let error = place.runtime.exec(&pod, "c", &unknown).finish().await.unwrap_err();
     assert!(error.to_string().contains("not found in $PATH"), "{error}");
     place.remove(&pod).await;
@@ -196,8 +223,17 @@ async fn ports_of_pods_are_reached() {
     ));
     place.create(&pod).await;
     place.start(&pod, 0).await.unwrap();
-    let event = place.event().await;
-    assert!(matches!(event, ContainerEvent::Probe { probe: Probe::Readiness, success: true, .. }), "{event:?}");
+    loop {
+        match place.event().await {
+            // The program may not listen yet.
+            ContainerEvent::ProbeFailed { probe: Probe::Readiness, .. } => {}
+            event => {
+                let is_ready = matches!(event, ContainerEvent::Probe { probe: Probe::Readiness, success: true, .. });
+                assert!(is_ready, "{event:?}");
+                break;
+            }
+        }
+    }
     let mut connection = place.runtime.port(&pod, 8080).finish().await.unwrap();
     let mut said = String::new();
     connection.read_to_string(&mut said).await.unwrap();
@@ -236,6 +272,24 @@ async fn hooks_run_after_the_start_and_before_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_failed_hook_is_told_and_kills_after_the_start() {
+    let Some(place) = Place::new(Isolation::Namespaces) else { return };
+    for hook in ["postStart", "preStop"] {
+        let lifecycle = json!({hook: {"exec": {"command": ["sh", "-c", "exit 3"]}}});
+        let pod = pod(script_with("exec sleep 1000", &json!({"lifecycle": lifecycle})));
+        place.create(&pod).await;
+        place.start(&pod, 0).await.unwrap();
+        if hook == "preStop" {
+            place.stop(&pod, 0, 1);
+        }
+        let expected = if hook == "preStop" { Hook::PreStop } else { Hook::PostStart };
+        assert_eq!(place.event().await, ContainerEvent::HookFailed(expected));
+        assert_eq!(place.exit().await.code, 137);
+        place.remove(&pod).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn containers_of_a_pod_may_share_processes() {
     let Some(place) = Place::new(Isolation::Namespaces) else { return };
     let (exit, output) =
@@ -261,6 +315,7 @@ async fn processes_of_the_host_are_pods_too() {
     let shortcomings = place.runtime.shortcomings();
     assert!(shortcomings.iter().all(|one| one.condition != "PodNetwork"), "processes have the network of the host");
     assert!(shortcomings[0].message.contains("processes of the host"));
+    assert_eq!(shortcomings[0].reason, windlass_node::HOST_PROCESSES);
     let pod = pod(script("echo ready; sleep 1000"));
     place.create(&pod).await;
     place.start(&pod, 0).await.unwrap();

@@ -50,6 +50,45 @@ async fn users_capabilities_and_roots_are_as_specified() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn devices_that_a_container_makes_are_of_no_use() {
+    let Some(place) = Place::new(Isolation::Namespaces) else { return };
+    // What root may make by default, as in other engines; the null device stands for the host's disk.
+    let script = "for dir in / /dev /e; do busybox mknod $dir/made c 1 3 && echo x > $dir/made && echo used; done; \
+                  echo x > /dev/null && echo done";
+    let more = |privileged: bool| {
+        json!({
+            "securityContext": {"privileged": privileged},
+            "volumeMounts": [{"name": "e", "mountPath": "/e"}],
+            "pod": {"volumes": [{"name": "e", "emptyDir": {}}]},
+        })
+    };
+    let volumes = [("e", Volume::EmptyDir { medium: String::new(), limit: None })];
+    // The option for the lower directories ends at a colon: there the image is copied.
+    let Some(copying) = Place::below("no:overlay", Isolation::Namespaces) else { return };
+    assert!(place.runtime.copies().is_none());
+    assert!(copying.runtime.copies().unwrap().contains("a copy of its image"));
+    assert!(copying.runtime.shortcomings().iter().any(|one| one.condition == "ContainerOverlays"));
+    for place in [&place, &copying] {
+        let (_, output) = place.run_with(script_with(script, &more(false)), &volumes).await;
+        assert!(output.contains("done\n") && !output.contains("used"), "{output}");
+    }
+    let (_, output) = place.run_with(script_with(script, &more(true)), &volumes).await;
+    assert_eq!(output.matches("used").count(), 3, "a privileged container has devices: {output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_keep_namespaces_lead_nowhere() {
+    let Some(place) = Place::new(Isolation::Namespaces) else { return };
+    // Even with the right to look into other processes.
+    let more = json!({
+        "pod": {"shareProcessNamespace": true},
+        "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}},
+    });
+    let (_, output) = place.run(script_with("ls -A /proc/1/root/ && echo listed; ls /proc/1/cwd", &more)).await;
+    assert_eq!(output, "listed\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn secrets_are_never_on_disk() {
     let Some(place) = Place::new(Isolation::Namespaces) else { return };
     let pod = crate::place::pod(script_with(

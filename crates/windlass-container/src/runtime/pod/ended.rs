@@ -78,7 +78,7 @@ impl PodHandle {
         let _ = inner.events.send(event).await;
     }
 
-    pub(super) fn event(&self, container: usize, attempt: i32, event: ContainerEvent) -> RuntimeEvent {
+    pub(in crate::runtime) fn event(&self, container: usize, attempt: i32, event: ContainerEvent) -> RuntimeEvent {
         RuntimeEvent {
             namespace: self.text(|pod| pod.metadata.namespace.clone()).into(),
             name: self.text(|pod| pod.metadata.name.clone()).into(),

@@ -17,6 +17,7 @@ use crate::network::{Attachment, HostNetwork, NetworkError, NetworkNamespace, Ne
 use crate::runtime::client::Client;
 use crate::runtime::{Inner, plan};
 use crate::spec::{Isolation, PARENT, PodConfig};
+use crate::user_namespace::UserNamespace;
 
 impl PodHandle {
     /// Starts the parent of the pod.
@@ -33,7 +34,7 @@ impl PodHandle {
         let config = PodConfig {
             hostname: hostname.clone(),
             isolation: inner.options.isolation,
-            user_namespace: !rustix::process::geteuid().is_root(),
+            user_namespace: inner.options.isolation == Isolation::Namespaces && UserNamespace::is_entered(),
             network,
             host_ipc: spec.host_ipc == Some(true),
             host_pid: spec.host_pid == Some(true),

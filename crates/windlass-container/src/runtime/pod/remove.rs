@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::PodHandle;
 use crate::cgroup::Cgroups;
-use crate::spec::{PodDir, Request};
+use crate::spec::{LOGS, PodDir, Request};
 use crate::wire;
 
 /// How long a pod's parent may take to end everything.
@@ -29,6 +29,26 @@ impl PodHandle {
 
 /// Ends what is left of a pod, and removes its directory.
 pub(in crate::runtime) fn destroy(dir: &PodDir, cgroups: &Cgroups, uid: &str) {
+    end_parent(dir);
+    cgroups.remove(uid);
+    remove_dir(&dir.0);
+}
+
+/// Ends what is left of a pod, and removes everything but its output.
+pub(in crate::runtime) fn retire(dir: &PodDir, cgroups: &Cgroups, uid: &str) {
+    end_parent(dir);
+    cgroups.remove(uid);
+    for entry in fs::read_dir(&dir.0).into_iter().flatten().flatten().filter(|entry| entry.file_name() != LOGS) {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_dir(&entry.path());
+        } else {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Ends the parent of a pod, and its containers with it.
+pub(in crate::runtime) fn end_parent(dir: &PodDir) {
     if let Ok(socket) = wire::connect(&dir.0) {
         let _ = wire::send(&socket, &(0_u64, Request::Shutdown), &[]);
         // It has ended when the socket does.
@@ -41,8 +61,6 @@ pub(in crate::runtime) fn destroy(dir: &PodDir, cgroups: &Cgroups, uid: &str) {
             }
         }
     }
-    cgroups.remove(uid);
-    remove_dir(&dir.0);
 }
 
 /// Removes a directory, also what modes forbid to remove.

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Container;
 use tokio::sync::watch;
 use windlass_image::{Name, Stored, unpack};
 use windlass_node::probes::{self, Probes, Target};
-use windlass_node::runtime::{ContainerEvent, PodSandbox, Recovered, RuntimeError, Started};
+use windlass_node::runtime::{PodSandbox, Recovered, RuntimeError, Started};
 
 use super::streams::Probed;
 use super::{Known, PodHandle, create, find};
@@ -203,9 +203,9 @@ impl PodHandle {
     ) -> Probes {
         let target: Arc<dyn Target> = Arc::new(Probed { pod: Arc::downgrade(self), container: container.name.clone() });
         let (this, inner) = (Arc::downgrade(self), Arc::downgrade(inner));
-        probes::start(container, startup_done, &target, move |probe, success, message| {
+        probes::start(container, startup_done, &target, move |event| {
             let (Some(this), Some(inner)) = (this.upgrade(), inner.upgrade()) else { return };
-            let event = this.event(index, attempt, ContainerEvent::Probe { probe, success, message });
+            let event = this.event(index, attempt, event);
             // The agent takes them as fast as they come.
             let _ = inner.events.try_send(event);
         })
@@ -227,7 +227,7 @@ impl PodHandle {
         };
         let Ok(client) = self.parent(inner).await else { return };
         if !grace.is_zero() {
-            let hook = self.pre_stop(&client, spec, attempt);
+            let hook = self.pre_stop(inner, spec, attempt);
             let _ = tokio::time::timeout_at(deadline, hook).await;
             self.signal(&client, &spec.name, attempt, signal).await;
             if tokio::time::timeout_at(deadline, ended.wait_for(|ended| *ended)).await.is_ok() {

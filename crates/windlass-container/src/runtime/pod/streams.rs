@@ -52,7 +52,7 @@ impl PodHandle {
         container: &str,
         command: Vec<String>,
     ) -> Result<(i32, String), RuntimeError> {
-        let options = ExecOptions { command, stdin: false, terminal: false };
+        let options = ExecOptions { command, ..ExecOptions::default() };
         let mut session = self.exec(container, &options).await?;
         let mut output = Vec::new();
         for stream in [&mut session.stdout, &mut session.stderr].into_iter().flatten() {
@@ -76,7 +76,7 @@ impl PodHandle {
         };
         let content = wire::content(&process).map_err(create)?;
         if options.terminal {
-            let (shown, used) = terminal().map_err(create)?;
+            let (shown, used) = terminal(options.size).map_err(create)?;
             let running = client.exec(container, &[content.as_fd(), used.as_fd()]).await?;
             drop(used);
             let stream = Stream::new(shown).map_err(create)?;
@@ -143,7 +143,7 @@ impl PodHandle {
         let socket = tokio::net::TcpSocket::from_std_stream(files.remove(0).into());
         let address = SocketAddr::new(ip, port);
         let connected = socket.connect(address).await;
-        let connected = connected.map_err(|error| format!("dial tcp {address}: connect: {error}"))?;
+        let connected = connected.map_err(|error| format!("dial tcp {address}: connect: {}", words(&error)))?;
         let _ = connected.set_nodelay(true);
         Ok(Box::new(connected))
     }
@@ -202,6 +202,12 @@ fn resizes(stream: Stream) -> mpsc::Sender<(u16, u16)> {
         }
     });
     send
+}
+
+/// A system error as C and Go write it, without its number.
+fn words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 async fn exit(receiver: tokio::sync::oneshot::Receiver<i32>) -> Result<i32, RuntimeError> {
